@@ -7,6 +7,11 @@ use super::memory::Memory;
 /// Bytes in front of an allocation of glibc, with its size.
 const HEADER: u64 = 8;
 const PAGE: u64 = 4_096;
+/// Its bits beside the size, and the one that says that what lies in front is in use.
+const FLAGS: u64 = 7;
+const IN_USE: u64 = 1;
+/// More is no size.
+const MOST: u64 = 1 << 40;
 
 /// What rounds a server's allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +27,15 @@ pub enum Allocator {
 
 impl Allocator {
     /// Tells which has made these allocations of so many bytes: in front of each, glibc writes its size, or 16 more where it had no
-    /// smaller piece, with three bits of its own. In front of one of jemalloc is the end of another.
+    /// smaller piece, and behind it the next one's, with three bits of its own. Around one of jemalloc are others' contents.
     pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
+        let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
         let is_libc = |(address, bytes): &&(u64, u64)| {
-            let header = address
-                .checked_sub(HEADER)
-                .and_then(|header| memory.u64(header));
-            let size = Self::Libc.rounded(*bytes) + HEADER;
-            header.is_some_and(|header| [size, size + 16].contains(&(header & !7)))
+            let least = Self::Libc.rounded(*bytes) + HEADER;
+            let size = header(Some(*address)).unwrap_or_default() & !FLAGS;
+            let next = header(address.checked_add(size)).unwrap_or_default();
+            let is_next = next & IN_USE != 0 && (next & !FLAGS).is_multiple_of(16);
+            [least, least + 16].contains(&size) && is_next && next < MOST
         };
         if 2 * made.iter().filter(is_libc).count() >= made.len() {
             return Self::Libc;

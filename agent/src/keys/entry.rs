@@ -79,3 +79,38 @@ impl Entry {
         Some(self.allocated == 0 || Self::read(memory, layout, self.pointer)?.0 == *self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, Memory};
+    use crate::keys::layout::{REDIS_7_0, REDIS_8_0, VALKEY_8_0};
+
+    #[test]
+    fn the_lowest_bits_of_a_pointer_say_what_an_entry_is() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let words: [[u64; 3]; 2] = [[40, 50, 60], [0; 3]];
+        let at = words.as_ptr() as u64;
+        let read = |layout, pointer| {
+            let (entry, next) = Entry::read(&memory, layout, pointer)?;
+            Some((entry.key, entry.value, next, entry.allocated))
+        };
+        assert_eq!(read(&REDIS_7_0, at), Some((40, 50, 60, 24)));
+        assert_eq!(read(&REDIS_8_0, at | 4), Some((40, 0, 50, 16)));
+        assert_eq!(read(&VALKEY_8_0, at | 2), Some((40, 0, 50, 16)));
+        assert_eq!(read(&REDIS_8_0, at | 2), Some((at, 0, 0, 0)));
+        assert_eq!(read(&REDIS_8_0, at | 1), Some((at | 1, 0, 0, 0)));
+        for (layout, bits) in [(&REDIS_7_0, 1), (&REDIS_7_0, 2), (&REDIS_8_0, 6)] {
+            assert_eq!(read(layout, at | bits), None, "{bits}");
+        }
+        assert_eq!(read(&REDIS_7_0, at + 24), None, "it has no key");
+
+        // One byte, three of the key's own header, and the key.
+        let embedding = [*b"valueval", *b"nextnext", *b"\x03\x02\x05\x01ab\0\0"];
+        let embedding = embedding.map(u64::from_ne_bytes);
+        let key = embedding.as_ptr() as u64 + 20;
+        let (entry, _) = Entry::read(&memory, &VALKEY_8_0, embedding.as_ptr() as u64 | 4)
+            .ok_or_else(|| anyhow::anyhow!("no entry"))?;
+        assert_eq!((entry.key, entry.allocated), (key, 23));
+        Ok(())
+    }
+}

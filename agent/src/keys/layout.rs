@@ -127,7 +127,7 @@ static REDIS_7_4: Layout = Layout {
     has_fields: true,
     ..REDIS_7_2
 };
-static REDIS_8_0: Layout = Layout {
+pub static REDIS_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(144),
     entries: [
@@ -152,7 +152,7 @@ static REDIS_8_2: Layout = Layout {
     member_bytes: 16,
     ..REDIS_8_0
 };
-static VALKEY_8_0: Layout = Layout {
+pub static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(16),
     entries: [
@@ -166,7 +166,7 @@ static VALKEY_8_0: Layout = Layout {
     ..REDIS_7_2
 };
 
-static VALKEY_8_1: Layout = Layout {
+pub static VALKEY_8_1: Layout = Layout {
     database_bytes: 72,
     buckets: Some(Buckets {
         head: 80,
@@ -194,7 +194,7 @@ static VALKEY_9_0: Layout = Layout {
     }),
     ..VALKEY_8_1
 };
-static VALKEY_9_1: Layout = Layout {
+pub static VALKEY_9_1: Layout = Layout {
     buckets: Some(Buckets {
         head: 88,
         field: [8, 16],
@@ -212,18 +212,18 @@ static VALKEY_9_1: Layout = Layout {
 
 /// By product and release.
 static LAYOUTS: [(&str, &str, &Layout); 12] = [
-    ("redis", "6.0.", &REDIS_6_0),
-    ("redis", "6.2.", &REDIS_6_2),
-    ("redis", "7.0.", &REDIS_7_0),
-    ("redis", "7.2.", &REDIS_7_2),
-    ("redis", "7.4.", &REDIS_7_4),
-    ("redis", "8.0.", &REDIS_8_0),
-    ("redis", "8.2.", &REDIS_8_2),
-    ("valkey", "7.2.", &REDIS_7_2),
-    ("valkey", "8.0.", &VALKEY_8_0),
-    ("valkey", "8.1.", &VALKEY_8_1),
-    ("valkey", "9.0.", &VALKEY_9_0),
-    ("valkey", "9.1.", &VALKEY_9_1),
+    ("redis", "6.0", &REDIS_6_0),
+    ("redis", "6.2", &REDIS_6_2),
+    ("redis", "7.0", &REDIS_7_0),
+    ("redis", "7.2", &REDIS_7_2),
+    ("redis", "7.4", &REDIS_7_4),
+    ("redis", "8.0", &REDIS_8_0),
+    ("redis", "8.2", &REDIS_8_2),
+    ("valkey", "7.2", &REDIS_7_2),
+    ("valkey", "8.0", &VALKEY_8_0),
+    ("valkey", "8.1", &VALKEY_8_1),
+    ("valkey", "9.0", &VALKEY_9_0),
+    ("valkey", "9.1", &VALKEY_9_1),
 ];
 
 impl Layout {
@@ -238,9 +238,14 @@ impl Layout {
             .version
             .as_deref()
             .unwrap_or("of an unknown version");
+        // A series may be all that is known.
+        let series = version
+            .rsplit_once('.')
+            .filter(|(series, _)| series.contains('.'));
+        let series = series.map_or(version, |(series, _)| series);
         let layout = LAYOUTS
             .iter()
-            .find(|(known, release, _)| *known == product && version.starts_with(release));
+            .find(|(known, release, _)| (*known, *release) == (product, series));
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
                 "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and Valkey 7.2 to 9.1"
@@ -263,5 +268,36 @@ impl Layout {
             None if self.has_exponents => 56,
             None => 96,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Identity, Layout, REDIS_7_0, VALKEY_8_1};
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_by_name() -> anyhow::Result<()> {
+        let of = |product, version: &str| {
+            Layout::of(&Identity {
+                product,
+                version: Some(version.to_owned()),
+                ..Identity::default()
+            })
+        };
+        for version in ["7.0.15", "7.0"] {
+            assert_eq!(of(Some("redis"), version)?, &REDIS_7_0);
+        }
+        assert_eq!(of(Some("valkey"), "8.1.1")?, &VALKEY_8_1);
+        for (product, version) in [
+            ("valkey", "7.0.15"),
+            ("redis", "7.4-rc1"),
+            ("redis", "8.20.1"),
+        ] {
+            let refused = of(Some(product), version).map_err(|error| error.to_string());
+            let named = refused.is_err_and(|error| error.contains(&format!("{product} {version}")));
+            assert!(named, "{product} {version}");
+        }
+        assert!(of(None, "7.0.15").is_err());
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`databases`] finds where the databases are, [`dict`] reads a hash table, [`layout`] says what versions differ in, [`value`] how
+//! [`layout`] says what versions differ in, [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how
 //! large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
 //! is not consistent is left out and counted.
 //!
@@ -11,10 +11,12 @@ mod databases;
 mod dict;
 mod entry;
 mod layout;
+mod members;
 mod memory;
 mod object;
 mod sampler;
 mod summary;
+mod table;
 mod value;
 
 use std::time::Duration;

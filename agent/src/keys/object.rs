@@ -124,3 +124,45 @@ impl Object {
         encodings.contains(&encoding).then_some((kind, encoding))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, Object};
+    use crate::keys::layout::{REDIS_7_0, VALKEY_8_1, VALKEY_9_1};
+
+    /// Makes a head with these flags behind the time, and what follows its first 8 bytes.
+    fn head(flags: u32, behind: &[&[u8]]) -> Vec<u8> {
+        let first = [0x80, 1, 0, 0];
+        [&first[..], &flags.to_ne_bytes(), &behind.concat()].concat()
+    }
+
+    #[test]
+    fn what_lies_with_a_value_is_found_by_its_flags() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let expires = 7_000_u64.to_ne_bytes();
+        let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0\0\0\0\0\0\0\0"];
+        let bytes = head(1 << 3 | 7, &[&expires, key, text]);
+        let at = bytes.as_ptr() as u64;
+        let object = Object::read(&memory, &VALKEY_9_1, at);
+        let object = object.ok_or_else(|| anyhow::anyhow!("no object"))?;
+        assert_eq!(object.names(), Some(("string", "embstr")));
+        assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
+        assert_eq!((object.content, object.bytes), (at + 25, 22));
+        assert_eq!((object.lru, object.allocated(&memory)), (1, Some(29)));
+
+        // Its value is where the pointer to it is, in older versions.
+        assert_eq!(Object::read(&memory, &VALKEY_8_1, at), None);
+        // A key lies with none, and no head without one is a key's.
+        assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
+        let keyless = head(1 << 3 | 4, &[text]);
+        let keyless = keyless.as_ptr() as u64;
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless), None);
+        // Nobody has it any more.
+        let freed = head(7, &[&expires, key, text]);
+        assert_eq!(
+            Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64),
+            None
+        );
+        Ok(())
+    }
+}

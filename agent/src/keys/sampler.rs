@@ -12,17 +12,17 @@ use regex::bytes::Regex;
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::Table;
 use super::entry::Entry;
 use super::layout::Layout;
 use super::memory::Memory;
 use super::object::Object;
+use super::table::Table;
 use super::value::Sizes;
 
 /// Seconds of the clock that is kept with each key, before it begins anew.
 const CLOCK: u64 = 1 << 24;
 /// Draws between two looks at how large the tables are, and at the time.
-const ROUND: u32 = 256;
+const ROUND: usize = 256;
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
 /// Entries that say which allocator it is, and places that are looked at for each.
@@ -83,35 +83,39 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     };
     let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
     let (before, size) = (all(&tables), places(&tables));
-    let mut is_whole = size <= u64::from(question.samples);
-    if is_whole {
-        // In any order, so that what was seen stands for the rest where the time runs out.
-        let mut order: Vec<u64> = (0..size).collect();
-        fastrand::shuffle(&mut order);
-        let mut order = order.into_iter();
-        while begun.elapsed() < question.length
-            && let Some(place) = order.next()
-        {
-            sampler.look(&tables, place);
+    let is_small = size.max(before) <= u64::from(question.samples);
+    // In any order, so that what was seen stands for the rest where the time runs out.
+    let mut order: Vec<u64> = if is_small {
+        (0..size).collect()
+    } else {
+        Vec::new()
+    };
+    fastrand::shuffle(&mut order);
+    let mut is_whole = is_small;
+    while begun.elapsed() < question.length
+        && match is_small {
+            true => !order.is_empty(),
+            false => sampler.drawn.keys.len() < question.samples as usize,
+        }
+    {
+        let size = places(&tables).max(1);
+        let round = if is_small {
+            ROUND.min(order.len())
+        } else {
+            ROUND
+        };
+        for _ in 0..round {
+            let place = order.pop().filter(|_| is_whole);
+            sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
         let now = read(memory, databases)?;
-        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice.
-        is_whole = order.len() == 0 && now == tables;
+        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice: the rest is drawn.
+        is_whole &= now == tables;
         tables = now;
-    } else {
-        while sampler.drawn.keys.len() < question.samples as usize
-            && begun.elapsed() < question.length
-        {
-            let size = places(&tables).max(1);
-            for _ in 0..ROUND {
-                sampler.look(&tables, fastrand::u64(..size));
-            }
-            tables = read(memory, databases)?;
-        }
     }
     let mut drawn = sampler.drawn;
     drawn.all = [before, all(&tables)];
-    drawn.is_whole = is_whole;
+    drawn.is_whole = is_whole && order.is_empty();
     drawn.seconds = begun.elapsed().as_secs_f64();
     Ok(drawn)
 }

@@ -3,11 +3,12 @@
 //! Of a value of many allocations a few elements are looked at, and taken for the mean of all.
 
 use super::allocator::Allocator;
-use super::dict::{Dict, Table};
+use super::dict::Dict;
 use super::entry::Entry;
-use super::layout::{Buckets, Layout};
+use super::layout::Layout;
 use super::memory::Memory;
 use super::object::{HEAD, Object};
+use super::table::Table;
 
 /// Elements of a large value that are looked at.
 const ELEMENTS: u64 = 8;
@@ -15,20 +16,14 @@ const ELEMENTS: u64 = 8;
 const PLACES: u64 = 128;
 /// Bytes of an entry of a hash table.
 const ENTRY: u64 = 24;
-/// Bytes of the two pointers of a sorted set.
-const SORTED: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
-/// The flag of a field's name whose value a module has.
-const REFERENCE: u8 = 32;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
 /// Most levels of a radix tree that are gone down.
 const DEPTH: usize = 128;
-/// Levels of a skip list: each is reached by a quarter of those that reach the one below.
-const LEVELS: u32 = 32;
 /// What `MEMORY USAGE` counts for a node of a radix tree: 4 bytes and 30 pointers.
 const RAX_NODE: u64 = 4 + 8 * 30;
 
@@ -59,7 +54,8 @@ impl Sizes<'_> {
         Some(entry + own + self.content(object)?)
     }
 
-    fn entry(&self, entry: &Entry) -> u64 {
+    /// Returns the size of an entry.
+    pub fn entry(&self, entry: &Entry) -> u64 {
         match entry {
             _ if !self.layout.has_forms => ENTRY,
             Entry {
@@ -93,12 +89,7 @@ impl Sizes<'_> {
             ("set", "hashtable") => self.table(at, |entry| {
                 Some(self.entry(entry) + self.string(entry.key)?)
             })?,
-            (_, "hashtable") if let Some(buckets) = &self.layout.buckets => {
-                self.table(at, |entry| self.pair(buckets, entry.key))?
-            }
-            (_, "hashtable") => self.table(at, |entry| {
-                Some(self.entry(entry) + self.field(entry.key)? + self.string(entry.value)?)
-            })?,
+            (_, "hashtable") => self.table(at, |entry| self.field(entry))?,
             (_, "skiplist") => self.sorted_set(at)?,
             (_, "stream") => self.stream(at)?,
             // Only the module knows.
@@ -106,17 +97,10 @@ impl Sizes<'_> {
         })
     }
 
-    fn string(&self, address: u64) -> Option<u64> {
+    /// Returns the size of a string.
+    pub fn string(&self, address: u64) -> Option<u64> {
         let asked = self.memory.string(address)?.allocated();
         Some(self.allocator.rounded(asked))
-    }
-
-    /// Returns the size of the name of a field of a hash.
-    fn field(&self, address: u64) -> Option<u64> {
-        if !self.layout.has_fields {
-            return self.string(address);
-        }
-        Some(self.allocator.rounded(self.memory.field(address)?))
     }
 
     /// Returns the size of a ziplist or listpack, which begins with it, and ends with 255.
@@ -142,7 +126,7 @@ impl Sizes<'_> {
     }
 
     /// Returns the size of a hash table whose entries take so much.
-    fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
+    pub fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
         let size = dict.size();
         let (mut sum, mut looked_at) = (0, 0);
@@ -159,65 +143,6 @@ impl Sizes<'_> {
         }
         let places: u64 = dict.tables.iter().map(Table::bytes).sum();
         Some(self.layout.table_bytes() + places + scaled(sum, looked_at, dict.used()))
-    }
-
-    fn sorted_set(&self, address: u64) -> Option<u64> {
-        let [dict, list] = self.memory.words(address)?;
-        if let Some(buckets) = &self.layout.buckets {
-            let table = self.table(dict, |entry| self.node(buckets, entry.key))?;
-            let head = match buckets.has_members {
-                true => 16 + 16 * u64::from(LEVELS),
-                false => 32 + self.allocator.rounded(24 + 16 * u64::from(LEVELS)),
-            };
-            return Some(SORTED + head + table);
-        }
-        let [_, _, length] = self.memory.words(list)?;
-        let node = |levels: u32| self.allocator.rounded(24 + 16 * u64::from(levels)) as f64;
-        let nodes = (1..LEVELS).map(|level| 0.75 * 0.25_f64.powi(level as i32 - 1) * node(level));
-        let nodes = (nodes.sum::<f64>() * length as f64) as u64;
-        let member = |entry: &Entry| Some(self.layout.member_bytes + self.string(entry.key)?);
-        let table = self.table(dict, member)?;
-        Some(SORTED + 32 + node(LEVELS) as u64 + table + nodes)
-    }
-
-    /// Returns the size of a node of the list of a sorted set of Valkey, with its member.
-    fn node(&self, buckets: &Buckets, address: u64) -> Option<u64> {
-        let head = if buckets.has_members { 16 } else { 24 };
-        // The lowest level has the height instead of a span.
-        let height = self.memory.u64(address + head + 8)?;
-        (1..=LEVELS.into()).contains(&height).then_some(())?;
-        let bytes = head + 16 * height;
-        if !buckets.has_members {
-            return Some(self.allocator.rounded(bytes) + self.string(self.memory.u64(address)?)?);
-        }
-        let header = u64::from(self.memory.u8(address + bytes)?);
-        let member = self.memory.string(address + bytes + 1 + header)?;
-        (member.header == header).then_some(())?;
-        Some(
-            self.allocator
-                .rounded(bytes + 1 + header + member.length + 1),
-        )
-    }
-
-    /// Returns the size of a field of a hash of Valkey, with its value.
-    fn pair(&self, buckets: &Buckets, address: u64) -> Option<u64> {
-        let field = self.memory.string(address)?;
-        // The shortest have no flags.
-        let flags = match field.header {
-            1 => 0,
-            _ => self.memory.u8(address.checked_sub(1)?)?,
-        };
-        // A module's own value is not known.
-        (flags & REFERENCE == 0).then_some(())?;
-        let [expiring, elsewhere] = buckets.field;
-        let expires = if flags & expiring == 0 { 0 } else { 8 };
-        let own = field.header + field.length + 1 + expires;
-        if flags & elsewhere == 0 {
-            let value = self.memory.string(address + field.length + 4)?;
-            return Some(own + value.allocated());
-        }
-        let value = self.memory.u64(address.checked_sub(field.header + 8)?)?;
-        Some(self.allocator.rounded(own + 8) + self.string(value)?)
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
