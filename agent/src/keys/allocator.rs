@@ -6,6 +6,12 @@ use super::memory::Memory;
 
 /// Bytes in front of an allocation of glibc, with its size.
 const HEADER: u64 = 8;
+const PAGE: u64 = 4_096;
+/// Its bits beside the size, and the one that says that what lies in front is in use.
+const FLAGS: u64 = 7;
+const IN_USE: u64 = 1;
+/// More is no size.
+const MOST: u64 = 1 << 40;
 
 /// What rounds a server's allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +26,18 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// Tells which has made these allocations of 24 bytes: in front of each, glibc writes 32, or 48 where it had no smaller piece, with
-    /// three bits of its own. In front of one of jemalloc is the end of another.
-    pub fn of(memory: &Memory, pid: u32, entries: &[u64]) -> Self {
-        let is_libc = |entry: &&u64| {
-            let header = entry
-                .checked_sub(HEADER)
-                .and_then(|header| memory.u64(header));
-            header.is_some_and(|header| [32, 48].contains(&(header & !7)))
+    /// Tells which has made these allocations of so many bytes: in front of each, glibc writes its size, or 16 more where it had no
+    /// smaller piece, and behind it the next one's, with three bits of its own. Around one of jemalloc are others' contents.
+    pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
+        let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
+        let is_libc = |(address, bytes): &&(u64, u64)| {
+            let least = Self::Libc.rounded(*bytes) + HEADER;
+            let size = header(Some(*address)).unwrap_or_default() & !FLAGS;
+            let next = header(address.checked_add(size)).unwrap_or_default();
+            let is_next = next & IN_USE != 0 && (next & !FLAGS).is_multiple_of(16);
+            [least, least + 16].contains(&size) && is_next && next < MOST
         };
-        if 2 * entries.iter().filter(is_libc).count() >= entries.len() {
+        if 2 * made.iter().filter(is_libc).count() >= made.len() {
             return Self::Libc;
         }
         let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
@@ -41,6 +49,14 @@ impl Allocator {
         });
         let quantum = if is_shared { 16 } else { 8 };
         Self::Jemalloc { quantum }
+    }
+
+    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc begins it where a page begins.
+    pub fn may_be_page(self, memory: &Memory, address: u64) -> Option<bool> {
+        Some(match self {
+            Self::Libc => memory.u64(address.checked_sub(HEADER)?)? > PAGE,
+            Self::Jemalloc { .. } => address.is_multiple_of(PAGE),
+        })
     }
 
     /// Returns what `malloc_usable_size` is of so many bytes.

@@ -5,7 +5,8 @@
 
 use anyhow::bail;
 
-use super::dict::{Dict, Layout};
+use super::dict::Dict;
+use super::layout::Layout;
 use super::memory::Memory;
 
 /// Bytes before the first member of `server` that is known, and behind it, that are looked through.
@@ -13,10 +14,12 @@ const BEFORE: u64 = 512;
 const BEHIND: u64 = 1_024;
 /// Most databases that are looked at.
 const MOST: u64 = 16_384;
+/// Words of a database that are looked at.
+const WORDS: usize = 8;
 
 /// The databases of a server.
 pub struct Databases {
-    layout: Layout,
+    layout: &'static Layout,
     first: u64,
     count: u64,
 }
@@ -24,6 +27,8 @@ pub struct Databases {
 /// The two hash tables of a database: its keys, and those with a time to live.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Database {
+    /// Whether there is one.
+    is_made: bool,
     /// The keys and their values.
     pub keys: Dict,
     /// Of the keys that expire, when.
@@ -32,7 +37,7 @@ pub struct Database {
 
 impl Databases {
     /// Finds them from the address of a member of `server`.
-    pub fn find(memory: &Memory, layout: Layout, member: u64) -> anyhow::Result<Self> {
+    pub fn find(memory: &Memory, layout: &'static Layout, member: u64) -> anyhow::Result<Self> {
         let begin = member.saturating_sub(BEFORE) & !7;
         let words = (begin..member + BEHIND).step_by(8);
         let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
@@ -40,13 +45,13 @@ impl Databases {
         match <[Self; 1]>::try_from(found) {
             Ok([databases]) => Ok(databases),
             Err(found) => bail!(
-                "{} words of `server` look like the pointer to its databases, not one: please report this server's version",
+                "{} words of `server` look like the pointer to its databases, not one: members of clusters are not read since Redis 7.4 and Valkey 8.0; otherwise please report this server's version",
                 found.len()
             ),
         }
     }
 
-    fn at(memory: &Memory, layout: Layout, first: u64) -> Option<Self> {
+    fn at(memory: &Memory, layout: &'static Layout, first: u64) -> Option<Self> {
         if first == 0 || !first.is_multiple_of(8) {
             return None;
         }
@@ -55,25 +60,44 @@ impl Databases {
             first,
             count: 0,
         };
-        while databases.count < MOST && databases.read(memory, databases.count).is_some() {
-            databases.count += 1;
+        for number in 0..MOST {
+            match databases.read(memory, number) {
+                Some(Database { is_made: true, .. }) => databases.count = number + 1,
+                Some(_) if databases.count > 0 => {}
+                _ => break,
+            }
         }
         (databases.count > 0).then_some(databases)
     }
 
     fn read(&self, memory: &Memory, number: u64) -> Option<Database> {
-        let address = self
-            .first
-            .checked_add(number * self.layout.database_bytes())?;
-        let [keys, expires, blocking, ready, watched, id] = memory.words(address)?;
-        let others = [blocking, ready, watched];
-        let has_others = others
-            .iter()
-            .all(|dict| Dict::read(memory, self.layout, *dict).is_some());
-        (has_others && id as u32 == number as u32).then_some(())?;
+        let layout = self.layout;
+        let step = if layout.has_pointers {
+            8
+        } else {
+            layout.database_bytes
+        };
+        let mut address = self.first.checked_add(number * step)?;
+        if layout.has_pointers {
+            address = memory.u64(address)?;
+            if address == 0 {
+                let none = Dict::empty(layout);
+                return Some(Database {
+                    is_made: false,
+                    keys: none,
+                    expires: none,
+                });
+            }
+        }
+        let words: [u64; WORDS] = memory.words(address)?;
+        let [begin, number_at] = layout.others_at;
+        let mut others = words[begin..number_at].iter();
+        let has_others = others.all(|dict| Dict::read(memory, layout.others(), *dict).is_some());
+        (has_others && words[number_at] as u32 == number as u32).then_some(())?;
         Some(Database {
-            keys: Dict::read(memory, self.layout, keys)?,
-            expires: Dict::read(memory, self.layout, expires)?,
+            is_made: true,
+            keys: Dict::read_only(memory, layout, words[0])?,
+            expires: Dict::read_only(memory, layout, words[1])?,
         })
     }
 
@@ -85,7 +109,7 @@ impl Databases {
     }
 
     /// Returns how they are laid out.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> &'static Layout {
         self.layout
     }
 }

@@ -1,91 +1,12 @@
-//! A hash table of Redis, `dict`: two tables of chains while it is rehashed, else one.
+//! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables while it is rehashed, else one.
 
-use anyhow::Context as _;
-use evictscope_plan::Identity;
-
+use super::entry::Entry;
+use super::layout::Layout;
 use super::memory::Memory;
+use super::table::Table;
 
-/// The longest chain that is followed, and the most keys for a place in a table: more is no table.
-const CHAIN: usize = 1_000;
 /// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
 const FOLDED: u64 = 64;
-
-/// How a version lays out its tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Redis 6.0: `dictht ht[2]`.
-    Redis60,
-    /// Redis 6.2: the same, and streams have space in advance.
-    Redis62,
-    /// Redis 7.0: sizes as exponents.
-    Redis70,
-}
-
-impl Layout {
-    /// Returns the layout of a server's version.
-    ///
-    /// # Errors
-    ///
-    /// Names a version that is not known.
-    pub fn of(identity: &Identity) -> anyhow::Result<Self> {
-        let product = identity.product.unwrap_or("a server");
-        let version = identity
-            .version
-            .as_deref()
-            .unwrap_or("of an unknown version");
-        let known = [
-            ("6.0.", Self::Redis60),
-            ("6.2.", Self::Redis62),
-            ("7.0.", Self::Redis70),
-        ];
-        let layout = known
-            .into_iter()
-            .find(|(release, _)| version.starts_with(release));
-        layout.map(|(_, layout)| layout).with_context(|| {
-            format!(
-                "keys are not read from {product} {version} yet, only from Redis 6.0, 6.2 and 7.0"
-            )
-        })
-    }
-
-    /// Returns how many bytes a database takes.
-    pub fn database_bytes(self) -> u64 {
-        match self {
-            Self::Redis60 | Self::Redis62 => 72,
-            Self::Redis70 => 80,
-        }
-    }
-
-    /// Returns how many bytes a `dict` takes.
-    pub fn dict_bytes(self) -> u64 {
-        match self {
-            Self::Redis60 | Self::Redis62 => 96,
-            Self::Redis70 => 56,
-        }
-    }
-}
-
-/// A table of chains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
-    /// Where its places are.
-    pub places: u64,
-    /// How many.
-    pub size: u64,
-    /// Entries in it.
-    pub used: u64,
-}
-
-/// An entry of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it is.
-    pub address: u64,
-    /// Where its key is.
-    pub key: u64,
-    /// Its value, or where it is.
-    pub value: u64,
-}
 
 /// A hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,47 +17,51 @@ pub struct Dict {
 
 impl Dict {
     /// Reads a table. `None` where there is none, or it is about to change.
-    pub fn read(memory: &Memory, layout: Layout, address: u64) -> Option<Self> {
-        let (kind, tables, rehashed) = match layout {
-            Layout::Redis60 | Layout::Redis62 => {
-                let [
-                    kind,
-                    _,
-                    a,
-                    size_a,
-                    mask_a,
-                    used_a,
-                    b,
-                    size_b,
-                    mask_b,
-                    used_b,
-                    rehashed,
-                ] = memory.words(address)?;
-                let masks = [(size_a, mask_a), (size_b, mask_b)];
-                let are_masks = masks
-                    .iter()
-                    .all(|(size, mask)| size.saturating_sub(1) == *mask);
-                are_masks.then_some(())?;
-                (kind, [(a, size_a, used_a), (b, size_b, used_b)], rehashed)
-            }
-            Layout::Redis70 => {
-                let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
-                let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
-                let size = |exponent: u8| match exponent {
-                    u8::MAX => Some(0),
-                    _ => 1_u64.checked_shl(exponent.into()),
-                };
-                (
-                    kind,
-                    [
-                        (a, size(exponent_a)?, used_a),
-                        (b, size(exponent_b)?, used_b),
-                    ],
-                    rehashed,
-                )
-            }
+    pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+        let (kind, tables, rehashed) = if layout.buckets.is_some() {
+            let [
+                kind,
+                rehashed,
+                a,
+                b,
+                used_a,
+                used_b,
+                exponents,
+                children @ ..,
+            ]: [u64; 9] = memory.words(address)?;
+            let [exponent_a, exponent_b, ..] = exponents.to_ne_bytes();
+            let tables = [
+                (a, size(exponent_a)?, used_a, children[0]),
+                (b, size(exponent_b)?, used_b, children[1]),
+            ];
+            (kind, tables, rehashed)
+        } else if layout.has_exponents {
+            let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
+            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+            let tables = [
+                (a, size(exponent_a)?, used_a, 0),
+                (b, size(exponent_b)?, used_b, 0),
+            ];
+            (kind, tables, rehashed)
+        } else {
+            let [kind, _, words @ ..]: [u64; 11] = memory.words(address)?;
+            let [a, size_a, mask_a, used_a, words @ ..] = words;
+            let [b, size_b, mask_b, used_b, rehashed] = words;
+            let masks = [(size_a, mask_a), (size_b, mask_b)];
+            let are_masks = masks
+                .iter()
+                .all(|(size, mask)| size.saturating_sub(1) == *mask);
+            are_masks.then_some(())?;
+            let tables = [(a, size_a, used_a, 0), (b, size_b, used_b, 0)];
+            (kind, tables, rehashed)
         };
-        let tables = tables.map(|(places, size, used)| Table { places, size, used });
+        let tables = tables.map(|(places, size, used, children)| Table {
+            layout,
+            places,
+            size,
+            used,
+            children,
+        });
         let [first, second] = tables;
         let is_rehashed = match rehashed.cast_signed() {
             -1 => second.size == 0,
@@ -144,6 +69,35 @@ impl Dict {
         };
         let is_sound = kind != 0 && is_rehashed && tables.iter().all(Table::is_sound);
         is_sound.then_some(Self { tables })
+    }
+
+    /// Reads the only table of a database's keys, or of their times to live: itself, or in a `kvstore`. `None` also where there is
+    /// one for each slot of a cluster.
+    pub fn read_only(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+        let Some(store) = layout.store else {
+            return Self::read(memory, layout, address);
+        };
+        let [tables, count] = memory.words(address.checked_add(store)?)?;
+        (count == 1).then_some(())?;
+        match memory.u64(tables)? {
+            // It is made with the first key.
+            0 => Some(Self::empty(layout)),
+            table => Self::read(memory, layout, table),
+        }
+    }
+
+    /// Returns one without entries.
+    pub fn empty(layout: &'static Layout) -> Self {
+        let table = Table {
+            layout,
+            places: 0,
+            size: 0,
+            used: 0,
+            children: 0,
+        };
+        Self {
+            tables: [table, table],
+        }
     }
 
     /// Returns how many entries it has.
@@ -185,40 +139,18 @@ impl Dict {
     }
 }
 
-impl Table {
-    fn is_sound(&self) -> bool {
-        match self.places {
-            0 => (self.size, self.used) == (0, 0),
-            _ => {
-                let most = self.size.saturating_mul(CHAIN as u64);
-                self.size.is_power_of_two() && self.size < 1 << 40 && self.used <= most
-            }
-        }
-    }
-
-    /// Returns the entries at a place. `None` where they are none.
-    pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
-        let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
-        let mut chain = Vec::new();
-        while next != 0 {
-            let address = next;
-            let [key, value, following] = memory.words(address)?;
-            let is_sound = key != 0 && address.is_multiple_of(8) && chain.len() < CHAIN;
-            is_sound.then_some(())?;
-            chain.push(Entry {
-                address,
-                key,
-                value,
-            });
-            next = following;
-        }
-        Some(chain)
+/// Returns a size by its exponent.
+fn size(exponent: u8) -> Option<u64> {
+    match exponent {
+        u8::MAX => Some(0),
+        _ => 1_u64.checked_shl(exponent.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Dict, Entry, Layout, Memory};
+    use super::{Dict, Entry, Memory};
+    use crate::keys::layout::REDIS_7_0;
 
     /// Makes a table of these chains of keys, each with ten times its key as value.
     fn table(chains: &[&[u64]]) -> Vec<u64> {
@@ -248,7 +180,7 @@ mod tests {
             0,
             exponents,
         ];
-        let read = |dict: &[u64; 7]| Dict::read(&memory, Layout::Redis70, dict.as_ptr() as u64);
+        let read = |dict: &[u64; 7]| Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
         let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
         assert_eq!((expires.used(), expires.size()), (6, 6));
         assert_eq!(expires.place(5), (&expires.tables[1], 3));
@@ -277,22 +209,6 @@ mod tests {
             dict[word] = right;
         }
         assert!(read(&dict).is_some());
-        Ok(())
-    }
-
-    #[test]
-    fn a_chain_that_does_not_end_is_none() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
-        let mut entry = [8, 8, 0_u64];
-        entry[2] = entry.as_ptr() as u64;
-        let places = [entry.as_ptr() as u64, 8];
-        let table = super::Table {
-            places: places.as_ptr() as u64,
-            size: 2,
-            used: 2,
-        };
-        assert_eq!(table.chain(&memory, 0), None);
-        assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");
         Ok(())
     }
 }

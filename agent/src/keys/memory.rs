@@ -24,6 +24,11 @@ impl Memory {
         Some(bytes)
     }
 
+    /// Returns the byte at an address.
+    pub fn u8(&self, address: u64) -> Option<u8> {
+        self.bytes(address).map(u8::from_ne_bytes)
+    }
+
     /// Returns the number of 8 bytes at an address.
     pub fn u64(&self, address: u64) -> Option<u64> {
         self.bytes(address).map(u64::from_ne_bytes)
@@ -43,13 +48,14 @@ impl Memory {
 
     /// Returns the header of a string of Redis.
     pub fn string(&self, address: u64) -> Option<Text> {
-        let [flags] = self.bytes(address.checked_sub(1)?)?;
+        let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
         if kind == 0 {
             let length = u64::from(flags >> 3);
             return Some(Text {
+                header: 1,
                 length,
-                allocated: 1 + length + 1,
+                space: length,
             });
         }
         // Its length and what is allocated for it, in 1, 2, 4 or 8 bytes each.
@@ -64,16 +70,50 @@ impl Memory {
         let (length, space) = (number(&bytes[..width]), number(&bytes[width..2 * width]));
         let is_sound = length <= space && space < 1 << 40;
         is_sound.then_some(Text {
+            header,
             length,
-            allocated: header + space + 1,
+            space,
         })
+    }
+
+    /// Returns what was asked of the allocator for the name of a field of a hash, `mstr`.
+    pub fn field(&self, address: u64) -> Option<u64> {
+        let info = self.u8(address.checked_sub(1)?)?;
+        let (header, length) = match info & 3 {
+            0 => (1, u64::from(info >> 3)),
+            1 => (3, self.u8(address.checked_sub(2)?)?.into()),
+            2 => (
+                3,
+                u16::from_ne_bytes(self.bytes(address.checked_sub(3)?)?).into(),
+            ),
+            _ => (9, self.u64(address.checked_sub(9)?)?),
+        };
+        // When it expires lies in front.
+        let flags = match info & 4 {
+            0 => 0,
+            _ => {
+                let at = address.checked_sub(header + 2)?;
+                let flags = u16::from_ne_bytes(self.bytes(at)?);
+                2 + 16 * u64::from(flags & 1)
+            }
+        };
+        (length < 1 << 40).then_some(flags + header + length + 1)
     }
 }
 
 /// The header of a string of Redis.
 pub struct Text {
-    /// Its length in bytes.
+    /// Its own bytes.
+    pub header: u64,
+    /// Bytes of the string.
     pub length: u64,
-    /// What was asked of the allocator for it.
-    pub allocated: u64,
+    /// Bytes that there is space for.
+    pub space: u64,
+}
+
+impl Text {
+    /// Returns what was asked of the allocator for it.
+    pub fn allocated(&self) -> u64 {
+        self.header + self.space + 1
+    }
 }

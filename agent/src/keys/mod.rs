@@ -1,7 +1,7 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how large a value is, and
-//! [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
+//! [`layout`] says what versions differ in, [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how
+//! large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
 //! is not consistent is left out and counted.
 //!
 //! Deliberately absent: anything that is exported. This is a question, not a metric.
@@ -9,9 +9,14 @@
 mod allocator;
 mod databases;
 mod dict;
+mod entry;
+mod layout;
+mod members;
 mod memory;
+mod object;
 mod sampler;
 mod summary;
+mod table;
 mod value;
 
 use std::time::Duration;
@@ -23,7 +28,7 @@ use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;
-use self::dict::Layout;
+use self::layout::Layout;
 use self::memory::Memory;
 pub use self::summary::{Row, Summary};
 use crate::process::Running;

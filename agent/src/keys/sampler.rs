@@ -6,20 +6,23 @@
 use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use regex::bytes::Regex;
 
 use super::Question;
 use super::allocator::Allocator;
 use super::databases::{Database, Databases};
-use super::dict::{Entry, Layout, Table};
+use super::entry::Entry;
+use super::layout::Layout;
 use super::memory::Memory;
-use super::value::{Object, Sizes};
+use super::object::Object;
+use super::table::Table;
+use super::value::Sizes;
 
 /// Seconds of the clock that is kept with each key, before it begins anew.
 const CLOCK: u64 = 1 << 24;
 /// Draws between two looks at how large the tables are, and at the time.
-const ROUND: u32 = 256;
+const ROUND: usize = 256;
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
 /// Entries that say which allocator it is, and places that are looked at for each.
@@ -63,7 +66,7 @@ pub struct Drawn {
 ///
 /// # Errors
 ///
-/// Fails where the process ends, or a small cache takes too long.
+/// Fails where the process ends.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
@@ -71,39 +74,48 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         memory,
         layout: databases.layout(),
         question,
-        allocator: Allocator::of(memory, question.pid, &some(memory, &tables)),
+        allocator: Allocator::of(
+            memory,
+            question.pid,
+            &some(memory, databases.layout(), &tables),
+        ),
         drawn: Drawn::default(),
     };
     let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
     let (before, size) = (all(&tables), places(&tables));
-    let mut is_whole = size <= u64::from(question.samples);
-    if is_whole {
-        for place in 0..size {
-            sampler.look(&tables, place);
-            if begun.elapsed() > question.length {
-                bail!(
-                    "{size} places were not looked at in time: allow more --seconds, or fewer --samples"
-                );
-            }
+    let is_small = size.max(before) <= u64::from(question.samples);
+    // In any order, so that what was seen stands for the rest where the time runs out.
+    let mut order: Vec<u64> = if is_small {
+        (0..size).collect()
+    } else {
+        Vec::new()
+    };
+    fastrand::shuffle(&mut order);
+    let mut is_whole = is_small;
+    while begun.elapsed() < question.length
+        && match is_small {
+            true => !order.is_empty(),
+            false => sampler.drawn.keys.len() < question.samples as usize,
+        }
+    {
+        let size = places(&tables).max(1);
+        let round = if is_small {
+            ROUND.min(order.len())
+        } else {
+            ROUND
+        };
+        for _ in 0..round {
+            let place = order.pop().filter(|_| is_whole);
+            sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
         let now = read(memory, databases)?;
-        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice.
-        is_whole = now == tables;
+        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice: the rest is drawn.
+        is_whole &= now == tables;
         tables = now;
-    } else {
-        while sampler.drawn.keys.len() < question.samples as usize
-            && begun.elapsed() < question.length
-        {
-            let size = places(&tables).max(1);
-            for _ in 0..ROUND {
-                sampler.look(&tables, fastrand::u64(..size));
-            }
-            tables = read(memory, databases)?;
-        }
     }
     let mut drawn = sampler.drawn;
     drawn.all = [before, all(&tables)];
-    drawn.is_whole = is_whole;
+    drawn.is_whole = is_whole && order.is_empty();
     drawn.seconds = begun.elapsed().as_secs_f64();
     Ok(drawn)
 }
@@ -134,22 +146,29 @@ fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)>
     None
 }
 
-/// Returns where some entries are.
-fn some(memory: &Memory, tables: &[Database]) -> Vec<u64> {
+/// Returns where some entries are, or the heads of values with their keys, and what was asked for each.
+fn some(memory: &Memory, layout: &Layout, tables: &[Database]) -> Vec<(u64, u64)> {
     let size = places(tables).max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
         let (_, table, place) = find(tables, place)?;
         table.chain(memory, place)
     });
-    let entries = chains.flatten().map(|entry| entry.address);
+    let made = |entry: Entry| {
+        if layout.object.key == 0 {
+            return Some((entry.pointer & !7, entry.allocated));
+        }
+        let object = Object::read(memory, layout, entry.key)?;
+        Some((entry.key, object.allocated(memory)?))
+    };
+    let entries = chains.flatten().filter_map(made);
     entries.take(VOTES).collect()
 }
 
 /// Looks at keys.
 struct Sampler<'a> {
     memory: &'a Memory,
-    layout: Layout,
+    layout: &'static Layout,
     question: &'a Question,
     allocator: Allocator,
     drawn: Drawn,
@@ -187,22 +206,30 @@ impl Sampler<'_> {
             layout: self.layout,
             allocator: self.allocator,
         };
-        let object = Object::read(memory, entry.value)?;
+        let has_key = self.layout.object.key != 0;
+        let address = if has_key { entry.key } else { entry.value };
+        let object = Object::read(memory, self.layout, address)?;
         let bytes = sizes.key(entry, &object)?;
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()?;
-        let ttl = twin()?.map(|twin| {
-            let expires = twin.value.cast_signed() as f64 / 1e3;
+        let expires = match has_key {
+            true => object.expires,
+            false => twin()?.map(|twin| twin.value),
+        };
+        let ttl = expires.map(|expires| {
+            let expires = expires.cast_signed() as f64 / 1e3;
             (expires - now.as_secs_f64()).max(0.0)
         });
         let group = match &self.question.by {
             None => None,
-            Some(expression) => Some(self.group(expression, entry)?),
+            Some(expression) => {
+                let name = if has_key { object.key } else { entry.key };
+                Some(self.group(expression, name)?)
+            }
         };
-        let [key, value] = memory.words(entry.address)?;
-        let is_same = (key, value) == (entry.key, entry.value)
-            && Object::read(memory, entry.value)?.is(&object);
+        let is_same = entry.is_same(memory, self.layout)?
+            && Object::read(memory, self.layout, address)?.is(&object);
         is_same.then_some(Key {
             kind: object.names()?,
             group,
@@ -214,10 +241,10 @@ impl Sampler<'_> {
     }
 
     /// Returns what an expression matches in the name of a key.
-    fn group(&self, expression: &Regex, entry: &Entry) -> Option<String> {
-        let length = self.memory.string(entry.key)?.length;
+    fn group(&self, expression: &Regex, key: u64) -> Option<String> {
+        let length = self.memory.string(key)?.length;
         let mut name = vec![0; NAME.min(length as usize)];
-        self.memory.fill(entry.key, &mut name)?;
+        self.memory.fill(key, &mut name)?;
         let found = expression.captures(&name);
         let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
         let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));

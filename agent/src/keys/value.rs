@@ -1,58 +1,31 @@
-//! What a key is: its type, its encoding, and how much memory it takes, as `MEMORY USAGE` counts it.
+//! How much memory a key takes with its value, as `MEMORY USAGE` counts it.
 //!
 //! Of a value of many allocations a few elements are looked at, and taken for the mean of all.
 
 use super::allocator::Allocator;
-use super::dict::{Dict, Entry, Layout};
+use super::dict::Dict;
+use super::entry::Entry;
+use super::layout::Layout;
 use super::memory::Memory;
+use super::object::{HEAD, Object};
+use super::table::Table;
 
 /// Elements of a large value that are looked at.
 const ELEMENTS: u64 = 8;
 /// Places of a table that are looked at for them.
 const PLACES: u64 = 128;
-/// Bytes of an entry of a hash table, and of an object's head.
+/// Bytes of an entry of a hash table.
 const ENTRY: u64 = 24;
-const OBJECT: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
-/// Bytes that the last part of a stream has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
+/// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
 /// Most levels of a radix tree that are gone down.
 const DEPTH: usize = 128;
-/// Levels of a skip list: each is reached by a quarter of those that reach the one below.
-const LEVELS: u32 = 32;
 /// What `MEMORY USAGE` counts for a node of a radix tree: 4 bytes and 30 pointers.
 const RAX_NODE: u64 = 4 + 8 * 30;
-
-/// The types by their numbers.
-const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
-/// The encodings by theirs. What is empty is not used any more.
-const ENCODINGS: [&str; 12] = [
-    "raw",
-    "int",
-    "hashtable",
-    "",
-    "",
-    "ziplist",
-    "intset",
-    "skiplist",
-    "embstr",
-    "quicklist",
-    "stream",
-    "listpack",
-];
-
-/// The head of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
-    kind: u8,
-    encoding: u8,
-    /// When it was used, seconds without their upper bits; or its counter, in the lower 8 bits.
-    pub lru: u32,
-    content: u64,
-}
 
 /// What sizes depend on.
 #[derive(Clone, Copy)]
@@ -60,68 +33,51 @@ pub struct Sizes<'a> {
     /// The memory.
     pub memory: &'a Memory,
     /// How it is laid out.
-    pub layout: Layout,
+    pub layout: &'static Layout,
     /// Who rounds.
     pub allocator: Allocator,
-}
-
-impl Object {
-    /// Reads the head of a value. `None` where there is none.
-    pub fn read(memory: &Memory, address: u64) -> Option<Self> {
-        let [head, content] = memory.words(address)?;
-        let object = Self {
-            kind: (head & 15) as u8,
-            encoding: (head >> 4 & 15) as u8,
-            lru: (head as u32) >> 8,
-            content,
-        };
-        let is_sound = (head >> 32) as i32 > 0 && object.names().is_some();
-        is_sound.then_some(object)
-    }
-
-    /// Returns whether this is still the same value: it may have been used.
-    pub fn is(&self, other: &Self) -> bool {
-        Self {
-            lru: other.lru,
-            ..*self
-        } == *other
-    }
-
-    /// Returns the names of its type and encoding.
-    pub fn names(&self) -> Option<(&'static str, &'static str)> {
-        let kind = *TYPES.get(usize::from(self.kind))?;
-        let encoding = *ENCODINGS.get(usize::from(self.encoding))?;
-        let encodings: &[&str] = match kind {
-            "string" => &["raw", "int", "embstr"],
-            "list" => &["quicklist", "ziplist", "listpack"],
-            "set" => &["hashtable", "intset", "listpack"],
-            "zset" => &["skiplist", "ziplist", "listpack"],
-            "hash" => &["hashtable", "ziplist", "listpack"],
-            "stream" => &["stream"],
-            _ => &ENCODINGS,
-        };
-        encodings.contains(&encoding).then_some((kind, encoding))
-    }
 }
 
 impl Sizes<'_> {
     /// Returns how many bytes a key takes with its value. `None` where what it points to is not consistent.
     pub fn key(&self, entry: &Entry, object: &Object) -> Option<u64> {
-        Some(self.string(entry.key)? + ENTRY + OBJECT + self.content(entry.value, object)?)
+        let entry = match object.key {
+            0 if entry.is_embedding => self.entry(entry),
+            0 => self.string(entry.key)? + self.entry(entry),
+            _ => 0,
+        };
+        let own = if object.is_inner() || self.layout.is_whole {
+            self.allocator.rounded(object.allocated(self.memory)?)
+        } else {
+            HEAD
+        };
+        Some(entry + own + self.content(object)?)
     }
 
-    fn content(&self, address: u64, object: &Object) -> Option<u64> {
+    /// Returns the size of an entry.
+    pub fn entry(&self, entry: &Entry) -> u64 {
+        match entry {
+            _ if !self.layout.has_forms => ENTRY,
+            Entry {
+                is_embedding: true,
+                allocated,
+                ..
+            } => self.allocator.rounded(*allocated),
+            Entry { allocated, .. } => *allocated,
+        }
+    }
+
+    fn content(&self, object: &Object) -> Option<u64> {
         let at = object.content;
         Some(match object.names()? {
-            (_, "int") => 0,
-            // It lies behind its object, in the same allocation.
-            (_, "embstr") => {
-                let text = self.memory.string(at)?;
-                let is_behind = at == address + OBJECT + 3;
-                is_behind.then_some(self.allocator.rounded(OBJECT + text.allocated) - OBJECT)?
-            }
+            (_, "int" | "embstr") => 0,
             (_, "raw") => self.string(at)?,
             (_, "ziplist" | "listpack") => self.packed(at)?,
+            (_, "listpackex") => {
+                let before = self.layout.listpack_at;
+                let packed = self.packed(self.memory.u64(at + before)?)?;
+                self.allocator.rounded(before + 8) + packed
+            }
             (_, "intset") => {
                 let (width, length) = (self.memory.u32(at)?, self.memory.u32(at + 4)?);
                 let bytes = 8 + u64::from(width) * u64::from(length);
@@ -130,10 +86,10 @@ impl Sizes<'_> {
                     .then_some(self.allocator.rounded(bytes))?
             }
             (_, "quicklist") => self.quicklist(at)?,
-            ("set", "hashtable") => self.table(at, |entry| self.string(entry.key))?,
-            (_, "hashtable") => self.table(at, |entry| {
-                Some(self.string(entry.key)? + self.string(entry.value)?)
+            ("set", "hashtable") => self.table(at, |entry| {
+                Some(self.entry(entry) + self.string(entry.key)?)
             })?,
+            (_, "hashtable") => self.table(at, |entry| self.field(entry))?,
             (_, "skiplist") => self.sorted_set(at)?,
             (_, "stream") => self.stream(at)?,
             // Only the module knows.
@@ -141,27 +97,23 @@ impl Sizes<'_> {
         })
     }
 
-    fn string(&self, address: u64) -> Option<u64> {
-        Some(
-            self.allocator
-                .rounded(self.memory.string(address)?.allocated),
-        )
+    /// Returns the size of a string.
+    pub fn string(&self, address: u64) -> Option<u64> {
+        let asked = self.memory.string(address)?.allocated();
+        Some(self.allocator.rounded(asked))
     }
 
-    /// Returns the size of a ziplist or listpack, which begins with it.
+    /// Returns the size of a ziplist or listpack, which begins with it, and ends with 255.
     fn packed(&self, address: u64) -> Option<u64> {
         let bytes = u64::from(self.memory.u32(address)?);
-        (7..PACKED)
-            .contains(&bytes)
-            .then_some(self.allocator.rounded(bytes))
+        let is_sound = (7..PACKED).contains(&bytes)
+            && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
+        is_sound.then_some(self.allocator.rounded(bytes))
     }
 
     fn quicklist(&self, address: u64) -> Option<u64> {
         let [mut node, _, _, length] = self.memory.words(address)?;
-        let node_bytes = match self.layout {
-            Layout::Redis60 | Layout::Redis62 => 32,
-            Layout::Redis70 => 40,
-        };
+        let node_bytes = if self.layout.has_exponents { 40 } else { 32 };
         let mut sum = 0;
         let looked_at = length.min(ELEMENTS);
         for _ in 0..looked_at {
@@ -173,8 +125,8 @@ impl Sizes<'_> {
         Some(QUICKLIST + scaled(sum, looked_at, length))
     }
 
-    /// Returns the size of a hash table whose entries take so much beside themselves.
-    fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
+    /// Returns the size of a hash table whose entries take so much.
+    pub fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
         let size = dict.size();
         let (mut sum, mut looked_at) = (0, 0);
@@ -182,46 +134,41 @@ impl Sizes<'_> {
         for place in (0..size.min(PLACES)).map(|step| (start + step) % size) {
             let (table, place) = dict.place(place);
             for entry in table.chain(self.memory, place)? {
-                sum += ENTRY + bytes(&entry)?;
+                sum += bytes(&entry)?;
                 looked_at += 1;
             }
             if looked_at >= ELEMENTS {
                 break;
             }
         }
-        Some(self.layout.dict_bytes() + 8 * size + scaled(sum, looked_at, dict.used()))
-    }
-
-    fn sorted_set(&self, address: u64) -> Option<u64> {
-        let [dict, list] = self.memory.words(address)?;
-        let [_, _, length] = self.memory.words(list)?;
-        let node = |levels: u32| self.allocator.rounded(24 + 16 * u64::from(levels)) as f64;
-        let nodes = (1..LEVELS).map(|level| 0.75 * 0.25_f64.powi(level as i32 - 1) * node(level));
-        let nodes = (nodes.sum::<f64>() * length as f64) as u64;
-        let table = self.table(dict, |entry| self.string(entry.key))?;
-        Some(OBJECT + 32 + node(LEVELS) as u64 + table + nodes)
+        let places: u64 = dict.tables.iter().map(Table::bytes).sum();
+        Some(self.layout.table_bytes() + places + scaled(sum, looked_at, dict.used()))
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
-        let own = match self.layout {
-            Layout::Redis60 | Layout::Redis62 => 40,
-            Layout::Redis70 => 80,
-        };
-        let rax = self.memory.u64(address)?;
-        let [head, elements, nodes] = self.memory.words(rax)?;
+        let own = if self.layout.has_exponents { 80 } else { 40 };
+        let at = self.layout.buckets.map_or(0, |buckets| buckets.stream);
+        let rax = self.memory.u64(address + at)?;
+        let [head, elements, nodes, bytes] = self.memory.words(rax)?;
         (elements < 1 << 40 && nodes < 1 << 40).then_some(())?;
-        let tree = 16 * elements + RAX_NODE * nodes;
+        let tree = match self.layout.buckets {
+            Some(_) => (bytes < 1 << 48).then_some(bytes)?,
+            None => 16 * elements + RAX_NODE * nodes,
+        };
         let full = match elements {
             0 | 1 => 0,
             _ => (elements - 1) * self.packed(self.leaf(head, false)?)?,
         };
-        let ahead = match self.layout {
-            Layout::Redis60 => 0,
-            Layout::Redis62 | Layout::Redis70 => self.allocator.rounded(STREAM_AHEAD),
-        };
         let last = match elements {
             0 => 0,
-            _ => self.packed(self.leaf(head, true)?)?.max(ahead),
+            _ => {
+                let part = self.leaf(head, true)?;
+                // One that was read from a file, or is full, has none.
+                let is_ahead =
+                    self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
+                let ahead = if is_ahead { STREAM_AHEAD } else { 0 };
+                self.packed(part)?.max(self.allocator.rounded(ahead))
+            }
         };
         Some(own + tree + full + last)
     }

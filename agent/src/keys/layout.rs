@@ -1,0 +1,303 @@
+//! How versions lay out their databases, their hash tables, and values.
+
+use anyhow::Context as _;
+use evictscope_plan::Identity;
+
+/// How a version lays out what is read of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a database.
+    pub database_bytes: u64,
+    /// The word of a database at which its tables of other things than keys begin, and the one behind them, its number.
+    pub others_at: [usize; 2],
+    /// Where the pointer to its tables is in a `kvstore`, if a database has these instead of tables.
+    pub store: Option<u64>,
+    /// Whether the sizes of tables are exponents, as since Redis 7.0.
+    pub has_exponents: bool,
+    /// What the lowest bits of a pointer to an entry say: 000, 010, 100, 110, and any odd number.
+    pub entries: [Form; 5],
+    /// Whether each form of an entry counts as what it takes.
+    pub has_forms: bool,
+    /// Whether the fields of hashes are `mstr`.
+    pub has_fields: bool,
+    /// Bytes before the pointer to a listpack whose fields expire, in a `listpackEx`.
+    pub listpack_at: u64,
+    /// Whether streams have space in advance.
+    pub is_ahead: bool,
+    /// Of Valkey since 8.1, where tables have buckets.
+    pub buckets: Option<Buckets>,
+    /// Whether databases are made when they are used first, and pointed to.
+    pub has_pointers: bool,
+    /// What an object has beside its value.
+    pub object: Flags,
+    /// Whether the head of an object counts as what it takes with what is in it.
+    pub is_whole: bool,
+    /// What a member of a sorted set counts in the table.
+    pub member_bytes: u64,
+}
+
+/// How Valkey lays out values with buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Bytes of the head of a table.
+    pub head: u64,
+    /// The bits of the flags of a field's name that say that it expires, and that its value is elsewhere.
+    pub field: [u8; 2],
+    /// Whether the members of a sorted set are in the nodes of its list.
+    pub has_members: bool,
+    /// Bytes of a stream before the pointer to its tree.
+    pub stream: u64,
+}
+
+/// The bits behind the time in an object's head: whether there lie with it when it expires, its key, and its value, instead of the
+/// pointer to that; and how many bits there are. 0 is no such bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// When it expires.
+    pub expires: u32,
+    /// Its key.
+    pub key: u32,
+    /// Its value.
+    pub value: u32,
+    /// Bits before the count of references.
+    pub bits: u32,
+}
+
+/// What an entry of a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing that there is.
+    None,
+    /// Its key, its value, and the next.
+    Whole,
+    /// Its key and the next.
+    Valueless,
+    /// Its value, the next, and its key itself.
+    Embedding,
+    /// The pointer is to the key.
+    Key,
+}
+
+static REDIS_6_0: Layout = Layout {
+    database_bytes: 72,
+    others_at: [2, 5],
+    store: None,
+    has_exponents: false,
+    entries: [Form::Whole, Form::None, Form::None, Form::None, Form::None],
+    has_forms: false,
+    has_fields: false,
+    listpack_at: 24,
+    is_ahead: false,
+    buckets: None,
+    has_pointers: false,
+    object: Flags {
+        expires: 0,
+        key: 0,
+        value: 0,
+        bits: 0,
+    },
+    is_whole: false,
+    member_bytes: 24,
+};
+static REDIS_6_2: Layout = Layout {
+    is_ahead: true,
+    ..REDIS_6_0
+};
+pub static REDIS_7_0: Layout = Layout {
+    database_bytes: 80,
+    has_exponents: true,
+    ..REDIS_6_2
+};
+/// Valkey 7.2 is the same.
+static REDIS_7_2: Layout = Layout {
+    database_bytes: 88,
+    others_at: [2, 6],
+    entries: [
+        Form::Whole,
+        Form::Valueless,
+        Form::None,
+        Form::None,
+        Form::Key,
+    ],
+    ..REDIS_7_0
+};
+static REDIS_7_4: Layout = Layout {
+    others_at: [3, 7],
+    store: Some(128),
+    has_fields: true,
+    ..REDIS_7_2
+};
+pub static REDIS_8_0: Layout = Layout {
+    database_bytes: 80,
+    store: Some(144),
+    entries: [
+        Form::Whole,
+        Form::Key,
+        Form::Valueless,
+        Form::None,
+        Form::Key,
+    ],
+    ..REDIS_7_4
+};
+static REDIS_8_2: Layout = Layout {
+    store: Some(136),
+    listpack_at: 16,
+    object: Flags {
+        expires: 2,
+        key: 1,
+        value: 0,
+        bits: 2,
+    },
+    is_whole: true,
+    member_bytes: 16,
+    ..REDIS_8_0
+};
+pub static VALKEY_8_0: Layout = Layout {
+    database_bytes: 80,
+    store: Some(16),
+    entries: [
+        Form::Whole,
+        Form::Valueless,
+        Form::Embedding,
+        Form::None,
+        Form::Key,
+    ],
+    has_forms: true,
+    ..REDIS_7_2
+};
+
+pub static VALKEY_8_1: Layout = Layout {
+    database_bytes: 72,
+    buckets: Some(Buckets {
+        head: 80,
+        field: [0, 8],
+        has_members: false,
+        stream: 0,
+    }),
+    object: Flags {
+        expires: 1,
+        key: 2,
+        value: 0,
+        bits: 2,
+    },
+    ..VALKEY_8_0
+};
+static VALKEY_9_0: Layout = Layout {
+    others_at: [3, 7],
+    has_pointers: true,
+    is_whole: true,
+    buckets: Some(Buckets {
+        head: 88,
+        field: [8, 16],
+        has_members: false,
+        stream: 0,
+    }),
+    ..VALKEY_8_1
+};
+pub static VALKEY_9_1: Layout = Layout {
+    buckets: Some(Buckets {
+        head: 88,
+        field: [8, 16],
+        has_members: true,
+        stream: 8,
+    }),
+    object: Flags {
+        expires: 1,
+        key: 2,
+        value: 4,
+        bits: 3,
+    },
+    ..VALKEY_9_0
+};
+
+/// By product and release.
+static LAYOUTS: [(&str, &str, &Layout); 12] = [
+    ("redis", "6.0", &REDIS_6_0),
+    ("redis", "6.2", &REDIS_6_2),
+    ("redis", "7.0", &REDIS_7_0),
+    ("redis", "7.2", &REDIS_7_2),
+    ("redis", "7.4", &REDIS_7_4),
+    ("redis", "8.0", &REDIS_8_0),
+    ("redis", "8.2", &REDIS_8_2),
+    ("valkey", "7.2", &REDIS_7_2),
+    ("valkey", "8.0", &VALKEY_8_0),
+    ("valkey", "8.1", &VALKEY_8_1),
+    ("valkey", "9.0", &VALKEY_9_0),
+    ("valkey", "9.1", &VALKEY_9_1),
+];
+
+impl Layout {
+    /// Returns the layout of a server's version.
+    ///
+    /// # Errors
+    ///
+    /// Names a version that is not known.
+    pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
+        let product = identity.product.unwrap_or("a server");
+        let version = identity
+            .version
+            .as_deref()
+            .unwrap_or("of an unknown version");
+        // A series may be all that is known.
+        let series = version
+            .rsplit_once('.')
+            .filter(|(series, _)| series.contains('.'));
+        let series = series.map_or(version, |(series, _)| series);
+        let layout = LAYOUTS
+            .iter()
+            .find(|(known, release, _)| (*known, *release) == (product, series));
+        layout.map(|(_, _, layout)| *layout).with_context(|| {
+            format!(
+                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and Valkey 7.2 to 9.1"
+            )
+        })
+    }
+
+    /// Returns how a database's tables of other things are laid out: without buckets.
+    pub fn others(&'static self) -> &'static Self {
+        match self.buckets {
+            Some(_) => &VALKEY_8_0,
+            None => self,
+        }
+    }
+
+    /// Returns how many bytes the head of a table takes.
+    pub fn table_bytes(&self) -> u64 {
+        match &self.buckets {
+            Some(buckets) => buckets.head,
+            None if self.has_exponents => 56,
+            None => 96,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Identity, Layout, REDIS_7_0, VALKEY_8_1};
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_by_name() -> anyhow::Result<()> {
+        let of = |product, version: &str| {
+            Layout::of(&Identity {
+                product,
+                version: Some(version.to_owned()),
+                ..Identity::default()
+            })
+        };
+        for version in ["7.0.15", "7.0"] {
+            assert_eq!(of(Some("redis"), version)?, &REDIS_7_0);
+        }
+        assert_eq!(of(Some("valkey"), "8.1.1")?, &VALKEY_8_1);
+        for (product, version) in [
+            ("valkey", "7.0.15"),
+            ("redis", "7.4-rc1"),
+            ("redis", "8.20.1"),
+        ] {
+            let refused = of(Some(product), version).map_err(|error| error.to_string());
+            let named = refused.is_err_and(|error| error.contains(&format!("{product} {version}")));
+            assert!(named, "{product} {version}");
+        }
+        assert!(of(None, "7.0.15").is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! The head of a value: its type, its encoding, when it was used, and what lies with it.
+
+use super::layout::Layout;
+use super::memory::Memory;
+
+/// Bytes of a head, and of the pointer to the value at its end.
+pub const HEAD: u64 = 16;
+const POINTER: u64 = 8;
+/// Bytes before the text of a value that lies with its head.
+const HEADER: u64 = 3;
+
+/// The types by their numbers.
+const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
+/// The encodings by theirs. What is empty is not used any more.
+const ENCODINGS: [&str; 13] = [
+    "raw",
+    "int",
+    "hashtable",
+    "",
+    "",
+    "ziplist",
+    "intset",
+    "skiplist",
+    "embstr",
+    "quicklist",
+    "stream",
+    "listpack",
+    "listpackex",
+];
+
+/// The head of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    kind: u8,
+    encoding: u8,
+    /// When it was used, seconds without their upper bits; or its counter, in the lower 8 bits.
+    pub lru: u32,
+    /// Its value, or where that is.
+    pub content: u64,
+    /// Where its key is, if that lies with it: else 0.
+    pub key: u64,
+    /// When it expires, milliseconds, if that lies with it and it does.
+    pub expires: Option<u64>,
+    /// Bytes of the head with what lies with it, but without the value.
+    pub bytes: u64,
+}
+
+impl Object {
+    /// Reads the head of a value. `None` where there is none.
+    pub fn read(memory: &Memory, layout: &Layout, address: u64) -> Option<Self> {
+        let [head, content] = memory.words(address)?;
+        let flags = (head >> 32) as u32;
+        let has = |flag| flags & flag != 0;
+        let mut object = Self {
+            kind: (head & 15) as u8,
+            encoding: (head >> 4 & 15) as u8,
+            lru: (head as u32) >> 8,
+            content,
+            key: 0,
+            expires: None,
+            bytes: HEAD,
+        };
+        if has(layout.object.value) {
+            object.bytes -= POINTER;
+        }
+        if has(layout.object.expires) {
+            let expires = memory.u64(address + object.bytes)?;
+            object.expires = (expires.cast_signed() != -1).then_some(expires);
+            object.bytes += 8;
+        }
+        if has(layout.object.key) {
+            let header = u64::from(memory.u8(address + object.bytes)?);
+            object.key = address + object.bytes + 1 + header;
+            let text = memory.string(object.key)?;
+            (text.header == header).then_some(())?;
+            object.bytes += 1 + header + text.length + 1;
+        }
+        let behind = address + object.bytes + HEADER;
+        if has(layout.object.value) {
+            object.content = behind;
+        }
+        let is_sound = (flags >> layout.object.bits).cast_signed() > 0
+            && object.names().is_some()
+            && (layout.object.key == 0) == (object.key == 0)
+            && (!object.is_inner() || object.content == behind);
+        is_sound.then_some(object)
+    }
+
+    /// Returns whether its value lies with it.
+    pub fn is_inner(&self) -> bool {
+        self.names() == Some(("string", "embstr"))
+    }
+
+    /// Returns what was asked of the allocator for it.
+    pub fn allocated(&self, memory: &Memory) -> Option<u64> {
+        let value = match self.is_inner() {
+            true => memory.string(self.content)?.allocated(),
+            false => 0,
+        };
+        Some(self.bytes + value)
+    }
+
+    /// Returns whether this is still the same value: it may have been used.
+    pub fn is(&self, other: &Self) -> bool {
+        Self {
+            lru: other.lru,
+            ..*self
+        } == *other
+    }
+
+    /// Returns the names of its type and encoding.
+    pub fn names(&self) -> Option<(&'static str, &'static str)> {
+        let kind = *TYPES.get(usize::from(self.kind))?;
+        let encoding = *ENCODINGS.get(usize::from(self.encoding))?;
+        let encodings: &[&str] = match kind {
+            "string" => &["raw", "int", "embstr"],
+            "list" => &["quicklist", "ziplist", "listpack"],
+            "set" => &["hashtable", "intset", "listpack"],
+            "zset" => &["skiplist", "ziplist", "listpack"],
+            "hash" => &["hashtable", "ziplist", "listpack", "listpackex"],
+            "stream" => &["stream"],
+            _ => &ENCODINGS,
+        };
+        encodings.contains(&encoding).then_some((kind, encoding))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, Object};
+    use crate::keys::layout::{REDIS_7_0, VALKEY_8_1, VALKEY_9_1};
+
+    /// Makes a head with these flags behind the time, and what follows its first 8 bytes.
+    fn head(flags: u32, behind: &[&[u8]]) -> Vec<u8> {
+        let first = [0x80, 1, 0, 0];
+        [&first[..], &flags.to_ne_bytes(), &behind.concat()].concat()
+    }
+
+    #[test]
+    fn what_lies_with_a_value_is_found_by_its_flags() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let expires = 7_000_u64.to_ne_bytes();
+        let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0\0\0\0\0\0\0\0"];
+        let bytes = head(1 << 3 | 7, &[&expires, key, text]);
+        let at = bytes.as_ptr() as u64;
+        let object = Object::read(&memory, &VALKEY_9_1, at);
+        let object = object.ok_or_else(|| anyhow::anyhow!("no object"))?;
+        assert_eq!(object.names(), Some(("string", "embstr")));
+        assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
+        assert_eq!((object.content, object.bytes), (at + 25, 22));
+        assert_eq!((object.lru, object.allocated(&memory)), (1, Some(29)));
+
+        // Its value is where the pointer to it is, in older versions.
+        assert_eq!(Object::read(&memory, &VALKEY_8_1, at), None);
+        // A key lies with none, and no head without one is a key's.
+        assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
+        let keyless = head(1 << 3 | 4, &[text]);
+        let keyless = keyless.as_ptr() as u64;
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless), None);
+        // Nobody has it any more.
+        let freed = head(7, &[&expires, key, text]);
+        assert_eq!(
+            Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64),
+            None
+        );
+        Ok(())
+    }
+}
