@@ -16,7 +16,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         Family::new(
             "evictscope_expire_cycle_duration_seconds",
             "Wall time of expire cycles, activeExpireCycle(), from behind the early returns on. slow: made by \
-             the cron, fast: before the event loop sleeps.",
+             the cron, fast: before the event loop sleeps; _fields: Valkey's jobs for fields of hashes.",
             durations,
         ),
         by(
@@ -51,7 +51,7 @@ fn keys(
 ) -> impl Iterator<Item = (&'static str, f64)> {
     let exits = server.expire_cycle().map(|function| function.exits.iter());
     let are_known = exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()));
-    let counts = server.cycles().filter(move |_| are_known);
+    let counts = server.cycles_of_keys().filter(move |_| are_known);
     counts.map(move |(name, totals)| (name, count(totals) as f64))
 }
 
