@@ -187,6 +187,11 @@ impl ExportedServer {
         self.cycles().take(OF_KEYS)
     }
 
+    /// Returns those that are for fields of hashes.
+    pub(super) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
+        self.cycles().skip(OF_KEYS)
+    }
+
     /// Tells whether it is known of stalls that this caused them: of evictions and expire cycles where these are timed.
     pub(super) fn tells_stalls_by(&self, cause: StallCause) -> bool {
         match cause {
