@@ -78,3 +78,51 @@ fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
         .any(|used| is_frame(used.register()) && writes(used.access()));
     (!stores_element && !changes && (!operands || to_rsp)).then_some(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+    use crate::code::graph::FunctionCode;
+    use crate::elf::address::FileAddress;
+    use crate::elf::image::Image;
+    use crate::flow::execution::Execution;
+
+    /// `push %rbp; mov %rsp, %rbp; sub $0x40, %rsp; movl $5, -0x30(%rbp); lea -0x20(%rbp), %rdi`
+    const BEGIN: [u8; 19] = [
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x40, 0xc7, 0x45, 0xd0, 0x05, 0x00, 0x00, 0x00,
+        0x48, 0x8d, 0x7d, 0xe0,
+    ];
+    /// `1: sub %rdx, %rsp; mov %rsp, %rdi; call *%rcx; dec %ebx; jnz 1b; mov -0x30(%rbp), %eax; leave; ret`
+    const ARRAYS: [u8; 17] = [
+        0x48, 0x29, 0xd4, 0x48, 0x89, 0xe7, 0xff, 0xd1, 0xff, 0xcb, 0x75, 0xf4, 0x8b, 0x45, 0xd0,
+        0xc9, 0xc3,
+    ];
+
+    /// Returns below what slots are private in that function with `code` in it, and what the slot at -0x30(%rbp) is
+    /// known to hold at the end.
+    fn found(code: &[u8]) -> (i64, Option<u64>) {
+        let bytes = [&BEGIN, code, &ARRAYS].concat();
+        let address = FileAddress::new(0x1000);
+        let image = Image::of_code(&bytes, address);
+        let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
+        let mut execution = Execution::run(&code);
+        let (last, _) = (code.blocks.entries())
+            .find(|(_, block)| block.leaves)
+            .unwrap_or_else(|| panic!("it does not return"));
+        let end = execution.states_in(last).pop();
+        let end = end.unwrap_or_else(|| panic!("it is not reached"));
+        (below(&code), end.registers[0].as_constant())
+    }
+
+    #[test]
+    fn what_is_below_every_address_that_is_taken_outlasts_arrays() {
+        assert_eq!(found(&[]), (-0x28, Some(5)));
+        // `lea -0x38(%rbp), %rsi`
+        assert_eq!(found(&[0x48, 0x8d, 0x75, 0xc8]), (-0x40, None));
+        // `mov %rbp, %rdi`
+        assert_eq!(found(&[0x48, 0x89, 0xef]), (i64::MIN, None));
+        // `mov %rdi, -0x10(%rbp,%rax,8)`
+        let element = [0x48, 0x89, 0x7c, 0xc5, 0xf0];
+        assert_eq!(found(&element), (i64::MIN, None));
+    }
+}
