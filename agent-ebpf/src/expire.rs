@@ -26,16 +26,18 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
     let Known { value, is_known } = place(hit.slot, &hit.config.expire_type, &stats.words);
-    // An `int`, whatever is above it.
-    let value = value as u32 as u64;
-    if is_known && value > CycleType::Fast as u64 {
+    let job = place(hit.slot, &hit.config.expire_job, &stats.words);
+    // Each is an `int`, whatever is above it.
+    let (value, job) = (value as u32 as u64, job.value as u32 as u64);
+    if is_known && value | job > CycleType::Fast as u64 {
         stats.check_failures[CycleCheck::Type as usize] += 1;
-        report::cycle_type(hit.config.tgid, value);
+        report::cycle_type(hit.config.tgid, value, job);
         return Ok(());
     }
-    stats.under_way = match is_known {
-        true => value,
-        false => CycleType::Unknown as u64,
+    stats.under_way = match (is_known, job) {
+        (false, _) => CycleType::Unknown as u64,
+        (true, 0) => value,
+        (true, _) => CycleType::SlowFields as u64 + value,
     };
     begin_inner(&mut hit);
     Ok(())

@@ -43,12 +43,12 @@ pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
     );
 }
 
-/// The type of an expire cycle is neither slow nor fast.
+/// The type of an expire cycle is neither slow nor fast, or it is neither for keys nor for fields.
 #[inline(never)]
-pub fn cycle_type(tgid: u32, cycle_type: u64) {
+pub fn cycle_type(tgid: u32, cycle_type: u64, job: u64) {
     warn!(
         &(),
-        "{}: the type of an expire cycle is {}, not 0 or 1", tgid, cycle_type
+        "{}: the type of an expire cycle is {}, and its job {}, not 0 or 1", tgid, cycle_type, job
     );
 }
 

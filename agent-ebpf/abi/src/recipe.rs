@@ -192,6 +192,8 @@ pub struct ServerConfig {
     pub results: [Term; MAX_DONE_SITES],
     /// Where the type of an expire cycle is, at its start site; absent where the plan does not know it.
     pub expire_type: Term,
+    /// Where it is there which job of a cycle it is, for keys 0, for fields of hashes 1; absent where it is whole.
+    pub expire_job: Term,
     /// Where its keys are counted, at each of its end sites.
     pub cycle_keys: [CycleKeys; MAX_DONE_SITES],
     /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 where it is not known.
@@ -210,6 +212,7 @@ impl ServerConfig {
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],
         results: [Term::ABSENT; MAX_DONE_SITES],
         expire_type: Term::ABSENT,
+        expire_job: Term::ABSENT,
         cycle_keys: [CycleKeys::UNKNOWN; MAX_DONE_SITES],
         maxmemory: 0,
         used_memory: AllocatorCounters::UNKNOWN,

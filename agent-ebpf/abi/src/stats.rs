@@ -321,7 +321,8 @@ pub struct EvictionStats {
     pub words: [u64; WORDS],
 }
 
-/// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h).
+/// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h). Since Valkey 9, a cycle is two jobs,
+/// each of which counts as one: that for keys has the type of the cycle, that for fields of hashes another.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleType {
@@ -331,11 +332,23 @@ pub enum CycleType {
     Fast = 1,
     /// The plan does not know where the type is.
     Unknown = 2,
+    /// The job for fields of hashes of a slow one.
+    SlowFields = 3,
+    /// That of a fast one.
+    FastFields = 4,
 }
 
 impl CycleType {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
+    pub const ALL: [Self; 5] = [
+        Self::Slow,
+        Self::Fast,
+        Self::Unknown,
+        Self::SlowFields,
+        Self::FastFields,
+    ];
+    /// Those that are for keys.
+    pub const OF_KEYS: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
 }
 
 /// What is counted of the expire cycles of one type that have ended.
@@ -355,7 +368,7 @@ pub struct CycleStats {
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleCheck {
-    /// The type is 0 or 1.
+    /// The type is 0 or 1, and so is which job it is.
     Type = 0,
     /// No more keys had expired than were sampled.
     Keys = 1,

@@ -139,6 +139,9 @@ pub struct InnerSite {
     /// Where the type of an expire cycle is: the `int` that it was called with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_type: Option<Operand>,
+    /// Where it is which job of an expire cycle it is: an `int`, 0 for keys and 1 for fields of hashes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<Operand>,
 }
 
 /// How a quantity is computed at the inner site.

@@ -111,7 +111,7 @@ impl ProbePlan {
                 site(&inner.site, bytes)
                     && inner.quantities.len() <= VARIABLES.len()
                     && quantities.all(|plan| recipe(&plan.recipe))
-                    && place(&inner.cycle_type)
+                    && [&inner.cycle_type, &inner.job].map(place) == [true; 2]
             });
             let exits = function.exits.iter().all(|exit| {
                 site(&exit.site, bytes)

@@ -272,6 +272,7 @@ mod tests {
 
     use super::{FUNCTIONS, FileOffset, LinkKeeper, OVER_LIMIT, Probes, SelfProbes, USED_MEMORY};
     use super::{calibration_config, constant, own_sites};
+    use crate::own::alone;
 
     /// Calls a function with every probe of the eviction call on it as often, after `change` has
     /// changed what the programs take for its server.
@@ -288,6 +289,7 @@ mod tests {
         change: impl Fn(&mut evictscope_abi::ServerConfig),
         before: impl Fn(u64),
     ) -> anyhow::Result<(Counted, Vec<String>)> {
+        let _alone = alone();
         let [function, ..] = FUNCTIONS;
         let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
         let [begin, ..] = own_sites()?;

@@ -36,8 +36,10 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
             Some(operand) => term(operand, false, load_bias),
             None => Term::ABSENT,
         };
-        let of_type = cycle.inner.as_ref().map(|start| place(&start.cycle_type));
-        config.expire_type = of_type.unwrap_or(Term::ABSENT);
+        if let Some(start) = &cycle.inner {
+            config.expire_type = place(&start.cycle_type);
+            config.expire_job = place(&start.job);
+        }
         for (keys, exit) in config.cycle_keys.iter_mut().zip(&cycle.exits) {
             *keys = CycleKeys {
                 sampled: place(&exit.sampled),

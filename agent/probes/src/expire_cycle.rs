@@ -11,7 +11,7 @@ use evictscope_telemetry::Counted;
 use super::attach::Probes;
 use super::calibration::SelfProbes;
 use super::keeper::LinkKeeper;
-use super::own::{FUNCTIONS, own_sites};
+use super::own::{FUNCTIONS, alone, own_sites};
 
 /// What the cycles have in the memory of this process.
 static SAMPLED: u64 = 40;
@@ -37,9 +37,10 @@ fn memory<T>(of: &'static T) -> Term {
 /// Makes cycles as a server does, of a type and with keys at these places. Returns what was counted and logged.
 fn counted(
     cycles: u64,
-    expire_type: Term,
+    [expire_type, expire_job]: [Term; 2],
     keys: CycleKeys,
 ) -> anyhow::Result<(Counted, Vec<String>)> {
+    let _alone = alone();
     let [start, end, _] = FUNCTIONS;
     let [start_at, end_at, _] = own_sites()?;
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
@@ -47,6 +48,7 @@ fn counted(
         tgid: std::process::id(),
         is_observed: [1; MAX_FUNCTIONS as usize],
         expire_type,
+        expire_job,
         ..ServerConfig::OFF
     };
     config.cycle_keys[0] = keys;
@@ -75,7 +77,7 @@ const KEYS: fn() -> CycleKeys = || CycleKeys {
 };
 
 /// Returns the number of cycles of each type, and their keys.
-fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); 3] {
+fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); CycleType::ALL.len()] {
     stats.cycles.map(|cycles| {
         let count = cycles.duration.counts.iter().sum();
         (count, cycles.sampled, cycles.expired)
@@ -86,14 +88,19 @@ fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); 3] {
 #[ignore = "needs root and BPF"]
 fn cycles_are_counted_by_type() -> anyhow::Result<()> {
     for (of_type, place) in [
-        (CycleType::Slow, constant(0)),
-        (CycleType::Fast, constant(1)),
+        (CycleType::Slow, [constant(0), Term::ABSENT]),
+        (CycleType::Fast, [constant(1), Term::ABSENT]),
         // Of an `int` in a register, the upper half is whatever was there.
-        (CycleType::Fast, constant(0x7_0000_0001)),
-        (CycleType::Unknown, Term::ABSENT),
+        (CycleType::Fast, [constant(0x7_0000_0001), constant(0)]),
+        (CycleType::Unknown, [Term::ABSENT; 2]),
+        (CycleType::SlowFields, [constant(0), constant(1)]),
+        (
+            CycleType::FastFields,
+            [constant(1), constant(0x7_0000_0001)],
+        ),
     ] {
         let (seen, messages) = counted(7, place, KEYS())?;
-        let mut expected = [(0, 0, 0); 3];
+        let mut expected = [(0, 0, 0); CycleType::ALL.len()];
         expected[of_type as usize] = (7, 280, 210);
         assert_eq!(by_type(&seen.expires), expected, "{of_type:?}");
         let calls = &seen.calls[usize::from(EXPIRE)];
@@ -114,7 +121,7 @@ fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
         sampled: Term::ABSENT,
         ..KEYS()
     };
-    let (seen, _) = counted(3, constant(0), keys)?;
+    let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [0; 5]);
     // Where nothing can be read.
@@ -125,7 +132,7 @@ fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
         },
         ..KEYS()
     };
-    let (seen, _) = counted(3, constant(0), keys)?;
+    let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [3, 0, 0, 0, 0]);
     Ok(())
@@ -134,18 +141,23 @@ fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_first_cycle_that_fails_a_check_is_the_last() -> anyhow::Result<()> {
-    let (seen, messages) = counted(5, constant(2), KEYS())?;
-    assert_eq!(by_type(&seen.expires), [(0, 0, 0); 3]);
-    assert_eq!(seen.expires.check_failures, [1, 0]);
-    assert_eq!(CycleCheck::Type as usize, 0);
-    assert_eq!(messages, ["the type of an expire cycle is 2, not 0 or 1"]);
+    for (of_type, job) in [(2, 0), (1, 2)] {
+        let place = [constant(of_type), constant(job)];
+        let (seen, messages) = counted(5, place, KEYS())?;
+        assert_eq!(by_type(&seen.expires), [(0, 0, 0); CycleType::ALL.len()]);
+        assert_eq!(seen.expires.check_failures, [1, 0]);
+        assert_eq!(CycleCheck::Type as usize, 0);
+        let said =
+            format!("the type of an expire cycle is {of_type}, and its job {job}, not 0 or 1");
+        assert_eq!(messages, [said]);
+    }
 
     let keys = CycleKeys {
         expired: constant(41),
         ..KEYS()
     };
-    let (seen, messages) = counted(5, constant(1), keys)?;
-    assert_eq!(by_type(&seen.expires), [(0, 0, 0); 3]);
+    let (seen, messages) = counted(5, [constant(1), Term::ABSENT], keys)?;
+    assert_eq!(by_type(&seen.expires), [(0, 0, 0); CycleType::ALL.len()]);
     assert_eq!(seen.expires.check_failures, [0, 1]);
     let expected = ["an expire cycle sampled 40 keys, of which 41 had expired"];
     assert_eq!(messages, expected);

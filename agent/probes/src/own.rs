@@ -45,6 +45,14 @@ pub(super) const FUNCTIONS: [Function; 3] = [
     evictscope_calibration_stepped,
 ];
 
+/// Lets one test at a time probe this process: the calls of each would be counted by the others.
+#[cfg(test)]
+pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let alone = ALONE.lock();
+    alone.unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Returns where the functions that hits are measured on are in the agent's own executable.
 pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
     own_offsets(FUNCTIONS.map(|function| function as usize as u64))

@@ -419,7 +419,7 @@ mod tests {
     use evictscope_abi::{ServerConfig, TraceConfig};
 
     use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
-    use crate::own::own_offsets;
+    use crate::own::{alone, own_offsets};
 
     // Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
     // does.
@@ -464,6 +464,7 @@ mod tests {
         slower_ns: u64,
         call: impl Fn(),
     ) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
+        let _alone = alone();
         let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
         let own = Own::open()?;
         let [site] = own_offsets([function as u64])?;
@@ -543,6 +544,7 @@ mod tests {
         const TIMES: u64 = 10;
         const CALLS: u64 = 100;
         both(|multi| {
+            let _alone = alone();
             let [entry] = own_offsets([evictscope_test_recursive as *const () as u64])?;
             let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
             let mut tracing = tracer.trace(Traced {
@@ -591,6 +593,7 @@ mod tests {
     #[test]
     #[ignore = "needs root and BPF"]
     fn what_costs_are_measured_on_leaves_no_count() -> anyhow::Result<()> {
+        let _alone = alone();
         let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, true)?;
         let costs = tracer.calibrate(true, true)?;
         assert!(costs.call_ns > 0.0 && costs.cycle_ns > 0.0, "{costs:?}");

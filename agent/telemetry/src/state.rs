@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, CycleStats, EVICTION, EXPIRE, ResultKind, bounds};
+use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, ResultKind, bounds};
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
@@ -251,8 +251,9 @@ impl ServerState {
 
     /// Returns how many keys expire cycles have sampled, and how many of those had expired.
     pub(super) fn cycle_keys(&self) -> (u64, u64) {
-        let sampled = self.cycles().map(|one| one.sampled);
-        (sampled.sum(), self.cycles().map(|one| one.expired).sum())
+        let cycles = || CycleType::OF_KEYS.map(|own| &self.counted.expires.cycles[own as usize]);
+        let sampled = cycles().map(|one| one.sampled).iter().sum();
+        (sampled, cycles().map(|one| one.expired).iter().sum())
     }
 
     /// Returns all client buffers at each sample, bytes; `None` until they were first read.

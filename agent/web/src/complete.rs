@@ -142,6 +142,7 @@ fn function(
             site: site(address + 0x40),
             quantities,
             cycle_type: of_cycles.clone(),
+            job: None,
         }),
         exits: vec![Exit {
             site: site(address + 0x80),

@@ -44,6 +44,9 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     for (quantity, method) in quantities.zip([Method::Both, Method::Dwarf]) {
         quantity.method = method;
     }
+    if let Some(start) = &mut plan.functions[1].inner {
+        start.job.clone_from(&start.cycle_type);
+    }
     busy.plan = Arc::new(plan);
     let counted = &mut busy.state.counted;
     let results = counted.evictions.evicting_results.iter_mut();

@@ -13,6 +13,16 @@ use evictscope_telemetry::{
     BrokenInvariant, Burst, Candidate, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
 
+/// The types of cycles that are two jobs, by name: those for keys are the types of all other cycles.
+const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
+    ("slow", CycleType::Slow),
+    ("fast", CycleType::Fast),
+    ("slow_fields", CycleType::SlowFields),
+    ("fast_fields", CycleType::FastFields),
+];
+/// How many of them are for keys.
+const OF_KEYS: usize = 2;
+
 /// What is exported of one server.
 #[derive(Clone, Debug)]
 pub struct ExportedServer {
@@ -168,21 +178,32 @@ impl ExportedServer {
         is_timed.then_some(function)
     }
 
-    /// Returns the types of timed expire cycles that are told apart, by name. Where the plan does not know the type, all are of
-    /// type `unknown`.
+    /// Returns the types of timed expire cycles that are told apart, by name, those for keys first. Where the plan does not
+    /// know the type, all are of type `unknown`.
     pub(super) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         let inner = self
             .expire_cycle()
             .and_then(|function| function.inner.as_ref());
-        let types = match inner.map(|inner| inner.cycle_type.is_some()) {
-            Some(true) => &[("slow", CycleType::Slow), ("fast", CycleType::Fast)][..],
-            Some(false) => &[("unknown", CycleType::Unknown)],
+        let types = match inner.map(|inner| (&inner.cycle_type, &inner.job)) {
+            Some((Some(_), Some(_))) => &TYPES_OF_JOBS[..],
+            Some((Some(_), None)) => &TYPES_OF_JOBS[..OF_KEYS],
+            Some((None, _)) => &[("unknown", CycleType::Unknown)],
             None => &[],
         };
         let by_type = &self.state.counted.expires.cycles;
         types
             .iter()
             .map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
+    }
+
+    /// Returns those of them that are for keys.
+    pub(super) fn cycles_of_keys(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
+        self.cycles().take(OF_KEYS)
+    }
+
+    /// Returns those that are for fields of hashes.
+    pub(super) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
+        self.cycles().skip(OF_KEYS)
     }
 
     /// Tells whether it is known of stalls that this caused them: of evictions and expire cycles where these are timed.

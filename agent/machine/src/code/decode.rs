@@ -17,6 +17,7 @@ use super::imports;
 use super::instruction::{address, next_address, target};
 use super::not_return;
 use super::switches;
+use super::thunks;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
@@ -147,6 +148,7 @@ impl Walk<'_, '_> {
             if imports::is_hook(image, &instruction) {
                 self.hooks.insert(address(&instruction));
             }
+            let instruction = thunks::replaced(image, instruction);
             let exits = self.exits(&instruction);
             self.instructions.insert(address(&instruction), instruction);
             let Some(exits) = exits else { continue };

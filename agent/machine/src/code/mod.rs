@@ -13,6 +13,7 @@ mod not_return;
 pub mod references;
 pub mod registers;
 mod switches;
+mod thunks;
 
 pub use block::{BlockId, InstructionId, PerBlock};
 pub use decode::CodeError;

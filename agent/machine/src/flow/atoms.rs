@@ -34,6 +34,8 @@ pub struct Limits {
     /// that can be anywhere behind its beginning. Where it is known, that is trusted which compilers make:
     /// after an alignment, no object is reached from the stack pointer before.
     pub reach: Option<i64>,
+    /// The offset from the stack pointer at entry below which only their own names reach stack slots.
+    pub private_below: i64,
 }
 
 impl Default for Limits {
@@ -41,6 +43,7 @@ impl Default for Limits {
         Self {
             summands: 8,
             reach: None,
+            private_below: i64::MIN,
         }
     }
 }

@@ -16,12 +16,13 @@ use super::condition::{self, Condition, Relation};
 use super::flags::Flags;
 use super::loops::{self, LoopEffects};
 use super::operands::{Known, Step};
+use super::private;
 use super::state::State;
 use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
-use crate::code::registers::Callee;
+use crate::code::registers::{Callee, RSP};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -72,6 +73,11 @@ impl<'a> Execution<'a> {
         without: Option<(BlockId, EdgeKind)>,
     ) -> Self {
         let mut execution = Self::new(code, atoms, without);
+        let begin = execution.atoms.stack_offset(&entry.registers[RSP]);
+        execution.atoms.limits.private_below = match begin {
+            Some(0) => private::below(code),
+            _ => i64::MIN,
+        };
         execution.find_effects();
         execution.execute(&entry);
         execution

@@ -121,16 +121,21 @@ impl State {
     /// calls, all from the lowest on whose address is known to anyone; all of them where it moves the
     /// stack pointer.
     fn forget_slots_of(&mut self, effects: &LoopEffects, atoms: &mut Atoms) {
-        if effects.stack || effects.registers[RSP] {
-            self.forget_slots(i64::MIN, atoms);
-            return;
-        }
         // A frame pointer that the loop changes may point anywhere.
         let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
             let is_changed = effects.registers[slot.base];
             let base = state.registers.get(slot.base).filter(|_| !is_changed)?;
             atoms.stack_offset(base)?.checked_add(slot.displacement)
         };
+        if effects.stack || effects.registers[RSP] {
+            self.forget_slots(i64::MIN, atoms);
+            for slot in &effects.slots {
+                if let Some(at) = offset(self, atoms, slot) {
+                    self.overwrite_slots(at, slot.width);
+                }
+            }
+            return;
+        }
         let mut elsewhere = effects.memory;
         for slot in &effects.slots {
             match offset(self, atoms, slot) {

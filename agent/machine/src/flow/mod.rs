@@ -18,6 +18,7 @@ pub mod machine;
 pub(crate) mod operand;
 mod operands;
 pub mod paths;
+mod private;
 mod quotient;
 pub(crate) mod recipe;
 mod resolve;

@@ -227,7 +227,11 @@ impl Step<'_> {
     pub fn store_unknown(&mut self, place: &Place, width: i64) {
         match place {
             Place::Stack(offset) => self.state.overwrite_slots(*offset, width),
-            Place::SomewhereOnStack => self.state.forget_slots(i64::MIN, self.atoms),
+            // An array of any length is below the slots that only their names reach.
+            Place::SomewhereOnStack if self.instruction.memory_base() == Register::RSP => {
+                self.state.forget_slots(i64::MIN, self.atoms);
+            }
+            Place::SomewhereOnStack => self.state.forget_all_slots(self.atoms),
             Place::Global(_) | Place::Unknown => {}
         }
         if !matches!(place, Place::Stack(_)) {

@@ -89,9 +89,18 @@ impl State {
     }
 
     /// Forgets the stack slots that can be reached from `lowest` on, which may be overwritten or not: a stack
-    /// address in one of them escapes.
+    /// address in one of them escapes. Those remain that only their names reach.
     pub fn forget_slots(&mut self, lowest: i64, atoms: &mut Atoms) {
         let end = atoms.reached_from(lowest);
+        self.forget_between(lowest.max(atoms.limits.private_below), end, atoms);
+    }
+
+    /// Forgets all stack slots.
+    pub fn forget_all_slots(&mut self, atoms: &mut Atoms) {
+        self.forget_between(i64::MIN, i64::MAX, atoms);
+    }
+
+    fn forget_between(&mut self, lowest: i64, end: i64, atoms: &mut Atoms) {
         let ends_above = |at: i64, size: u8| at.saturating_add(i64::from(size)) > lowest;
         let forgotten = self
             .stack

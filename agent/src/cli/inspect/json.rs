@@ -37,6 +37,7 @@
 //! | `functions[].inner.quantities[].recipe` | string | How it is computed there, bytes: a sum or difference of registers (`rbx + rax`), memory (`[rsp+0x30]`), globals (`server.maxmemory`) and constants. |
 //! | `functions[].inner.quantities[].method` | string | How that was found: `dataflow` (symbolic execution of the machine code), or `both` (debug information says the same). |
 //! | `functions[].inner.cycle_type` | string | Where the type of an expire cycle is: 0 slow, 1 fast, 4 bytes. Only of the expire cycle, and only where it was found. |
+//! | `functions[].inner.job` | string | Where it is which of its two jobs an expire cycle of Valkey 9 does: 0 for keys, 1 for fields of hashes, 4 bytes. As `cycle_type`. |
 //! | `functions[].exits` | list | Each of those calls ends at exactly one of these, and calls within the limit pass none: the probes `eviction_done`, `expire_end`. Empty where they end only where the others do: then evicting calls are timed in every-call mode alone, by the return probe. |
 //! | `functions[].exits[].address` | number | As in `entry`. |
 //! | `functions[].exits[].file_offset` | number | As in `entry`. |

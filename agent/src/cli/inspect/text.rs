@@ -78,7 +78,13 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
     }
     if let Some(part) = description.inner {
         let inner = function.inner.as_ref();
-        let known = inner.map(|inner| place("type", inner.cycle_type.as_ref()));
+        let known = inner.map(|inner| {
+            let of_type = place("type", inner.cycle_type.as_ref());
+            match &inner.job {
+                Some(job) => of_type + ", " + &place("job", Some(job)),
+                None => of_type,
+            }
+        });
         let note = known.filter(|_| is_cycle);
         let note = note.map_or_else(String::new, |known| format!("   ({known})"));
         probe(part, inner.map(|inner| &inner.site), &note);

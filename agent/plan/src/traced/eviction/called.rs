@@ -80,7 +80,7 @@ fn examine(
     let mut code = FunctionCode::decode(image, function).ok()?;
     entry.registers[RSP] = entry.registers[RSP].offset(8_u64.wrapping_neg());
     let mut atoms = caller.atoms.clone();
-    entry.forget_slots(i64::MIN, &mut atoms);
+    entry.forget_all_slots(&mut atoms);
     entry.flags = Flags::Unknown;
     entry.generation = function;
     // Most callees are told apart by this alone, before anything is asked about their callees.

@@ -202,5 +202,6 @@ fn inner_site(
         site,
         quantities,
         cycle_type: None,
+        job: None,
     })
 }

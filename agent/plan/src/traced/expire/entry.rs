@@ -37,6 +37,8 @@ pub struct Cycle {
     pub type_registers: Vec<usize>,
     /// Whether it is a job of a cycle: for keys, or for fields of hashes.
     pub is_job: bool,
+    /// The number of the register that it is then called with which one in, if that is known: for keys 0, for fields of hashes 1.
+    pub job_register: Option<usize>,
     /// The calls of its jobs. Empty where it does its work itself.
     pub jobs: Vec<Job>,
 }
@@ -122,10 +124,15 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     if let [first, others @ ..] = jobs.as_slice()
         && others.iter().all(|own| own.function == first.function)
     {
+        let type_registers = passed_on(&code, &candidate.type_registers, &jobs);
+        // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed what it takes.
+        let [job, of_type, ..] = ARGUMENTS;
+        let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
         return Ok(Some(Cycle {
             address: first.function,
-            type_registers: passed_on(&code, &candidate.type_registers, &jobs),
+            type_registers,
             is_job: true,
+            job_register,
             jobs: Vec::new(),
         }));
     }
@@ -133,6 +140,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
         address: candidate.address,
         type_registers: candidate.type_registers,
         is_job: false,
+        job_register: None,
         jobs,
     }))
 }

@@ -1,4 +1,4 @@
-//! Where the type of a cycle is: 0 for a slow one, 1 for a fast one.
+//! Where the type of a cycle is: 0 for a slow one, 1 for a fast one. Likewise, which of its jobs it is.
 //!
 //! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
 //! type, whatever became of the argument on the way there.

@@ -40,9 +40,10 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
-/// The counts are in functions that the cycle calls, or in one for keys and for fields.
-const IN_JOBS: &str =
-    "keys and fields of hashes are counted in the same function, or in two that the cycle calls";
+/// The counts are in functions that the cycle calls.
+const IN_JOBS: &str = "keys and fields of hashes are counted in two functions that the cycle calls";
+/// The counts are in one function for keys and for fields.
+const NO_JOB: &str = "no register or stack slot tells where the cycle starts whether keys or fields of hashes are counted";
 /// The counts are not in reach.
 const NO_KEYS: &str = "no register or stack slot is known to hold the number where the cycle ends";
 
@@ -57,8 +58,10 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     };
     let mut by_type = ByType::run(&code, &cycle.type_registers);
     let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|job| job.address).collect();
+    let mut by_job = ByType::run(&code, cycle.job_register.as_slice());
     let work = Work::before(&code, &ends);
-    let Some(start) = work.start(&code, &ends, &jobs, &mut by_type) else {
+    let start = work.start(&code, &ends, &jobs, &mut by_type, &mut by_job);
+    let Some(mut start) = start else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
         return Some(function);
     };
@@ -72,29 +75,38 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         ends_at_inner: false,
         work: &jobs,
     };
-    let counts = !cycle.is_job && jobs.is_empty();
-    function.exits = exits(analysis, kind, &code, calls, counts);
+    // Counts of both jobs go by type.
+    start.job = start.job.filter(|_| start.cycle_type.is_some());
+    let lost = match (cycle.is_job, &start.job) {
+        _ if !jobs.is_empty() => Some(IN_JOBS),
+        (true, None) => Some(NO_JOB),
+        _ => None,
+    };
+    function.exits = exits(analysis, kind, &code, calls, lost);
     function.inner = Site::at(analysis.image, &start.instruction).map(|site| InnerSite {
         site,
         quantities: Vec::new(),
         cycle_type: start.cycle_type,
+        job: start.job,
     });
     Some(function)
 }
 
-/// Plans the exits of the cycles that pass the start, with the counts there, where the function `counts` only keys.
+/// Plans the exits of the cycles that pass the start, with the counts there, unless they are `lost`.
 fn exits(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     code: &FunctionCode,
     calls: Calls<'_>,
-    counts: bool,
+    lost: Option<&'static str>,
 ) -> Vec<Exit> {
     let mut execution = Execution::run(code);
     let image = analysis.image;
     let passed = calls.passed_blocks(code);
-    let share = counts.then(|| Quotient::find(&mut execution, &passed, average::OF_THIS_CYCLE));
-    let share = share.flatten();
+    let share = match lost {
+        None => Quotient::find(&mut execution, &passed, average::OF_THIS_CYCLE),
+        Some(_) => None,
+    };
     let look = |execution: &mut Execution<'_>, point: Point| match &share {
         Some(share) => Keys::at(share, image, execution, point),
         None => (Keys::default(), 0),
@@ -105,7 +117,7 @@ fn exits(
         (Item::KeysSampled, keys().any(|keys| keys.sampled.is_none())),
         (Item::KeysExpired, keys().any(|keys| keys.expired.is_none())),
     ];
-    let why = if counts { NO_KEYS } else { IN_JOBS };
+    let why = lost.unwrap_or(NO_KEYS);
     for (item, _) in is_missing.into_iter().filter(|(_, missing)| *missing) {
         analysis.miss(item, Reason::Unrecognised(why));
     }

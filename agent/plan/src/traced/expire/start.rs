@@ -15,6 +15,8 @@ pub struct Start {
     pub instruction: Instruction,
     /// What holds the type there.
     pub cycle_type: Option<Operand>,
+    /// What holds there which job it is.
+    pub job: Option<Operand>,
 }
 
 /// The part of a function behind the early returns.
@@ -41,7 +43,7 @@ impl Work {
     }
 
     /// Returns the first of the cheapest instructions that all calls pass which come here, before any
-    /// loop and up to the first of `jobs`, of those at which the type is known. Compilers give calls that find no
+    /// loop and up to the first of `jobs`, of those at which the type is known, and which job it is. Compilers give calls that find no
     /// database a way of their own. No such call is made, so the site is one that the others pass.
     pub fn start(
         &self,
@@ -49,6 +51,7 @@ impl Work {
         ends: &[BlockId],
         jobs: &[FileAddress],
         by_type: &mut ByType<'_>,
+        by_job: &mut ByType<'_>,
     ) -> Option<Start> {
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
@@ -65,20 +68,23 @@ impl Work {
         };
         let all = before(&[ends, &loops].concat());
         let blocks = if all.is_empty() { before(&loops) } else { all };
-        let mut found: Option<((bool, u32), Start)> = None;
+        let mut found: Option<((bool, bool, u32), Start)> = None;
         for block in blocks {
-            let places = by_type.places(block);
+            let (places, jobs_here) = (by_type.places(block), by_job.places(block));
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
                 if emulation::is_long_nop(instruction) {
                     continue;
                 }
                 let cycle_type = places.get(index).cloned().flatten();
-                let weight = (cycle_type.is_none(), emulation::cost(instruction));
+                let job = jobs_here.get(index).cloned().flatten();
+                let cost = emulation::cost(instruction);
+                let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
                     let start = Start {
                         block,
                         instruction: *instruction,
                         cycle_type,
+                        job,
                     };
                     found = Some((weight, start));
                 }

@@ -1,0 +1,128 @@
+//! The stack slots that nothing but their own name reaches, where an array of any length moves the stack pointer.
+//!
+//! Such an array is below all that the frame pointer names. What is below all addresses that the function makes
+//! of the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
+
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpKind, Register};
+
+use crate::code::block::BlockId;
+use crate::code::graph::FunctionCode;
+use crate::code::instruction::{Instruction, writes};
+
+/// Where the frame pointer points, as an offset from the stack pointer at entry.
+const FRAME: i64 = -8;
+
+/// Returns the offset from the stack pointer at entry below which slots are such; [`i64::MIN`] where none is known to be.
+pub fn below(code: &FunctionCode) -> i64 {
+    let moved = |own: &Instruction| {
+        own.op0_register() == Register::RSP
+            && own.op1_kind() == OpKind::Register
+            && (own.mnemonic() == Mnemonic::Sub
+                || own.mnemonic() == Mnemonic::Mov && own.op1_register() != Register::RBP)
+    };
+    let instructions = || code.blocks.iter().flat_map(|block| &block.instructions);
+    if !code.unresolved_jumps.is_empty() || !instructions().any(moved) {
+        return i64::MIN;
+    }
+    let mut begin = code.blocks[BlockId::ENTRY].instructions.iter();
+    let is_first = |own: &&Instruction| own.mnemonic() != Mnemonic::Endbr64;
+    let mut begin = begin.by_ref().filter(is_first);
+    let saves = begin.next().is_some_and(is_save);
+    if !saves || !begin.next().is_some_and(is_begin) {
+        return i64::MIN;
+    }
+    let mut info = InstructionInfoFactory::new();
+    let mut all = instructions().map(|own| taken(own, &mut info));
+    let lowest = all.try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
+    lowest.unwrap_or(i64::MIN)
+}
+
+fn is_save(own: &Instruction) -> bool {
+    own.mnemonic() == Mnemonic::Push && own.op0_register() == Register::RBP
+}
+
+fn is_begin(own: &Instruction) -> bool {
+    own.mnemonic() == Mnemonic::Mov
+        && (own.op0_register(), own.op1_register()) == (Register::RBP, Register::RSP)
+}
+
+/// Returns the lowest offset whose address an instruction makes of the frame pointer, 0 where it makes none; `None`
+/// where that is not known.
+fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
+    let restores = own.mnemonic() == Mnemonic::Pop && own.op0_register() == Register::RBP
+        || own.mnemonic() == Mnemonic::Leave;
+    let to_rsp = own.op0_register() == Register::RSP;
+    if is_save(own) || is_begin(own) || restores || own.flow_control() == FlowControl::Return {
+        return Some(0);
+    }
+    if own.mnemonic() == Mnemonic::Lea && own.memory_base() == Register::RBP {
+        let displacement = own.memory_displacement64().cast_signed();
+        let is_plain = own.memory_index() == Register::None;
+        return match to_rsp {
+            true => Some(0),
+            false => displacement.checked_add(FRAME).filter(|_| is_plain),
+        };
+    }
+    let is_frame = |register: Register| register.full_register() == Register::RBP;
+    let info = info.info(own);
+    let stores_element = info.used_memory().iter().any(|memory| {
+        let is_element = is_frame(memory.base()) && memory.index() != Register::None;
+        writes(memory.access()) && (is_element || is_frame(memory.index()))
+    });
+    let operands = (0..own.op_count()).any(|operand| {
+        own.op_kind(operand) == OpKind::Register && is_frame(own.op_register(operand))
+    });
+    let changes = info
+        .used_registers()
+        .iter()
+        .any(|used| is_frame(used.register()) && writes(used.access()));
+    (!stores_element && !changes && (!operands || to_rsp)).then_some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+    use crate::code::graph::FunctionCode;
+    use crate::elf::address::FileAddress;
+    use crate::elf::image::Image;
+    use crate::flow::execution::Execution;
+
+    /// `push %rbp; mov %rsp, %rbp; sub $0x40, %rsp; movl $5, -0x30(%rbp); lea -0x20(%rbp), %rdi`
+    const BEGIN: [u8; 19] = [
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x40, 0xc7, 0x45, 0xd0, 0x05, 0x00, 0x00, 0x00,
+        0x48, 0x8d, 0x7d, 0xe0,
+    ];
+    /// `1: sub %rdx, %rsp; mov %rsp, %rdi; call *%rcx; dec %ebx; jnz 1b; mov -0x30(%rbp), %eax; leave; ret`
+    const ARRAYS: [u8; 17] = [
+        0x48, 0x29, 0xd4, 0x48, 0x89, 0xe7, 0xff, 0xd1, 0xff, 0xcb, 0x75, 0xf4, 0x8b, 0x45, 0xd0,
+        0xc9, 0xc3,
+    ];
+
+    /// Returns below what slots are private in that function with `code` in it, and what the slot at -0x30(%rbp) is
+    /// known to hold at the end.
+    fn found(code: &[u8]) -> (i64, Option<u64>) {
+        let bytes = [&BEGIN, code, &ARRAYS].concat();
+        let address = FileAddress::new(0x1000);
+        let image = Image::of_code(&bytes, address);
+        let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
+        let mut execution = Execution::run(&code);
+        let (last, _) = (code.blocks.entries())
+            .find(|(_, block)| block.leaves)
+            .unwrap_or_else(|| panic!("it does not return"));
+        let end = execution.states_in(last).pop();
+        let end = end.unwrap_or_else(|| panic!("it is not reached"));
+        (below(&code), end.registers[0].as_constant())
+    }
+
+    #[test]
+    fn what_is_below_every_address_that_is_taken_outlasts_arrays() {
+        assert_eq!(found(&[]), (-0x28, Some(5)));
+        // `lea -0x38(%rbp), %rsi`
+        assert_eq!(found(&[0x48, 0x8d, 0x75, 0xc8]), (-0x40, None));
+        // `mov %rbp, %rdi`
+        assert_eq!(found(&[0x48, 0x89, 0xef]), (i64::MIN, None));
+        // `mov %rdi, -0x10(%rbp,%rax,8)`
+        let element = [0x48, 0x89, 0x7c, 0xc5, 0xf0];
+        assert_eq!(found(&element), (i64::MIN, None));
+    }
+}
