@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use regex::bytes::Regex;
 
 use super::Question;
@@ -66,7 +66,7 @@ pub struct Drawn {
 ///
 /// # Errors
 ///
-/// Fails where the process ends.
+/// Fails where the process ends, or no key was read.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
@@ -92,12 +92,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     };
     fastrand::shuffle(&mut order);
     let mut is_whole = is_small;
-    while begun.elapsed() < question.length
-        && match is_small {
-            true => !order.is_empty(),
-            false => sampler.drawn.keys.len() < question.samples as usize,
-        }
-    {
+    loop {
         let size = places(&tables).max(1);
         let round = if is_small {
             ROUND.min(order.len())
@@ -112,9 +107,22 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         // What comes, goes or moves to the other table meanwhile may be missed, or seen twice: the rest is drawn.
         is_whole &= now == tables;
         tables = now;
+        let is_done = match is_small {
+            true => order.is_empty(),
+            false => sampler.drawn.keys.len() >= question.samples as usize,
+        };
+        if is_done || begun.elapsed() >= question.length {
+            break;
+        }
     }
     let mut drawn = sampler.drawn;
-    drawn.all = [before, all(&tables)];
+    let after = all(&tables);
+    if drawn.keys.is_empty() && after > 0 {
+        bail!(
+            "none of its {after} keys was read: allow more --seconds, and report this server's version if that does not help"
+        );
+    }
+    drawn.all = [before, after];
     drawn.is_whole = is_whole && order.is_empty();
     drawn.seconds = begun.elapsed().as_secs_f64();
     Ok(drawn)
