@@ -5,7 +5,10 @@
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::owned::Owned;
-use evictscope_testkit::{redis::Redis, wait::until_true};
+use evictscope_testkit::{
+    redis::Redis,
+    wait::{until, until_true},
+};
 
 use crate::on_servers::{REDIS, on_each};
 
@@ -74,6 +77,11 @@ fn stacks_are_whole_and_say_what_ran() -> anyhow::Result<()> {
     })
 }
 
+fn sum(stacks: &[Stack], wanted: fn(&Stack) -> bool) -> f64 {
+    let stacks = stacks.iter().filter(|stack| wanted(stack));
+    stacks.map(|stack| stack.samples).sum()
+}
+
 fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let _load = evicting(redis)?;
     let cpu = |labels: &[(&str, &str)]| {
@@ -82,16 +90,14 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     };
     let in_evictions = [("activity", "eviction")];
     let waiting = || anyhow::Ok(redis.main_thread_times()?.waiting.as_secs_f64());
-    let before = (cpu(&[])?, cpu(&in_evictions)?, waiting()?);
-    let (stacks, said) = profile(redis, "5")?;
-    let after = (cpu(&[])?, cpu(&in_evictions)?, waiting()?);
-
-    let sum = |wanted: fn(&Stack) -> bool| -> f64 {
-        let stacks = stacks.iter().filter(|stack| wanted(stack));
-        stacks.map(|stack| stack.samples).sum()
-    };
+    let times = || anyhow::Ok((cpu(&[])?, cpu(&in_evictions)?, waiting()?));
+    // On a busy machine the thread may run for a small part of the time.
+    let (before, (stacks, said), after) = until("a profile has a hundred samples", || {
+        let taken = (times()?, profile(redis, "5")?, times()?);
+        Ok((sum(&taken.1.0, |_| true) >= 100.0).then_some(taken))
+    })?;
+    let sum = |wanted| sum(&stacks, wanted);
     let all = sum(|_| true);
-    ensure!(all >= 100.0, "only {all} samples");
     let whole = sum(Stack::is_whole) / all;
     ensure!(whole >= WHOLE, "{whole} of the stacks are whole");
     let share = sum(Stack::evicts) / all;
@@ -119,20 +125,27 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::own(&SAMPLES)?;
     let _agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let _load = evicting(&redis)?;
-    let (stacks, _) = profile(&redis, "3")?;
-    let mut evicting: f64 = 0.0;
+    let (stacks, evicting) = until("a profile has a hundred samples in evictions", || {
+        let (stacks, _) = profile(&redis, "5")?;
+        let evicting = sum(&stacks, Stack::evicts);
+        Ok((evicting >= 100.0).then_some((stacks, evicting)))
+    })?;
     let mut hidden: f64 = 0.0;
-    for stack in stacks.iter().filter(|stack| stack.evicts()) {
-        evicting += stack.samples;
-        if !stack.is_whole() {
-            println!("{} times {:?}", stack.samples, stack.functions);
-            hidden += stack.samples;
-        }
+    for stack in stacks
+        .iter()
+        .filter(|stack| stack.evicts() && !stack.is_whole())
+    {
+        println!("{} times {:?}", stack.samples, stack.functions);
+        hidden += stack.samples;
     }
-    ensure!(evicting >= 50.0, "only {evicting} samples in evictions");
-    ensure!(hidden <= evicting * (1.0 - WHOLE), "{hidden} of {evicting}");
+    // As above, four deviations.
+    let expected = evicting * (1.0 - WHOLE);
+    ensure!(
+        hidden <= expected + 4.0 * expected.sqrt(),
+        "{hidden} of {evicting}"
+    );
     Ok(())
 }
