@@ -2,6 +2,7 @@
 //! time to spare. The third, how many clients ask, is what [`super::Waits`] has.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Observation, Phase};
@@ -81,8 +82,8 @@ impl MemoryGrowth {
 /// What the next evictions can be foretold from.
 #[derive(Clone, Debug, Default)]
 pub struct Margins {
-    /// The time since evictions ended, and the newest observation in it.
-    calm: VecDeque<Point>,
+    /// The time since evictions ended, and the newest observation in it. Shared, as it is published ten times a second.
+    calm: Arc<VecDeque<Point>>,
     newest: Option<Point>,
     /// What each command added to memory before the last evictions.
     by_command: Option<f64>,
@@ -103,11 +104,10 @@ impl Margins {
                 self.newest = Some(now);
                 let last = self.calm.back();
                 if last.is_none_or(|last| now.at.saturating_sub(last.at) >= GRAIN) {
-                    self.calm.push_back(now);
+                    let calm = Arc::make_mut(&mut self.calm);
+                    calm.push_back(now);
                     let begin = now.at.saturating_sub(LONGEST);
-                    while self.calm.front().is_some_and(|first| first.at < begin) {
-                        self.calm.pop_front();
-                    }
+                    while calm.pop_front_if(|first| first.at < begin).is_some() {}
                 }
             }
             Phase::Saturated => {
@@ -119,12 +119,12 @@ impl Margins {
                         .and_then(growth_by_command)
                         .or(self.by_command);
                 }
-                self.calm.clear();
+                self.calm = Arc::default();
                 self.cost = self.cost_until(&now).or(self.cost);
             }
             Phase::Reclaim => {
                 self.evicting = None;
-                self.calm.clear();
+                self.calm = Arc::default();
             }
         }
     }
