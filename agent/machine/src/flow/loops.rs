@@ -127,14 +127,9 @@ impl State {
             let base = state.registers.get(slot.base).filter(|_| !is_changed)?;
             atoms.stack_offset(base)?.checked_add(slot.displacement)
         };
-        if effects.stack || effects.registers[RSP] {
+        let moves = effects.stack || effects.registers[RSP];
+        if moves {
             self.forget_slots(i64::MIN, atoms);
-            for slot in &effects.slots {
-                if let Some(at) = offset(self, atoms, slot) {
-                    self.overwrite_slots(at, slot.width);
-                }
-            }
-            return;
         }
         let mut elsewhere = effects.memory;
         for slot in &effects.slots {
@@ -142,6 +137,9 @@ impl State {
                 Some(at) => self.overwrite_slots(at, slot.width),
                 None => elsewhere = true,
             }
+        }
+        if moves {
+            return;
         }
         for slot in &effects.addresses_taken {
             if let Some(at) = offset(self, atoms, slot) {
