@@ -41,17 +41,15 @@ struct Point {
 impl Point {
     /// Returns `None` where something is not known.
     fn of(seen: &Observation) -> Option<Self> {
-        let eviction_ns = seen.cpu_eviction_ns? as f64;
-        let observed_ns = eviction_ns + seen.cpu_other_ns? as f64;
         Some(Self {
             at: seen.at,
             used_memory: seen.used_memory? as f64,
             client_buffers: seen.client_buffers? as f64,
             commands: seen.commands? as f64,
             evicted_keys: seen.evicted_keys?,
-            cpu_ns: observed_ns + seen.cpu_unobserved_ns as f64,
-            observed_ns,
-            eviction_ns,
+            cpu_ns: seen.cpu_ns()? as f64,
+            observed_ns: seen.cpu_observed_ns()? as f64,
+            eviction_ns: seen.cpu_eviction_ns? as f64,
         })
     }
 
@@ -118,8 +116,8 @@ impl Margins {
                         .lately()
                         .and_then(growth_by_command)
                         .or(self.by_command);
+                    self.calm = Arc::default();
                 }
-                self.calm = Arc::default();
                 self.cost = self.cost_until(&now).or(self.cost);
             }
             Phase::Reclaim => {

@@ -100,6 +100,20 @@ impl Observation {
             stale_ratio: members.stale_ratio(),
         }
     }
+
+    /// Returns the CPU time of the main thread while evicting calls were observed, nanoseconds.
+    pub(super) fn cpu_observed_ns(&self) -> Option<u64> {
+        Some(self.cpu_eviction_ns?.saturating_add(self.cpu_other_ns?))
+    }
+
+    /// Returns all CPU time of the main thread, nanoseconds.
+    pub(super) fn cpu_ns(&self) -> Option<u64> {
+        Some(
+            self.cpu_observed_ns()?
+                .saturating_add(self.cpu_unobserved_ns),
+        )
+    }
+
     /// Returns the counters at `at`, on the straight line from here to `later`; what is no counter is that of `later`.
     pub(super) fn interpolate(&self, later: &Self, at: Duration) -> Self {
         let way = later.at.saturating_sub(self.at).as_secs_f64();

@@ -141,10 +141,8 @@ impl OpenBurst {
         }
         let (from, to) = self.measured();
         let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
-        let observed_ns =
-            |seen: &Observation| Some(seen.cpu_eviction_ns?.saturating_add(seen.cpu_other_ns?));
         let eviction = share(|seen| seen.cpu_eviction_ns);
-        let observed = share(observed_ns);
+        let observed = share(Observation::cpu_observed_ns);
         let stalled = |of: fn(&Observation) -> Option<Duration>| {
             Some(of(&self.last)?.saturating_sub(of(&self.before)?))
         };
@@ -172,10 +170,7 @@ impl OpenBurst {
             memory_end: self.end.used_memory,
             // Saturates, and is never NaN.
             memory_after: reclaim.map(|reclaim| reclaim.lowest().round() as u64),
-            cpu_share: share(|seen| {
-                let observed = seen.cpu_eviction_ns?.saturating_add(seen.cpu_other_ns?);
-                Some(observed.saturating_add(seen.cpu_unobserved_ns))
-            }),
+            cpu_share: share(Observation::cpu_ns),
             waiting_share: share(|seen| seen.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(observed.filter(|observed| *observed > 0.0))
