@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use evictscope_records::text::{round, share};
 
-use super::reading::{EVICTIONS_WOULD_ADD, LIMIT_REACHED, ServerReading};
+use super::reading::*;
 
 /// Returns when memory is at its limit, if it grows on, and what evictions would take of the thread there. Nothing where it does
 /// not grow.
 pub fn line(reading: &ServerReading) -> Option<String> {
-    let estimate = |wanted: &str| {
-        let mut estimates = reading.by(LIMIT_REACHED, "estimate");
-        let (_, seconds) = estimates.find(|(estimate, _)| *estimate == wanted)?;
-        Duration::try_from_secs_f64(seconds).ok().map(round)
+    let time = |metric| {
+        let time = Duration::try_from_secs_f64(reading.get(metric)?);
+        time.ok().map(round)
     };
-    let likely = estimate("likely")?;
-    let [earliest, latest] = ["earliest", "latest"].map(estimate);
+    let likely = time(LIMIT_LIKELY)?;
+    let [earliest, latest] = [LIMIT_EARLIEST, LIMIT_LATEST].map(time);
     let never = || "never".to_owned();
     let mut line = format!(
         " maxmemory in {likely} ({} to {})",
@@ -35,9 +34,7 @@ mod tests {
 
     #[test]
     fn the_line_fits_and_is_there_only_where_memory_grows() {
-        const EARLIEST: Metric = (LIMIT_REACHED, &[("estimate", "earliest")]);
-        const LIKELY: Metric = (LIMIT_REACHED, &[("estimate", "likely")]);
-        let growing = [(EARLIEST, 172_900.0), (LIKELY, 259_300.0)];
+        let growing = [(LIMIT_EARLIEST, 172_900.0), (LIMIT_LIKELY, 259_300.0)];
         assert_eq!(line(&server(&growing[..1])), None);
         assert_eq!(
             line(&server(&growing)).as_deref(),

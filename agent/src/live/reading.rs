@@ -40,7 +40,10 @@ pub const SAMPLED_KEYS: Metric = ("evictscope_expire_cycle_keys_sampled_total", 
 pub const TIME_LIMIT_HITS: Metric = ("evictscope_expire_cycle_time_limit_hits_total", &[]);
 pub const STALE_RATIO: Metric = ("evictscope_expire_stale_ratio", &[]);
 
-pub const LIMIT_REACHED: &str = "evictscope_maxmemory_reached_seconds";
+const LIMIT_REACHED: &str = "evictscope_maxmemory_reached_seconds";
+pub const LIMIT_EARLIEST: Metric = (LIMIT_REACHED, &[("estimate", "earliest")]);
+pub const LIMIT_LIKELY: Metric = (LIMIT_REACHED, &[("estimate", "likely")]);
+pub const LIMIT_LATEST: Metric = (LIMIT_REACHED, &[("estimate", "latest")]);
 pub const EVICTIONS_WOULD_ADD: Metric = ("evictscope_evictions_would_add_ratio", &[]);
 
 /// The metrics of one server.

@@ -14,34 +14,28 @@ const LONG_IDLE: Duration = Duration::from_secs(600);
 /// Returns first aid for these causes.
 pub fn of(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
     let remedy = |cause: &Cause| {
+        if cause.kind == CauseKind::Data {
+            return Some(against_writes(window));
+        }
         let (what, runbook) = against(cause.kind, window)?;
-        let is_full = cause.kind == CauseKind::Data;
-        let idle = window
-            .evicted_idle()
-            .filter(|idle| is_full && *idle >= LONG_IDLE);
         Some(Remedy {
             against: cause.kind,
-            what: match idle {
-                Some(idle) => format!(
-                    "Keep memory below the limit: a TTL of less than {}, renewed at each use, or more maxmemory; else fewer or smaller writes",
-                    round(idle)
-                ),
-                None => what.to_owned(),
-            },
-            evidence: if is_full {
-                use_of_the_cache(window)
-            } else {
-                Vec::new()
-            },
+            what: what.to_owned(),
+            evidence: Vec::new(),
             proof: Proof::Runbook(runbook),
         })
     };
     causes.iter().filter_map(remedy).collect()
 }
 
-/// Says how old what was evicted was, and whether the cache has what it is asked for, as far as that is known.
-fn use_of_the_cache(window: &Window<'_>) -> Vec<String> {
-    let idle = window.evicted_idle().map(|idle| {
+/// The evidence says how old what was evicted was, and whether the cache has what it is asked for, as far as that is known.
+fn against_writes(window: &Window<'_>) -> Remedy {
+    let idle = window.evicted_idle();
+    let ttl = match idle.filter(|idle| *idle >= LONG_IDLE) {
+        Some(idle) => format!("a TTL of less than {}, renewed at each use", round(idle)),
+        None => "shorter TTLs".to_owned(),
+    };
+    let idle = idle.map(|idle| {
         format!(
             "What was evicted had not been used for {} or longer.",
             round(idle)
@@ -49,7 +43,14 @@ fn use_of_the_cache(window: &Window<'_>) -> Vec<String> {
     });
     let found = found_share(window.record.moments.iter().copied())
         .map(|share| format!("{:.0} % of lookups found their key.", 100.0 * share));
-    idle.into_iter().chain(found).collect()
+    Remedy {
+        against: CauseKind::Data,
+        what: format!(
+            "Keep memory below the limit: {ttl}, or more maxmemory; else fewer or smaller writes"
+        ),
+        evidence: idle.into_iter().chain(found).collect(),
+        proof: Proof::Runbook("EvictscopeBurstsRecurring"),
+    }
 }
 
 /// Returns what to do, and the runbook that says so.
@@ -70,10 +71,6 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
         CauseKind::ExpiryBehind | CauseKind::ExpiredTogether => (
             "Spread the times to live: add a tenth or more of random time to each",
             "EvictscopeExpiryFallsBehind",
-        ),
-        CauseKind::Data => (
-            "Keep memory below the limit: shorter TTLs, or more maxmemory; else fewer or smaller writes",
-            "EvictscopeBurstsRecurring",
         ),
         CauseKind::LoweredLimit => (
             "Raise maxmemory again, and lower it in small steps",
@@ -107,7 +104,7 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "Look for a slow disk (appendfsync always), for swapping (si and so in vmstat 1), and for who stopped the process",
             "EvictscopeClientsWaiting",
         ),
-        // The lab has remedies for these.
-        CauseKind::ResizedTable | CauseKind::BigKey => return None,
+        // The lab has remedies for these, and the last one has its own above.
+        CauseKind::ResizedTable | CauseKind::BigKey | CauseKind::Data => return None,
     })
 }

@@ -23,54 +23,59 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
             "evictscope_expire_cycle_keys_sampled_total",
             "Keys with a time to live that expire cycles looked at.",
             "type",
-            sampled(server, server.cycles_of_keys()),
+            counted(server, SAMPLED, server.cycles_of_keys()),
         ),
         by(
             "evictscope_expire_cycle_keys_expired_total",
             "Keys of those that had expired, which they deleted. Keys that expire when a command asks for them \
              are only in evictscope_expired_keys_total.",
             "type",
-            expired(server, server.cycles_of_keys()),
+            counted(server, EXPIRED, server.cycles_of_keys()),
         ),
         by(
             "evictscope_expire_cycle_hashes_sampled_total",
             "Hashes that have fields with a time to live, which Valkey's jobs for such fields looked at.",
             "type",
-            sampled(server, server.cycles_of_fields()),
+            counted(server, SAMPLED, server.cycles_of_fields()),
         ),
         by(
             "evictscope_expire_cycle_hashes_expired_total",
             "Hashes of those that had fields which had expired.",
             "type",
-            expired(server, server.cycles_of_fields()),
+            counted(server, EXPIRED, server.cycles_of_fields()),
         ),
     ]
 }
 
-/// Returns how many keys, or hashes, cycles sampled, by type.
-fn sampled<'s>(
-    server: &ExportedServer,
-    cycles: impl Iterator<Item = (&'static str, &'s CycleStats)>,
-) -> impl Iterator<Item = (&'static str, f64)> {
-    let are_known = at_each_end(server, |exit| exit.sampled.as_ref());
-    let cycles = cycles.filter(move |_| are_known);
-    cycles.map(|(name, totals)| (name, totals.sampled as f64))
+/// A count of keys, or hashes, that cycles have.
+struct Count {
+    /// Where an end site has it.
+    place: fn(&Exit) -> Option<&Operand>,
+    /// What was counted.
+    of: fn(&CycleStats) -> u64,
 }
 
-/// Returns how many of those had expired.
-fn expired<'s>(
+/// How many cycles looked at.
+const SAMPLED: Count = Count {
+    place: |exit| exit.sampled.as_ref(),
+    of: |totals| totals.sampled,
+};
+/// How many of those had expired.
+const EXPIRED: Count = Count {
+    place: |exit| exit.expired.as_ref(),
+    of: |totals| totals.expired,
+};
+
+/// Returns a count by type, where each end site has it: of a cycle that ends at another one it would lack.
+fn counted<'s>(
     server: &ExportedServer,
+    Count { place, of }: Count,
     cycles: impl Iterator<Item = (&'static str, &'s CycleStats)>,
 ) -> impl Iterator<Item = (&'static str, f64)> {
-    let are_known = at_each_end(server, |exit| exit.expired.as_ref());
-    let cycles = cycles.filter(move |_| are_known);
-    cycles.map(|(name, totals)| (name, totals.expired as f64))
-}
-
-/// Tells whether a count is known at each end site: of a cycle that ends at another one it would lack.
-fn at_each_end(server: &ExportedServer, place: fn(&Exit) -> Option<&Operand>) -> bool {
     let exits = server.expire_cycle().map(|function| function.exits.iter());
-    exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()))
+    let are_known = exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()));
+    let counts = cycles.filter(move |_| are_known);
+    counts.map(move |(name, totals)| (name, of(totals) as f64))
 }
 
 pub fn stale(server: &ExportedServer) -> Family<'static> {

@@ -43,7 +43,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 (identity(server))
                 (felt::section(server))
                 h2 { "Evictions" }
-                (evictions(server))
+                (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }
                 (last_minutes(shown.timeline))
                 (bursts::table(server, shown.records.unwrap_or_default()))
@@ -78,13 +78,11 @@ fn identity(server: &ExportedServer) -> Markup {
 }
 
 /// Says what evictions do now, and what they are decided by.
-fn evictions(server: &ExportedServer) -> Markup {
+fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
     let longest = server.cycle().map(|_| server.state.longest.longest());
-    let found = server
-        .timeline()
-        .and_then(|timeline| found_share(timeline.samples()));
+    let found = timeline.and_then(|timeline| found_share(timeline.samples()));
     let member = |member, text: fn(u64) -> String| or_unknown(members.get(member), text);
     html! {
         dl {
