@@ -288,8 +288,8 @@ fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
     let Some(redis) = server(&[&DEBUG[..], options].concat())? else {
         return Ok(());
     };
-    redis.cli(&["DEBUG", "POPULATE", "1000"])?;
-    // Microseconds a key: the child lives for 20 s, if nobody ends it.
+    redis.cli(&["DEBUG", "POPULATE", "30000"])?;
+    // Microseconds a key: the child lives for ten minutes, if nobody ends it.
     redis.config_set("rdb-key-save-delay", "20000")?;
     redis.cli(&["BGSAVE"])?;
     let children = format!("/proc/{0}/task/{0}/children", redis.pid());
