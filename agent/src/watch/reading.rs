@@ -7,7 +7,8 @@ use evictscope_host::{MemoryError, Quotas, Scheduling, Words};
 use evictscope_plan::{Member, ProbePlan, ProcessAddress};
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{
-    Candidate, Counted, Members, Observed, POOL_BYTES, Rest, Snapshot, ThreadReading, ThreadTimes,
+    Calm, Candidate, Counted, Members, Observed, POOL_BYTES, Rest, Snapshot, ThreadReading,
+    ThreadTimes,
 };
 
 use super::clock::{both, monotonic};
@@ -23,6 +24,7 @@ pub struct Reader {
     /// For how long the main thread had waited for a CPU when they were last read, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
     rest: Rest,
+    calm: Calm,
     counted: Counted,
     observed: Observed,
     /// Until when `observed` was added up.
@@ -49,6 +51,7 @@ impl Reader {
             quotas: Quotas::of(pid),
             throttled: None,
             rest: Rest::default(),
+            calm: Calm::default(),
             counted: Counted::default(),
             observed: Observed::default(),
             observed_until: monotonic(),
@@ -67,7 +70,8 @@ impl Reader {
         }
     }
 
-    /// Reads the server.
+    /// Reads the server. Returns `None` where it does nothing, and `may_be_calm` tells that nobody waits for what it does: then only
+    /// its main thread was read.
     ///
     /// # Errors
     ///
@@ -76,8 +80,15 @@ impl Reader {
     pub fn read(
         &mut self,
         attachment: &Attachment,
-    ) -> Result<(Snapshot, Option<MemoryError>), MemoryError> {
+        may_be_calm: bool,
+    ) -> Result<Option<(Snapshot, Option<MemoryError>)>, MemoryError> {
         let (at, unix_time) = both();
+        let thread = self.thread(at);
+        let followed = thread.map(|thread| self.rest.follow(thread));
+        let is_calm = thread.is_some_and(|thread| self.calm.is_calm(&thread));
+        if is_calm && may_be_calm {
+            return Ok(None);
+        }
         self.count_observed(at, attachment.covered().eviction);
         attachment.read(&mut self.counted);
         let (members, failed) = match self.words.read() {
@@ -86,8 +97,6 @@ impl Reader {
             Err(error) => (None, Some(error)),
         };
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
-        let thread = self.thread(at);
-        let followed = thread.map(|thread| self.rest.follow(thread));
         let times = followed.map(|(times, _)| times);
         let snapshot = Snapshot {
             at,
@@ -103,7 +112,7 @@ impl Reader {
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
         };
-        Ok((snapshot, failed))
+        Ok(Some((snapshot, failed)))
     }
 
     /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.

@@ -212,7 +212,8 @@ impl Watch {
         let mut published: Option<Arc<ExportedServer>> = None;
         let mut next = Instant::now();
         while !self.stop.wait_until(next) {
-            if let Err(MemoryError::Gone) = watched.read() {
+            let read = watched.read();
+            if let Err(MemoryError::Gone) = read {
                 watched.log_ended();
                 if let Some(last) = published {
                     self.shared.withdraw(&last);
@@ -222,7 +223,8 @@ impl Watch {
                 break;
             }
             let is_due = |last: &Arc<ExportedServer>| last.read.elapsed() >= PUBLISHING_INTERVAL;
-            if published.as_ref().is_none_or(is_due) {
+            let has_news = !matches!(read, Ok(false));
+            if has_news && published.as_ref().is_none_or(is_due) {
                 published = Some(self.shared.publish(watched.exported()));
             }
             next = watched.next();

@@ -209,14 +209,20 @@ impl Watched {
         tracing::info!(pid = self.pid(), server = self.label, "server has ended");
     }
 
-    /// Reads it, draws the conclusions, and places and takes off probes accordingly.
+    /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything to read.
     ///
     /// # Errors
     ///
     /// Fails where the process has ended, or runs another program.
-    pub fn read(&mut self) -> Result<(), MemoryError> {
-        let (mut snapshot, failed) = self.reader.read(&self.attachment)?;
+    pub fn read(&mut self) -> Result<bool, MemoryError> {
         let is_pressing = self.is_evicting() || self.state.waits.waiting() > 0;
+        let is_changing = self.next_turn().is_some() || !self.attachment.is_settled();
+        let read = self
+            .reader
+            .read(&self.attachment, !is_pressing && !is_changing)?;
+        let Some((mut snapshot, failed)) = read else {
+            return Ok(false);
+        };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
         self.log_not_read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
@@ -228,7 +234,7 @@ impl Watched {
             self.attachment.give_up(EXPIRE_CYCLE.description);
         }
         self.attachment.take_off_unwanted();
-        Ok(())
+        Ok(true)
     }
 
     /// Tells whether its evicting calls are timed.
@@ -255,10 +261,15 @@ impl Watched {
             true => EVICTING_INTERVAL,
             false => INTERVAL,
         };
-        let turn = self.auto.as_ref().and_then(AutoMode::next);
+        let turn = self.next_turn();
         let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
         // What is due may have to wait until the last change is through.
         Instant::now() + turn.clamp(SHORTEST_INTERVAL, interval)
+    }
+
+    /// Returns when its probes are to be placed or taken off next, where that is known.
+    fn next_turn(&self) -> Option<Duration> {
+        self.auto.as_ref().and_then(AutoMode::next)
     }
 
     /// Logs that its memory cannot be read, and that it can again.

@@ -13,7 +13,7 @@ pub const BIN_NS: u64 = 20_000_000;
 /// How many bins are kept: ten minutes.
 const KEPT: usize = 30_000;
 /// Between two observations that are further apart, what happened when is not known.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happened in 20 ms, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,9 +275,9 @@ mod tests {
         };
         take_in(&mut timeline, &after, 0);
         // Nor is what happened between two observations that are far apart.
-        take_in(&mut timeline, &seen(bin(100)), 0);
+        take_in(&mut timeline, &seen(bin(120)), 0);
         let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
-        let expected: Vec<_> = (0..100)
+        let expected: Vec<_> = (0..120)
             .map(|bin| (5..=10).contains(&bin) || bin >= 15)
             .collect();
         assert_eq!(unknown, expected);
