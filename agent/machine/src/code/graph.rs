@@ -132,8 +132,15 @@ impl FunctionCode {
 
     /// Returns the blocks from which the function can return without passing one of `except`.
     pub fn returning(&self, except: &[BlockId]) -> BTreeSet<BlockId> {
-        let mut pending: Vec<BlockId> = self.blocks.ids().collect();
-        pending.retain(|block| self.blocks[*block].leaves && !except.contains(block));
+        let blocks = self.blocks.ids();
+        let leaving = blocks.filter(|block| self.blocks[*block].leaves);
+        self.leading_to(leaving.collect(), except)
+    }
+
+    /// Returns the blocks from which control can come to one of `ends` without passing one of `except`.
+    pub fn leading_to(&self, ends: Vec<BlockId>, except: &[BlockId]) -> BTreeSet<BlockId> {
+        let mut pending = ends;
+        pending.retain(|block| !except.contains(block));
         let mut seen: BTreeSet<BlockId> = pending.iter().copied().collect();
         while let Some(block) = pending.pop() {
             if !self.budget.spend(2) {

@@ -2,10 +2,10 @@
 //!
 //! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At
 //! the head of a loop, what the loop changes is forgotten. A branch that is decided by what is known is
-//! not taken the other way. Where that shows that a loop comes back to its head with the number that a
-//! register had before it, a second pass knows the register there.
+//! not taken the other way. Where that shows that a loop comes back to its head with the number, or the global's
+//! content, that a register had before it, a second pass knows the register there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use iced_x86::{Instruction, InstructionInfoFactory};
@@ -45,9 +45,13 @@ pub struct Execution<'a> {
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
     /// What holds at the ends of blocks, while other blocks are to be reached from there.
     ends: HashMap<BlockId, Rc<State>>,
+    /// By the head of a loop: what that changes.
     effects: HashMap<BlockId, Rc<LoopEffects>>,
-    /// By the head of a loop: the registers that the loop writes and that hold the same number
-    /// whenever control comes to the head.
+    /// By the head of a loop that is entered past it, too: all loops that can be reached from each other there, which are
+    /// taken for one.
+    components: HashMap<BlockId, BTreeSet<BlockId>>,
+    /// By the head of a loop: the registers that the loop writes and that hold the same number, or what
+    /// was once loaded from a global, whenever control comes to the head.
     constants: HashMap<BlockId, Vec<(usize, Value)>>,
     /// Where each block is in `order`; `usize::MAX` where it is not.
     position: PerBlock<usize>,
@@ -98,6 +102,7 @@ impl<'a> Execution<'a> {
             ways: HashMap::new(),
             ends: HashMap::new(),
             effects: HashMap::new(),
+            components: HashMap::new(),
             constants: HashMap::new(),
             position,
             known: Known::default(),
@@ -140,24 +145,33 @@ impl<'a> Execution<'a> {
         true
     }
 
-    /// Finds the registers that hold the same number on every way to the head of a loop, by what a
-    /// pass has found to hold there. Returns whether there are any.
+    /// Finds the registers that hold the same on every way to the head of a loop, or in a turn what they held at its
+    /// beginning, by what a pass has found to hold there. Returns whether there are any.
     fn find_constants(&mut self, entry: &State) -> bool {
         for index in self.order.clone() {
             if !self.is_loop_head(index) {
                 continue;
             }
             let ways = self.incoming(index, entry, true);
-            let Some(((_, first), effects)) = ways.first().zip(self.effects.get(&index)) else {
+            let Some(effects) = self.effects.get(&index) else {
                 continue;
             };
-            let is_same = |number: usize| {
-                (ways.iter()).all(|(_, way)| way.registers[number] == first.registers[number])
-            };
-            let constants = (first.registers.iter().enumerate()).filter(|(number, value)| {
-                value.as_constant().is_some() && effects.changes(*number) && is_same(*number)
-            });
-            let constants: Vec<_> = constants.map(|(own, value)| (own, value.clone())).collect();
+            let address = self.code.blocks[index].address();
+            let mut constants = Vec::new();
+            for number in (0..16).filter(|number| effects.changes(*number)) {
+                let itself = loops::changed(number, address, &mut self.atoms);
+                let values = ways.iter().map(|(_, way)| &way.registers[number]);
+                let mut values = values.filter(|value| **value != itself);
+                let Some(first) = values
+                    .next()
+                    .filter(|first| values.all(|own| own == *first))
+                else {
+                    continue;
+                };
+                if first.as_constant().is_some() || self.atoms.as_global(first).is_some() {
+                    constants.push((number, first.clone()));
+                }
+            }
             if !constants.is_empty() {
                 self.constants.insert(index, constants);
             }
@@ -215,7 +229,8 @@ impl<'a> Execution<'a> {
             self.keep_ways(index, incoming, &state);
             return Some(state);
         }
-        let states = incoming.into_iter().map(|(_, state)| state).collect();
+        let mut states: Vec<State> = incoming.into_iter().map(|(_, state)| state).collect();
+        states.extend(self.entering(index, entry));
         let mut state = State::merge(states, block.address(), &mut self.atoms)?;
         if !is_head {
             return Some(state);
@@ -266,19 +281,53 @@ impl<'a> Execution<'a> {
         (possible.len() < all).then_some(possible)
     }
 
+    /// Finds what each loop changes: all from which control comes back to its head without passing that.
     fn find_effects(&mut self) {
-        for blocks in self.code.loops() {
-            let mut effects = LoopEffects::default();
-            for instruction in blocks
-                .iter()
-                .flat_map(|block| &self.code.blocks[*block].instructions)
-            {
-                effects.add(instruction, &mut self.info);
+        let components = self.code.loops();
+        for head in self.order.clone() {
+            let mut ends = self.code.blocks[head].predecessors.clone();
+            ends.retain(|from| self.is_back(*from, head));
+            if ends.is_empty() {
+                continue;
             }
-            let effects = Rc::new(effects);
-            self.effects
-                .extend(blocks.into_iter().map(|block| (block, effects.clone())));
+            let mut blocks = self.code.leading_to(ends, &[head]);
+            blocks.insert(head);
+            if head != BlockId::ENTRY && blocks.contains(&BlockId::ENTRY) {
+                let component = components.iter().find(|own| own.contains(&head));
+                blocks = component.into_iter().flatten().copied().collect();
+                self.components.insert(head, blocks.clone());
+            }
+            let mut effects = LoopEffects::default();
+            for block in blocks {
+                let instructions = &self.code.blocks[block].instructions;
+                self.code.budget.spend(instructions.len() as u64);
+                for instruction in instructions {
+                    effects.add(instruction, &mut self.info);
+                }
+            }
+            self.effects.insert(head, Rc::new(effects));
         }
+    }
+
+    /// Returns what holds where control enters the loops that a block is the head of one of, if there are ways into that one
+    /// past it. All are executed before.
+    fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
+        let Some(component) = self.components.get(&head).cloned() else {
+            return Vec::new();
+        };
+        let is_first = component.contains(&BlockId::ENTRY);
+        let mut states: Vec<State> = is_first.then(|| entry.clone()).into_iter().collect();
+        for block in &component {
+            let predecessors = self.code.blocks[*block].predecessors.iter();
+            let outside: BTreeSet<BlockId> = predecessors
+                .filter(|from| !component.contains(from))
+                .copied()
+                .collect();
+            for from in outside {
+                states.extend(self.edges_between(from, *block));
+            }
+        }
+        states
     }
 
     fn edges_between(&mut self, from: BlockId, to: BlockId) -> Vec<State> {

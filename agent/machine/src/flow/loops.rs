@@ -8,6 +8,7 @@ use super::atom::Atom;
 use super::atoms::Atoms;
 use super::flags::Flags;
 use super::state::State;
+use super::value::Value;
 use crate::code::graph::Block;
 use crate::code::instruction::{is_call, writes};
 use crate::code::registers::{CALLER_SAVED, RBP, RSP, Registers, general_register};
@@ -104,8 +105,7 @@ impl State {
         self.forget_slots_of(effects, atoms);
         for number in (0..self.registers.len()).filter(|number| *number != RSP) {
             if effects.registers[number] {
-                let index = u32::try_from(number).unwrap_or(u32::MAX);
-                let changed = atoms.value(Atom::Opaque { address, index });
+                let changed = changed(number, address, atoms);
                 let before = std::mem::replace(&mut self.registers[number], changed);
                 if replaced & (1 << number) == 0 {
                     self.escape_value(&before, atoms);
@@ -127,8 +127,7 @@ impl State {
             let base = state.registers.get(slot.base).filter(|_| !is_changed)?;
             atoms.stack_offset(base)?.checked_add(slot.displacement)
         };
-        let moves = effects.stack || effects.registers[RSP];
-        if moves {
+        if effects.stack || effects.registers[RSP] {
             self.forget_slots(i64::MIN, atoms);
         }
         let mut elsewhere = effects.memory;
@@ -137,9 +136,6 @@ impl State {
                 Some(at) => self.overwrite_slots(at, slot.width),
                 None => elsewhere = true,
             }
-        }
-        if moves {
-            return;
         }
         for slot in &effects.addresses_taken {
             if let Some(at) = offset(self, atoms, slot) {
@@ -161,8 +157,17 @@ impl State {
         }
         for lowest in reached {
             self.forget_slots(lowest, atoms);
+            // A turn before may have told it to others.
+            self.escape(lowest, atoms);
         }
     }
+}
+
+/// Returns what a register holds at the head of a loop that changes it.
+pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
+    let index = u32::try_from(register).unwrap_or(u32::MAX);
+    let address = head;
+    atoms.value(Atom::Opaque { address, index })
 }
 
 /// Returns the registers that a block writes before it reads them, so that nothing comes of what they

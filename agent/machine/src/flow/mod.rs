@@ -49,4 +49,6 @@ pub use state::State;
 pub use value::{AtomId, Value};
 
 #[cfg(test)]
+mod generated;
+#[cfg(test)]
 mod tests;

@@ -37,7 +37,7 @@ fn slots_after(code: &[u8]) -> Slots {
 }
 
 /// Code, and what is known of the slots behind it.
-const CASES: [(&str, &[u8], Slots); 11] = [
+const CASES: [(&str, &[u8], Slots); 13] = [
     // `mov %rdi, (%rsi)`
     (
         "a store elsewhere keeps the slots",
@@ -117,6 +117,27 @@ const CASES: [(&str, &[u8], Slots); 11] = [
         ],
         [Some(5), None],
     ),
+    // `lea 8(%rsp), %rbx; 1: movq $9, 8(%rsp); call *%r13; dec %ebp; jz 2f; mov %rbx, %rdi; call *%r13;
+    // jmp 1b; 2:`
+    (
+        "an address that a turn before handed out has escaped",
+        &[
+            0x48, 0x8d, 0x5c, 0x24, 0x08, 0x48, 0xc7, 0x44, 0x24, 0x08, 0x09, 0x00, 0x00, 0x00,
+            0x41, 0xff, 0xd5, 0xff, 0xcd, 0x74, 0x08, 0x48, 0x89, 0xdf, 0x41, 0xff, 0xd5, 0xeb,
+            0xe8,
+        ],
+        [Some(5), None],
+    ),
+    // `1: movq $9, (%rsp); 2: dec %rdx; jz 3f; movq $3, 8(%rsp); jmp 2b; 3: dec %rsi; jnz 1b`
+    (
+        "a loop keeps what only the loop around it changes",
+        &[
+            0x48, 0xc7, 0x04, 0x24, 0x09, 0x00, 0x00, 0x00, 0x48, 0xff, 0xca, 0x74, 0x0b, 0x48,
+            0xc7, 0x44, 0x24, 0x08, 0x03, 0x00, 0x00, 0x00, 0xeb, 0xf0, 0x48, 0xff, 0xce, 0x75,
+            0xe3,
+        ],
+        [Some(9), None],
+    ),
 ];
 
 #[test]
@@ -138,4 +159,17 @@ fn what_a_loop_always_comes_back_with_is_known() {
     // With `nop; nop` for the second `xor`.
     code[10..12].copy_from_slice(&[0x90, 0x90]);
     assert_eq!(slots_after(&code), [None, Some(7)]);
+}
+
+/// `xor %ecx, %ecx; 1: mov %rcx, 8(%rsp); mov %rdi, %rcx; mov 8(%rsp), %rcx; dec %rsi; jnz 1b; mov %rcx, (%rsp)`
+#[test]
+fn what_a_loop_saves_and_restores_is_known() {
+    let mut code = [
+        0x31, 0xc9, 0x48, 0x89, 0x4c, 0x24, 0x08, 0x48, 0x89, 0xf9, 0x48, 0x8b, 0x4c, 0x24, 0x08,
+        0x48, 0xff, 0xce, 0x75, 0xee, 0x48, 0x89, 0x0c, 0x24,
+    ];
+    assert_eq!(slots_after(&code), [Some(0), Some(0)]);
+    // With `mov (%rsp), %rcx; nop` for the second load.
+    code[10..15].copy_from_slice(&[0x48, 0x8b, 0x0c, 0x24, 0x90]);
+    assert_eq!(slots_after(&code), [Some(5), None]);
 }

@@ -111,9 +111,12 @@ impl Members {
                 }
             }
         }
-        // Valkey 9.1.0 has seconds in it where Redis has milliseconds.
-        let is_redis = identity.product == Some(PRODUCTS[0]);
-        members.add_pool(image, evidence.pool.filter(|_| is_redis));
+        // Valkey 9.1.0 has seconds in it where Redis and what came before have milliseconds.
+        let version = identity.version.as_deref().unwrap_or_default();
+        let is_early = ["7.", "8."].iter().any(|own| version.starts_with(own));
+        let has_milliseconds = identity.product == Some(PRODUCTS[0])
+            || identity.product == Some(PRODUCTS[1]) && is_early;
+        members.add_pool(image, evidence.pool.filter(|_| has_milliseconds));
         members
             .not_found
             .retain(|(member, _)| !member.is_later() || named.contains(member));
