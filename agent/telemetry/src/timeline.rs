@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::moments::Moments;
 use super::snapshot::is_observed;
 use super::stall_times::{StallTime, stall_times};
-use super::{Moment, Observation};
+use super::{EvictionTimes, Moment, Observation};
 
 /// Length of a bin, nanoseconds.
 pub const BIN_NS: u64 = 20_000_000;
@@ -51,6 +51,33 @@ impl Timeline {
             last: None,
             since_1970: Duration::ZERO,
         }
+    }
+
+    /// Returns a timeline of moments that were kept. All CPU time outside of evicting calls is taken for CPU time elsewhere.
+    pub fn of(moments: &[Moment]) -> Self {
+        let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
+        for moment in moments {
+            let at = moment.unix_time();
+            let evicting_ns = moment.evicting_us.saturating_mul(1_000);
+            let cpu_ns = moment.cpu_us.map(|us| us.saturating_mul(1_000));
+            let seen = Observation {
+                at,
+                unix_time: at,
+                // Where in the interval evicting calls were made was not kept.
+                evictions: EvictionTimes {
+                    since: at,
+                    ..EvictionTimes::default()
+                },
+                observed: Duration::from_micros(moment.observed_us),
+                cpu_other_ns: cpu_ns.map(|ns| ns.saturating_sub(evicting_ns)),
+                ..Observation::default()
+            };
+            // A foreign file may hold any time.
+            if timeline.last.is_none_or(|(last, _)| last.at < at) {
+                timeline.take_in(&seen, evicting_ns, *moment);
+            }
+        }
+        timeline
     }
 
     /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time, and the same as a
@@ -228,6 +255,35 @@ mod tests {
         };
         let moment = Moment::new(&snapshot, &ServerState::new(), None, true);
         timeline.take_in(seen, evicting_ns, moment);
+    }
+
+    #[test]
+    fn kept_moments_have_bins() {
+        let moment = |bin: u64, evicting_us, cpu_us| Moment {
+            unix_us: bin * BIN_NS / 1_000,
+            observed_us: bin * BIN_NS / 1_000,
+            evicting_us,
+            cpu_us: Some(cpu_us),
+            ..Moment::new(&Snapshot::default(), &ServerState::new(), None, true)
+        };
+        // The third one comes from a clock that was set back.
+        let kept = [
+            moment(100, 0, 0),
+            moment(101, 5_000, 7_000),
+            moment(99, 0, 0),
+            moment(103, 5_000, 17_000),
+        ];
+        let bins: Vec<_> = Timeline::of(&kept).bins().collect();
+        let bin = |evicting, cpu_other| {
+            Some(TimeBin {
+                evicting,
+                cpu_eviction: 0,
+                cpu_other,
+            })
+        };
+        let half = bin(0, 5_000_000);
+        assert_eq!(bins, [bin(5_000_000, 2_000_000), half, half]);
+        assert_eq!(Timeline::of(&[]).bins().count(), 0);
     }
 
     #[test]

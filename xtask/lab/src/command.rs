@@ -61,7 +61,10 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     plan.cycles = arguments.cycles.or(plan.cycles);
     let carry_out = |plan: &Plan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
-        println!("\n{}", summary::outcome(&finished.outcome));
+        println!(
+            "\n{}",
+            summary::outcome(&finished.outcome, plan.parameters.shares_core())
+        );
         if let Some(testimony) = &finished.testimony {
             println!("{}", beside(&finished.outcome, testimony));
         }

@@ -66,6 +66,11 @@
 //!   against the limit until it is as much as `repl-backlog-size`, which is 64 MiB here, and not beyond. Redis 6.2 counts no replica's
 //!   buffer, but takes all of `repl-backlog-size` at once when the first replica comes (6.2.14 did). The clients overwrite
 //!   keys, so that the data does not grow.
+//! - `subscribers`: 20 of them are owed 6.5 MB a second and read nothing. What the kernel's buffers do not take piles up in the
+//!   server's.
+//! - `pile-up`: a client writes 2,000,000 keys beside the load, which expire at one instant. The limit is out of reach.
+//! - `fork`: a `BGSAVE` while the server evicts calmly. Elsewhere the child is kept from the server's core.
+//! - `neighbour`: two processes that never sleep on the server's core, which is busy for 70 % of the time.
 //! - `stale`: the load of `burst` on as many keys as are alive at any time. Expire cycles put up with a tenth of expired keys
 //!   (`active-expire-effort` 1), and the limit is 34 MiB above what the keys take without them: more than client buffers
 //!   swell in calm times.
@@ -89,13 +94,13 @@ mod prepare;
 mod record;
 mod recorder;
 mod remedy;
-mod replica;
 mod resp;
 mod run;
 mod sample;
 mod scenario;
 mod schedule;
 mod summary;
+mod visitor;
 mod witness;
 mod workload;
 

@@ -66,11 +66,11 @@ impl Observer {
         Ok(())
     }
 
-    /// Returns whether nothing but the load has happened: no key was evicted, and no replica has come.
+    /// Returns whether nothing but the load has happened: no key was evicted, and nothing has come.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        let replica = self.run.parameters.replica.as_ref();
-        let comes = replica.map_or(f64::INFINITY, |replica| self.run.at + replica.after);
+        let visitor = self.run.parameters.visitor.as_ref();
+        let comes = visitor.map_or(f64::INFINITY, |visitor| self.run.at + visitor.after);
         evicted(self.samples.first()) == evicted(self.samples.last())
             && self.last_load().is_none_or(|load| load.at < comes)
     }

@@ -38,8 +38,14 @@ pub struct Parameters {
     pub filled: Filled,
     /// Fields of a hash that is written before all other keys; 0 for no such key.
     pub big_key_fields: u64,
-    /// A replica that does not read.
-    pub replica: Option<Replica>,
+    /// The server's `repl-backlog-size`, in bytes.
+    pub backlog: u64,
+    /// The server's `client-output-buffer-limit` of subscribers.
+    pub subscribers_limit: &'static str,
+    /// Whether processes that the server forks are kept from its core.
+    pub forks_elsewhere: bool,
+    /// What comes beside the clients.
+    pub visitor: Option<Visitor>,
 }
 
 /// What a server holds at the beginning of the load.
@@ -66,13 +72,36 @@ pub enum Filled {
     },
 }
 
-/// A replica that asks for all data and then does not read.
+/// What comes to the server once.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Replica {
-    /// When it comes, in seconds of load.
+pub struct Visitor {
+    /// When, in seconds of load.
     pub after: f64,
-    /// The server's `repl-backlog-size`, in bytes.
-    pub backlog: u64,
+    /// What it is.
+    pub what: What,
+}
+
+/// What comes.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum What {
+    /// A replica that asks for all data and then reads nothing, as one behind a slow network: what the server writes for it
+    /// piles up in the buffers that replicas and the replication backlog share.
+    Replica,
+    /// Subscribers that read nothing, and a client that publishes.
+    Subscribers,
+    /// The end of many keys that were written before.
+    Pile {
+        /// The longest that a key lives on, at random, in seconds.
+        spread: f64,
+    },
+    /// A process that writes all data to a file (`BGSAVE`).
+    Fork,
+    /// Busy processes on the server's core.
+    Neighbour {
+        /// Their nice value.
+        nice: u8,
+    },
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -100,7 +129,10 @@ const BURST: Parameters = Parameters {
     busy: 0.45,
     filled: Filled::Memory { bytes: 285 * MIB },
     big_key_fields: 0,
-    replica: None,
+    backlog: MIB,
+    subscribers_limit: "pubsub 32mb 8mb 60",
+    forks_elsewhere: true,
+    visitor: None,
 };
 
 const STEADY: Parameters = Parameters {
@@ -135,6 +167,23 @@ const EXPIRE: Parameters = Parameters {
     },
     busy: 0.75,
     filled: Filled::Memory { bytes: 64 * MIB },
+    ..BURST
+};
+
+/// The clients overwrite keys, so that the data does not grow.
+const REWRITES: Parameters = Parameters {
+    connections: 1000,
+    maxmemory: 2048 * MIB,
+    busy: 0.65,
+    room: Some(24 * MIB),
+    mix: Mix {
+        set_share: 0.8,
+        keys_per_read: 20,
+        read_window: 100_000,
+        rewrites: true,
+        lives: Lives::Even { mean: 90_000.0 },
+        ..BURST.mix
+    },
     ..BURST
 };
 
@@ -181,24 +230,47 @@ impl Parameters {
                 ..STEADY
             },
             Scenario::Replication => Self {
-                connections: 1000,
+                backlog: 64 * MIB,
+                visitor: visitor(10.0, What::Replica),
+                ..REWRITES
+            },
+            Scenario::Subscribers => Self {
+                busy: 0.4,
+                visitor: visitor(10.0, What::Subscribers),
+                ..REWRITES
+            },
+            Scenario::PileUp => Self {
+                connections: BURST.connections,
+                room: None,
+                visitor: visitor(35.0, What::Pile { spread: 0.0 }),
+                ..REWRITES
+            },
+            Scenario::Fork => Self {
+                connections: BURST.connections,
+                maxmemory: 512 * MIB,
+                filled: Filled::Memory { bytes: 490 * MIB },
+                busy: 0.7,
+                forks_elsewhere: false,
+                visitor: visitor(20.0, What::Fork),
+                ..STEADY
+            },
+            Scenario::Neighbour => Self {
+                connections: BURST.connections,
                 maxmemory: 2048 * MIB,
-                busy: 0.65,
-                room: Some(24 * MIB),
-                mix: Mix {
-                    set_share: 0.8,
-                    keys_per_read: 20,
-                    read_window: 100_000,
-                    rewrites: true,
-                    lives: Lives::Even { mean: 90_000.0 },
-                    ..BURST.mix
-                },
-                replica: Some(Replica {
-                    after: 10.0,
-                    backlog: 64 * MIB,
-                }),
-                ..BURST
+                busy: 0.7,
+                visitor: visitor(20.0, What::Neighbour { nice: 0 }),
+                ..STEADY
             },
         }
     }
+
+    /// Returns whether the server is to share its core.
+    pub fn shares_core(&self) -> bool {
+        let what = self.visitor.map(|visitor| visitor.what);
+        matches!(what, Some(What::Neighbour { .. })) || !self.forks_elsewhere
+    }
+}
+
+const fn visitor(after: f64, what: What) -> Option<Visitor> {
+    Some(Visitor { after, what })
 }

@@ -41,11 +41,14 @@ impl Premise {
         }
     }
 
-    /// Says what was missing, where that was too much.
-    pub fn disturbance(&self) -> Option<String> {
+    /// Says what was missing, where that was too much. A server that is to share its core has to wait.
+    pub fn disturbance(&self, shares_core: bool) -> Option<String> {
         let mut what = Vec::new();
         for (share, text) in [
-            (self.waiting, "the server's main thread waited for a CPU"),
+            (
+                self.waiting * f64::from(!shares_core),
+                "the server's main thread waited for a CPU",
+            ),
             (self.behind, "the load was behind its pace"),
         ] {
             if share > MOST {
@@ -77,12 +80,13 @@ mod tests {
         let late = Premise::between(6.03, 6.08, &loads);
         assert!(near(late.waiting, 0.2) && near(late.behind, 0.04));
         assert_eq!(
-            late.disturbance().as_deref(),
+            late.disturbance(false).as_deref(),
             Some("the server's main thread waited for a CPU for 20 % of the time")
         );
+        assert_eq!(late.disturbance(true), None);
         assert!(near(Premise::between(4.0, 6.0, &loads).waiting, 0.1));
         let early = Premise::between(-1.0, 5.0, &loads);
-        assert!(near(early.running, 0.5) && early.disturbance().is_none());
+        assert!(near(early.running, 0.5) && early.disturbance(false).is_none());
         // A span of which nothing is known.
         assert_eq!(Premise::between(1.0, 2.0, &[]), Premise::default());
     }

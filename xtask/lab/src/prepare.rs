@@ -29,18 +29,14 @@ const WARM_UP: Duration = Duration::from_secs(5);
 /// How long they run at the rate of the load now and then, so that their buffers keep these sizes.
 const WARM: Duration = Duration::from_millis(50);
 
-/// The server's replication backlog where no replica comes, which is Redis's own default.
-const DEFAULT_BACKLOG: u64 = 1024 * 1024;
-
 /// Files that the server and the lab open beside one for each connection.
 const OTHER_FILES: u64 = 512;
 
 /// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
     allow_open_files(parameters.connections)?;
-    let replica = parameters.replica.as_ref();
-    let backlog = replica.map_or(DEFAULT_BACKLOG, |replica| replica.backlog);
-    let others = cores.map_or(&[][..], |cores| &cores.others[..]);
+    let others = cores.filter(|_| parameters.forks_elsewhere);
+    let others = others.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
     let lazy_eviction = if parameters.lazy_eviction {
         "yes"
@@ -63,7 +59,11 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
         ("maxmemory-clients", parameters.clients_limit.to_string()),
         ("lazyfree-lazy-eviction", lazy_eviction.to_owned()),
         ("latency-monitor-threshold", THRESHOLD.to_owned()),
-        ("repl-backlog-size", backlog.to_string()),
+        ("repl-backlog-size", parameters.backlog.to_string()),
+        (
+            "client-output-buffer-limit",
+            parameters.subscribers_limit.to_owned(),
+        ),
         // A replica gets all data from a child process, as soon as it asks for it and over its connection.
         ("repl-diskless-sync", "yes".to_owned()),
         ("repl-diskless-sync-delay", "0".to_owned()),

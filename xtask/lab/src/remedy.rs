@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use crate::{
     lives::Lives,
-    parameters::Parameters,
+    parameters::{Parameters, What},
     run::Finished,
     scenario::{Scenario, name_of},
 };
@@ -30,6 +30,14 @@ pub enum Remedy {
     Outstanding,
     /// A small replication backlog (repl-backlog-size 1mb)
     Backlog,
+    /// Subscribers are disconnected before their buffers swell (client-output-buffer-limit pubsub)
+    OutputLimit,
+    /// Times to live are spread over 20 s
+    Spread,
+    /// The process that saves the data has other cores (bgsave_cpulist)
+    Cpulist,
+    /// What else runs on the server's core gives way (nice 19)
+    Nice,
 }
 
 /// The share of the limit that keys with shorter lives take. Clients, hash tables and keys that have expired
@@ -56,6 +64,9 @@ const CLIENTS_ROOM: u64 = 10 * 1024 * 1024;
 /// The replication backlog that the remedy `backlog` leaves: the server's default.
 const SMALL_BACKLOG: u64 = 1024 * 1024;
 
+/// Over how long the remedy `spread` lets keys expire, in seconds.
+const SPREAD: f64 = 20.0;
+
 impl Remedy {
     /// Returns the scenario in which it is tried, where no other one is asked for.
     pub fn scenario(self) -> Scenario {
@@ -63,6 +74,10 @@ impl Remedy {
             Self::Effort => Scenario::Expire,
             Self::Lazyfree => Scenario::BigKey,
             Self::Backlog => Scenario::Replication,
+            Self::OutputLimit => Scenario::Subscribers,
+            Self::Spread => Scenario::PileUp,
+            Self::Cpulist => Scenario::Fork,
+            Self::Nice => Scenario::Neighbour,
             _ => Scenario::Burst,
         }
     }
@@ -107,9 +122,16 @@ impl Remedy {
             Self::Outstanding => {
                 parameters.connections = (parameters.connections / FEWER_CONNECTIONS).max(1);
             }
-            Self::Backlog => {
-                if let Some(replica) = &mut parameters.replica {
-                    replica.backlog = SMALL_BACKLOG;
+            Self::Backlog => parameters.backlog = SMALL_BACKLOG,
+            Self::OutputLimit => parameters.subscribers_limit = "pubsub 1mb 256kb 5",
+            Self::Cpulist => parameters.forks_elsewhere = true,
+            Self::Spread | Self::Nice => {
+                if let Some(visitor) = &mut parameters.visitor {
+                    match &mut visitor.what {
+                        What::Pile { spread } => *spread = SPREAD,
+                        What::Neighbour { nice } => *nice = 19,
+                        _ => {}
+                    }
                 }
             }
         }

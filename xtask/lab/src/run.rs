@@ -20,10 +20,9 @@ use crate::{
     pacer::Pacer,
     prepare::{Prepared, prepare, start_server},
     record::{Line, Measured, Outcome, Run},
-    replica,
     scenario::Plan,
     schedule::Rate,
-    summary,
+    summary, visitor,
     witness::{Testimony, Witness},
 };
 
@@ -98,8 +97,8 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
         for ask in recorder.asking(&stop, &sender) {
             threads.push(scope.spawn(ask));
         }
-        if let Some(replica) = &plan.parameters.replica {
-            threads.push(scope.spawn(|| replica::come(replica, server.port(), &stop)));
+        if let Some(visitor) = &plan.parameters.visitor {
+            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), cores, &stop)));
         }
         threads.push(scope.spawn(|| {
             // The receiver outlives the load.
@@ -137,10 +136,15 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     if let Err(error) = (ended.into_iter()).fold(watched, |all, ended| all.and(ended)) {
         server.must_be_alive()?;
         // A server that is kept from its CPU for long enough does not answer.
-        return Err(match observer.premise().disturbance() {
-            Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-            None => error,
-        });
+        return Err(
+            match observer
+                .premise()
+                .disturbance(plan.parameters.shares_core())
+            {
+                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
+                None => error,
+            },
+        );
     }
     let longest_call = client.longest_evicting_call()?;
     let expiry = expiry.map(Switch::end).transpose()?;
@@ -226,7 +230,11 @@ impl Watch<'_> {
             if cycle.start < last {
                 continue;
             }
-            self.progress.print(&summary::cycle(number + 1, cycle));
+            self.progress.print(&summary::cycle(
+                number + 1,
+                cycle,
+                self.plan.parameters.shares_core(),
+            ));
             self.printed = (number + 1, cycle.end);
         }
         let now = unix_time()?;

@@ -25,6 +25,14 @@ pub enum Scenario {
     Table,
     /// Writes pile up for a replica in its first synchronisation
     Replication,
+    /// Messages pile up for subscribers that do not read
+    Subscribers,
+    /// Two million keys expire at once
+    PileUp,
+    /// The server forks to save its data while it evicts, and the child has its core
+    Fork,
+    /// Busy processes come to the server's core
+    Neighbour,
     /// A scenario without and with a remedy
     Remedy,
 }
@@ -74,9 +82,10 @@ impl Scenario {
         Duration::from_secs(match self {
             Self::Burst | Self::Remedy => 240,
             Self::Stale => 90,
-            Self::BigKey | Self::Table => 40,
+            Self::BigKey | Self::Table | Self::Neighbour => 40,
             Self::Expire => 25,
             Self::Steady | Self::Healthy | Self::Replication => 60,
+            Self::Subscribers | Self::PileUp | Self::Fork => 60,
         })
     }
 

@@ -48,8 +48,8 @@ pub fn heading(run: &Run) -> String {
 }
 
 /// Returns what there is to say of a cycle.
-pub fn cycle(number: usize, cycle: &Cycle) -> String {
-    let disturbance = cycle.during.disturbance();
+pub fn cycle(number: usize, cycle: &Cycle, shares_core: bool) -> String {
+    let disturbance = cycle.during.disturbance(shares_core);
     let disturbed = disturbance.map_or_else(String::new, |what| format!("\n  disturbed: {what}"));
     format!(
         "cycle {number}        {:.1} s not saturated, {:.1} s saturated, {:.1} s reclaim; {} keys evicted\n  \
@@ -75,7 +75,7 @@ pub fn cycle(number: usize, cycle: &Cycle) -> String {
 }
 
 /// Returns a summary of a record.
-pub fn outcome(outcome: &Outcome) -> String {
+pub fn outcome(outcome: &Outcome, shares_core: bool) -> String {
     let complete = outcome.cycles.iter().filter(|cycle| cycle.complete).count();
     let (load, totals) = (&outcome.load, &outcome.load.totals);
     let mut text = format!(
@@ -109,7 +109,7 @@ pub fn outcome(outcome: &Outcome) -> String {
             longest * 1000.0
         );
     }
-    if let Some(disturbance) = outcome.premise.disturbance() {
+    if let Some(disturbance) = outcome.premise.disturbance(shares_core) {
         text += &format!("disturbed: {disturbance}\n");
     }
     if let Some(expiry) = &outcome.expiry {

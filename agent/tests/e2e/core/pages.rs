@@ -95,6 +95,22 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
             "{path}: {answer}"
         );
     }
+    // As its button does, from another site and from its own.
+    let record = format!("{page}/record");
+    for (site, expected) in [("cross-site", 403), ("same-origin", 303)] {
+        let header = format!("Sec-Fetch-Site: {site}");
+        let (status, answer) = ask(
+            &agent,
+            &record,
+            &["--location", "--data", "", "--header", &header],
+        )?;
+        let is_shown =
+            answer.contains("<strong>What happened: ") && answer.contains("Within each second: ");
+        ensure!(
+            status == expected && is_shown == (status == 303),
+            "{site}: {answer}"
+        );
+    }
     let (_, all) = ask(&agent, "/", &[])?;
     let link = format!("href=\"{page}\"");
     ensure!(all.contains(&link), "no {link} in {all}");

@@ -3,13 +3,14 @@
 use evictscope_records::explain::{Explanation, Proof, Remedy};
 use evictscope_records::text::seconds;
 use evictscope_records::{Occasion, Record};
+use evictscope_telemetry::Timeline;
 use maud::{Markup, html};
 
 use super::columns::Columns;
 use super::frame::{Place, page};
 use super::span::Span;
 use super::times::{date_and_time, percent};
-use super::{facts, functions, latency, links, numbers, panels, slow_calls};
+use super::{facts, functions, heat, latency, links, numbers, panels, slow_calls};
 
 /// Returns the page of a record with what it says in words.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
@@ -113,6 +114,7 @@ fn charts(record: &Record) -> Markup {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&record.moments, &columns))
         (latency::by_second(&record.latencies, span))
+        @if record.moments.len() > 1 { (heat::figures(&Timeline::of(&record.moments), span)) }
     }
 }
 

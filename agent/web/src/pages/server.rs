@@ -12,7 +12,7 @@ use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
 use super::times::{duration, grouped, limit, or_unknown, percent, round, size};
-use super::{bursts, felt, heat, links, margins, panels, work};
+use super::{bursts, felt, links, margins, panels, work};
 use crate::exported::ExportedServer;
 
 /// What is drawn of the last minutes.
@@ -143,7 +143,6 @@ fn last_minutes(timeline: Option<&Timeline>) -> Markup {
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&moments, &columns))
-        (heat::figures(timeline, span))
     }
 }
 

@@ -1,0 +1,128 @@
+//! What comes to a server under load, beside its clients.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{clock::unix_time, cores::Cores, owned::Owned};
+
+use crate::{
+    client::Client,
+    parameters::{Visitor, What},
+};
+
+/// How often it looks whether its time has come.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Says that all data may come over this connection while the server's child process writes it.
+const INTRODUCTION: &[u8] = b"REPLCONF capa eof capa psync2\r\n";
+/// Asks for all data.
+const ASK: &[u8] = b"PSYNC ? -1\r\n";
+/// The answer to the introduction. Redis refuses the request where this has not left.
+const WELCOME: &[u8] = b"+OK\r\n";
+
+/// Clients that subscribe.
+const SUBSCRIBERS: usize = 20;
+/// The size of a message, in bytes. All subscribers together are owed 6.5 MB a second.
+const MESSAGE: usize = 32 * 1024;
+/// From one message to the next, in seconds.
+const BETWEEN_MESSAGES: f64 = 0.1;
+
+/// Keys that expire at once, and how many of them a script writes.
+const PILE: u64 = 2_000_000;
+const AT_ONCE: usize = 1_000;
+/// From one script to the next.
+const BETWEEN_SCRIPTS: Duration = Duration::from_millis(4);
+/// Writes keys from the first one to the last one, which expire at a time, or up to so many milliseconds later.
+const WRITE: &str = "for i = ARGV[1], ARGV[2] do \
+     redis.call('SET', 'pile:' .. i, 'value', 'PXAT', ARGV[3] + math.random(0, ARGV[4])) end return 'OK'";
+
+/// Processes that are busy on the server's core.
+const NEIGHBOURS: usize = 2;
+
+/// Comes at its time, and stays until `end`, because a thread that has ended would end the load.
+pub fn come(visitor: &Visitor, port: u16, cores: Option<&Cores>, end: &AtomicBool) -> Result<()> {
+    let is_over = || end.load(Ordering::Relaxed);
+    let wait = |seconds: f64| {
+        let begun = Instant::now();
+        while begun.elapsed().as_secs_f64() < seconds && !is_over() {
+            thread::sleep(LOOK);
+        }
+    };
+    if let What::Pile { spread } = visitor.what {
+        // Its time is when the keys expire.
+        let mut client = Client::connect(port)?;
+        let expires = ((unix_time()? + visitor.after) * 1e3).round();
+        for first in (1..=PILE).step_by(AT_ONCE) {
+            if is_over() {
+                return Ok(());
+            }
+            let last = first + AT_ONCE as u64 - 1;
+            let numbers = [first as f64, last as f64, expires, spread * 1e3];
+            let [first, last, expires, spread] = &numbers.map(|number| number.to_string());
+            client.call(&["EVAL", WRITE, "0", first, last, expires, spread])?;
+            thread::sleep(BETWEEN_SCRIPTS);
+        }
+    }
+    wait(visitor.after);
+    match visitor.what {
+        What::Replica => {
+            let _replica = replica(port).context("no replica can come")?;
+            wait(f64::INFINITY);
+        }
+        What::Subscribers => {
+            let subscribers = (0..SUBSCRIBERS).map(|_| ask(port, b"SUBSCRIBE news\r\n"));
+            let subscribers = subscribers.collect::<Result<Vec<_>, _>>();
+            let _subscribers = subscribers.context("no subscriber can come")?;
+            let (mut publisher, message) = (Client::connect(port)?, "m".repeat(MESSAGE));
+            while !is_over() {
+                publisher.call(&["PUBLISH", "news", &message])?;
+                wait(BETWEEN_MESSAGES);
+            }
+        }
+        What::Pile { .. } => wait(f64::INFINITY),
+        What::Fork => {
+            Client::connect(port)?.call(&["BGSAVE"])?;
+            wait(f64::INFINITY);
+        }
+        What::Neighbour { nice } => {
+            let start = || (0..NEIGHBOURS).map(|_| neighbour(nice)).collect();
+            let _neighbours: Vec<Owned> = match cores {
+                Some(cores) => cores.on_the_servers(start)?,
+                None => start()?,
+            };
+            wait(f64::INFINITY);
+        }
+    }
+    Ok(())
+}
+
+/// Connects and sends a request.
+fn ask(port: u16, request: &[u8]) -> io::Result<TcpStream> {
+    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    server.write_all(request)?;
+    Ok(server)
+}
+
+/// Asks for all data as a replica does.
+fn replica(port: u16) -> Result<TcpStream> {
+    let mut server = ask(port, INTRODUCTION)?;
+    let mut answer = [0; WELCOME.len()];
+    server.read_exact(&mut answer)?;
+    ensure!(answer == WELCOME, "the redis-server refuses it");
+    server.write_all(ASK)?;
+    Ok(server)
+}
+
+/// Starts a process that is always busy.
+fn neighbour(nice: u8) -> Result<Owned> {
+    let mut command = Command::new("nice");
+    command.args(["-n", &nice.to_string()]);
+    Owned::start(command.args(["sh", "-c", "while :; do :; done"]))
+}
