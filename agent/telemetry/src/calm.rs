@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::ThreadReading;
+use super::look_pace::INTERVAL;
 
-/// How often everything is read at least.
-const INTERVAL: Duration = Duration::from_millis(990);
 /// The CPU time since everything was last read in which a server does nothing that anybody would miss. Its cron takes
 /// some 1 ms a second.
 const LITTLE_NS: u64 = 2_000_000;

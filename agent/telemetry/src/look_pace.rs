@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Snapshot;
 
-/// How often at least.
-const INTERVAL: Duration = Duration::from_millis(990);
+/// How often at least; of a server that does nothing, everything else is read as often.
+pub(super) const INTERVAL: Duration = Duration::from_millis(990);
 /// A look that cost the agent some CPU time is the last one for this many times as long: 5 % of a core at most.
 const PAUSE: u32 = 20;
 /// Decides when to look at the sockets of one server.

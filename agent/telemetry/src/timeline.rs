@@ -53,7 +53,7 @@ impl Timeline {
         }
     }
 
-    /// Returns a timeline of moments that were kept. All CPU time outside of evicting calls is taken for CPU time elsewhere.
+    /// Returns the bins of moments that were kept. All CPU time outside of evicting calls is taken for CPU time elsewhere.
     pub fn of(moments: &[Moment]) -> Self {
         let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
         for moment in moments {
@@ -74,7 +74,7 @@ impl Timeline {
             };
             // A foreign file may hold any time.
             if timeline.last.is_none_or(|(last, _)| last.at < at) {
-                timeline.take_in(&seen, evicting_ns, *moment);
+                timeline.fill(&seen, evicting_ns);
             }
         }
         timeline
@@ -83,8 +83,13 @@ impl Timeline {
     /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time, and the same as a
     /// moment.
     pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
-        self.since_1970 = seen.unix_time.saturating_sub(seen.at);
         self.moments.push(seen.at, moment);
+        self.fill(seen, evicting_ns);
+    }
+
+    /// Fills the bins up to an observation.
+    fn fill(&mut self, seen: &Observation, evicting_ns: u64) {
+        self.since_1970 = seen.unix_time.saturating_sub(seen.at);
         let last = self.last.replace((*seen, evicting_ns));
         self.extend_to(index(seen.at));
         let Some((last, evicting_before)) = last else {

@@ -71,35 +71,36 @@ pub fn come(visitor: &Visitor, port: u16, cores: Option<&Cores>, end: &AtomicBoo
         }
     }
     wait(visitor.after);
+    // They stay, too.
+    let mut connections = Vec::new();
+    let mut neighbours = Vec::new();
     match visitor.what {
-        What::Replica => {
-            let _replica = replica(port).context("no replica can come")?;
-            wait(f64::INFINITY);
-        }
+        What::Replica => connections.push(replica(port).context("no replica can come")?),
         What::Subscribers => {
-            let subscribers = (0..SUBSCRIBERS).map(|_| ask(port, b"SUBSCRIBE news\r\n"));
-            let subscribers = subscribers.collect::<Result<Vec<_>, _>>();
-            let _subscribers = subscribers.context("no subscriber can come")?;
+            for _ in 0..SUBSCRIBERS {
+                let subscriber = ask(port, b"SUBSCRIBE news\r\n");
+                connections.push(subscriber.context("no subscriber can come")?);
+            }
             let (mut publisher, message) = (Client::connect(port)?, "m".repeat(MESSAGE));
             while !is_over() {
                 publisher.call(&["PUBLISH", "news", &message])?;
                 wait(BETWEEN_MESSAGES);
             }
         }
-        What::Pile { .. } => wait(f64::INFINITY),
+        What::Pile { .. } => {}
         What::Fork => {
             Client::connect(port)?.call(&["BGSAVE"])?;
-            wait(f64::INFINITY);
         }
         What::Neighbour { nice } => {
             let start = || (0..NEIGHBOURS).map(|_| neighbour(nice)).collect();
-            let _neighbours: Vec<Owned> = match cores {
+            neighbours = match cores {
                 Some(cores) => cores.on_the_servers(start)?,
                 None => start()?,
             };
-            wait(f64::INFINITY);
         }
     }
+    wait(f64::INFINITY);
+    drop((connections, neighbours));
     Ok(())
 }
 
