@@ -116,11 +116,15 @@ impl Watch {
         let pid = process.identity.pid;
         let mut before = String::new();
         loop {
-            let attached = self.attach(process, label);
+            let attached = self.attach(process, label).map(|watched| {
+                // At once: an agent that has tried all servers is ready, and shows them.
+                let published = self.shared.publish(watched.exported());
+                (watched, published)
+            });
             tried(attached.as_ref().err().and_then(Refusal::why));
             let why = match attached {
-                Ok(watched) => {
-                    self.read(watched);
+                Ok((watched, published)) => {
+                    self.read(watched, published);
                     return Outcome::Ended;
                 }
                 Err(Refusal::Gone) => return Outcome::Ended,
@@ -208,24 +212,21 @@ impl Watch {
         Ok(watched)
     }
 
-    fn read(&self, mut watched: Watched) {
-        let mut published: Option<Arc<ExportedServer>> = None;
+    /// Reads a server until it has ended, and replaces what is `published` of it.
+    fn read(&self, mut watched: Watched, mut published: Arc<ExportedServer>) {
         let mut next = Instant::now();
         while !self.stop.wait_until(next) {
             let read = watched.read();
             if let Err(MemoryError::Gone) = read {
                 watched.log_ended();
-                if let Some(last) = published {
-                    self.shared.withdraw(&last);
-                    // Whoever asked is told by that.
-                    drop(self.shared.requests().take(&last.label));
-                }
+                self.shared.withdraw(&published);
+                // Whoever asked is told by that.
+                drop(self.shared.requests().take(&published.label));
                 break;
             }
-            let is_due = |last: &Arc<ExportedServer>| last.read.elapsed() >= PUBLISHING_INTERVAL;
             let has_news = !matches!(read, Ok(false));
-            if has_news && published.as_ref().is_none_or(is_due) {
-                published = Some(self.shared.publish(watched.exported()));
+            if has_news && published.read.elapsed() >= PUBLISHING_INTERVAL {
+                published = self.shared.publish(watched.exported());
             }
             next = watched.next();
         }
