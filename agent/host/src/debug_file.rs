@@ -5,6 +5,8 @@
 //! a container has files of its own, so the search starts from its root directory and stays below it.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
@@ -70,6 +72,15 @@ impl Search {
 /// Returns the directory that process `pid` sees as `/`.
 pub fn root_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
+}
+
+/// Returns the number of the mount namespace that process `pid` is in. Whoever made that chose the files which its processes see.
+///
+/// # Errors
+///
+/// Where the process has ended, or may not be looked into.
+pub fn mount_namespace(pid: u32) -> io::Result<u64> {
+    Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
 }
 
 /// Finds the debug file of the executable that is called `exe` below the directory `root` and has

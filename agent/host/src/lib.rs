@@ -38,7 +38,9 @@ pub use breakpoints::{breakpoints, is_traced};
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::{ContainerName, PodName};
-pub use debug_file::{DebugPlace, Search, debug_places, find_debug_file, root_of, search};
+pub use debug_file::{
+    DebugPlace, Search, debug_places, find_debug_file, mount_namespace, root_of, search,
+};
 pub use exclusion::Exclusion;
 pub use executable::{Contents, Executable, ExecutableError, ExecutableId};
 pub use file_system::unanswering;

@@ -52,19 +52,20 @@ pub fn limit() -> anyhow::Result<()> {
     let _ = setpriority_process(None, NICE);
     // If memory runs out, the kernel kills it rather than the agent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    for (resource, most) in [
-        (Resource::As, MEMORY),
-        (Resource::Cpu, CPU_SECONDS),
-        (Resource::Core, 0),
+    for (resource, most, later) in [
+        (Resource::As, MEMORY, 0),
+        // At the hard limit the kernel would send SIGKILL, as others do, and at this one SIGXCPU.
+        (Resource::Cpu, CPU_SECONDS, 1),
+        (Resource::Core, 0, 0),
     ] {
-        set(resource, most).with_context(|| format!("{resource:?}"))?;
+        set(resource, most, later).with_context(|| format!("{resource:?}"))?;
     }
     Ok(())
 }
 
 /// Gives up all capabilities, all files that are not open, and all system calls but [`CALLS`]: any other one fails.
 pub fn lock() -> anyhow::Result<()> {
-    set(Resource::Nofile, 0)?;
+    set(Resource::Nofile, 0, 0)?;
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
     let none = CapabilitySets {
@@ -83,15 +84,16 @@ pub fn lock() -> anyhow::Result<()> {
     Ok(apply_filter(&filter)?)
 }
 
-fn set(resource: Resource, most: u64) -> rustix::io::Result<()> {
+/// Sets a limit, and the hard one by `later` above it.
+fn set(resource: Resource, most: u64, later: u64) -> rustix::io::Result<()> {
     // It may be lower already, and nobody may raise it.
     let before = getrlimit(resource).maximum;
-    let most = Some(before.map_or(most, |before| before.min(most)));
+    let lower = |most: u64| Some(before.map_or(most, |before| before.min(most)));
     setrlimit(
         resource,
         Rlimit {
-            current: most,
-            maximum: most,
+            current: lower(most),
+            maximum: lower(most + later),
         },
     )
 }

@@ -55,7 +55,7 @@ impl Subject<'_> {
     }
 
     fn identify(&self) -> Result<Identified, Failure> {
-        process::ask(self.executable, self.exe, ["--identify".into()])
+        process::ask(self.executable, self.exe, None, ["--identify".into()])
     }
 
     fn plan_identified(
@@ -69,7 +69,8 @@ impl Subject<'_> {
         let places = places.into_iter().flatten();
         let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
         let arguments = function.into_iter().chain(debug_files);
-        let planned: Planned = process::ask(self.executable, self.exe, arguments)?;
+        let root = Some(self.root);
+        let planned: Planned = process::ask(self.executable, self.exe, root, arguments)?;
         match planned.is_possible(self.executable) {
             true => Ok(planned),
             false => Err(Failure {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use evictscope_host::{Executable, ExecutableId, root_of};
+use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
 use evictscope_plan::ProbePlan;
 use evictscope_web::Reason;
 
@@ -22,6 +22,10 @@ const REMEMBERED: usize = 64;
 /// A plan, or why there is none; `None` until there is an answer.
 type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
 
+/// An executable, and the mount namespace of a process that runs it: its debug file may be one that the maker of the namespace put
+/// there, and so it says nothing of servers in others.
+type Seen = (ExecutableId, u64);
+
 /// Makes plans. Clones are the same one.
 #[derive(Clone)]
 pub struct Planner(Arc<Plans>);
@@ -33,13 +37,14 @@ struct Plans {
     running: (SyncSender<()>, Mutex<Receiver<()>>),
 }
 
-/// The plans made so far. A copy of a file, as containers have them, shares its plan.
+/// The plans made so far.
 #[derive(Default)]
 struct Known {
-    executables: HashMap<ExecutableId, Answer>,
-    contents: HashMap<Content, Weak<ProbePlan>>,
+    executables: HashMap<Seen, Answer>,
+    /// A copy of a file, as containers have them, shares its plan; one that needs a debug file, with those in its namespace alone.
+    contents: HashMap<(Content, Option<u64>), Weak<ProbePlan>>,
     /// Executables without a plan, the newest last.
-    refused: VecDeque<ExecutableId>,
+    refused: VecDeque<Seen>,
 }
 
 impl Planner {
@@ -65,8 +70,13 @@ impl Planner {
         exe: &Path,
         pid: u32,
     ) -> Result<Arc<ProbePlan>, Failure> {
-        let id = executable.id();
-        let answer = self.known().answer(id);
+        let namespace = mount_namespace(pid).map_err(|error| Failure {
+            reason: Reason::Permission,
+            is_for_good: false,
+            why: format!("cannot tell which files it sees: {error}"),
+        })?;
+        let seen = (executable.id(), namespace);
+        let answer = self.known().answer(seen);
         // Whoever runs the same executable waits for the same answer.
         let mut answer = lock(&answer);
         match &*answer {
@@ -83,21 +93,29 @@ impl Planner {
         let (begin, running) = &self.0.running;
         // It fails only where the other end is gone, which is here.
         let _ = begin.send(());
-        let planned = self.find_or_make(&subject, pid);
+        let planned = self.find_or_make(&subject, pid, namespace);
         let _ = lock(running).recv();
         *answer = Some(match &planned {
             Ok(plan) => Ok(Arc::downgrade(plan)),
             Err(failure) => Err(failure.clone()),
         });
         if planned.as_ref().is_err_and(|failure| failure.is_for_good) {
-            self.known().refuse(id);
+            self.known().refuse(seen);
         }
         planned
     }
 
-    fn find_or_make(&self, subject: &Subject<'_>, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
+    fn find_or_make(
+        &self,
+        subject: &Subject<'_>,
+        pid: u32,
+        namespace: u64,
+    ) -> Result<Arc<ProbePlan>, Failure> {
         let identified = subject.identify()?;
-        let known = self.known().contents.get(&identified.content).cloned();
+        let among = identified.names.is_some().then_some(namespace);
+        let known = (self.known().contents)
+            .get(&(identified.content, among))
+            .cloned();
         if let Some(plan) = known.and_then(|plan| plan.upgrade()) {
             return Ok(plan);
         }
@@ -117,7 +135,7 @@ impl Planner {
         is_usable(&plan)?;
         let plan = Arc::new(plan);
         let weak = Arc::downgrade(&plan);
-        self.known().contents.insert(content, weak);
+        self.known().contents.insert((content, among), weak);
         Ok(plan)
     }
 
@@ -140,25 +158,25 @@ pub fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
 
 impl Known {
     /// Returns where the answer about an executable is, or will be. Forgets the plans that no server uses any more.
-    fn answer(&mut self, id: ExecutableId) -> Answer {
+    fn answer(&mut self, seen: Seen) -> Answer {
         self.contents.retain(|_, plan| plan.strong_count() > 0);
         let refused = &self.refused;
-        self.executables.retain(|id, answer| {
+        self.executables.retain(|seen, answer| {
             // Somebody else has it only while it is waited for.
             Arc::strong_count(answer) > 1
                 || match &*lock(answer) {
                     Some(Ok(plan)) => plan.strong_count() > 0,
-                    _ => refused.contains(id),
+                    _ => refused.contains(seen),
                 }
         });
-        self.executables.entry(id).or_default().clone()
+        self.executables.entry(seen).or_default().clone()
     }
 
-    fn refuse(&mut self, id: ExecutableId) {
+    fn refuse(&mut self, seen: Seen) {
         if self.refused.len() == REMEMBERED {
             self.refused.pop_front();
         }
-        self.refused.push_back(id);
+        self.refused.push_back(seen);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{self, PipeReader, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,10 +33,14 @@ const MAX_SHOWN: usize = 400;
 /// Most processes that cannot be killed.
 const MAX_LEFT: usize = 64;
 
-/// The processes that could not be killed yet, each with the device that it waits for.
-static LEFT: Mutex<Vec<(u64, Child)>> = Mutex::new(Vec::new());
+/// What a process that cannot be killed may wait for: the device of the executable, or what is below the root directory where its
+/// debug file was looked for.
+type Waits = (u64, Option<PathBuf>);
 
-/// Asks about an executable, which is called `path`.
+/// The processes that could not be killed yet.
+static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
+
+/// Asks about an executable, which is called `path`. The answer may need files below `root`.
 ///
 /// # Errors
 ///
@@ -44,6 +48,7 @@ static LEFT: Mutex<Vec<(u64, Child)>> = Mutex::new(Vec::new());
 pub fn ask<T: BorshDeserialize>(
     executable: &Executable,
     path: &Path,
+    root: Option<&Path>,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<T, Failure> {
     let resources = |error: &dyn Display| Failure {
@@ -51,14 +56,14 @@ pub fn ask<T: BorshDeserialize>(
         is_for_good: false,
         why: format!("{} was not looked into: {error}", path.display()),
     };
-    let device = executable.id().device();
-    if is_left_on(device) {
+    let waits = (executable.id().device(), root.map(Path::to_owned));
+    if is_waited_for(&waits) {
         return Err(resources(&SILENT));
     }
     let (child, answer) = start(executable, path, arguments).map_err(|error| resources(&error))?;
     let deadline = Instant::now() + PATIENCE;
     let answer = read(&answer, deadline);
-    let Some(status) = end(child, device, deadline) else {
+    let Some(status) = end(child, waits, deadline) else {
         return Err(resources(&SILENT));
     };
     let failed = |why: String| Failure {
@@ -68,7 +73,11 @@ pub fn ask<T: BorshDeserialize>(
     };
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     if !status.success() {
-        return Err(failed(said(status, &answer)));
+        let why = said(status, &answer);
+        return Err(match is_from_outside(status) {
+            true => resources(&why),
+            false => failed(why),
+        });
     }
     let answer: Result<T, Trouble> =
         borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
@@ -133,7 +142,7 @@ fn read(mut answer: &PipeReader, deadline: Instant) -> io::Result<Vec<u8>> {
 }
 
 /// Waits until it has ended, kills it where it does not, and leaves it alone where it cannot be killed.
-fn end(mut child: Child, device: u64, deadline: Instant) -> Option<ExitStatus> {
+fn end(mut child: Child, waits: Waits, deadline: Instant) -> Option<ExitStatus> {
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     // One that has said all ends at once.
     let soon = deadline.min(Instant::now() + KILL_PATIENCE);
@@ -146,16 +155,17 @@ fn end(mut child: Child, device: u64, deadline: Instant) -> Option<ExitStatus> {
     let status = child.try_wait().ok().flatten();
     if status.is_none() {
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push((device, child));
+        left.push((waits, child));
     }
     status
 }
 
-/// Tells whether there is no use in looking at what else is on a device: one more process would wait for ever.
-fn is_left_on(device: u64) -> bool {
+/// Tells whether one more process would wait for ever.
+fn is_waited_for((device, root): &Waits) -> bool {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
-    left.len() >= MAX_LEFT || left.iter().any(|(own, _)| *own == device)
+    let waits = |(on, below): &Waits| on == device && (below.is_none() || below == root);
+    left.len() >= MAX_LEFT || left.iter().any(|(own, _)| waits(own))
 }
 
 fn is_ready(file: &impl AsFd, deadline: Instant) -> bool {
@@ -163,6 +173,13 @@ fn is_ready(file: &impl AsFd, deadline: Instant) -> bool {
     let rest = Timespec::try_from(rest).ok();
     let mut waited = [PollFd::new(file, PollFlags::IN)];
     rustix::io::retry_on_intr(|| poll(&mut waited, rest.as_ref())).is_ok_and(|ready| ready > 0)
+}
+
+/// Tells whether somebody else has ended it: the kernel for want of memory, a control group, an operator. That says nothing of the
+/// executable.
+fn is_from_outside(status: ExitStatus) -> bool {
+    const ENDS: [i32; 4] = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+    status.signal().is_some_and(|signal| ENDS.contains(&signal))
 }
 
 /// Says how it ended without an answer.
@@ -180,7 +197,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::ExitStatus;
 
-    use super::said;
+    use super::{is_from_outside, said};
 
     #[test]
     fn a_panic_is_told_in_one_line_and_the_limit_by_name() {
@@ -195,5 +212,13 @@ mod tests {
         );
         let limit = said(ExitStatus::from_raw(libc::SIGXCPU), b"");
         assert!(limit.contains("CPU time"), "{limit}");
+    }
+
+    #[test]
+    fn only_what_others_did_is_tried_again() {
+        assert!(is_from_outside(ExitStatus::from_raw(libc::SIGKILL)));
+        for own in [libc::SIGXCPU, libc::SIGSEGV, libc::SIGBUS, 101 << 8] {
+            assert!(!is_from_outside(ExitStatus::from_raw(own)), "{own}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Executables that were made to take as much planning as can be hold up no other server.
+//! Executables that were made to take as much planning as can be, and debug files that were made to mislead, harm no other server.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -6,9 +6,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, process, wait::until_true,
+    agent::{Agent, inspect},
+    own_build::OwnBuild,
+    owned::Owned,
+    process,
+    redis::Redis,
+    silent_files::SilentFiles,
+    wait::until_true,
 };
 use procfs::process::Process;
 
@@ -104,5 +110,82 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     for process in &hostile {
         process.must_be_alive()?;
     }
+    redis.must_be_alive()
+}
+
+/// Makes a debug file that belongs to an executable by its build id, and says other things, below `directory`.
+fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
+    let plan = inspect(executable)?;
+    let build_id = plan["build_id"].as_str().context("no build id")?;
+    let (first, rest) = build_id.split_at(2);
+    let place = directory.join("debug/.build-id").join(first);
+    std::fs::create_dir_all(&place)?;
+    let source = directory.join("forged.c");
+    std::fs::write(&source, PROGRAM)?;
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-g", "-w", "-O2", "-DFORM=__attribute__((noinline))"])
+        .arg(format!("-Wl,--build-id=0x{build_id}"))
+        .arg("-o")
+        .args([place.join(format!("{rest}.debug")), source]);
+    process::answer_of(&mut compiler)?;
+    Ok(())
+}
+
+/// Starts a server that sees other directories than this process, after `mount` has put them there.
+fn start_elsewhere(own: &OwnBuild, mount: &str) -> anyhow::Result<Redis> {
+    let mut program = Command::new("unshare");
+    program
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg(format!("{mount} && exec {} \"$@\"", own.path().display()))
+        .arg("sh");
+    Redis::start_program(program, &[])
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() -> anyhow::Result<()>
+{
+    let own = OwnBuild::of_redis()?;
+    let directory = tempfile::tempdir()?;
+    forge_debug_file(&own.path(), directory.path())?;
+    let forged = directory.path().display();
+    let mount = format!("mount -t overlay none -o lowerdir={forged}:/usr/lib /usr/lib");
+    let misled = start_elsewhere(&own, &mount)?;
+    let agent = Agent::start(&[&own.only()])?;
+    agent.watches(&misled)?;
+    ensure!(agent.log()?.contains("debug information from"));
+
+    let redis = own.start(&[])?;
+    agent.watches(&redis)?;
+    redis.write_keys(150_000)?;
+    let scrape = agent.settled_reading(&redis)?;
+    let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+    ensure!(calls > 1_000.0, "{calls} evicting calls");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alone()
+-> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let files = SilentFiles::mount(Vec::new())?;
+    let silent = files
+        .path()
+        .parent()
+        .map(Path::display)
+        .map(|path| path.to_string());
+    let silent = silent.context("no directory")?;
+    let mount = format!("mount --bind {silent} /usr/lib/debug");
+    let hidden = start_elsewhere(&own, &mount)?;
+    files.silence(true);
+    let agent = Agent::start(&[&own.only()])?;
+    until_true("a planner waits", || Ok(files.waiting() > 0))?;
+    let redis = own.start(&[])?;
+    agent.watches(&redis)?;
+    let unwatched = || agent.scrape()?.sum("evictscope_servers_unwatched", &[]);
+    until_true("the other is unwatched", || Ok(unwatched()? == 1.0))?;
+    hidden.must_be_alive()?;
     redis.must_be_alive()
 }
