@@ -9,13 +9,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use iced_x86::{Instruction, InstructionInfoFactory};
-use petgraph::visit::DfsPostOrder;
 
 use super::atoms::Atoms;
 use super::condition::{self, Condition, Relation};
 use super::flags::Flags;
-use super::loops::{self, LoopEffects};
+use super::loops;
 use super::operands::{Known, Step};
+use super::order::{Loop, Order};
 use super::private;
 use super::state::State;
 use super::value::Value;
@@ -37,24 +37,19 @@ pub struct Execution<'a> {
     pub code: &'a FunctionCode,
     /// Every atom that occurs in the states.
     pub atoms: Atoms,
-    /// The blocks in reverse post-order.
-    pub order: Vec<BlockId>,
+    /// In which order blocks are executed.
+    pub order: Order,
     entry_states: PerBlock<Option<State>>,
     /// For the blocks whose branch depends on where control comes from: from which block it can
     /// come, with the state on the way.
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
     /// What holds at the ends of blocks, while other blocks are to be reached from there.
     ends: HashMap<BlockId, Rc<State>>,
-    /// By the head of a loop: what that changes.
-    effects: HashMap<BlockId, Rc<LoopEffects>>,
-    /// By the head of a loop that is entered past it, too: all loops that can be reached from each other there, which are
-    /// taken for one.
-    components: HashMap<BlockId, BTreeSet<BlockId>>,
+    /// By their heads.
+    loops: HashMap<BlockId, Loop>,
     /// By the head of a loop: the registers that the loop writes and that hold the same number, or what
     /// was once loaded from a global, whenever control comes to the head.
     constants: HashMap<BlockId, Vec<(usize, Value)>>,
-    /// Where each block is in `order`; `usize::MAX` where it is not.
-    position: PerBlock<usize>,
     /// What is known of calls and loads.
     pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
@@ -82,29 +77,22 @@ impl<'a> Execution<'a> {
             Some(0) => private::below(code),
             _ => i64::MIN,
         };
-        execution.find_effects();
+        execution.loops = execution.order.loops(code, &mut execution.info);
         execution.execute(&entry);
         execution
     }
 
     /// Makes one in which nothing is executed yet.
     pub fn new(code: &'a FunctionCode, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
-        let order = reverse_post_order(code);
-        let mut position = code.blocks.filled(usize::MAX);
-        for (index, block) in order.iter().enumerate() {
-            position[*block] = index;
-        }
         Self {
             code,
             atoms,
-            order,
+            order: Order::of(code),
             entry_states: code.blocks.filled(None),
             ways: HashMap::new(),
             ends: HashMap::new(),
-            effects: HashMap::new(),
-            components: HashMap::new(),
+            loops: HashMap::new(),
             constants: HashMap::new(),
-            position,
             known: Known::default(),
             without,
             info: InstructionInfoFactory::new(),
@@ -127,7 +115,7 @@ impl<'a> Execution<'a> {
     /// Executes each block once. Returns `false` where the budget does not suffice.
     fn pass(&mut self, entry: &State) -> bool {
         self.ends.clear();
-        for index in self.order.clone() {
+        for index in self.order.blocks.clone() {
             self.ways.remove(&index);
             let state = self.merge_into(index, entry);
             let bytes = state.as_ref().map_or(0, State::bytes);
@@ -137,7 +125,7 @@ impl<'a> Execution<'a> {
             self.entry_states[index] = state;
             for before in &self.code.blocks[index].predecessors {
                 let mut next = self.code.blocks[*before].successors.iter();
-                if next.all(|(next, _)| self.position[*next] <= self.position[index]) {
+                if next.all(|(next, _)| self.order.is_executed(*next, index)) {
                     self.ends.remove(before);
                 }
             }
@@ -148,12 +136,12 @@ impl<'a> Execution<'a> {
     /// Finds the registers that hold the same on every way to the head of a loop, or in a turn what they held at its
     /// beginning, by what a pass has found to hold there. Returns whether there are any.
     fn find_constants(&mut self, entry: &State) -> bool {
-        for index in self.order.clone() {
-            if !self.is_loop_head(index) {
+        for index in self.order.blocks.clone() {
+            if !self.loops.contains_key(&index) {
                 continue;
             }
             let ways = self.incoming(index, entry, true);
-            let Some(effects) = self.effects.get(&index) else {
+            let Some(Loop { effects, .. }) = self.loops.get(&index) else {
                 continue;
             };
             let address = self.code.blocks[index].address();
@@ -180,18 +168,6 @@ impl<'a> Execution<'a> {
         !self.constants.is_empty() && !self.code.budget.is_spent()
     }
 
-    /// Tells whether control goes back to a block from one that follows it.
-    fn is_loop_head(&self, index: BlockId) -> bool {
-        let mut before = self.code.blocks[index].predecessors.iter();
-        before.any(|from| self.is_back(*from, index))
-    }
-
-    /// Tells whether control goes back to the block `to` from `from`, as from the end of a loop.
-    fn is_back(&self, from: BlockId, to: BlockId) -> bool {
-        let at = self.position[from];
-        at >= self.position[to] && at != usize::MAX
-    }
-
     /// Returns from which blocks control can come to a block, with the state on each way. Ways back
     /// are left out unless `with_back`.
     fn incoming(
@@ -208,7 +184,7 @@ impl<'a> Execution<'a> {
         predecessors.sort_unstable();
         predecessors.dedup();
         for predecessor in predecessors {
-            if !with_back && self.is_back(predecessor, index) {
+            if !with_back && self.order.is_back(predecessor, index) {
                 continue;
             }
             let states = self.edges_between(predecessor, index).into_iter();
@@ -220,7 +196,7 @@ impl<'a> Execution<'a> {
     fn merge_into(&mut self, index: BlockId, entry: &State) -> Option<State> {
         let block = &self.code.blocks[index];
         let incoming = self.incoming(index, entry, false);
-        let is_head = self.is_loop_head(index);
+        let is_head = self.order.is_loop_head(block, index);
         let is_branch = (block.instructions.last()).is_some_and(Instruction::is_jcc_short_or_near);
         let is_shared = incoming.len() > 1 && is_branch && block.instructions.len() <= MAX_SHARED;
         if is_shared && !is_head {
@@ -235,7 +211,7 @@ impl<'a> Execution<'a> {
         if !is_head {
             return Some(state);
         }
-        if let Some(effects) = self.effects.get(&index).cloned() {
+        if let Some(effects) = self.loops.get(&index).map(|own| own.effects.clone()) {
             let replaced = loops::replaced(block, &mut self.info);
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
             for (number, value) in self.constants.get(&index).into_iter().flatten() {
@@ -281,38 +257,11 @@ impl<'a> Execution<'a> {
         (possible.len() < all).then_some(possible)
     }
 
-    /// Finds what each loop changes: all from which control comes back to its head without passing that.
-    fn find_effects(&mut self) {
-        let components = self.code.loops();
-        for head in self.order.clone() {
-            let mut ends = self.code.blocks[head].predecessors.clone();
-            ends.retain(|from| self.is_back(*from, head));
-            if ends.is_empty() {
-                continue;
-            }
-            let mut blocks = self.code.leading_to(ends, &[head]);
-            blocks.insert(head);
-            if head != BlockId::ENTRY && blocks.contains(&BlockId::ENTRY) {
-                let component = components.iter().find(|own| own.contains(&head));
-                blocks = component.into_iter().flatten().copied().collect();
-                self.components.insert(head, blocks.clone());
-            }
-            let mut effects = LoopEffects::default();
-            for block in blocks {
-                let instructions = &self.code.blocks[block].instructions;
-                self.code.budget.spend(instructions.len() as u64);
-                for instruction in instructions {
-                    effects.add(instruction, &mut self.info);
-                }
-            }
-            self.effects.insert(head, Rc::new(effects));
-        }
-    }
-
     /// Returns what holds where control enters the loops that a block is the head of one of, if there are ways into that one
     /// past it. All are executed before.
     fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
-        let Some(component) = self.components.get(&head).cloned() else {
+        let component = self.loops.get(&head).and_then(|own| own.component.clone());
+        let Some(component) = component else {
             return Vec::new();
         };
         let is_first = component.contains(&BlockId::ENTRY);
@@ -489,7 +438,7 @@ impl<'a> Execution<'a> {
 
     /// Returns what holds at the head of a loop in its first turn, on each way there; nothing for another block.
     pub(super) fn first_turns(&mut self, block: BlockId) -> Vec<State> {
-        if !self.is_loop_head(block) {
+        if !self.order.is_loop_head(&self.code.blocks[block], block) {
             return Vec::new();
         }
         let entry = State::at_entry(&mut self.atoms);
@@ -513,18 +462,4 @@ impl<'a> Execution<'a> {
         };
         step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
     }
-}
-
-fn reverse_post_order(code: &FunctionCode) -> Vec<BlockId> {
-    let graph = code.graph();
-    let Some(entry) = graph.node_indices().next() else {
-        return Vec::new();
-    };
-    let mut walk = DfsPostOrder::new(&graph, entry);
-    let mut order = Vec::new();
-    while let Some(node) = walk.next(&graph) {
-        order.push(BlockId::of(node));
-    }
-    order.reverse();
-    order
 }

@@ -17,6 +17,7 @@ mod loops;
 pub mod machine;
 pub(crate) mod operand;
 mod operands;
+mod order;
 pub mod paths;
 mod private;
 mod quotient;

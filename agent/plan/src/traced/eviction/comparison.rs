@@ -99,7 +99,7 @@ pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<BlockId> {
         }
     }
     let mut before = blocks.filled(false);
-    for index in &execution.order {
+    for index in &execution.order.blocks {
         let own = loop_of[*index];
         let in_eviction = own.is_some_and(|number| evicts[number]);
         before[*index] = !in_eviction
@@ -107,7 +107,7 @@ pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<BlockId> {
                 before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own)
             });
     }
-    let order = execution.order.iter().copied();
+    let order = execution.order.blocks.iter().copied();
     order
         .filter(|index| before[*index] && loop_of[*index].is_none())
         .collect()
