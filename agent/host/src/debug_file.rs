@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::Context as _;
 use evictscope_plan::DebugFileNames;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
@@ -40,7 +39,7 @@ pub struct DebugPlace {
 }
 
 /// A file that was opened: where, as this host sees it.
-type Opened = (PathBuf, Result<Contents, ExecutableError>);
+pub type Opened = (PathBuf, Result<Contents, ExecutableError>);
 
 /// A debug file.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,29 +80,6 @@ pub fn root_of(pid: u32) -> PathBuf {
 /// Where the process has ended, or may not be looked into.
 pub fn mount_namespace(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
-}
-
-/// Finds the debug file of the executable that is called `exe` below the directory `root` and has
-/// the content `data`; nothing where it needs none. `directories` of this host come first. Blocks.
-///
-/// # Errors
-///
-/// Fails where `data` is not an executable.
-pub fn find_debug_file(
-    directories: &[PathBuf],
-    data: &[u8],
-    exe: &Path,
-    root: &Path,
-) -> anyhow::Result<Search> {
-    let names = DebugFileNames::of(data);
-    let names = names.with_context(|| format!("cannot plan for {}", exe.display()))?;
-    let Some(names) = names else {
-        return Ok(Search::default());
-    };
-    let places = debug_places(directories, &names, exe, root);
-    Ok(search(places.iter().map(DebugPlace::open), |data| {
-        names.check(data).map_err(|why| why.to_string())
-    }))
 }
 
 /// Returns where the debug file of an executable with these names may be, in order: in `directories` of this host, then where

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
@@ -67,6 +67,7 @@ pub struct Executable {
 pub struct Contents {
     file: File,
     path: PathBuf,
+    inode: u64,
     bytes: u64,
 }
 
@@ -110,11 +111,6 @@ impl Executable {
         let file = file.map_err(|source| ExecutableError::of(&self.path, source))?;
         Contents::of(file, &self.path)
     }
-
-    /// Returns all bytes of the file, 128 MiB at most. Waits for its file system.
-    pub fn read(&self) -> Result<Vec<u8>, ExecutableError> {
-        self.contents()?.read()
-    }
 }
 
 impl ExecutableId {
@@ -143,8 +139,21 @@ impl Contents {
         Ok(Self {
             file,
             path: path.to_owned(),
+            inode: metadata.ino(),
             bytes: metadata.len(),
         })
+    }
+
+    /// Returns it if it has this number on its device.
+    ///
+    /// # Errors
+    ///
+    /// Where it is another file.
+    pub fn if_numbered(self, inode: u64) -> Result<Self, ExecutableError> {
+        match self.inode == inode {
+            true => Ok(self),
+            false => Err(ExecutableError::Missing(self.path)),
+        }
     }
 
     /// Reads what is at `offset` in the file, as far as there is something. Returns how many bytes that were.
@@ -203,7 +212,7 @@ mod tests {
         process.wait()?;
         let (through_proc, path) = (through_proc?, path?);
         assert_eq!(through_proc.id(), Executable::open(&path)?.id());
-        assert!(through_proc.read()? == std::fs::read(path)?);
+        assert!(through_proc.contents()?.read()? == std::fs::read(path)?);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Which servers run on this host, and what can be learnt of a process from `/proc`.
 //!
 //! Begin with [`Scanner`], which finds the servers. [`labels()`] names them, [`ContainerName`] their containers, [`Executable`]
-//! reads what they run, [`find_debug_file`] the file with its debug information, [`load_bias`] finds where an
+//! reads what they run, [`debug_places`] tells where its debug information may be, [`load_bias`] finds where an
 //! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
 //! with many connections takes a while, since all its file descriptors are looked at.
 //!
@@ -38,9 +38,7 @@ pub use breakpoints::{breakpoints, is_traced};
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use container::Container;
 pub use container_name::{ContainerName, PodName};
-pub use debug_file::{
-    DebugPlace, Search, debug_places, find_debug_file, mount_namespace, root_of, search,
-};
+pub use debug_file::{DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search};
 pub use exclusion::Exclusion;
 pub use executable::{Contents, Executable, ExecutableError, ExecutableId};
 pub use file_system::unanswering;

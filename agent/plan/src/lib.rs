@@ -41,7 +41,9 @@ mod traced;
 #[cfg(test)]
 mod tests;
 
-pub use evictscope_machine::elf::{DebugFileNames, FileAddress, FileOffset, Image, ProcessAddress};
+pub use evictscope_machine::elf::{
+    DebugFileNames, ElfError, FileAddress, FileOffset, Image, ProcessAddress,
+};
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};

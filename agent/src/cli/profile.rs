@@ -104,7 +104,6 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
         executable: Arc::new(process.exe),
         path: process.path,
         command: process.command,
-        plan: Arc::new(plan),
     };
     Ok((process.handle, subject))
 }

@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_host::{Contents, DebugPlace, Executable, search};
-use evictscope_plan::{DebugFileNames, NamedFunction, ProbePlan, named_function, plan};
+use evictscope_host::{Contents, DebugPlace, Executable, ExecutableError, Opened, Search, search};
+use evictscope_plan::{
+    CodeFile, DebugFileNames, ElfError, NamedFunction, ProbePlan, named_function, plan,
+};
 use ring::digest::{SHA256, digest};
 
 use super::confined;
@@ -58,6 +60,12 @@ pub struct Question {
     /// Only say which executable it is
     #[arg(long)]
     identify: bool,
+    /// Say what stacks are unwound by instead
+    #[arg(long)]
+    code: bool,
+    /// Say that of the files at the places that are given, which have these numbers
+    #[arg(long)]
+    mapped: Vec<u64>,
     /// The function to find beside the plan
     #[arg(long)]
     function: Option<String>,
@@ -74,21 +82,32 @@ pub struct Question {
 /// Where this process cannot be confined, or nobody hears the answer.
 pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     confined::limit().context("cannot set limits")?;
-    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let executable = Executable::from_file(input.into(), &question.path);
-    let contents = executable.and_then(|executable| executable.contents());
     let places = question.places.chunks_exact(2);
     let places = places.map(|place| DebugPlace {
         root: place[0].clone(),
         path: place[1].clone(),
     });
-    let debug: Vec<_> = places.map(|place| place.open()).collect();
+    let places: Vec<_> = places.map(|place| place.open()).collect();
+    if !question.mapped.is_empty() {
+        confined::lock().context("cannot give up what reading does not need")?;
+        let files = places.into_iter().zip(&question.mapped);
+        let files = files.map(|((_, file), inode)| mapped(file, *inode));
+        let answer = Ok::<Vec<_>, Trouble>(files.collect());
+        std::io::stdout().write_all(&borsh::to_vec(&answer)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let executable = Executable::from_file(input.into(), &question.path);
+    let contents = executable.and_then(|executable| executable.contents());
     confined::lock().context("cannot give up what planning does not need")?;
     let contents = contents.and_then(Contents::read);
     let data = contents.map_err(|error| Trouble::Unreadable(error.to_string()));
-    let answer = match question.identify {
-        true => borsh::to_vec(&data.and_then(|data| identify(question, &data))),
-        false => borsh::to_vec(&data.and_then(|data| planned(question, &data, debug))),
+    let answer = if question.identify {
+        borsh::to_vec(&data.and_then(|data| identify(question, &data)))
+    } else if question.code {
+        borsh::to_vec(&data.and_then(|data| code(question, &data, places)))
+    } else {
+        borsh::to_vec(&data.and_then(|data| planned(question, &data, places)))
     };
     std::io::stdout().write_all(&answer?)?;
     Ok(ExitCode::SUCCESS)
@@ -101,18 +120,31 @@ fn identify(question: &Question, data: &[u8]) -> Result<Identified, Trouble> {
     })
 }
 
-fn planned(
-    question: &Question,
-    data: &[u8],
-    debug: Vec<(PathBuf, Result<Contents, evictscope_host::ExecutableError>)>,
-) -> Result<Planned, Trouble> {
-    let names = DebugFileNames::of(data).map_err(|why| refused(question, &why))?;
-    let debug = names.map(|names| {
-        search(debug, |data| {
+/// Reads a file, if it has this number and code.
+fn mapped(file: Result<Contents, ExecutableError>, inode: u64) -> Option<CodeFile> {
+    let data = file.and_then(|file| file.if_numbered(inode)?.read());
+    CodeFile::read(&data.ok()?, None, None).ok()
+}
+
+fn code(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<CodeFile, Trouble> {
+    let refused = |why: &dyn std::error::Error| refused(question, why);
+    let debug = debug_file(data, places).map_err(|why| refused(&why))?;
+    let plan = plan(data, debug.data()).map_err(|why| refused(&why))?;
+    CodeFile::read(data, debug.data(), Some(&plan)).map_err(|why| refused(&why))
+}
+
+fn debug_file(data: &[u8], places: Vec<Opened>) -> Result<Search, ElfError> {
+    let names = DebugFileNames::of(data)?;
+    let found = names.map(|names| {
+        search(places, |data| {
             names.check(data).map_err(|why| why.to_string())
         })
     });
-    let debug = debug.unwrap_or_default();
+    Ok(found.unwrap_or_default())
+}
+
+fn planned(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<Planned, Trouble> {
+    let debug = debug_file(data, places).map_err(|why| refused(question, &why))?;
     let function = question.function.as_deref();
     let function = function.map(|name| named_function(data, debug.data(), name));
     let function = function

@@ -1,4 +1,4 @@
-//! Plans that are made in processes of their own, one for each executable that is looked at.
+//! Plans, and what stacks are unwound by, made in processes of their own, one for each file that is looked at.
 //!
 //! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
 //! itself anew ([`process`]) with the file as standard input. That process opens the file and what may be its debug file, gives up all
@@ -12,7 +12,9 @@ mod process;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use borsh::BorshDeserialize;
 use evictscope_host::{Executable, debug_places};
+use evictscope_plan::CodeFile;
 use evictscope_web::Reason;
 
 use answer::Identified;
@@ -55,7 +57,23 @@ impl Subject<'_> {
     }
 
     fn identify(&self) -> Result<Identified, Failure> {
-        process::ask(self.executable, self.exe, None, ["--identify".into()])
+        let waits = (self.executable.id().device(), None);
+        process::ask(
+            Some(self.executable),
+            self.exe,
+            waits,
+            ["--identify".into()],
+        )
+    }
+
+    /// Reads what stacks are unwound by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plan`].
+    pub fn code(&self) -> Result<CodeFile, Failure> {
+        let identified = self.identify()?;
+        self.ask(identified, Some("--code".into()))
     }
 
     fn plan_identified(
@@ -63,14 +81,8 @@ impl Subject<'_> {
         identified: Identified,
         function: Option<&str>,
     ) -> Result<Planned, Failure> {
-        let names = identified.names.as_ref();
-        let places = names.map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
         let function = function.map(|name| format!("--function={name}").into());
-        let places = places.into_iter().flatten();
-        let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
-        let arguments = function.into_iter().chain(debug_files);
-        let root = Some(self.root);
-        let planned: Planned = process::ask(self.executable, self.exe, root, arguments)?;
+        let planned: Planned = self.ask(identified, function)?;
         match planned.is_possible(self.executable) {
             true => Ok(planned),
             false => Err(Failure {
@@ -80,4 +92,38 @@ impl Subject<'_> {
             }),
         }
     }
+
+    fn ask<T: BorshDeserialize>(
+        &self,
+        identified: Identified,
+        option: Option<OsString>,
+    ) -> Result<T, Failure> {
+        let names = identified.names.as_ref();
+        let places = names.map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
+        let places = places.into_iter().flatten();
+        let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
+        let waits = (self.executable.id().device(), Some(self.root.to_owned()));
+        let arguments = option.into_iter().chain(debug_files);
+        process::ask(Some(self.executable), self.exe, waits, arguments)
+    }
+}
+
+/// Reads what stacks are unwound by of files that a process has mapped: each path below `root`, if that has this number on its
+/// device. `None` for one that has no code, or is another file.
+///
+/// # Errors
+///
+/// Where they cannot be read in time.
+pub fn code_of_mapped(
+    root: &Path,
+    files: &[(&Path, u64)],
+) -> Result<Vec<Option<CodeFile>>, Failure> {
+    let waits = (0, Some(root.to_owned()));
+    let numbers = files
+        .iter()
+        .map(|(_, inode)| format!("--mapped={inode}").into());
+    let places = files
+        .iter()
+        .flat_map(|(path, _)| [root.into(), (*path).into()]);
+    process::ask(None, root, waits, numbers.chain(places))
 }

@@ -6,7 +6,7 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,29 +26,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SILENT: &str = "its file system does not answer";
 /// How long the kernel may take to kill it. One that waits for a file system cannot be killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// Most bytes of an answer. A plan has some thousands.
-const MAX_ANSWER: u64 = 1 << 20;
+/// Most bytes of an answer. A plan has some thousands, and the unwind tables of a large library some millions.
+const MAX_ANSWER: u64 = 64 << 20;
 /// Most bytes that are shown of what it says when it fails.
 const MAX_SHOWN: usize = 400;
 /// Most processes that cannot be killed.
 const MAX_LEFT: usize = 64;
 
-/// What a process that cannot be killed may wait for: the device of the executable, or what is below the root directory where its
-/// debug file was looked for.
-type Waits = (u64, Option<PathBuf>);
+/// What a process that cannot be killed may wait for: the device of the executable, or what is below the root directory where other
+/// files were looked for.
+pub type Waits = (u64, Option<PathBuf>);
 
 /// The processes that could not be killed yet.
 static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
 
-/// Asks about an executable, which is called `path`. The answer may need files below `root`.
+/// Asks about a file, which is called `path`. It is `executable`, or found by the arguments. The answer may wait for `waits`.
 ///
 /// # Errors
 ///
 /// Where it has no answer, or was ended without one.
 pub fn ask<T: BorshDeserialize>(
-    executable: &Executable,
+    executable: Option<&Executable>,
     path: &Path,
-    root: Option<&Path>,
+    waits: Waits,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<T, Failure> {
     let resources = |error: &dyn Display| Failure {
@@ -56,7 +56,6 @@ pub fn ask<T: BorshDeserialize>(
         is_for_good: false,
         why: format!("{} was not looked into: {error}", path.display()),
     };
-    let waits = (executable.id().device(), root.map(Path::to_owned));
     if is_waited_for(&waits) {
         return Err(resources(&SILENT));
     }
@@ -96,11 +95,15 @@ pub fn ask<T: BorshDeserialize>(
 }
 
 fn start(
-    executable: &Executable,
+    executable: Option<&Executable>,
     path: &Path,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> io::Result<(Child, PipeReader)> {
     let (answer, output) = io::pipe()?;
+    let input = match executable {
+        Some(executable) => executable.file().try_clone()?.into(),
+        None => Stdio::null(),
+    };
     let (options, places): (Vec<_>, Vec<_>) = arguments
         .into_iter()
         .partition(|argument| argument.as_encoded_bytes().starts_with(b"--"));
@@ -112,7 +115,7 @@ fn start(
         .arg(path)
         .args(places)
         .env_clear()
-        .stdin(executable.file().try_clone()?)
+        .stdin(input)
         .stdout(output.try_clone()?)
         .stderr(output)
         .spawn()?;

@@ -2,18 +2,21 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evictscope_host::{Executable, ExecutableId, find_debug_file, root_of};
-use evictscope_plan::{CodeFile, FileAddress, FileOffset, ProbePlan, ProcessAddress};
+use evictscope_host::{Executable, mount_namespace, root_of};
+use evictscope_plan::{CodeFile, FileAddress, FileOffset, ProcessAddress};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use rustix::fs::makedev;
+
+use crate::planning::{self, code_of_mapped};
 
 /// Most mappings of code that are looked at; a server has five, and some for each module.
 const MAX_MAPPINGS: usize = 256;
-/// Most files that are remembered.
-const MAX_FILES: usize = 16;
+/// Most files that are remembered; Debian's server has 19.
+const MAX_FILES: usize = 32;
 /// Largest vdso, in bytes.
 const MAX_VDSO: u64 = 64 << 10;
 
@@ -21,12 +24,37 @@ const MAX_VDSO: u64 = 64 << 10;
 pub struct Files {
     /// Where debug files are looked for first.
     debug_dirs: Vec<PathBuf>,
-    known: HashMap<ExecutableId, Known>,
+    known: Mutex<KnownFiles>,
+}
+
+#[derive(Default)]
+struct KnownFiles {
+    files: HashMap<Mapped, Known>,
     turn: u64,
+}
+
+/// A file that processes of a mount namespace have mapped: its device and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Mapped {
+    namespace: u64,
+    device: u64,
+    inode: u64,
+}
+
+type Found = HashMap<Mapped, Arc<CodeFile>>;
+
+/// The process that is looked at.
+#[derive(Clone, Copy)]
+struct Of {
+    namespace: u64,
+    /// When it started, ticks since the machine did.
+    started: u64,
 }
 
 struct Known {
     file: Option<Arc<CodeFile>>,
+    /// When the process had started for which it was read. No other file gets the number while that has it mapped.
+    since: u64,
     used: u64,
 }
 
@@ -61,7 +89,6 @@ impl Place<'_> {
 }
 
 /// The mappings of code of one process, by address.
-#[derive(Default)]
 pub struct Mappings(Vec<Mapping>);
 
 /// The server that is looked at.
@@ -75,17 +102,15 @@ pub struct Subject {
     pub path: PathBuf,
     /// What to call it where a function of it has no name. Its file may be called after another program.
     pub command: String,
-    /// What is known of that.
-    pub plan: Arc<ProbePlan>,
 }
 
 impl Mappings {
-    /// Reads what the process has mapped now.
+    /// Reads what the process has mapped now. Waits for file systems.
     ///
     /// # Errors
     ///
     /// Fails where it has ended or may not be looked into.
-    pub fn read(subject: &Subject, files: &mut Files) -> procfs::ProcResult<Self> {
+    pub fn read(subject: &Subject, files: &Files) -> procfs::ProcResult<Self> {
         let process = Process::new(subject.pid.cast_signed())?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).ok();
         let maps = process.maps()?;
@@ -93,13 +118,19 @@ impl Mappings {
             .iter()
             .filter(|map| map.perms.contains(MMPermissions::EXECUTE))
             .take(MAX_MAPPINGS);
+        let code: Vec<&MemoryMap> = code.collect();
+        let of = Of {
+            namespace: mount_namespace(subject.pid)?,
+            started: process.stat()?.starttime,
+        };
+        let known = files.of(subject, &code, exe.as_deref(), of);
         let mut found: Vec<Mapping> = code
+            .into_iter()
             .map(|map| {
                 let is_executable =
                     matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
                 let file = match &map.pathname {
-                    _ if is_executable => files.executable(subject),
-                    MMapPath::Path(path) => files.library(subject, map, path),
+                    MMapPath::Path(_) => known.get(&of.mapped(map)).cloned(),
                     MMapPath::Vdso => vdso(subject.pid, map).map(Arc::new),
                     _ => None,
                 };
@@ -149,65 +180,91 @@ impl Files {
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
         Self {
             debug_dirs,
-            known: HashMap::new(),
-            turn: 0,
+            known: Mutex::default(),
         }
     }
 
-    fn executable(&mut self, subject: &Subject) -> Option<Arc<CodeFile>> {
-        let Subject {
-            executable,
-            path,
-            plan,
-            pid,
-            ..
-        } = subject;
-        let debug_dirs = self.debug_dirs.clone();
-        self.remembered(executable.id(), || {
-            let data = executable.read().ok()?;
-            let debug = find_debug_file(&debug_dirs, &data, path, &root_of(*pid));
-            let debug = debug.unwrap_or_default();
-            CodeFile::read(&data, debug.data(), Some(plan)).ok()
-        })
-    }
-
-    /// Reads a shared library, if it is the file that is mapped.
-    fn library(
-        &mut self,
-        subject: &Subject,
-        map: &MemoryMap,
-        path: &Path,
-    ) -> Option<Arc<CodeFile>> {
-        let below = path.strip_prefix("/").ok()?;
-        let file = Executable::open(&root_of(subject.pid).join(below)).ok()?;
-        // The device of a mapping is another one on btrfs, and on overlayfs before Linux 6.8.
-        if map.inode != file.file().metadata().ok()?.ino() {
-            return None;
-        }
-        self.remembered(file.id(), || {
-            CodeFile::read(&file.read().ok()?, None, None).ok()
-        })
-    }
-
-    fn remembered(
-        &mut self,
-        id: ExecutableId,
-        read: impl FnOnce() -> Option<CodeFile>,
-    ) -> Option<Arc<CodeFile>> {
-        self.turn += 1;
-        if !self.known.contains_key(&id) {
-            if self.known.len() >= MAX_FILES
-                && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used)
-            {
-                let oldest = *oldest.0;
-                self.known.remove(&oldest);
+    /// Returns the files of a process, as far as they have code and can be read in time.
+    fn of(&self, subject: &Subject, code: &[&MemoryMap], exe: Option<&Path>, of: Of) -> Found {
+        let (mut found, mut missing) = (Found::new(), HashMap::new());
+        for map in code {
+            let MMapPath::Path(path) = &map.pathname else {
+                continue;
+            };
+            let mapped = of.mapped(map);
+            match self.known().find(mapped, of) {
+                Some(file) => found.extend(file.map(|file| (mapped, file))),
+                None => drop(missing.insert(mapped, path.as_path())),
             }
-            let file = read().map(Arc::new);
-            self.known.insert(id, Known { file, used: 0 });
         }
-        let known = self.known.get_mut(&id)?;
+        let root = root_of(subject.pid);
+        let executable = missing.iter().find(|(_, path)| Some(**path) == exe);
+        let mut read = Vec::new();
+        if let Some(mapped) = executable.map(|(mapped, _)| *mapped) {
+            missing.remove(&mapped);
+            let subject = planning::Subject {
+                executable: &subject.executable,
+                exe: &subject.path,
+                root: &root,
+                debug_dirs: &self.debug_dirs,
+            };
+            read.extend(subject.code().map(|file| (mapped, Some(file))));
+        }
+        let (libraries, asked): (Vec<Mapped>, Vec<(&Path, u64)>) = (missing.into_iter())
+            .map(|(mapped, path)| (mapped, (path, mapped.inode)))
+            .unzip();
+        if !asked.is_empty() {
+            // The device of a mapping is another one on btrfs, and on overlayfs before Linux 6.8.
+            let files = code_of_mapped(&root, &asked).into_iter().flatten();
+            read.extend(libraries.into_iter().zip(files));
+        }
+        for (mapped, file) in read {
+            let file = file.map(Arc::new);
+            self.known().add(mapped, of, file.clone());
+            found.extend(file.map(|file| (mapped, file)));
+        }
+        found
+    }
+
+    /// A panic elsewhere leaves them as they were.
+    fn known(&self) -> MutexGuard<'_, KnownFiles> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Of {
+    fn mapped(self, map: &MemoryMap) -> Mapped {
+        let (major, minor) = map.dev;
+        Mapped {
+            namespace: self.namespace,
+            device: makedev(major.cast_unsigned(), minor.cast_unsigned()),
+            inode: map.inode,
+        }
+    }
+}
+
+impl KnownFiles {
+    /// Returns what is known of a file; the inner `None` where it has no code.
+    fn find(&mut self, mapped: Mapped, of: Of) -> Option<Option<Arc<CodeFile>>> {
+        self.turn += 1;
+        let known = self.files.get_mut(&mapped)?;
         known.used = self.turn;
-        known.file.clone()
+        (known.since >= of.started).then(|| known.file.clone())
+    }
+
+    fn add(&mut self, mapped: Mapped, of: Of, file: Option<Arc<CodeFile>>) {
+        if self.files.len() >= MAX_FILES
+            && let Some(oldest) = self.files.iter().min_by_key(|(_, known)| known.used)
+        {
+            let oldest = *oldest.0;
+            self.files.remove(&oldest);
+        }
+        let known = Known {
+            file,
+            since: of.started,
+            used: self.turn,
+        };
+        self.files.insert(mapped, known);
     }
 }
 

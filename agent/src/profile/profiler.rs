@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use evictscope_host::{Executable, ServerProcess};
-use evictscope_plan::ProbePlan;
 use evictscope_probes::{ProbeError, Sampler, Sampling};
 use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
@@ -68,7 +67,6 @@ impl Profiler {
         &self,
         process: &ServerProcess,
         executable: &Arc<Executable>,
-        plan: &Arc<ProbePlan>,
         hz: u32,
     ) -> Result<Profiling, NoProfile> {
         self.begin_of(
@@ -77,7 +75,6 @@ impl Profiler {
                 executable: executable.clone(),
                 path: process.exe.clone(),
                 command: process.command.clone(),
-                plan: plan.clone(),
             },
             hz,
         )

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use evictscope_plan::Work;
@@ -15,8 +16,10 @@ use super::collected::Collected;
 use super::mapped_files::{Files, Mappings, Subject};
 use super::unwound::unwind;
 
-/// How willing the thread is to leave the CPU to others. The kernel's buffer holds samples for two seconds of a server.
+/// How willing the thread is to leave the CPU to others.
 const NICE: i32 = 5;
+/// The number of samples that the kernel's buffer holds, and some more: so many are left there until the mappings of a server are read.
+const HELD: f64 = 100.0;
 /// How often samples are read while any are taken.
 const TURN: Duration = Duration::from_millis(50);
 /// How often the mappings of a process are read again, at most, because a stack led to an address that was not mapped.
@@ -46,13 +49,18 @@ struct Taking {
     subject: Subject,
     hz: u32,
     began: (Instant, SystemTime),
-    mappings: Mappings,
+    /// `None` until they are read.
+    mappings: Option<Mappings>,
+    /// When that was asked for.
     read_at: Instant,
+    is_being_read: bool,
     collected: Collected,
     worked: Duration,
-    /// Samples that were not unwound, as that took too long.
+    /// Samples that were not unwound, as that took too long, or no mappings were read yet.
     skipped: u64,
 }
+
+type Read = (u64, Option<Mappings>);
 
 /// Serves requests until nobody can make any.
 pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<PathBuf>) {
@@ -60,7 +68,8 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
     // limits the agent to half a core instead.
     let _ = setpriority_process(None, NICE);
     let mut worker = Worker {
-        files: Files::new(debug_dirs),
+        files: Arc::new(Files::new(debug_dirs)),
+        read: channel(),
         work: Work::default(),
         taking: HashMap::new(),
     };
@@ -69,6 +78,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
             true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
             false => requests.recv_timeout(TURN),
         };
+        worker.take_in();
         match request {
             Ok(Request::Begin {
                 cookie,
@@ -80,6 +90,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
                 // Nobody waits for it any more where the profiling was dropped.
                 let _ = taken.send(worker.end(&sampling));
             }
+            Err(RecvTimeoutError::Timeout) if worker.is_held_up() => {}
             Err(RecvTimeoutError::Timeout) => worker.drain(sampler),
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -87,7 +98,9 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
 }
 
 struct Worker {
-    files: Files,
+    files: Arc<Files>,
+    /// The mappings that were read for profiles, by their cookies; `None` where the process has ended.
+    read: (Sender<Read>, Receiver<Read>),
     work: Work,
     taking: HashMap<u64, Taking>,
 }
@@ -95,30 +108,52 @@ struct Worker {
 impl Worker {
     fn begin(&mut self, cookie: u64, subject: Subject, hz: u32) {
         let began = (Instant::now(), SystemTime::now());
-        let mappings = Mappings::read(&subject, &mut self.files).unwrap_or_default();
-        let taking = Taking {
+        let mut taking = Taking {
             subject,
             hz,
             began,
-            mappings,
+            mappings: None,
             read_at: Instant::now(),
+            is_being_read: false,
             collected: Collected::default(),
             worked: Duration::ZERO,
             skipped: 0,
         };
+        taking.read(cookie, &self.files, &self.read.0);
         self.taking.insert(cookie, taking);
+    }
+
+    /// Takes in the mappings that were read.
+    fn take_in(&mut self) {
+        for (cookie, mappings) in self.read.1.try_iter() {
+            if let Some(taking) = self.taking.get_mut(&cookie) {
+                taking.is_being_read = false;
+                // A process that has ended keeps what was read before.
+                taking.mappings = mappings.or(taking.mappings.take());
+            }
+        }
+    }
+
+    /// Tells whether some are to be waited for.
+    fn is_held_up(&self) -> bool {
+        let mut taking = self.taking.values();
+        taking.any(|taking| {
+            let most = taking.began.0.elapsed().as_secs_f64() * f64::from(taking.hz);
+            taking.mappings.is_none() && taking.is_being_read && most < HELD
+        })
     }
 
     fn drain(&mut self, sampler: &Sampler) {
         let Self {
             files,
+            read,
             work,
             taking,
         } = self;
         sampler.drain(|sample| {
             // One of a profile that has ended is dropped.
             if let Some(taking) = taking.get_mut(&sample.cookie) {
-                taking.add(&sample, files, work);
+                taking.add(&sample, files, &read.0, work);
             }
         });
     }
@@ -145,23 +180,42 @@ impl Worker {
 }
 
 impl Taking {
-    fn add(&mut self, sample: &Sample<'_>, files: &mut Files, work: &mut Work) {
+    /// Has the mappings read by a thread of their own: a file system may not answer.
+    fn read(&mut self, cookie: u64, files: &Arc<Files>, read: &Sender<Read>) {
+        (self.read_at, self.is_being_read) = (Instant::now(), true);
+        let (subject, files, read) = (self.subject.clone(), files.clone(), read.clone());
+        let thread = std::thread::Builder::new().name("mappings".to_owned());
+        let started = thread.spawn(move || {
+            let mappings = Mappings::read(&subject, &files).ok();
+            // Nobody waits for them any more where the agent is about to end.
+            let _ = read.send((cookie, mappings));
+        });
+        self.is_being_read = started.is_ok();
+    }
+
+    fn add(
+        &mut self,
+        sample: &Sample<'_>,
+        files: &Arc<Files>,
+        read: &Sender<Read>,
+        work: &mut Work,
+    ) {
         let begun = Instant::now();
         let allowed = self.began.0.elapsed().mul_f64(MOST_WORK) + AT_ONCE;
         if self.worked > allowed {
             self.skipped += 1;
             return;
         }
-        let mut unwound = unwind(sample, &self.mappings, work);
-        if unwound.is_elsewhere && self.read_at.elapsed() > REREAD {
-            self.read_at = Instant::now();
-            // A process that has ended keeps what was read before.
-            if let Ok(mappings) = Mappings::read(&self.subject, files) {
-                self.mappings = mappings;
-                unwound = unwind(sample, &self.mappings, work);
-            }
+        let mappings = self.mappings.as_ref();
+        let unwound = mappings.map(|mappings| unwind(sample, mappings, work));
+        let is_elsewhere = unwound.as_ref().is_none_or(|unwound| unwound.is_elsewhere);
+        if is_elsewhere && !self.is_being_read && self.read_at.elapsed() > REREAD {
+            self.read(sample.cookie, files, read);
         }
-        self.collected.add(unwound);
+        match unwound {
+            Some(unwound) => self.collected.add(unwound),
+            None => self.skipped += 1,
+        }
         self.worked += begun.elapsed();
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use gimli::{
     BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr,
     EhFrameOffset, LittleEndian, Reader, UnwindSection as _, X86_64,
@@ -24,7 +25,7 @@ pub const MAX_COMMON_ENTRY: usize = 256;
 const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 
 /// What one table entry covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Virtual address of the first byte.
     pub start: FileAddress,
@@ -37,7 +38,7 @@ pub struct Frame {
 }
 
 /// The table entries of an executable by address; empty where it has no unwind tables.
-#[derive(Debug, Default)]
+#[derive(BorshDeserialize, BorshSerialize, Debug, Default)]
 pub struct Frames {
     sorted: Vec<Frame>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use object::Endianness;
 use object::read::elf::ElfFile64;
 
@@ -18,6 +19,7 @@ use crate::elf::image::Image;
 const START: u64 = 64;
 
 /// The functions of an executable or a shared library, and its unwind tables. It keeps no reference to the file's bytes.
+#[derive(BorshDeserialize, BorshSerialize)]
 pub struct CodeFile {
     functions: HashMap<FileAddress, Function>,
     frames: Frames,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 use crate::budget::Budget;
 use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
@@ -22,7 +24,7 @@ const CALL_BYTES: u64 = 5;
 const MAX_CALLS: usize = 32;
 
 /// A function, or a part of one that the compiler moved elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name, where it is known; that of the function, where this is a part of one.
     pub name: String,

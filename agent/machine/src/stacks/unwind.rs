@@ -1,10 +1,10 @@
 //! From a frame to the frame that called it, by an entry of the unwind tables.
 
-use std::sync::Arc;
-
+use borsh::{BorshDeserialize, BorshSerialize};
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, Encoding, EndianArcSlice, Evaluation, EvaluationResult,
-    LittleEndian, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
+    BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice,
+    Evaluation, EvaluationResult, LittleEndian, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection as _, Value, X86_64,
 };
 
 use super::registers::{PRESERVED, Registers};
@@ -18,12 +18,14 @@ const MAX_ENTRY: usize = 16 << 10;
 /// Most steps of an expression. Those that linkers make for jumps to shared libraries have ten.
 const MAX_STEPS: u32 = 64;
 
-type Bytes = EndianArcSlice<LittleEndian>;
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The content of the tables of one file.
+#[derive(BorshDeserialize, BorshSerialize)]
 pub struct Tables {
-    section: EhFrame<Bytes>,
-    bases: BaseAddresses,
+    data: Vec<u8>,
+    /// What its pointers are relative to: the addresses of the tables, and of the code.
+    bases: [Option<u64>; 2],
 }
 
 /// What unwinding needs to work in. One serves all files.
@@ -52,10 +54,10 @@ impl Tables {
         if table.data.len() > MAX_TABLE {
             return None;
         }
-        let data: Arc<[u8]> = table.data.into();
+        let bases = &table.bases.eh_frame;
         Some(Self {
-            section: EhFrame::from(EndianArcSlice::new(data, LittleEndian)),
-            bases: table.bases.clone(),
+            data: table.data.to_owned(),
+            bases: [bases.section, bases.text],
         })
     }
 
@@ -71,26 +73,20 @@ impl Tables {
         registers: &Registers,
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
-        let common = |section: &EhFrame<Bytes>, bases: &BaseAddresses, offset| {
-            let entry = section.cie_from_offset(bases, offset)?;
-            match entry.entry_len() <= MAX_COMMON_ENTRY {
-                true => Ok(entry),
-                false => Err(gimli::Error::OffsetOutOfBounds(0)),
-            }
-        };
-        let found = self
-            .section
-            .fde_from_offset(&self.bases, entry.offset.into(), common);
+        let section = EhFrame::new(&self.data, LittleEndian);
+        let mut bases = BaseAddresses::default();
+        [bases.eh_frame.section, bases.eh_frame.text] = self.bases;
+        let found = section.fde_from_offset(&bases, entry.offset.into(), common_entry);
         let found = found.ok().filter(|found| found.entry_len() <= MAX_ENTRY)?;
         let encoding = found.cie().encoding();
         let is_signal = found.is_signal_trampoline();
-        let row = found.unwind_info_for_address(&self.section, &self.bases, &mut work.0, at.get());
+        let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get());
         let row = row.ok()?;
         if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
         let evaluation = Expressions {
-            tables: self,
+            section: &section,
             encoding,
             registers,
             read,
@@ -131,9 +127,22 @@ impl Tables {
     }
 }
 
+/// Reads a common entry, if it is not too large.
+fn common_entry<'a>(
+    section: &EhFrame<Bytes<'a>>,
+    bases: &BaseAddresses,
+    offset: EhFrameOffset,
+) -> gimli::Result<CommonInformationEntry<Bytes<'a>>> {
+    let entry = section.cie_from_offset(bases, offset)?;
+    match entry.entry_len() <= MAX_COMMON_ENTRY {
+        true => Ok(entry),
+        false => Err(gimli::Error::OffsetOutOfBounds(0)),
+    }
+}
+
 /// Evaluates the expressions of one entry.
 struct Expressions<'a, R> {
-    tables: &'a Tables,
+    section: &'a EhFrame<Bytes<'a>>,
     encoding: Encoding,
     registers: &'a Registers,
     read: &'a R,
@@ -142,8 +151,8 @@ struct Expressions<'a, R> {
 impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
     /// Returns the value of an expression that begins with `first` on its stack.
     fn value(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
-        let code = expression.get(&self.tables.section).ok()?;
-        let mut evaluation: Evaluation<Bytes> = code.evaluation(self.encoding);
+        let code = expression.get(self.section).ok()?;
+        let mut evaluation: Evaluation<Bytes<'_>> = code.evaluation(self.encoding);
         evaluation.set_max_iterations(MAX_STEPS);
         if let Some(first) = first {
             evaluation.set_initial_value(first);

@@ -50,7 +50,7 @@ pub struct Subject {
 impl Subject {
     fn begin(&self, hz: u32) -> Result<Profiling, NoProfile> {
         let profiler = self.profiler.as_ref().map_err(Clone::clone)?;
-        profiler.begin(&self.process, &self.executable, &self.plan, hz)
+        profiler.begin(&self.process, &self.executable, hz)
     }
 }
 

@@ -8,7 +8,7 @@ mod hostile;
 pub mod killed;
 mod lifecycle;
 mod numbers;
-mod pages;
+pub mod pages;
 mod phases;
 mod records;
 mod replaced;

@@ -159,10 +159,14 @@ fn a_profile_is_one_that_pprof_reads() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
     let agent = Agent::watching(&redis, &[])?;
     let _load = redis.load("-t set -r 1000 -P 16 -n 100000000")?;
+    is_profiled(&agent, &redis)
+}
+
+/// Takes profiles of a server until one has its commands: a thread that has no CPU meanwhile has no samples.
+pub fn is_profiled(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     let path = format!("/debug/pprof/profile?server={}&seconds=2", redis.name());
-    // A thread that has no CPU meanwhile has no samples.
     until_true("the profile has processCommand()", || {
-        let profile = profile(&agent, &path)?;
+        let profile = profile(agent, &path)?;
         let name = b"processCommand";
         Ok(profile.windows(name.len()).any(|part| part == name))
     })

@@ -19,6 +19,7 @@ use evictscope_testkit::{
 use procfs::process::Process;
 
 use crate::bursts::{agreed, fill, follow, without_pause};
+use crate::core::pages::is_profiled;
 
 /// How many there are.
 const HOSTILE: usize = 20;
@@ -130,6 +131,33 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
         .args([place.join(format!("{rest}.debug")), source]);
     process::answer_of(&mut compiler)?;
     Ok(())
+}
+
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let directory = tempfile::tempdir()?;
+    let [source, library] = ["library.c", "library.so"].map(|name| directory.path().join(name));
+    std::fs::write(&source, "int nothing(void) { return 0; }")?;
+    let mut compiler = Command::new("cc");
+    process::answer_of(compiler.args(["-shared", "-o"]).args([&library, &source]))?;
+    let files = SilentFiles::mount(std::fs::read(library)?)?;
+    let mut program = Command::new(own.path());
+    program.env("LD_PRELOAD", files.path());
+    let (hidden, redis) = (Redis::start_program(program, &[])?, own.start(&[])?);
+    let agent = Agent::watching(&redis, &[&own.only()])?;
+    agent.watches(&hidden)?;
+    let load = |redis: &Redis| redis.load("-t set -r 1000 -P 16 -n 100000000");
+    let _loads = [load(&hidden)?, load(&redis)?];
+    files.silence(true);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| is_profiled(&agent, &hidden));
+        until_true("the library is to be read", || Ok(files.waiting() > 0))?;
+        is_profiled(&agent, &redis)?;
+        // The functions of its executable are named when the library is given up.
+        first.join().map_err(|_| anyhow::anyhow!("it panicked"))?
+    })
 }
 
 /// Starts a server that sees other directories than this process, after `mount` has put them there.
