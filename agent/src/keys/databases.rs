@@ -15,7 +15,7 @@ const BEHIND: u64 = 1_024;
 /// Most databases that are looked at.
 const MOST: u64 = 16_384;
 /// Words of a database that are looked at.
-const WORDS: usize = 8;
+const WORDS: usize = 10;
 
 /// The databases of a server.
 pub struct Databases {
@@ -31,7 +31,7 @@ pub struct Database {
     is_made: bool,
     /// The keys and their values.
     pub keys: Dict,
-    /// Of the keys that expire, when.
+    /// Of the keys that expire, when. Empty where that lies with their values.
     pub expires: Dict,
 }
 
@@ -97,7 +97,10 @@ impl Databases {
         Some(Database {
             is_made: true,
             keys: Dict::read_only(memory, layout, words[0])?,
-            expires: Dict::read_only(memory, layout, words[1])?,
+            expires: match layout.object.expires {
+                0 => Dict::read_only(memory, layout, words[1])?,
+                _ => Dict::empty(layout),
+            },
         })
     }
 

@@ -35,9 +35,10 @@ impl Dict {
                 (b, size(exponent_b)?, used_b, children[1]),
             ];
             (kind, tables, rehashed)
-        } else if layout.has_exponents {
+        } else if let Some(exponents) = layout.exponents {
             let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
-            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+            let last = last.to_ne_bytes();
+            let [exponent_a, exponent_b] = [last[exponents], last[exponents + 1]];
             let tables = [
                 (a, size(exponent_a)?, used_a, 0),
                 (b, size(exponent_b)?, used_b, 0),

@@ -167,7 +167,7 @@ fn some(memory: &Memory, layout: &Layout, tables: &[Database]) -> Vec<(u64, u64)
             return Some((entry.pointer & !7, entry.allocated));
         }
         let object = Object::read(memory, layout, entry.key)?;
-        Some((entry.key, object.allocated(memory)?))
+        Some((entry.key - object.before, object.allocated(memory)?))
     };
     let entries = chains.flatten().filter_map(made);
     entries.take(VOTES).collect()
