@@ -19,7 +19,7 @@ use crate::keys::{self, Question, Row, Summary};
 /// Sizes are as MEMORY USAGE counts them; of a large value a few elements are looked at, consumer groups and what modules hold are
 /// not counted, and compressed lists count as if they were not. `±` is the sampling error, in 95 of 100 samples.
 ///
-/// Works for Redis 6.0 to 8.2 and 8.6, and Valkey 7.2 to 9.1, but not for members of clusters since Redis 7.4 and Valkey 8.0. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
+/// Works for Redis 6.0 to 8.2 and 8.6, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
