@@ -11,11 +11,11 @@ mod fuzz;
 mod go;
 mod kubernetes;
 mod matrix;
-mod musl;
 mod package;
 mod release;
 mod servers;
 mod setup;
+mod source;
 mod test;
 
 use std::process::ExitCode;

@@ -1,38 +1,31 @@
 //! Where a server's databases are.
 //!
 //! `server` has a pointer to them before its counters. What it points to shows which word that is: an array whose
-//! databases are numbered from 0, each with two sound hash tables. Exactly one word must do.
+//! databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one word must do.
 
 use anyhow::bail;
 
 use super::dict::Dict;
 use super::layout::Layout;
 use super::memory::Memory;
+use super::tables::{Keys, Tables};
 
 /// Bytes before the first member of `server` that is known, and behind it, that are looked through.
 const BEFORE: u64 = 512;
 const BEHIND: u64 = 1_024;
-/// Most databases that are looked at.
+/// Most databases that are looked at, and most tables of keys in all of them.
 const MOST: u64 = 16_384;
+const MOST_TABLES: usize = 1 << 18;
 /// Words of a database that are looked at.
-const WORDS: usize = 8;
+const WORDS: usize = 10;
 
 /// The databases of a server.
 pub struct Databases {
     layout: &'static Layout,
     first: u64,
     count: u64,
-}
-
-/// The two hash tables of a database: its keys, and those with a time to live.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Database {
-    /// Whether there is one.
-    is_made: bool,
-    /// The keys and their values.
-    pub keys: Dict,
-    /// Of the keys that expire, when.
-    pub expires: Dict,
+    /// Tables of keys in them, when they were found.
+    tables: usize,
 }
 
 impl Databases {
@@ -43,9 +36,12 @@ impl Databases {
         let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
         let found: Vec<Self> = found.collect();
         match <[Self; 1]>::try_from(found) {
+            Ok([databases]) if databases.tables > MOST_TABLES => {
+                bail!("its keys are in more than {MOST_TABLES} tables: so many are not read")
+            }
             Ok([databases]) => Ok(databases),
             Err(found) => bail!(
-                "{} words of `server` look like the pointer to its databases, not one: members of clusters are not read since Redis 7.4 and Valkey 8.0; otherwise please report this server's version",
+                "{} words of `server` look like the pointer to its databases, not one: please report this server's version",
                 found.len()
             ),
         }
@@ -59,53 +55,65 @@ impl Databases {
             layout,
             first,
             count: 0,
+            tables: 0,
         };
         for number in 0..MOST {
-            match databases.read(memory, number) {
-                Some(Database { is_made: true, .. }) => databases.count = number + 1,
-                Some(_) if databases.count > 0 => {}
-                _ => break,
+            let Some(address) = databases.address(memory, number) else {
+                break;
+            };
+            match databases.read(memory, number, address) {
+                Some(tables) => {
+                    databases.count = number + 1;
+                    databases.tables += tables.len();
+                }
+                None if address == 0 && databases.count > 0 => {}
+                None => break,
+            }
+            if databases.tables > MOST_TABLES {
+                break;
             }
         }
         (databases.count > 0).then_some(databases)
     }
 
-    fn read(&self, memory: &Memory, number: u64) -> Option<Database> {
+    /// Returns where a database is, or 0 where there is none of this number yet.
+    fn address(&self, memory: &Memory, number: u64) -> Option<u64> {
         let layout = self.layout;
-        let step = if layout.has_pointers {
-            8
-        } else {
-            layout.database_bytes
-        };
-        let mut address = self.first.checked_add(number * step)?;
-        if layout.has_pointers {
-            address = memory.u64(address)?;
-            if address == 0 {
-                let none = Dict::empty(layout);
-                return Some(Database {
-                    is_made: false,
-                    keys: none,
-                    expires: none,
-                });
-            }
+        match layout.has_pointers {
+            true => memory.u64(self.first.checked_add(8 * number)?),
+            false => self.first.checked_add(number * layout.database_bytes),
         }
+    }
+
+    /// Reads the tables of a database that are not empty.
+    fn read(&self, memory: &Memory, number: u64, address: u64) -> Option<Vec<Keys>> {
+        let layout = self.layout;
         let words: [u64; WORDS] = memory.words(address)?;
         let [begin, number_at] = layout.others_at;
         let mut others = words[begin..number_at].iter();
         let has_others = others.all(|dict| Dict::read(memory, layout.others(), *dict).is_some());
         (has_others && words[number_at] as u32 == number as u32).then_some(())?;
-        Some(Database {
-            is_made: true,
-            keys: Dict::read_only(memory, layout, words[0])?,
-            expires: Dict::read_only(memory, layout, words[1])?,
-        })
+        let keys = Dict::read_all(memory, layout, words[0])?;
+        let expires = match layout.object.expires {
+            0 => Dict::read_all(memory, layout, words[1])?,
+            _ => vec![Dict::empty(layout); keys.len()],
+        };
+        let are_pairs = keys.len() == expires.len();
+        let pairs = keys.into_iter().zip(expires);
+        let pairs = pairs.filter(|(keys, _)| keys.size() > 0);
+        are_pairs.then(|| pairs.map(|(all, expires)| Keys { all, expires }).collect())
     }
 
-    /// Reads all of them. `None` where one is about to change.
-    pub fn all(&self, memory: &Memory) -> Option<Vec<Database>> {
-        (0..self.count)
-            .map(|number| self.read(memory, number))
-            .collect()
+    /// Reads the tables of all of them. `None` where one is about to change.
+    pub fn tables(&self, memory: &Memory) -> Option<Tables> {
+        let mut tables = Vec::new();
+        for number in 0..self.count {
+            let address = self.address(memory, number)?;
+            if address != 0 {
+                tables.extend(self.read(memory, number, address)?);
+            }
+        }
+        Some(Tables::new(tables))
     }
 
     /// Returns how they are laid out.

@@ -7,10 +7,14 @@ use super::table::Table;
 
 /// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
 const FOLDED: u64 = 64;
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
 
 /// A hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dict {
+    /// Where it is, or 0 where there is none.
+    address: u64,
     /// The second is empty unless it is rehashed.
     pub tables: [Table; 2],
 }
@@ -35,9 +39,10 @@ impl Dict {
                 (b, size(exponent_b)?, used_b, children[1]),
             ];
             (kind, tables, rehashed)
-        } else if layout.has_exponents {
+        } else if let Some(exponents) = layout.exponents {
             let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
-            let [_, _, exponent_a, exponent_b, ..] = last.to_ne_bytes();
+            let last = last.to_ne_bytes();
+            let [exponent_a, exponent_b] = [last[exponents], last[exponents + 1]];
             let tables = [
                 (a, size(exponent_a)?, used_a, 0),
                 (b, size(exponent_b)?, used_b, 0),
@@ -68,22 +73,35 @@ impl Dict {
             from => from >= 0 && rehashed <= first.size && second.size > 0,
         };
         let is_sound = kind != 0 && is_rehashed && tables.iter().all(Table::is_sound);
-        is_sound.then_some(Self { tables })
+        is_sound.then_some(Self { address, tables })
     }
 
-    /// Reads the only table of a database's keys, or of their times to live: itself, or in a `kvstore`. `None` also where there is
-    /// one for each slot of a cluster.
-    pub fn read_only(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+    /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member of a cluster, one
+    /// for each slot.
+    pub fn read_all(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Vec<Self>> {
         let Some(store) = layout.store else {
-            return Self::read(memory, layout, address);
+            return Some(vec![Self::read(memory, layout, address)?]);
         };
         let [tables, count] = memory.words(address.checked_add(store)?)?;
-        (count == 1).then_some(())?;
-        match memory.u64(tables)? {
+        // Behind it, Valkey has the exponent.
+        let count = count as u32 as usize;
+        [1, SLOTS].contains(&count).then_some(())?;
+        let mut pointers = vec![[0; 8]; count];
+        memory.fill(tables, pointers.as_flattened_mut())?;
+        let dicts = pointers.into_iter().map(u64::from_ne_bytes);
+        let read = |dict| match dict {
             // It is made with the first key.
             0 => Some(Self::empty(layout)),
-            table => Self::read(memory, layout, table),
-        }
+            dict => Self::read(memory, layout, dict),
+        };
+        dicts.map(read).collect()
+    }
+
+    /// Returns whether its places are still where they were.
+    pub fn is_there(&self, memory: &Memory) -> bool {
+        let [first, second] = self.tables.map(|table| (table.places, table.size));
+        let now = Self::read(memory, self.tables[0].layout, self.address);
+        now.is_some_and(|now| now.tables.map(|table| (table.places, table.size)) == [first, second])
     }
 
     /// Returns one without entries.
@@ -96,6 +114,7 @@ impl Dict {
             children: 0,
         };
         Self {
+            address: 0,
             tables: [table, table],
         }
     }

@@ -54,6 +54,10 @@ impl Entry {
                 let [key, next] = memory.words(address)?;
                 (16, [key, 0, next])
             }
+            Form::Chained => {
+                let [next, key] = memory.words(address)?;
+                (16, [key, 0, next])
+            }
             Form::Embedding => {
                 let [value, next, header] = memory.words(address)?;
                 let key = address + EMBEDDED + u64::from(header as u8);
@@ -83,7 +87,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::{Entry, Memory};
-    use crate::keys::layout::{REDIS_7_0, REDIS_8_0, VALKEY_8_0};
+    use crate::keys::layout::{REDIS_7_0, REDIS_8_0, REDIS_8_6, VALKEY_8_0};
 
     #[test]
     fn the_lowest_bits_of_a_pointer_say_what_an_entry_is() -> anyhow::Result<()> {
@@ -97,6 +101,7 @@ mod tests {
         assert_eq!(read(&REDIS_7_0, at), Some((40, 50, 60, 24)));
         assert_eq!(read(&REDIS_8_0, at | 4), Some((40, 0, 50, 16)));
         assert_eq!(read(&VALKEY_8_0, at | 2), Some((40, 0, 50, 16)));
+        assert_eq!(read(&REDIS_8_6, at), Some((50, 0, 40, 16)));
         assert_eq!(read(&REDIS_8_0, at | 2), Some((at, 0, 0, 0)));
         assert_eq!(read(&REDIS_8_0, at | 1), Some((at | 1, 0, 0, 0)));
         for (layout, bits) in [(&REDIS_7_0, 1), (&REDIS_7_0, 2), (&REDIS_8_0, 6)] {

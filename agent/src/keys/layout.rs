@@ -12,8 +12,8 @@ pub struct Layout {
     pub others_at: [usize; 2],
     /// Where the pointer to its tables is in a `kvstore`, if a database has these instead of tables.
     pub store: Option<u64>,
-    /// Whether the sizes of tables are exponents, as since Redis 7.0.
-    pub has_exponents: bool,
+    /// Where the exponents of the sizes of a table are in its last word, as since Redis 7.0.
+    pub exponents: Option<usize>,
     /// What the lowest bits of a pointer to an entry say: 000, 010, 100, 110, and any odd number.
     pub entries: [Form; 5],
     /// Whether each form of an entry counts as what it takes.
@@ -34,6 +34,8 @@ pub struct Layout {
     pub is_whole: bool,
     /// What a member of a sorted set counts in the table.
     pub member_bytes: u64,
+    /// Whether values have the sum of what they take, and an object has more before it than when it expires.
+    pub is_counted: bool,
 }
 
 /// How Valkey lays out values with buckets.
@@ -72,6 +74,8 @@ pub enum Form {
     Whole,
     /// Its key and the next.
     Valueless,
+    /// The next and its key.
+    Chained,
     /// Its value, the next, and its key itself.
     Embedding,
     /// The pointer is to the key.
@@ -82,7 +86,7 @@ static REDIS_6_0: Layout = Layout {
     database_bytes: 72,
     others_at: [2, 5],
     store: None,
-    has_exponents: false,
+    exponents: None,
     entries: [Form::Whole, Form::None, Form::None, Form::None, Form::None],
     has_forms: false,
     has_fields: false,
@@ -98,6 +102,7 @@ static REDIS_6_0: Layout = Layout {
     },
     is_whole: false,
     member_bytes: 24,
+    is_counted: false,
 };
 static REDIS_6_2: Layout = Layout {
     is_ahead: true,
@@ -105,7 +110,7 @@ static REDIS_6_2: Layout = Layout {
 };
 pub static REDIS_7_0: Layout = Layout {
     database_bytes: 80,
-    has_exponents: true,
+    exponents: Some(2),
     ..REDIS_6_2
 };
 /// Valkey 7.2 is the same.
@@ -151,6 +156,20 @@ static REDIS_8_2: Layout = Layout {
     is_whole: true,
     member_bytes: 16,
     ..REDIS_8_0
+};
+pub static REDIS_8_6: Layout = Layout {
+    database_bytes: 96,
+    others_at: [3, 9],
+    exponents: Some(4),
+    entries: [Form::Chained, Form::Key, Form::None, Form::None, Form::Key],
+    object: Flags {
+        expires: 1,
+        key: 2,
+        value: 0,
+        bits: 2,
+    },
+    is_counted: true,
+    ..REDIS_8_2
 };
 pub static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
@@ -211,7 +230,7 @@ pub static VALKEY_9_1: Layout = Layout {
 };
 
 /// By product and release.
-static LAYOUTS: [(&str, &str, &Layout); 12] = [
+static LAYOUTS: [(&str, &str, &Layout); 13] = [
     ("redis", "6.0", &REDIS_6_0),
     ("redis", "6.2", &REDIS_6_2),
     ("redis", "7.0", &REDIS_7_0),
@@ -219,6 +238,7 @@ static LAYOUTS: [(&str, &str, &Layout); 12] = [
     ("redis", "7.4", &REDIS_7_4),
     ("redis", "8.0", &REDIS_8_0),
     ("redis", "8.2", &REDIS_8_2),
+    ("redis", "8.6", &REDIS_8_6),
     ("valkey", "7.2", &REDIS_7_2),
     ("valkey", "8.0", &VALKEY_8_0),
     ("valkey", "8.1", &VALKEY_8_1),
@@ -248,7 +268,7 @@ impl Layout {
             .find(|(known, release, _)| (*known, *release) == (product, series));
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
-                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and Valkey 7.2 to 9.1"
+                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and 8.6, and Valkey 7.2 to 9.1"
             )
         })
     }
@@ -265,7 +285,7 @@ impl Layout {
     pub fn table_bytes(&self) -> u64 {
         match &self.buckets {
             Some(buckets) => buckets.head,
-            None if self.has_exponents => 56,
+            None if self.exponents.is_some() => 56,
             None => 96,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::layout::Buckets;
-use super::value::Sizes;
+use super::value::{SORTED_SUM, Sizes};
 
 /// Bytes of the two pointers of a sorted set.
 const SORTED: u64 = 16;
@@ -15,6 +15,9 @@ impl Sizes<'_> {
     /// Returns the size of a sorted set.
     pub fn sorted_set(&self, address: u64) -> Option<u64> {
         let [dict, list] = self.memory.words(address)?;
+        if self.layout.is_counted {
+            return Some(SORTED + self.counted(list, SORTED_SUM)? + self.dict(dict)?);
+        }
         if let Some(buckets) = &self.layout.buckets {
             let table = self.table(dict, |entry| self.node(buckets, entry.key))?;
             let head = match buckets.has_members {

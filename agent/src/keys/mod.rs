@@ -1,8 +1,8 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`layout`] says what versions differ in, [`databases`] finds where the databases are, [`dict`] reads a hash table, [`value`] says how
-//! large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a server that goes on: what
-//! is not consistent is left out and counted.
+//! [`layout`] says what versions differ in, [`databases`] finds where the databases are, [`tables`] has their hash tables, [`dict`] reads
+//! one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a
+//! server that goes on: what is not consistent is left out and counted.
 //!
 //! Deliberately absent: anything that is exported. This is a question, not a metric.
 
@@ -17,6 +17,7 @@ mod object;
 mod sampler;
 mod summary;
 mod table;
+mod tables;
 mod value;
 
 use std::time::Duration;

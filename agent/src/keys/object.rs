@@ -8,6 +8,8 @@ pub const HEAD: u64 = 16;
 const POINTER: u64 = 8;
 /// Bytes before the text of a value that lies with its head.
 const HEADER: u64 = 3;
+/// The bits of the count of references where values are counted.
+const REFERENCES: u32 = (1 << 23) - 1;
 
 /// The types by their numbers.
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
@@ -41,7 +43,9 @@ pub struct Object {
     pub key: u64,
     /// When it expires, milliseconds, if that lies with it and it does.
     pub expires: Option<u64>,
-    /// Bytes of the head with what lies with it, but without the value.
+    /// Bytes that lie before it.
+    pub before: u64,
+    /// Bytes of the head with what lies behind it, but without the value.
     pub bytes: u64,
 }
 
@@ -49,24 +53,35 @@ impl Object {
     /// Reads the head of a value. `None` where there is none.
     pub fn read(memory: &Memory, layout: &Layout, address: u64) -> Option<Self> {
         let [head, content] = memory.words(address)?;
-        let flags = (head >> 32) as u32;
-        let has = |flag| flags & flag != 0;
+        let (low, mut flags) = (head as u32, (head >> 32) as u32);
         let mut object = Self {
             kind: (head & 15) as u8,
             encoding: (head >> 4 & 15) as u8,
-            lru: (head as u32) >> 8,
+            lru: low >> 8,
             content,
             key: 0,
             expires: None,
+            before: 0,
             bytes: HEAD,
         };
+        if layout.is_counted {
+            // The time comes last, behind a bit for each word before the head: the nearest says when it expires.
+            object.lru = flags >> 8;
+            object.before = 8 * u64::from((flags as u8).count_ones());
+            flags = (low >> 8 & REFERENCES) << 2 | low >> 31 << 1 | flags & 1;
+        }
+        let has = |flag| flags & flag != 0;
         if has(layout.object.value) {
             object.bytes -= POINTER;
         }
         if has(layout.object.expires) {
-            let expires = memory.u64(address + object.bytes)?;
+            let at = match layout.is_counted {
+                true => address.checked_sub(8)?,
+                false => address + object.bytes,
+            };
+            let expires = memory.u64(at)?;
             object.expires = (expires.cast_signed() != -1).then_some(expires);
-            object.bytes += 8;
+            object.bytes += if layout.is_counted { 0 } else { 8 };
         }
         if has(layout.object.key) {
             let header = u64::from(memory.u8(address + object.bytes)?);
@@ -97,7 +112,7 @@ impl Object {
             true => memory.string(self.content)?.allocated(),
             false => 0,
         };
-        Some(self.bytes + value)
+        Some(self.before + self.bytes + value)
     }
 
     /// Returns whether this is still the same value: it may have been used.
@@ -128,7 +143,7 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::{Memory, Object};
-    use crate::keys::layout::{REDIS_7_0, VALKEY_8_1, VALKEY_9_1};
+    use crate::keys::layout::{REDIS_7_0, REDIS_8_6, VALKEY_8_1, VALKEY_9_1};
 
     /// Makes a head with these flags behind the time, and what follows its first 8 bytes.
     fn head(flags: u32, behind: &[&[u8]]) -> Vec<u8> {
@@ -163,6 +178,28 @@ mod tests {
             Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64),
             None
         );
+        Ok(())
+    }
+
+    #[test]
+    fn what_lies_before_a_value_is_found_by_its_bits() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let [meta, expires] = [1_u64, 7_000].map(u64::to_ne_bytes);
+        let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0"];
+        let references: u32 = 1 << 31 | 1 << 8 | 0x80;
+        let [head, used] = [references, 9 << 8 | 0b1001].map(u32::to_ne_bytes);
+        let mut bytes = [&meta, &expires, &head[..], &used, &[0; 8], key, text].concat();
+        let at = bytes.as_ptr() as u64 + 16;
+        bytes[24..32].copy_from_slice(&(at + 25).to_ne_bytes());
+        let object = Object::read(&memory, &REDIS_8_6, at);
+        let object = object.ok_or_else(|| anyhow::anyhow!("no object"))?;
+        assert_eq!(object.names(), Some(("string", "embstr")));
+        assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
+        assert_eq!((object.lru, object.before, object.bytes), (9, 16, 22));
+        assert_eq!(object.allocated(&memory), Some(16 + 22 + 7));
+        // One that has no key.
+        bytes[19] = 0;
+        assert_eq!(Object::read(&memory, &REDIS_8_6, at), None);
         Ok(())
     }
 }

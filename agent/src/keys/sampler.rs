@@ -11,18 +11,18 @@ use regex::bytes::Regex;
 
 use super::Question;
 use super::allocator::Allocator;
-use super::databases::{Database, Databases};
+use super::databases::Databases;
 use super::entry::Entry;
 use super::layout::Layout;
 use super::memory::Memory;
 use super::object::Object;
-use super::table::Table;
+use super::tables::Tables;
 use super::value::Sizes;
 
 /// Seconds of the clock that is kept with each key, before it begins anew.
 const CLOCK: u64 = 1 << 24;
-/// Draws between two looks at how large the tables are, and at the time.
-const ROUND: usize = 256;
+/// Draws between two looks at how large the tables are, and at the time: as many as there are tables, within these bounds.
+const ROUND: [usize; 2] = [256, 16_384];
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
 /// Entries that say which allocator it is, and places that are looked at for each.
@@ -81,8 +81,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         ),
         drawn: Drawn::default(),
     };
-    let all = |tables: &[Database]| tables.iter().map(|one| one.keys.used()).sum::<u64>();
-    let (before, size) = (all(&tables), places(&tables));
+    let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(question.samples);
     // In any order, so that what was seen stands for the rest where the time runs out.
     let mut order: Vec<u64> = if is_small {
@@ -93,12 +92,12 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     fastrand::shuffle(&mut order);
     let mut is_whole = is_small;
     loop {
-        let size = places(&tables).max(1);
-        let round = if is_small {
-            ROUND.min(order.len())
-        } else {
-            ROUND
-        };
+        let size = tables.places().max(1);
+        let [least, most] = ROUND;
+        let mut round = tables.count().clamp(least, most);
+        if is_small {
+            round = round.min(order.len());
+        }
         for _ in 0..round {
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
@@ -116,7 +115,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         }
     }
     let mut drawn = sampler.drawn;
-    let after = all(&tables);
+    let after = tables.used();
     if drawn.keys.is_empty() && after > 0 {
         bail!(
             "none of its {after} keys was read: allow more --seconds, and report this server's version if that does not help"
@@ -129,37 +128,19 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
 }
 
 /// Reads the tables, again where they are about to change.
-fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Vec<Database>> {
-    let mut tries = (0..TRIES).filter_map(|_| databases.all(memory));
+fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
+    let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
     tries
         .next()
         .context("the databases cannot be read any more: has the process ended?")
 }
 
-/// Returns how many places the tables have.
-fn places(tables: &[Database]) -> u64 {
-    tables.iter().map(|one| one.keys.size()).sum()
-}
-
-/// Returns the database and the table that a place of all tables is in, and its place there.
-fn find(tables: &[Database], mut place: u64) -> Option<(&Database, &Table, u64)> {
-    for database in tables {
-        let size = database.keys.size();
-        if place < size {
-            let (table, place) = database.keys.place(place);
-            return Some((database, table, place));
-        }
-        place -= size;
-    }
-    None
-}
-
 /// Returns where some entries are, or the heads of values with their keys, and what was asked for each.
-fn some(memory: &Memory, layout: &Layout, tables: &[Database]) -> Vec<(u64, u64)> {
-    let size = places(tables).max(1);
+fn some(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
+    let size = tables.places().max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
-        let (_, table, place) = find(tables, place)?;
+        let (_, table, place) = tables.find(memory, place)?;
         table.chain(memory, place)
     });
     let made = |entry: Entry| {
@@ -167,7 +148,7 @@ fn some(memory: &Memory, layout: &Layout, tables: &[Database]) -> Vec<(u64, u64)
             return Some((entry.pointer & !7, entry.allocated));
         }
         let object = Object::read(memory, layout, entry.key)?;
-        Some((entry.key, object.allocated(memory)?))
+        Some((entry.key - object.before, object.allocated(memory)?))
     };
     let entries = chains.flatten().filter_map(made);
     entries.take(VOTES).collect()
@@ -184,8 +165,9 @@ struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// Looks at the keys at one place of all tables.
-    fn look(&mut self, tables: &[Database], place: u64) {
-        let Some((database, table, place)) = find(tables, place) else {
+    fn look(&mut self, tables: &Tables, place: u64) {
+        // A table that has moved is read anew before the next round.
+        let Some((keys, table, place)) = tables.find(self.memory, place) else {
             return;
         };
         let Some(chain) = table.chain(self.memory, place) else {
@@ -193,11 +175,7 @@ impl Sampler<'_> {
             return;
         };
         for entry in chain {
-            let twin = || {
-                database
-                    .expires
-                    .twin(self.memory, entry.key, place, table.size)
-            };
+            let twin = || keys.expires.twin(self.memory, entry.key, place, table.size);
             match self.key(&entry, twin) {
                 Some(key) => self.drawn.keys.push(key),
                 None => self.drawn.rejected += 1,

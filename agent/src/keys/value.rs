@@ -20,6 +20,11 @@ const ENTRY: u64 = 24;
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
+/// Words of the head of a list, a stream, a hash table and a list of a sorted set in which their server counts what they take.
+const QUICKLIST_SUM: u64 = 4;
+const STREAM_SUM: u64 = 9;
+const DICT_SUM: u64 = 7;
+pub const SORTED_SUM: u64 = 4;
 /// Most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
 /// Most levels of a radix tree that are gone down.
@@ -71,19 +76,22 @@ impl Sizes<'_> {
         let at = object.content;
         Some(match object.names()? {
             (_, "int" | "embstr") => 0,
+            (_, "quicklist") if self.layout.is_counted => self.counted(at, QUICKLIST_SUM)?,
+            (_, "stream") if self.layout.is_counted => self.counted(at, STREAM_SUM)?,
+            (_, "hashtable") if self.layout.is_counted => {
+                self.dict(at)? + self.counted(at, DICT_SUM)?
+            }
             (_, "raw") => self.string(at)?,
             (_, "ziplist" | "listpack") => self.packed(at)?,
             (_, "listpackex") => {
                 let before = self.layout.listpack_at;
                 let packed = self.packed(self.memory.u64(at + before)?)?;
-                self.allocator.rounded(before + 8) + packed
+                self.rounded(before + 8) + packed
             }
             (_, "intset") => {
                 let (width, length) = (self.memory.u32(at)?, self.memory.u32(at + 4)?);
                 let bytes = 8 + u64::from(width) * u64::from(length);
-                [2, 4, 8]
-                    .contains(&width)
-                    .then_some(self.allocator.rounded(bytes))?
+                [2, 4, 8].contains(&width).then_some(self.rounded(bytes))?
             }
             (_, "quicklist") => self.quicklist(at)?,
             ("set", "hashtable") => self.table(at, |entry| {
@@ -97,10 +105,31 @@ impl Sizes<'_> {
         })
     }
 
+    /// Returns what an allocation of a value counts.
+    fn rounded(&self, bytes: u64) -> u64 {
+        match self.layout.is_counted {
+            true => bytes,
+            false => self.allocator.rounded(bytes),
+        }
+    }
+
+    /// Returns the word of a value in which the server has what its parts take.
+    pub fn counted(&self, address: u64, word: u64) -> Option<u64> {
+        let sum = self.memory.u64(address.checked_add(8 * word)?)?;
+        (sum < 1 << 48).then_some(sum)
+    }
+
+    /// Returns the size of a hash table without what is in it.
+    pub fn dict(&self, address: u64) -> Option<u64> {
+        let dict = Dict::read(self.memory, self.layout, address)?;
+        let places: u64 = dict.tables.iter().map(Table::bytes).sum();
+        Some(self.layout.table_bytes() + places + ENTRY * dict.used())
+    }
+
     /// Returns the size of a string.
     pub fn string(&self, address: u64) -> Option<u64> {
         let asked = self.memory.string(address)?.allocated();
-        Some(self.allocator.rounded(asked))
+        Some(self.rounded(asked))
     }
 
     /// Returns the size of a ziplist or listpack, which begins with it, and ends with 255.
@@ -108,12 +137,16 @@ impl Sizes<'_> {
         let bytes = u64::from(self.memory.u32(address)?);
         let is_sound = (7..PACKED).contains(&bytes)
             && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
-        is_sound.then_some(self.allocator.rounded(bytes))
+        is_sound.then_some(self.rounded(bytes))
     }
 
     fn quicklist(&self, address: u64) -> Option<u64> {
         let [mut node, _, _, length] = self.memory.words(address)?;
-        let node_bytes = if self.layout.has_exponents { 40 } else { 32 };
+        let node_bytes = if self.layout.exponents.is_some() {
+            40
+        } else {
+            32
+        };
         let mut sum = 0;
         let looked_at = length.min(ELEMENTS);
         for _ in 0..looked_at {
@@ -146,7 +179,11 @@ impl Sizes<'_> {
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
-        let own = if self.layout.has_exponents { 80 } else { 40 };
+        let own = if self.layout.exponents.is_some() {
+            80
+        } else {
+            40
+        };
         let at = self.layout.buckets.map_or(0, |buckets| buckets.stream);
         let rax = self.memory.u64(address + at)?;
         let [head, elements, nodes, bytes] = self.memory.words(rax)?;

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process};
 
 use self::compiler::Compiler;
-use crate::{musl, servers};
+use crate::{servers, source};
 
 /// What everything is for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ pub fn run(purpose: For) -> Result<()> {
             &debian::MATRIX,
             &debian::CONTAINERS,
         ])?;
-        musl::provide()?;
+        source::provide()?;
     }
     Ok(())
 }

