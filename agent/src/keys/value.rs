@@ -122,8 +122,12 @@ impl Sizes<'_> {
     /// Returns the size of a hash table without what is in it.
     pub fn dict(&self, address: u64) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
+        Some(self.without_entries(&dict) + ENTRY * dict.used())
+    }
+
+    fn without_entries(&self, dict: &Dict) -> u64 {
         let places: u64 = dict.tables.iter().map(Table::bytes).sum();
-        Some(self.layout.table_bytes() + places + ENTRY * dict.used())
+        self.layout.table_bytes() + places
     }
 
     /// Returns the size of a string.
@@ -174,8 +178,7 @@ impl Sizes<'_> {
                 break;
             }
         }
-        let places: u64 = dict.tables.iter().map(Table::bytes).sum();
-        Some(self.layout.table_bytes() + places + scaled(sum, looked_at, dict.used()))
+        Some(self.without_entries(&dict) + scaled(sum, looked_at, dict.used()))
     }
 
     fn stream(&self, address: u64) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Plans, and what stacks are unwound by, made in processes of their own, one for each file that is looked at.
 //!
 //! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
-//! itself anew ([`process`]) with the file as standard input. That process opens the file and what may be its debug file, gives up all
+//! itself anew ([`process`]) with the file as standard input, or told where it is. That process opens the file and what may be its debug file, gives up all
 //! that it may do ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). [`Planner`] is the daemon's.
 
 mod answer;

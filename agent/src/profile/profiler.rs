@@ -35,7 +35,7 @@ pub struct Profiling {
 }
 
 impl Profiler {
-    /// Starts the thread. It reads files that anybody may have made, so call it when capabilities have been given up; `sampler` is
+    /// Starts the thread. It unwinds by tables that anybody may have made, so call it when capabilities have been given up; `sampler` is
     /// loaded before. Debug files are looked for below `debug_dirs` first.
     ///
     /// # Errors

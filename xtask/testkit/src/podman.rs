@@ -20,7 +20,7 @@ use crate::{
     libraries::libraries_of,
     process,
     redis::{self, Info},
-    servers,
+    root, servers,
     wait::until_true,
     workspace,
 };
@@ -228,8 +228,7 @@ impl Container {
             return self.start();
         }
         let podman = command()?;
-        let mut start = Command::new("unshare");
-        start.args(["--mount", "sh", "-c", WITH_CGROUP_V2, "sh"]);
+        let mut start = root::unseen(WITH_CGROUP_V2);
         start.arg(podman.get_program()).args(podman.get_args());
         process::answer_of(start.args(["start", &self.id]))?;
         let mut inspect = command()?;

@@ -1,4 +1,4 @@
-//! The user root, and commands in another root directory.
+//! The user root, and commands that see other directories.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,14 +21,22 @@ for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
 exec chroot "$@"
 "#;
 
+/// Returns a command that runs a script of the shell, whose arguments are those that are added, in a mount namespace of its own: what it
+/// mounts nobody else sees. A program that the script executes keeps the process's id.
+pub fn unseen(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private"])
+        .args(["sh", "-c", script, "sh"]);
+    command
+}
+
 /// Returns a command that runs `program` with `root` as its `/`, in a process that keeps its id.
 ///
 /// The environment has a `PATH` and nothing else, because the caller's variables are about another root.
 pub fn enter(root: &Path, program: &str) -> Command {
-    let mut command = Command::new("unshare");
+    let mut command = unseen(ENTER);
     command
-        .args(["--mount", "--propagation", "private"])
-        .args(["sh", "-c", ENTER, "sh"])
         .arg(root)
         .arg(program)
         .env_clear()

@@ -10,6 +10,7 @@ use evictscope_testkit::{
     own_build::OwnBuild,
     port::port_for_later,
     redis::{self, Redis},
+    root,
     scrape::Scrape,
     wait::until_true,
 };
@@ -156,14 +157,10 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
     let name = own.path();
     let name = hidden.join(name.file_name().context("no name")?);
     let (hidden, name) = (hidden.display(), name.display());
-    let mut program = Command::new("unshare");
-    program
-        .args(["--mount", "--propagation", "private", "sh", "-c"])
-        .arg(format!(
-            "mount -t tmpfs none {hidden} && cp {} {name} && exec {name} \"$@\"",
-            redis::executable()?.display()
-        ));
-    program.arg("sh");
+    let program = root::unseen(&format!(
+        "mount -t tmpfs none {hidden} && cp {} {name} && exec {name} \"$@\"",
+        redis::executable()?.display()
+    ));
     let hidden = Redis::start_program(program, &[])?;
 
     let agent = Agent::start(&[])?;

@@ -13,6 +13,7 @@ use evictscope_testkit::{
     owned::Owned,
     process,
     redis::Redis,
+    root,
     silent_files::SilentFiles,
     wait::until_true,
 };
@@ -32,29 +33,24 @@ const CODE: &str = r#"
     asm volatile(".rept 6000; test %%rcx, %%rcx; jz 1f; inc %%rax; 1:; .endr" ::: "rax", "rcx");
     result = running ?"#;
 
-/// Compiles the program so that no plan for it is ever finished. It does nothing.
-fn compile(own: &OwnBuild, to: &Path) -> anyhow::Result<()> {
-    let waits = PROGRAM
-        .replace(PLACE, CODE)
-        .replace("while (getchar() != EOF)", "while (pause())");
-    let source = own.path().with_extension("c");
-    std::fs::write(&source, waits)?;
-    let options = [
-        "-w",
-        "-O2",
-        "-rdynamic",
-        "-DFORM=__attribute__((noinline))",
-        "-o",
-    ];
+/// Compiles a program, whose source it puts beside it.
+fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
+    let file = to.with_extension("c");
+    std::fs::write(&file, source)?;
     let mut compiler = Command::new("cc");
-    process::answer_of(compiler.args(options).arg(to).arg(source))?;
+    compiler.args(["-w", "-O2", "-DFORM=__attribute__((noinline))"]);
+    process::answer_of(compiler.args(options).arg("-o").arg(to).arg(file))?;
     Ok(())
 }
 
 /// Starts hostile processes, each of a file of its own, whose names begin with that of `own`.
 fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     let program = own.path().with_extension("hostile");
-    compile(own, &program)?;
+    // It does nothing, and no plan for it is ever finished.
+    let waits = PROGRAM
+        .replace(PLACE, CODE)
+        .replace("while (getchar() != EOF)", "while (pause())");
+    compile(&waits, &["-rdynamic"], &program)?;
     let start = |number: usize| {
         let number = number.to_string();
         let copy = own.path().with_extension(&number);
@@ -121,16 +117,9 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
     let (first, rest) = build_id.split_at(2);
     let place = directory.join("debug/.build-id").join(first);
     std::fs::create_dir_all(&place)?;
-    let source = directory.join("forged.c");
-    std::fs::write(&source, PROGRAM)?;
-    let mut compiler = Command::new("cc");
-    compiler
-        .args(["-g", "-w", "-O2", "-DFORM=__attribute__((noinline))"])
-        .arg(format!("-Wl,--build-id=0x{build_id}"))
-        .arg("-o")
-        .args([place.join(format!("{rest}.debug")), source]);
-    process::answer_of(&mut compiler)?;
-    Ok(())
+    let build_id = format!("-Wl,--build-id=0x{build_id}");
+    let file = place.join(format!("{rest}.debug"));
+    compile(PROGRAM, &["-g", &build_id], &file)
 }
 
 #[test]
@@ -138,10 +127,8 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
 fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
-    let [source, library] = ["library.c", "library.so"].map(|name| directory.path().join(name));
-    std::fs::write(&source, "int nothing(void) { return 0; }")?;
-    let mut compiler = Command::new("cc");
-    process::answer_of(compiler.args(["-shared", "-o"]).args([&library, &source]))?;
+    let library = directory.path().join("library.so");
+    compile("int nothing(void) { return 0; }", &["-shared"], &library)?;
     let files = SilentFiles::mount(std::fs::read(library)?)?;
     let mut program = Command::new(own.path());
     program.env("LD_PRELOAD", files.path());
@@ -162,12 +149,8 @@ fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> 
 
 /// Starts a server that sees other directories than this process, after `mount` has put them there.
 fn start_elsewhere(own: &OwnBuild, mount: &str) -> anyhow::Result<Redis> {
-    let mut program = Command::new("unshare");
-    program
-        .args(["--mount", "--propagation", "private", "sh", "-c"])
-        .arg(format!("{mount} && exec {} \"$@\"", own.path().display()))
-        .arg("sh");
-    Redis::start_program(program, &[])
+    let script = format!("{mount} && exec {} \"$@\"", own.path().display());
+    Redis::start_program(root::unseen(&script), &[])
 }
 
 #[test]
