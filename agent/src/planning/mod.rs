@@ -2,12 +2,13 @@
 //!
 //! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
 //! itself anew ([`process`]) with the file as standard input, or told where it is. That process opens the file and what may be its debug file, gives up all
-//! that it may do ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). [`Planner`] is the daemon's.
+//! that it may do ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). Few do so at once ([`turn`]). [`Planner`] is the daemon's.
 
 mod answer;
 mod confined;
 mod planner;
 mod process;
+mod turn;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,9 @@
-//! Plans for the daemon: an executable is looked at once, and two at a time.
+//! Plans for the daemon: an executable is looked at once.
 //!
 //! The plan, or why there is none, is kept for as long as a server runs it.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
@@ -14,8 +13,6 @@ use evictscope_web::Reason;
 use super::answer::Content;
 use super::{Failure, Planned, Subject};
 
-/// Most executables that are looked at at once.
-const AT_ONCE: usize = 2;
 /// The number of executables without a plan that are remembered.
 const REMEMBERED: usize = 64;
 
@@ -33,8 +30,6 @@ pub struct Planner(Arc<Plans>);
 struct Plans {
     debug_dirs: Vec<PathBuf>,
     known: Mutex<Known>,
-    /// Has room for [`AT_ONCE`].
-    running: (SyncSender<()>, Mutex<Receiver<()>>),
 }
 
 /// The plans made so far.
@@ -50,11 +45,9 @@ struct Known {
 impl Planner {
     /// Begins with no plans. Debug files are looked for in `debug_dirs` first.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        let (begin, running) = sync_channel(AT_ONCE);
         Self(Arc::new(Plans {
             debug_dirs,
             known: Mutex::default(),
-            running: (begin, Mutex::new(running)),
         }))
     }
 
@@ -90,11 +83,7 @@ impl Planner {
             root: &root_of(pid),
             debug_dirs: &self.0.debug_dirs,
         };
-        let (begin, running) = &self.0.running;
-        // It fails only where the other end is gone, which is here.
-        let _ = begin.send(());
         let planned = self.find_or_make(&subject, pid, namespace);
-        let _ = lock(running).recv();
         *answer = Some(match &planned {
             Ok(plan) => Ok(Arc::downgrade(plan)),
             Err(failure) => Err(failure.clone()),

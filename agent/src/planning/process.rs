@@ -19,9 +19,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::Failure;
 use super::answer::Trouble;
 use super::confined::CPU_SECONDS;
+use super::turn::Turn;
 
 /// How long it may take, also where its file system does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often one is looked at that says nothing.
+const LOOK: Duration = Duration::from_millis(200);
 /// Why one cannot be killed.
 const SILENT: &str = "its file system does not answer";
 /// How long the kernel may take to kill it. One that waits for a file system cannot be killed.
@@ -56,12 +59,13 @@ pub fn ask<T: BorshDeserialize>(
         is_for_good: false,
         why: format!("{} was not looked into: {error}", path.display()),
     };
+    let mut turn = Turn::begin();
     if is_waited_for(&waits) {
         return Err(resources(&SILENT));
     }
     let (child, answer) = start(executable, path, arguments).map_err(|error| resources(&error))?;
     let deadline = Instant::now() + PATIENCE;
-    let answer = read(&answer, deadline);
+    let answer = read(&answer, deadline, || turn.yield_if_asleep(child.id()));
     let Some(status) = end(child, waits, deadline) else {
         return Err(resources(&SILENT));
     };
@@ -122,16 +126,23 @@ fn start(
     Ok((child, answer))
 }
 
-/// Reads all that it says.
-fn read(mut answer: &PipeReader, deadline: Instant) -> io::Result<Vec<u8>> {
+/// Reads all that it says. Calls `is_slow` now and then while it says nothing.
+fn read(
+    mut answer: &PipeReader,
+    deadline: Instant,
+    mut is_slow: impl FnMut(),
+) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     loop {
-        if !is_ready(answer, deadline) {
-            let why = format!(
-                "it took longer than {} s: {SILENT}, or it was made to do harm",
-                PATIENCE.as_secs()
-            );
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        while !is_ready(answer, deadline.min(Instant::now() + LOOK)) {
+            if Instant::now() >= deadline {
+                let why = format!(
+                    "it took longer than {} s: {SILENT}, or it was made to do harm",
+                    PATIENCE.as_secs()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            is_slow();
         }
         let mut some = [0; 4096];
         match answer.read(&mut some)? {

@@ -31,7 +31,7 @@ fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
 }
 
 /// Returns the processes that plan for an agent.
-fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
+pub fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
     let parent = i32::try_from(agent.pid())?;
     let all = procfs::process::all_processes()?.filter_map(Result::ok);
     let stats = all.filter_map(|process| process.stat().ok());

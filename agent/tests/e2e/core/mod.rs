@@ -4,7 +4,7 @@ mod alert;
 mod budget;
 mod builds;
 mod expire;
-mod hostile;
+pub mod hostile;
 pub mod killed;
 mod lifecycle;
 mod numbers;

@@ -20,6 +20,7 @@ use evictscope_testkit::{
 use procfs::process::Process;
 
 use crate::bursts::{agreed, fill, follow, without_pause};
+use crate::core::hostile::planners;
 use crate::core::pages::is_profiled;
 
 /// How many there are.
@@ -62,6 +63,9 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     };
     (0..HOSTILE).map(start).collect()
 }
+
+/// Mount namespaces whose debug files cannot be read: more than there are processes that plan at once.
+const NAMESPACES: usize = 5;
 
 /// Returns how long the processes that plan have run, as far as they have ended: the agent has no other children that end.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
@@ -189,14 +193,23 @@ fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alo
         .map(|path| path.to_string());
     let silent = silent.context("no directory")?;
     let mount = format!("mount --bind {silent} /usr/lib/debug");
-    let hidden = start_elsewhere(&own, &mount)?;
+    let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&own, &mount));
+    let hidden = hidden.collect::<anyhow::Result<Vec<_>>>()?;
     files.silence(true);
     let agent = Agent::start(&[&own.only()])?;
-    until_true("a planner waits", || Ok(files.waiting() > 0))?;
+    until_true("all planners wait", || {
+        Ok(planners(&agent)?.len() >= NAMESPACES && files.waiting() > 0)
+    })?;
+    // None of them had to be given up before the last began.
+    let unwatched = || agent.scrape()?.sum("evictscope_servers_unwatched", &[]);
+    ensure!(unwatched()? == 0.0, "{}", agent.log()?);
     let redis = own.start(&[])?;
     agent.watches(&redis)?;
-    let unwatched = || agent.scrape()?.sum("evictscope_servers_unwatched", &[]);
-    until_true("the other is unwatched", || Ok(unwatched()? == 1.0))?;
-    hidden.must_be_alive()?;
+    until_true("the others are unwatched", || {
+        Ok(unwatched()? == NAMESPACES as f64)
+    })?;
+    for server in &hidden {
+        server.must_be_alive()?;
+    }
     redis.must_be_alive()
 }
