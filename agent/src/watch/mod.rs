@@ -6,13 +6,13 @@
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`export`).
 
-mod burst_log;
 mod clock;
 mod daemon;
 pub mod privileges;
 mod reading;
 mod recorder;
 mod server;
+mod server_log;
 mod service;
 mod settings;
 mod sockets;

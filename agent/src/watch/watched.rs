@@ -10,12 +10,12 @@ use evictscope_telemetry::{
     AutoMode, Burst, Cycle, HitCosts, Moment, Observation, Overhead, OverheadBudget, Phase,
     ProbeMode, ProbedSites, RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
 };
-use evictscope_web::{ExportedServer, Lost, lost};
+use evictscope_web::ExportedServer;
 
-use super::burst_log::log_burst;
 use super::clock::monotonic;
 use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
+use super::server_log::ServerLog;
 use super::sockets::Sockets;
 
 /// What logs each reading, for the tests of what follows from it.
@@ -76,10 +76,7 @@ pub struct Watched {
     overhead: Overhead,
     /// The most that the probes may cost.
     budget: OverheadBudget,
-    /// Why probes could not be placed, where that was logged.
-    not_placed: Option<String>,
-    /// Why its memory could not be read, where that was logged.
-    not_read: Option<String>,
+    log: ServerLog,
 }
 
 impl Watched {
@@ -113,10 +110,9 @@ impl Watched {
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder: Recorder::new(label, subject, around, sees_evictions),
+            log: ServerLog::new(process.identity.pid, label),
             process,
             budget: limits.budget,
-            not_placed: None,
-            not_read: None,
         }
     }
 
@@ -131,15 +127,11 @@ impl Watched {
         self.place(self.coverage(mode, true))
     }
 
-    fn pid(&self) -> u32 {
-        self.process.identity.pid
-    }
-
     /// Returns everything that is exported about it.
     pub fn exported(&self) -> ExportedServer {
         ExportedServer {
             label: self.label.clone(),
-            pid: self.pid(),
+            pid: self.process.identity.pid,
             command: self.process.command.clone(),
             exe: self.process.exe.clone(),
             container: self.process.container.clone(),
@@ -161,52 +153,17 @@ impl Watched {
 
     /// Logs that probes are attached, and which items are not exported.
     pub fn log_attached(&self) {
-        let (pid, server) = (self.pid(), &self.label);
-        let (version, probes) = (&self.plan.identity.version, self.attachment.sites());
-        match probes {
-            0 => tracing::warn!(
-                pid,
-                server,
-                version,
-                "watched without probes: evicting calls are not seen"
-            ),
-            _ => tracing::info!(pid, server, version, probes, mode = %self.mode, "attached"),
-        }
-        match self.attachment.foreign_breakpoints() {
-            0 => {}
-            breakpoints => tracing::warn!(
-                pid,
-                server,
-                breakpoints,
-                "there are breakpoints in its code: of another tool, or left by one that was killed"
-            ),
-        }
+        let breakpoints = self.attachment.foreign_breakpoints();
+        self.log
+            .attached(&self.plan, self.attachment.sites(), self.mode, breakpoints);
         if self.auto.is_some() && !self.plan.counts_commands() {
-            tracing::info!(
-                pid,
-                server,
-                "stays out of every-call mode: its counter of commands was not found, so what \
-                 every-call mode would cost is not known; --probe-mode every-call chooses it all \
-                 the same"
-            );
-        }
-        for missing in &self.plan.not_found {
-            let (item, reason) = (&missing.item, &missing.reason);
-            let Lost { metrics, alerts } = lost(*item);
-            let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
-            tracing::warn!(
-                pid,
-                server,
-                lost_metrics = metrics,
-                lost_alerts = alerts,
-                "{item} was not found: {reason}; `evictscope inspect {pid}` says what would help"
-            );
+            self.log.stays_out_of_every_call();
         }
     }
 
     /// Logs that it has ended.
     pub fn log_ended(&self) {
-        tracing::info!(pid = self.pid(), server = self.label, "server has ended");
+        self.log.ended();
     }
 
     /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything to read.
@@ -224,7 +181,7 @@ impl Watched {
             return Ok(false);
         };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
-        self.log_not_read(failed.map(|error| error.to_string()));
+        self.log.read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
         self.follow_mode();
         if self.withdrawn.is_some() {
@@ -270,19 +227,6 @@ impl Watched {
     /// Returns when its probes are to be placed or taken off next, where that is known.
     fn next_turn(&self) -> Option<Duration> {
         self.auto.as_ref().and_then(AutoMode::next)
-    }
-
-    /// Logs that its memory cannot be read, and that it can again.
-    fn log_not_read(&mut self, why: Option<String>) {
-        if why == self.not_read {
-            return;
-        }
-        let (pid, server) = (self.pid(), &self.label);
-        match &why {
-            Some(why) => tracing::warn!(pid, server, "{why}"),
-            None => tracing::info!(pid, server, "its memory can be read again"),
-        }
-        self.not_read = why;
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
@@ -333,7 +277,7 @@ impl Watched {
                 overhead: self.overhead.ratio(),
             });
             for (burst, record) in finished.iter().zip(&names) {
-                log_burst(self.pid(), &self.label, burst, record.as_ref());
+                self.log.burst(burst, record.as_ref());
             }
         }
         let timeline = self.timeline.as_deref().map(lock);
@@ -360,7 +304,14 @@ impl Watched {
             self.recorder.withdraw();
             self.mode = ProbeMode::EvictingOnly;
             let lost = "What rests on the plan is no longer exported";
-            self.log_withdrawn("the probe plan", &withdrawal, "evicting calls", lost);
+            let part = "the probe plan";
+            self.log.withdrawn(
+                &self.process.exe,
+                &self.plan,
+                part,
+                &withdrawal,
+                ["evicting calls", lost],
+            );
         }
         let are_members_wrong =
             (self.withdrawn).is_some_and(|withdrawal| withdrawal.broken.disproves_members());
@@ -378,24 +329,14 @@ impl Watched {
                 false => "cycles",
             };
             let part = "the probe plan of the expire cycle";
-            self.log_withdrawn(part, &withdrawal, tested, lost);
+            self.log.withdrawn(
+                &self.process.exe,
+                &self.plan,
+                part,
+                &withdrawal,
+                [tested, lost],
+            );
         }
-    }
-
-    fn log_withdrawn(&self, part: &str, withdrawal: &Withdrawal, tested: &str, lost: &str) {
-        let pid = self.pid();
-        tracing::error!(
-            pid,
-            server = self.label,
-            exe = %self.process.exe.display(),
-            build_id = self.plan.identity.build_id.as_deref().unwrap_or("none"),
-            check = %withdrawal.broken,
-            "{part} is wrong for this server and was withdrawn: {}, at {} of {} {tested}. {lost}; \
-             please report this with the output of `evictscope inspect {pid} --json`",
-            withdrawal.broken.meaning(),
-            withdrawal.failed,
-            withdrawal.tested,
-        );
     }
 
     /// Places and takes off probes for the mode that was decided on.
@@ -403,23 +344,18 @@ impl Watched {
         let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
         let placed = self.place(self.coverage(mode, is_on));
-        let (pid, server) = (self.pid(), &self.label);
         match placed {
             Ok(()) => {
-                self.not_placed = None;
+                self.log.placed(None);
                 if mode != self.mode {
-                    tracing::info!(pid, server, %mode, "the probe mode follows what the probes cost");
+                    self.log.mode(mode);
                     self.mode = mode;
                 }
             }
             // The next reading says so, or there is none.
             Err(ProbeError::Gone(_) | ProbeError::Ending) => {}
             Err(error) => {
-                let why = error.to_string();
-                if self.not_placed.as_ref() != Some(&why) {
-                    tracing::warn!(pid, server, "stays in {} mode: {why}", self.mode);
-                    self.not_placed = Some(why);
-                }
+                self.log.placed(Some((self.mode, error.to_string())));
                 if let Some(auto) = self.auto.as_mut().filter(|_| mode == ProbeMode::EveryCall) {
                     auto.leave(monotonic());
                 }

@@ -1,0 +1,186 @@
+use std::fs::File;
+
+use evictscope_abi::{ServerConfig, TraceConfig};
+
+use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
+use crate::own::{alone, own_offsets};
+
+// Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
+// does.
+std::arch::global_asm!(
+    ".pushsection .text.evictscope_test, \"ax\", @progbits",
+    ".globl evictscope_test_recursive",
+    "evictscope_test_recursive:",
+    "push rbx",
+    "test edi, edi",
+    "jz 2f",
+    "dec edi",
+    "call evictscope_test_recursive",
+    "2:",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_test_leaving",
+    "evictscope_test_leaving:",
+    "push rbx",
+    "pop rbx",
+    "test edi, edi",
+    "jnz 2f",
+    "add rsp, 8",
+    "2:",
+    "ret",
+    ".globl evictscope_test_caller",
+    "evictscope_test_caller:",
+    "call evictscope_test_leaving",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn evictscope_test_recursive(times: u32);
+    fn evictscope_test_leaving(stay: u32);
+    fn evictscope_test_caller(stay: u32);
+}
+
+/// Traces a function of this process while `call` runs. Returns what was counted, and how long each slow call took.
+fn traced(
+    multi: bool,
+    function: usize,
+    slower_ns: u64,
+    call: impl Fn(),
+) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
+    let _alone = alone();
+    let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
+    let own = Own::open()?;
+    let [site] = own_offsets([function as u64])?;
+    let mut links = Vec::new();
+    for program in [RETURN, ENTER] {
+        links.extend(tracer.attach(program, own.target(), &[(site, 0)])?);
+    }
+    tracer.set_config(TraceConfig {
+        tgid: std::process::id(),
+        is_observed: 1,
+        generation: 1,
+        slower_ns,
+        evicted_keys: 0,
+    })?;
+    call();
+    let slow = tracer.slow_calls().into_iter();
+    let slow = slow.map(|call| call.duration_ns).collect();
+    Ok((tracer.counts(), slow))
+}
+
+fn both(test: impl Fn(bool) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    test(true)?;
+    test(false)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
+    const CALLS: u64 = 200;
+    const THREADS: u64 = 4;
+    both(|multi| {
+        let function = evictscope_test_recursive as *const () as usize;
+        let call = || {
+            std::thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        for _ in 0..CALLS {
+                            // SAFETY: it calls itself three times, and changes edi only.
+                            unsafe { evictscope_test_recursive(3) };
+                        }
+                    });
+                }
+            });
+        };
+        let (counts, slow) = traced(multi, function, 0, call)?;
+        assert_eq!(counts.ended(), THREADS * CALLS);
+        assert_eq!(counts.begun, THREADS * CALLS);
+        assert_eq!(counts.nested, 3 * THREADS * CALLS);
+        assert_eq!((counts.lost, counts.slow_lost), (0, 0));
+        assert_eq!(slow.len() as u64, THREADS * CALLS);
+        assert_eq!(counts.sum_ns, slow.iter().sum::<u64>());
+        assert_eq!(Some(counts.longest_ns), slow.iter().copied().max());
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_call_that_never_returns_is_not_counted() -> anyhow::Result<()> {
+    both(|multi| {
+        let function = evictscope_test_leaving as *const () as usize;
+        let call = || {
+            for stay in [1, 0, 1, 0, 0, 1] {
+                // SAFETY: both change nothing but the flags, and leave the stack as it was.
+                unsafe { evictscope_test_caller(stay) };
+            }
+        };
+        let (counts, _) = traced(multi, function, u64::MAX, call)?;
+        assert_eq!((counts.begun, counts.ended(), counts.lost), (6, 3, 3));
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()> {
+    const TIMES: u64 = 10;
+    const CALLS: u64 = 100;
+    both(|multi| {
+        let _alone = alone();
+        let [entry] = own_offsets([evictscope_test_recursive as *const () as u64])?;
+        let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
+        let mut tracing = tracer.trace(Traced {
+            pid: std::process::id(),
+            exe: File::open("/proc/self/exe")?,
+            entry,
+            cycles: Vec::new(),
+            server: ServerConfig::OFF,
+            evicted_keys: None,
+            slower_ns: None,
+        })?;
+        for _ in 0..TIMES {
+            tracing.place()?;
+            for _ in 0..CALLS {
+                // SAFETY: it calls itself never, and changes nothing but the flags.
+                unsafe { evictscope_test_recursive(0) };
+            }
+            tracing.take_off();
+        }
+        let counts = tracing.counts();
+        let all = TIMES * CALLS;
+        assert_eq!((counts.entry_hits, counts.begun), (all, all));
+        assert_eq!((counts.ended(), counts.lost), (all, 0));
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn more_slow_calls_than_there_is_room_for_are_counted_as_lost() -> anyhow::Result<()> {
+    const CALLS: u64 = 20_000;
+    let function = evictscope_test_recursive as *const () as usize;
+    let call = || {
+        for _ in 0..CALLS {
+            // SAFETY: as above.
+            unsafe { evictscope_test_recursive(0) };
+        }
+    };
+    let (counts, slow) = traced(true, function, 0, call)?;
+    assert_eq!(counts.ended(), CALLS);
+    assert!(counts.slow_lost > 0 && !slow.is_empty(), "{}", slow.len());
+    assert_eq!(counts.slow_lost + slow.len() as u64, CALLS);
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn what_costs_are_measured_on_leaves_no_count() -> anyhow::Result<()> {
+    let _alone = alone();
+    let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, true)?;
+    let costs = tracer.calibrate(true, true)?;
+    assert!(costs.call_ns > 0.0 && costs.cycle_ns > 0.0, "{costs:?}");
+    assert_eq!(tracer.counts().entry_hits, 0);
+    Ok(())
+}

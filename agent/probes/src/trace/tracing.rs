@@ -1,0 +1,153 @@
+//! The probes on one function of a server, placed and taken off.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+
+use evictscope_abi::{EVICTION, ServerConfig, SlowCall, TraceConfig, TraceShared};
+use evictscope_plan::{FileOffset, ProcessAddress};
+
+use super::counts::TraceCounts;
+use super::{CYCLE, ENTER, EVICTION_BEGINS, RETURN, Tracer};
+use crate::error::ProbeError;
+use crate::keeper::{Leaving, Link};
+use crate::target::Target;
+
+/// What to trace.
+pub struct Traced {
+    /// The process.
+    pub pid: u32,
+    /// The executable that it runs, open.
+    pub exe: File,
+    /// Where the entry probe and the return probe go.
+    pub entry: FileOffset,
+    /// Where evicting calls and expire cycles begin, with the number of the traced function.
+    pub cycles: Vec<(FileOffset, u16)>,
+    /// What is read at the goal site.
+    pub server: ServerConfig,
+    /// Where the server counts evicted keys.
+    pub evicted_keys: Option<ProcessAddress>,
+    /// Calls that take longer are reported one by one, nanoseconds.
+    pub slower_ns: Option<u64>,
+}
+
+/// The probes on one function. Dropping it takes them off, for which it waits.
+pub struct Tracing {
+    tracer: Tracer,
+    traced: Traced,
+    placed: Vec<Link>,
+    generation: u64,
+    /// Probes that are being taken off.
+    leaving: Vec<Leaving>,
+}
+
+impl Tracer {
+    /// Begins to trace: nothing is probed yet.
+    ///
+    /// # Errors
+    ///
+    /// Only where the built object lacks something.
+    pub fn trace(self, traced: Traced) -> Result<Tracing, ProbeError> {
+        self.set_config(TraceConfig {
+            tgid: traced.pid,
+            is_observed: 0,
+            generation: 0,
+            slower_ns: traced.slower_ns.unwrap_or(u64::MAX),
+            evicted_keys: traced.evicted_keys.map_or(0, ProcessAddress::get),
+        })?;
+        self.shared.set(0, TraceShared::NEW)?;
+        self.server.set(0, traced.server)?;
+        Ok(Tracing {
+            tracer: self,
+            traced,
+            placed: Vec::new(),
+            generation: 0,
+            leaving: Vec::new(),
+        })
+    }
+}
+
+impl Tracing {
+    /// Places the probes, once those that were taken off are gone. Calls that begin are counted from then on.
+    ///
+    /// # Errors
+    ///
+    /// Where the process is gone, or the kernel refuses.
+    pub fn place(&mut self) -> Result<(), ProbeError> {
+        // Both together would count each call twice.
+        self.settle();
+        let Traced {
+            pid,
+            exe,
+            entry,
+            cycles,
+            ..
+        } = &self.traced;
+        // The very file in which the function was found, whatever the process runs by now.
+        let target = Target {
+            pid: *pid,
+            exe: exe.as_fd(),
+        };
+        let mut placed = Vec::new();
+        for site in cycles {
+            let program = match site.1 {
+                EVICTION => EVICTION_BEGINS,
+                _ => CYCLE,
+            };
+            placed.extend(self.tracer.attach(program, target, &[*site])?);
+        }
+        for program in [RETURN, ENTER] {
+            placed.extend(self.tracer.attach(program, target, &[(*entry, 0)])?);
+        }
+        self.placed = placed;
+        self.tracer.observe(true);
+        Ok(())
+    }
+
+    /// Counts no call that begins from now on; those that are under way are still seen to end.
+    pub fn stop_observing(&self) {
+        self.tracer.observe(false);
+    }
+
+    /// Takes the probes off in the background. Counts calls no more that are under way.
+    pub fn take_off(&mut self) {
+        self.tracer.observe(false);
+        // What threads remember of them means nothing when probes are placed again.
+        self.generation += 1;
+        self.tracer.set_generation(self.generation);
+        self.leaving
+            .extend(self.placed.drain(..).map(Link::take_off));
+    }
+
+    /// Waits until the probes are gone that were taken off.
+    pub fn settle(&mut self) {
+        // Dropping each waits.
+        self.leaving.clear();
+    }
+
+    /// Tells whether the keeper has ended. Then no probe is left.
+    pub fn has_lost_keeper(&self) -> bool {
+        self.tracer.programs.keeper().has_failed()
+    }
+
+    /// Returns at how many sites probes are.
+    pub fn sites(&self) -> usize {
+        self.placed.iter().map(Link::sites).sum()
+    }
+
+    /// Returns what was counted until now.
+    pub fn counts(&self) -> TraceCounts {
+        self.tracer.counts()
+    }
+
+    /// Returns the slow calls since the last time, in the order in which they ended.
+    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
+        self.tracer.slow_calls()
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.take_off();
+        self.settle();
+    }
+}

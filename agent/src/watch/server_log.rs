@@ -1,0 +1,169 @@
+//! What the log says of one server.
+
+use std::path::Path;
+use std::time::Duration;
+
+use evictscope_plan::ProbePlan;
+use evictscope_records::RecordId;
+use evictscope_telemetry::{Burst, BurstKind, ProbeMode, Withdrawal};
+use evictscope_web::{Lost, lost, rfc3339};
+
+/// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
+/// few seconds forever.
+const WORTH_A_LINE: Duration = Duration::from_millis(100);
+
+/// Logs what happens with a server. What lasts is said once.
+pub struct ServerLog {
+    pid: u32,
+    /// Its name.
+    server: String,
+    /// Why probes could not be placed.
+    not_placed: Option<String>,
+    /// Why its memory could not be read.
+    not_read: Option<String>,
+}
+
+impl ServerLog {
+    /// Returns the log of a server of which nothing was said yet.
+    pub fn new(pid: u32, server: &str) -> Self {
+        Self {
+            pid,
+            server: server.to_owned(),
+            not_placed: None,
+            not_read: None,
+        }
+    }
+
+    /// Logs that so many probes are attached, how many breakpoints of others are there, and which items are not exported.
+    pub fn attached(&self, plan: &ProbePlan, probes: usize, mode: ProbeMode, breakpoints: usize) {
+        let (pid, server) = (self.pid, &self.server);
+        let version = &plan.identity.version;
+        match probes {
+            0 => tracing::warn!(
+                pid,
+                server,
+                version,
+                "watched without probes: evicting calls are not seen"
+            ),
+            _ => tracing::info!(pid, server, version, probes, %mode, "attached"),
+        }
+        if breakpoints > 0 {
+            tracing::warn!(
+                pid,
+                server,
+                breakpoints,
+                "there are breakpoints in its code: of another tool, or left by one that was killed"
+            );
+        }
+        for missing in &plan.not_found {
+            let (item, reason) = (&missing.item, &missing.reason);
+            let Lost { metrics, alerts } = lost(*item);
+            let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
+            tracing::warn!(
+                pid,
+                server,
+                lost_metrics = metrics,
+                lost_alerts = alerts,
+                "{item} was not found: {reason}; `evictscope inspect {pid}` says what would help"
+            );
+        }
+    }
+
+    /// Logs that probe mode auto does not come to every-call mode.
+    pub fn stays_out_of_every_call(&self) {
+        tracing::info!(
+            pid = self.pid,
+            server = self.server,
+            "stays out of every-call mode: its counter of commands was not found, so what \
+             every-call mode would cost is not known; --probe-mode every-call chooses it all \
+             the same"
+        );
+    }
+
+    /// Logs that it has ended.
+    pub fn ended(&self) {
+        tracing::info!(pid = self.pid, server = self.server, "server has ended");
+    }
+
+    /// Logs that its memory cannot be read, or that it can again.
+    pub fn read(&mut self, failed: Option<String>) {
+        if failed == self.not_read {
+            return;
+        }
+        let (pid, server) = (self.pid, &self.server);
+        match &failed {
+            Some(why) => tracing::warn!(pid, server, "{why}"),
+            None => tracing::info!(pid, server, "its memory can be read again"),
+        }
+        self.not_read = failed;
+    }
+
+    /// Logs that the probes of another mode are placed.
+    pub fn mode(&self, mode: ProbeMode) {
+        let (pid, server) = (self.pid, &self.server);
+        tracing::info!(pid, server, %mode, "the probe mode follows what the probes cost");
+    }
+
+    /// Logs that probes cannot be placed, and in which mode it stays; `None` once they can.
+    pub fn placed(&mut self, failed: Option<(ProbeMode, String)>) {
+        let (pid, server) = (self.pid, &self.server);
+        let why = match failed {
+            Some((mode, why)) if self.not_placed.as_ref() != Some(&why) => {
+                tracing::warn!(pid, server, "stays in {mode} mode: {why}");
+                Some(why)
+            }
+            failed => failed.map(|(_, why)| why),
+        };
+        self.not_placed = why;
+    }
+
+    /// Logs that a part of its plan was withdrawn, after how many of `tested`, and what is `lost`.
+    pub fn withdrawn(
+        &self,
+        exe: &Path,
+        plan: &ProbePlan,
+        part: &str,
+        withdrawal: &Withdrawal,
+        [tested, lost]: [&str; 2],
+    ) {
+        let pid = self.pid;
+        tracing::error!(
+            pid,
+            server = self.server,
+            exe = %exe.display(),
+            build_id = plan.identity.build_id.as_deref().unwrap_or("none"),
+            check = %withdrawal.broken,
+            "{part} is wrong for this server and was withdrawn: {}, at {} of {} {tested}. {lost}; \
+             please report this with the output of `evictscope inspect {pid} --json`",
+            withdrawal.broken.meaning(),
+            withdrawal.failed,
+            withdrawal.tested,
+        );
+    }
+
+    /// Logs a finished burst in one line, with the name of its record. The rest of it is at `/api/v1/bursts`.
+    pub fn burst(&self, burst: &Burst, record: Option<&RecordId>) {
+        let (kind, reason) = burst.kind();
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    pid = self.pid,
+                    server = self.server,
+                    %kind,
+                    record = record.map(RecordId::as_str),
+                    start = rfc3339(burst.started),
+                    duration_seconds = burst.duration.as_secs_f64(),
+                    evicted_keys = burst.evicted_keys,
+                    stalled_seconds = burst.stalled.map(|stalled| stalled.as_secs_f64()),
+                    hint = burst.expiry_behind(),
+                    "burst: {reason}"
+                )
+            };
+        }
+        match kind {
+            BurstKind::SelfAmplifying => log!(warn),
+            BurstKind::Plain if burst.duration < WORTH_A_LINE => log!(debug),
+            BurstKind::Stalling | BurstKind::Plain | BurstKind::Unknown => log!(info),
+        }
+    }
+}
