@@ -128,7 +128,8 @@ pub fn counts_evictions(agent: &Agent) -> Result<()> {
     let evicted = redis.info("evicted_keys")?;
     ensure!(evicted > 0.0, "the server did not evict");
     let reading = agent.settled()?.of_server(redis.port(), redis.pid());
-    let counted = reading.sum("evictscope_evicted_keys_total", &[])?;
+    let counted = reading.sum("evictscope_evicted_keys_total", &[]);
+    let counted = counted.with_context(|| agent.log().unwrap_or_default())?;
     ensure!(
         counted == evicted,
         "the server evicted {evicted} keys, and the agent says {counted}"

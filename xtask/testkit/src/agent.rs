@@ -196,7 +196,8 @@ impl Agent {
 
     /// Waits until it watches a server.
     pub fn watches(&self, redis: &Redis) -> Result<()> {
-        let is_seen = || Ok((!self.reading(redis)?.is_empty()).then_some(()));
+        // Not by its port, which another one may have had that has just ended.
+        let is_seen = || Ok(self.scrape()?.server_info(redis.pid()).map(drop));
         self.process.until("evictscope shows the server", is_seen)
     }
 

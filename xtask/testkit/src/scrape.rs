@@ -78,9 +78,10 @@ impl Scrape {
     /// Fails where there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let values = self.matching(name, labels).filter_map(number);
-        values
-            .reduce(|sum, value| sum + value)
-            .with_context(|| format!("no {name} with {labels:?} on /metrics"))
+        values.reduce(|sum, value| sum + value).with_context(|| {
+            let series = self.samples.len();
+            format!("no {name} with {labels:?} among {series} series of /metrics")
+        })
     }
 
     /// Returns how many values a histogram has.

@@ -102,7 +102,7 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     let agent = Agent::start(&[&directory])?;
     agent.wait_for(&name)?;
     let third = Redis::own_on(first.port(), &[])?;
-    agent.watches(&first)?;
+    agent.watches(&third)?;
     let scrape = agent.scrape()?;
     for (server, name) in [(&second, &name), (&third, &first.name())] {
         let said = scrape.server_info(server.pid());
