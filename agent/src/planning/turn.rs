@@ -43,11 +43,14 @@ impl Turn {
 
     /// Lets another one begin if process `pid`, whose turn it is, has slept for long: it has nothing to do but to read.
     pub fn yield_if_asleep(&mut self, pid: u32) {
+        if self.is_waiting {
+            return;
+        }
         let times = Scheduling::of(pid).and_then(|process| process.times_ns());
         let awake = times.map(|(ran, wanted)| Duration::from_nanos(ran.saturating_add(wanted)));
         let is_asleep = awake.is_some_and(|awake| self.begun.elapsed() >= awake + ASLEEP);
         let mut count = count();
-        if is_asleep && !self.is_waiting && count.waiting < MAX_WAITING {
+        if is_asleep && count.waiting < MAX_WAITING {
             self.is_waiting = true;
             count.planning -= 1;
             count.waiting += 1;

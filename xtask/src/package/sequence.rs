@@ -127,7 +127,7 @@ pub fn counts_evictions(agent: &Agent) -> Result<()> {
     redis.write_keys(KEYS)?;
     let evicted = redis.info("evicted_keys")?;
     ensure!(evicted > 0.0, "the server did not evict");
-    let reading = agent.settled()?.of_server(redis.port(), redis.pid());
+    let reading = agent.settled_reading(&redis)?;
     let counted = reading.sum("evictscope_evicted_keys_total", &[]);
     let counted = counted.with_context(|| agent.log().unwrap_or_default())?;
     ensure!(

@@ -25,6 +25,8 @@ use crate::core::pages::is_profiled;
 
 /// How many there are.
 const HOSTILE: usize = 20;
+/// Mount namespaces whose debug files cannot be read: more than there are processes that plan at once.
+const NAMESPACES: usize = 5;
 /// The program that has the structure of a server.
 const PROGRAM: &str = include_str!("../../../plan/tests/fixtures/evict.c");
 /// A place in it, behind an eviction.
@@ -63,9 +65,6 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     };
     (0..HOSTILE).map(start).collect()
 }
-
-/// Mount namespaces whose debug files cannot be read: more than there are processes that plan at once.
-const NAMESPACES: usize = 5;
 
 /// Returns how long the processes that plan have run, as far as they have ended: the agent has no other children that end.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {

@@ -85,7 +85,7 @@ fn sum(stacks: &[Stack], wanted: fn(&Stack) -> bool) -> f64 {
 fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let _load = evicting(redis)?;
     let cpu = |labels: &[(&str, &str)]| {
-        let scrape = agent.scrape()?.of_server(redis.port(), redis.pid());
+        let scrape = agent.reading(redis)?;
         scrape.sum("evictscope_main_thread_cpu_seconds_total", labels)
     };
     let in_evictions = [("activity", "eviction")];
@@ -111,7 +111,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     // A share of n samples has this standard deviation; four of them are passed once in 16,000 times.
     let chance = 4.0 * (measured * (1.0 - measured) / all).sqrt();
     // Hits of the probes are on the stack of an evicting call, and before and behind what is timed of it.
-    let scrape = agent.scrape()?.of_server(redis.port(), redis.pid());
+    let scrape = agent.reading(redis)?;
     let probes = scrape.sum("evictscope_overhead_ratio", &[])?;
     println!(
         "{all} samples, {whole} whole; in evictions {share}, by the probes {measured}, which cost {probes}; waited for {waited}"

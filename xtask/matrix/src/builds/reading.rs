@@ -115,7 +115,7 @@ impl Readings {
 impl Reading {
     /// Asks both when all is at rest.
     pub fn of(agent: &Agent, redis: &Redis) -> Result<Self> {
-        let page = agent.settled()?.of_server(redis.port(), redis.pid());
+        let page = agent.settled_reading(redis)?;
         let info = redis.all_info()?;
         Ok(Self { page, info })
     }
