@@ -1,9 +1,13 @@
 //! From what is read of a server to what is known of it: phases, bursts, stalls, CPU time, and what the probes cost.
 //!
-//! Begin with [`Snapshot`]: the values that were read of one server at one moment. [`ServerState`] adds snapshots up to
-//! totals that only grow, the time in which the server was stalled among them, and keeps the last of the other values. From
-//! these follow the cost of the probes ([`Overhead`]), the probe mode to be in ([`AutoMode`]), and whether the plan
-//! fits the server at all ([`Withdrawal`]). [`Cycle`] makes phases and bursts of the same snapshots.
+//! | folder | what is in it |
+//! |---|---|
+//! | `snapshots` | what is read of one server at one moment: begin with [`Snapshot`] |
+//! | `clients` | what clients feel: how long requests wait, and what the main thread did meanwhile |
+//! | `state` | [`ServerState`]: snapshots added up to totals that only grow, and whether they agree with the plan ([`Withdrawal`]) |
+//! | `cycle` | [`Cycle`]: phases and bursts, and how far a server is from them |
+//! | `cost` | what the probes cost ([`Overhead`]), and which are placed for that reason ([`AutoMode`]) |
+//! | `history` | [`Timeline`]: the last ten minutes |
 //!
 //! It does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading the maps
 //! (`evictscope-probes`), and names of metrics (`evictscope-web`).
@@ -19,79 +23,47 @@
     )
 )]
 
-mod activity;
-mod budget;
-mod burst_totals;
-mod bursts;
-mod calm;
-mod candidate;
-mod correction;
+mod clients;
+mod cost;
 mod cycle;
-mod expire_audit;
-mod expired_share;
-mod invariant;
-mod latencies;
-mod longest;
-mod look;
-mod look_pace;
-mod main_thread;
-mod margins;
-mod members;
-mod mode;
-mod moment;
-mod moments;
-mod observation;
-mod open_burst;
-mod overhead;
-mod phases;
-mod reading;
+mod history;
 mod recent_maximum;
-mod reclaim;
 mod recorded;
-mod refused;
-mod rest;
-mod sampling;
-mod seconds;
-mod slow_calls;
-mod snapshot;
-mod stall_times;
-mod stalls;
+mod snapshots;
 mod state;
-mod timeline;
-mod totals;
 mod units;
 mod unreset;
-mod waits;
-mod withdrawal;
 
-pub use budget::{AutoMode, OverheadBudget};
-pub use burst_totals::BurstTotals;
-pub use bursts::{Burst, BurstKind};
-pub use calm::Calm;
-pub use candidate::{Candidate, POOL_BYTES};
-pub use cycle::Cycle;
-pub use invariant::{BrokenInvariant, Withdrawal};
-pub use latencies::{Latencies, LatencySecond};
-pub use longest::LongestCalls;
-pub use look::{Owed, SocketLook, Unread};
-pub use look_pace::LookPace;
-pub use main_thread::MainThread;
-pub use margins::{Margins, MemoryGrowth};
-pub use members::{ClientBuffers, Members};
-pub use mode::ProbeMode;
-pub use moment::{Moment, found_share};
-pub use observation::{EvictionTimes, Observation};
-pub use overhead::{Cost, HitCosts, Overhead, ProbedSites};
-pub use phases::{Phase, Phases};
+pub use clients::calm::Calm;
+pub use clients::look_pace::LookPace;
+pub use clients::rest::{Rest, ThreadReading};
+pub use clients::stalls::{STALL_THRESHOLD, StallCause};
+pub use clients::waits::{OVER, Waits};
+pub use cost::auto_mode::AutoMode;
+pub use cost::budget::OverheadBudget;
+pub use cost::hit_costs::{HitCosts, ProbedSites};
+pub use cost::mode::ProbeMode;
+pub use cost::overhead::{Cost, Overhead};
+pub use cost::sampling::Sampling;
+pub use cycle::burst_totals::BurstTotals;
+pub use cycle::bursts::{Burst, BurstKind};
+pub use cycle::margins::{Margins, MemoryGrowth};
+pub use cycle::observation::{EvictionTimes, Observation};
+pub use cycle::phases::{Phase, Phases};
+pub use cycle::state_machine::Cycle;
+pub use history::moment::{Moment, found_share};
+pub use history::stall_times::{StallTime, stall_times};
+pub use history::timeline::{BIN_NS, TimeBin, Timeline};
 pub use recorded::RecordedReading;
-pub use rest::{Rest, ThreadReading};
-pub use sampling::Sampling;
-pub use slow_calls::{CallResult, SlowCall, SlowCalls};
-pub use snapshot::{Counted, Observed, Snapshot, ThreadTimes};
-pub use stall_times::{StallTime, stall_times};
-pub use stalls::{STALL_THRESHOLD, StallCause};
-pub use state::ServerState;
-pub use timeline::{BIN_NS, TimeBin, Timeline};
-pub use totals::{HistogramTotals, HistogramView};
+pub use snapshots::candidate::{Candidate, POOL_BYTES};
+pub use snapshots::look::{Owed, SocketLook, Unread};
+pub use snapshots::members::{ClientBuffers, Members};
+pub use snapshots::snapshot::{Counted, Observed, Snapshot, ThreadTimes};
+pub use state::invariant::{BrokenInvariant, Withdrawal};
+pub use state::latencies::{Latencies, LatencySecond};
+pub use state::longest::LongestCalls;
+pub use state::main_thread::MainThread;
+pub use state::server::ServerState;
+pub use state::slow_calls::{CallResult, SlowCall, SlowCalls};
+pub use state::totals::{HistogramTotals, HistogramView};
 pub use units::{microseconds, nanoseconds};
-pub use waits::{OVER, Waits};

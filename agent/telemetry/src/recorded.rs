@@ -5,8 +5,8 @@
 use evictscope_plan::Member;
 use serde::{Deserialize, Serialize};
 
-use super::units::nanoseconds;
-use super::{ServerState, Snapshot};
+use crate::units::nanoseconds;
+use crate::{ServerState, Snapshot};
 
 /// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

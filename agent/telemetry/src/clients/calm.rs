@@ -1,0 +1,73 @@
+//! When a server does too little for anything but its main thread to be read.
+
+use std::time::Duration;
+
+use super::look_pace::INTERVAL;
+use crate::ThreadReading;
+
+/// The CPU time since everything was last read in which a server does nothing that anybody would miss. Its cron takes
+/// some 1 ms a second.
+const LITTLE_NS: u64 = 2_000_000;
+
+/// Decides at which readings of a server everything is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calm {
+    /// When everything was last read, and the main thread's CPU time then.
+    last: Option<(Duration, u64)>,
+}
+
+impl Calm {
+    /// Takes in a reading of the main thread. Tells whether nothing else is to be read: it sleeps in its event loop, and has
+    /// hardly run since everything was read, less than a second ago.
+    pub fn is_calm(&mut self, now: &ThreadReading) -> bool {
+        let cpu_ns = now.times.cpu_ns;
+        let is_calm = now.is_resting == Some(true)
+            && self.last.is_some_and(|(at, before_ns)| {
+                now.at.saturating_sub(at) < INTERVAL
+                    && cpu_ns.saturating_sub(before_ns) <= LITTLE_NS
+            });
+        if !is_calm {
+            self.last = Some((now.at, cpu_ns));
+        }
+        is_calm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Calm;
+    use crate::{ThreadReading, ThreadTimes};
+
+    /// Returns when everything is read of a thread that is read every 100 ms for 2 s, and uses so many microseconds of CPU time
+    /// meanwhile.
+    fn read(us: u64, is_resting: Option<bool>) -> Vec<u64> {
+        let mut calm = Calm::default();
+        let tenths = 0..=20;
+        let whole = tenths.filter(|tenth| {
+            !calm.is_calm(&ThreadReading {
+                at: Duration::from_millis(tenth * 100),
+                times: ThreadTimes {
+                    cpu_ns: tenth * us * 1_000,
+                    waiting_ns: 0,
+                },
+                is_resting,
+                sleeps: None,
+            })
+        });
+        whole.collect()
+    }
+
+    #[test]
+    fn a_server_that_only_has_its_cron_is_read_once_a_second() {
+        assert_eq!(read(80, Some(true)), [0, 10, 20]);
+    }
+
+    #[test]
+    fn one_that_works_or_does_not_rest_is_read_each_time() {
+        assert_eq!(read(2_100, Some(true)).len(), 21);
+        assert_eq!(read(0, None).len(), 21);
+        assert_eq!(read(0, Some(false)).len(), 21);
+    }
+}

@@ -1,0 +1,87 @@
+//! When to look at a server's sockets.
+
+use std::time::Duration;
+
+use crate::Snapshot;
+
+/// How often at least; of a server that does nothing, everything else is read as often.
+pub(super) const INTERVAL: Duration = Duration::from_millis(990);
+/// A look that cost the agent some CPU time is the last one for this many times as long: 5 % of a core at most.
+const PAUSE: u32 = 20;
+/// Decides when to look at the sockets of one server.
+///
+/// While its main thread comes to rest between two readings, no request waits for long. So a look is due once a second,
+/// and at each reading since whose last one the thread did not come to rest, while it evicts, and while requests wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LookPace {
+    last: Option<Duration>,
+    /// No look before this.
+    pause: Duration,
+    /// The last reading.
+    read: Duration,
+}
+
+impl LookPace {
+    /// Tells whether a look is due at a reading. `is_pressing` tells whether the server evicts, or requests wait.
+    pub fn is_due(&mut self, now: &Snapshot, is_pressing: bool) -> bool {
+        let at = now.at;
+        let before = std::mem::replace(&mut self.read, at);
+        let has_rested = now.times.is_none() || now.rested.is_some_and(|rested| rested >= before);
+        let is_old = |last: Duration| at.saturating_sub(last) >= INTERVAL;
+        let is_wanted = is_pressing || !has_rested;
+        (is_wanted || self.last.is_none_or(is_old)) && at >= self.pause
+    }
+
+    /// Takes in that a look was made at `at`, which took `cost` of the agent's CPU time.
+    pub fn looked(&mut self, at: Duration, cost: Duration) {
+        self.last = Some(at);
+        self.pause = at + cost * PAUSE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::LookPace;
+    use crate::{Snapshot, ThreadTimes};
+
+    /// Returns when looks were made of a thread, until 3 s after the first; `rests` tells whether it rests between readings.
+    fn looks(rests: bool, is_pressing: bool, cost: u64) -> Vec<u64> {
+        let mut pace = LookPace::default();
+        let times = (0..=30).map(|tenth| 1_000 + tenth * 100);
+        let looks = times.filter(|at| {
+            let now = Snapshot {
+                at: Duration::from_millis(*at),
+                times: Some(ThreadTimes {
+                    cpu_ns: 0,
+                    waiting_ns: 0,
+                }),
+                rested: rests.then(|| Duration::from_millis(*at)),
+                ..Snapshot::default()
+            };
+            let is_due = pace.is_due(&now, is_pressing);
+            if is_due {
+                pace.looked(now.at, Duration::from_millis(cost));
+            }
+            is_due
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn a_calm_server_is_looked_at_once_a_second() {
+        assert_eq!(looks(true, false, 1), [1_000, 2_000, 3_000, 4_000]);
+    }
+
+    #[test]
+    fn where_requests_may_wait_each_reading_has_a_look() {
+        assert_eq!(looks(false, false, 1).len(), 31);
+        assert_eq!(looks(true, true, 1).len(), 31);
+    }
+
+    #[test]
+    fn looks_that_cost_much_are_rare() {
+        assert_eq!(looks(false, true, 50), [1_000, 2_000, 3_000, 4_000]);
+    }
+}

@@ -1,0 +1,169 @@
+//! When a main thread last came to rest.
+
+use std::time::Duration;
+
+use crate::ThreadTimes;
+
+/// The longest tick of a kernel. It brings a thread's CPU time up to date when the thread is switched out and at each tick, and says to
+/// a tick when data came.
+pub(super) const TICK: Duration = Duration::from_millis(10);
+
+/// What was read of a main thread at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadReading {
+    /// Monotonic time.
+    pub at: Duration,
+    /// Its times, as the kernel has them.
+    pub times: ThreadTimes,
+    /// Whether it slept in its event loop; `None` where it ran, or where that is not known.
+    pub is_resting: Option<bool>,
+    /// How often it has gone to sleep; `None` where that is not known.
+    pub sleeps: Option<u64>,
+}
+
+/// Follows whether a main thread comes to rest: sleeps in its event loop, as there is nothing that it could read or answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rest {
+    read: Option<ThreadReading>,
+    /// The first reading since which it has not slept.
+    awake_since: Option<ThreadReading>,
+    /// Its time waiting for a CPU, as it was last returned.
+    waiting_ns: u64,
+    last: Option<Duration>,
+}
+
+impl Rest {
+    /// Takes in a reading. Returns the thread's times, and when it last came to rest, as far as is known: it may have done so a
+    /// little later.
+    ///
+    /// The kernel counts the time that a thread has waited for a CPU when it gets one. Of a thread that has not slept, all
+    /// time in which it did not run is such time, so that of a wait under way is added here.
+    pub fn follow(&mut self, now: ThreadReading) -> (ThreadTimes, Option<Duration>) {
+        let before = self.read.replace(now);
+        let is_awake = |before: &ThreadReading| {
+            let has_slept = now.sleeps.is_none() || now.sleeps != before.sleeps;
+            !has_slept && now.is_resting.is_none() && before.is_resting.is_none()
+        };
+        match before {
+            Some(before) if is_awake(&before) => {
+                self.awake_since.get_or_insert(before);
+            }
+            _ => self.awake_since = None,
+        }
+        let mut times = now.times;
+        if let Some(since) = self.awake_since {
+            let elapsed = now.at.saturating_sub(since.at + TICK).as_nanos() as u64;
+            let ran = times.cpu_ns.saturating_sub(since.times.cpu_ns);
+            let waited = since.times.waiting_ns + elapsed.saturating_sub(ran);
+            times.waiting_ns = times.waiting_ns.max(waited);
+        }
+        self.waiting_ns = self.waiting_ns.max(times.waiting_ns);
+        times.waiting_ns = self.waiting_ns;
+        if now.is_resting == Some(true) {
+            self.last = Some(now.at);
+        } else if let Some(before) = before
+            && self.awake_since.is_none()
+            && lacks_work(before, now)
+            && ![before.is_resting, now.is_resting].contains(&Some(false))
+        {
+            self.last = self.last.max(Some(before.at));
+        }
+        (times, self.last)
+    }
+}
+
+/// Tells whether a thread neither ran nor waited for a CPU for some of the time between two readings.
+fn lacks_work(before: ThreadReading, now: ThreadReading) -> bool {
+    let work = |times: ThreadTimes| Duration::from_nanos(times.cpu_ns + times.waiting_ns);
+    let worked = work(now.times).saturating_sub(work(before.times));
+    now.at.saturating_sub(before.at) > worked + TICK
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Rest, ThreadReading};
+    use crate::ThreadTimes;
+
+    /// A reading: its time, CPU time and time waiting for a CPU until then, in milliseconds; whether the thread rests, and how often it
+    /// has slept.
+    type Read = (u64, u64, u64, Option<bool>, Option<u64>);
+
+    /// Returns, after these readings, how long the thread has waited for a CPU, and when it last rested, in milliseconds.
+    fn follow(readings: &[Read]) -> (u64, Option<u128>) {
+        let mut rest = Rest::default();
+        let followed = readings
+            .iter()
+            .map(|(at, cpu, waiting, is_resting, sleeps)| {
+                rest.follow(ThreadReading {
+                    at: Duration::from_millis(*at),
+                    times: ThreadTimes {
+                        cpu_ns: cpu * 1_000_000,
+                        waiting_ns: waiting * 1_000_000,
+                    },
+                    is_resting: *is_resting,
+                    sleeps: *sleeps,
+                })
+            });
+        let last = followed.last().map(|(times, rested)| {
+            (
+                times.waiting_ns / 1_000_000,
+                rested.map(|rested| rested.as_millis()),
+            )
+        });
+        last.unwrap_or_default()
+    }
+
+    fn rested(readings: &[Read]) -> Option<u128> {
+        follow(readings).1
+    }
+
+    #[test]
+    fn a_thread_that_is_seen_to_rest_does() {
+        assert_eq!(rested(&[(100, 0, 0, Some(true), None)]), Some(100));
+        let busy = [(100, 0, 0, Some(true), None), (200, 100, 0, None, None)];
+        assert_eq!(rested(&busy), Some(100));
+    }
+
+    #[test]
+    fn a_thread_that_had_time_has_rested_meanwhile() {
+        let idle = [(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(6))];
+        assert_eq!(rested(&idle), Some(100));
+        // CPU time shows up to a tick late.
+        assert_eq!(
+            rested(&[(100, 0, 0, None, None), (200, 90, 0, None, None)]),
+            None
+        );
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_elsewhere_does_not_rest() {
+        let stopped = [
+            (100, 0, 0, Some(false), None),
+            (200, 0, 0, Some(false), None),
+            (300, 60, 0, None, Some(1)),
+        ];
+        assert_eq!(rested(&stopped), None);
+        let stops = [(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)];
+        assert_eq!(rested(&stops), None);
+    }
+
+    #[test]
+    fn a_thread_that_did_not_sleep_has_waited_for_a_cpu() {
+        let mut readings = vec![
+            (0, 0, 7, Some(true), None),
+            (100, 50, 7, None, Some(1)),
+            (200, 100, 7, None, Some(1)),
+            (300, 100, 7, None, Some(1)),
+            (400, 100, 7, None, Some(1)),
+        ];
+        assert_eq!(follow(&readings), (247, Some(0)), "to a tick, 10 ms");
+        // It runs again, and the kernel counts.
+        readings.push((450, 110, 297, None, Some(1)));
+        assert_eq!(follow(&readings), (297, Some(0)));
+        // It rests, and the wait was counted once.
+        readings.push((500, 120, 297, Some(true), None));
+        assert_eq!(follow(&readings), (297, Some(500)));
+    }
+}

@@ -1,0 +1,279 @@
+//! What the probes cost a server.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use evictscope_abi::{EVICTION, Probe};
+use evictscope_plan::Member;
+
+use super::correction::{Between, Correction};
+use super::hit_costs::{HitCosts, ProbedSites};
+use crate::{ProbeMode, ServerState};
+
+/// The time over which the mean is taken that the budget limits.
+pub(super) const WINDOW: Duration = Duration::from_secs(10);
+/// The time over which a load is judged.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the probes cost a server until a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Since the reading before, nanoseconds of the main thread.
+    pub spent_ns: f64,
+    /// In the last second, as a share of the main thread's wall time.
+    pub second_ratio: f64,
+    /// In the last ten seconds, likewise.
+    pub ratio: f64,
+    /// What every-call mode would have cost in the last second; `None` where it is not known how many eviction
+    /// calls the server made.
+    pub every_call_ratio: Option<f64>,
+}
+
+/// The counters at a reading.
+#[derive(Clone, Debug)]
+struct Reading {
+    at: Duration,
+    /// What the hits have cost since the server was found, as it was measured elsewhere, nanoseconds.
+    hits_ns: f64,
+    /// What placing and profiles have cost since then.
+    other_ns: f64,
+    /// What all has cost in this server since the first reading, nanoseconds.
+    total_ns: f64,
+    /// What evicting calls have cost of `hits_ns`.
+    inside_ns: f64,
+    goals: u64,
+    commands: Option<u64>,
+    evicted_keys: Option<u64>,
+    /// CPU time of the main thread, nanoseconds.
+    cpu_ns: Option<u64>,
+}
+
+impl Reading {
+    /// Returns what happened since `last`, where all of it is known and the server evicted.
+    fn since(&self, last: &Self) -> Option<Between> {
+        let more =
+            |now: Option<u64>, last: Option<u64>| now?.checked_sub(last?).filter(|more| *more > 0);
+        more(self.evicted_keys, last.evicted_keys)?;
+        Some(Between {
+            time: self.at.saturating_sub(last.at),
+            commands: more(self.commands, last.commands)? as f64,
+            hits_ns: self.hits_ns - last.hits_ns,
+            cpu_ns: self.cpu_ns?.checked_sub(last.cpu_ns?)? as f64,
+        })
+    }
+}
+
+/// What the probes of one server cost.
+#[derive(Clone, Debug)]
+pub struct Overhead {
+    costs: HitCosts,
+    /// By function.
+    sites: Vec<ProbedSites>,
+    correction: Correction,
+    placed: u64,
+    /// What profiles have cost so far, nanoseconds.
+    profiled_ns: u64,
+    /// Those of the last ten seconds, the first one a little older.
+    readings: VecDeque<Reading>,
+    last: Option<Cost>,
+}
+
+impl Overhead {
+    /// Begins with a server whose probes have not been hit yet; `sites` are those of each traced function.
+    pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
+        Self {
+            costs,
+            sites,
+            correction: Correction::default(),
+            placed: 0,
+            profiled_ns: 0,
+            readings: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// Notes that probes were placed at so many sites.
+    pub fn place(&mut self, sites: usize) {
+        self.placed += sites as u64;
+    }
+
+    /// Notes what profiles have cost so far, nanoseconds.
+    pub fn profile(&mut self, spent_ns: u64) {
+        self.profiled_ns = self.profiled_ns.max(spent_ns);
+    }
+
+    /// Takes in the counts until `at` (monotonic time); `is_sampled` tells whether the server was sampled until then. Returns the cost,
+    /// but for the first time.
+    pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
+        let mut hits_ns = 0.0;
+        for (calls, sites) in state.counted.calls.iter().zip(&self.sites) {
+            for probe in Probe::ALL {
+                hits_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
+            }
+        }
+        let eviction = state.eviction();
+        let sites = self.sites.get(usize::from(EVICTION)).copied();
+        let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
+            let hits = eviction.hits[probe as usize] as f64;
+            hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
+        });
+        let member = |member| state.members.and_then(|members| members.get(member));
+        let mut now = Reading {
+            at,
+            hits_ns,
+            other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
+            total_ns: 0.0,
+            inside_ns: inside_ns.iter().sum(),
+            goals: eviction.hits[Probe::Inner as usize],
+            commands: member(Member::StatNumcommands),
+            evicted_keys: member(Member::StatEvictedkeys),
+            cpu_ns: state.main_thread.cpu_ns(),
+        };
+        if let Some(last) = self.readings.back() {
+            if let Some(between) = now.since(last).filter(|_| is_sampled) {
+                self.correction.take_in(between);
+            }
+            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor();
+            now.total_ns = last.total_ns + hits_ns + now.other_ns - last.other_ns;
+        }
+        let begin = at.saturating_sub(WINDOW);
+        while self.readings.get(1).is_some_and(|next| next.at <= begin) {
+            self.readings.pop_front();
+        }
+        self.last = self.cost(&now);
+        self.readings.push_back(now);
+        self.last
+    }
+
+    fn cost(&self, now: &Reading) -> Option<Cost> {
+        let (oldest, last) = (self.readings.front()?, self.readings.back()?);
+        // Before the server was found nothing was spent.
+        let window = WINDOW.max(now.at.saturating_sub(oldest.at));
+        let second = self
+            .readings
+            .partition_point(|one| one.at + SECOND <= now.at);
+        let second = self.readings.get(second.saturating_sub(1))?;
+        let elapsed_ns = SECOND.max(now.at.saturating_sub(second.at)).as_nanos() as f64;
+        Some(Cost {
+            spent_ns: now.total_ns - last.total_ns,
+            second_ratio: (now.total_ns - second.total_ns) / elapsed_ns,
+            ratio: (now.total_ns - oldest.total_ns) / window.as_nanos() as f64,
+            every_call_ratio: self.every_call_ratio(second, now),
+        })
+    }
+
+    fn every_call_ratio(&self, second: &Reading, now: &Reading) -> Option<f64> {
+        let elapsed_ns = now
+            .at
+            .checked_sub(second.at)
+            .filter(|elapsed| *elapsed >= SECOND)?;
+        let elapsed_ns = elapsed_ns.as_nanos() as f64;
+        // Each command makes one eviction call at most, so this is never too low but for commands
+        // that were rejected: they make a call, and are not counted. A counter that was reset tells nothing.
+        let commands = now.commands?.checked_sub(second.commands?)?;
+        let calls = commands.max(now.goals - second.goals) as f64;
+        let sites = self
+            .sites
+            .get(usize::from(EVICTION))
+            .copied()
+            .unwrap_or_default();
+        let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
+        let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
+        Some(self.correction.factor() * hits_ns / elapsed_ns)
+    }
+
+    /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
+    /// until the second reading.
+    pub fn ratio(&self) -> Option<f64> {
+        self.last.map(|last| last.ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_plan::Member;
+
+    use super::{Cost, Overhead};
+    use crate::cost::hit_costs::tests::{COSTS, EMULATED, STEPPED_ENTRY};
+    use crate::{Members, ProbedSites, ServerState, Snapshot};
+
+    /// Hits, and the server's counter of commands.
+    type Counts = ([u64; 4], u64);
+
+    /// Returns the cost after readings, each of which is (second, counts).
+    fn cost(readings: &[(u64, Counts)], sites: ProbedSites) -> Option<Cost> {
+        let mut overhead = Overhead::new(COSTS, vec![sites]);
+        let mut state = ServerState::new();
+        let mut cost = None;
+        for (second, (hits, commands)) in readings {
+            let mut snapshot = Snapshot::default();
+            snapshot.counted.calls[0].hits = *hits;
+            snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
+            state.apply(&snapshot);
+            cost = overhead.update(Duration::from_secs(*second), &state, false);
+        }
+        assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
+        cost
+    }
+
+    fn nanoseconds(ratio: f64, seconds: f64) -> f64 {
+        (ratio * seconds * 1e9).round()
+    }
+
+    #[test]
+    fn the_cost_is_hits_by_time() {
+        assert_eq!(cost(&[(10, ([0; 4], 0))], EMULATED), None);
+        // 1,000 calls at 700 + 500 ns, 100 of them evicting at 2,000 ns more, in 1 s.
+        let hits = [1_000, 1_000, 100, 100];
+        let readings = [(10, ([0; 4], 0)), (11, (hits, 1_000)), (12, (hits, 1_000))];
+        let first = cost(&readings[..2], EMULATED).map(|cost| {
+            let (second, ten) = (cost.second_ratio, cost.ratio);
+            [
+                cost.spent_ns,
+                nanoseconds(second, 1.0),
+                nanoseconds(ten, 10.0),
+            ]
+        });
+        assert_eq!(first, Some([1_400_000.0; 3]));
+        // A second later it is only in the mean.
+        let later =
+            cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
+        assert_eq!(later, Some((0.0, 0.0, 1.4e6 / 10e9)));
+        // And after ten seconds nowhere.
+        let readings = [readings[0], readings[1], (22, (hits, 1_000))];
+        let later = cost(&readings, EMULATED).map(|cost| cost.ratio);
+        assert_eq!(later, Some(0.0));
+    }
+
+    #[test]
+    fn placing_probes_and_profiles_cost_too() {
+        let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
+        let state = ServerState::new();
+        overhead.update(Duration::from_secs(1), &state, false);
+        overhead.place(3);
+        overhead.profile(400_000);
+        for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
+            let cost = overhead.update(Duration::from_secs(second), &state, false);
+            assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
+            assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
+        }
+    }
+
+    #[test]
+    fn every_call_mode_is_predicted_from_the_commands() {
+        let predicted = |hits, [from, to]: [u64; 2], sites| {
+            let readings = [(10, ([0; 4], from)), (12, (hits, to))];
+            Some(nanoseconds(cost(&readings, sites)?.every_call_ratio?, 2.0))
+        };
+        // 500 commands, 100 of which evict.
+        let hits = [0, 0, 100, 100];
+        assert_eq!(predicted(hits, [7, 507], EMULATED), Some(800_000.0));
+        assert_eq!(predicted(hits, [7, 507], STEPPED_ENTRY), Some(3_800_000.0));
+        // More calls than commands: those that were rejected are not counted.
+        assert_eq!(predicted(hits, [7, 7], EMULATED), Some(320_000.0));
+        // CONFIG RESETSTAT.
+        assert_eq!(predicted(hits, [507, 7], EMULATED), None);
+    }
+}

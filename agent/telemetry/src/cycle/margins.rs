@@ -1,0 +1,300 @@
+//! How far a server is from two of the three conditions of the cycle: memory at its limit, and a main thread without CPU
+//! time to spare. The third, how many clients ask, is what [`crate::Waits`] has.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Observation, Phase};
+
+/// How far back growth is measured.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// In less time, growth is not known.
+const SHORTEST: Duration = Duration::from_secs(60);
+/// Least time between two points. A sixth of [`SHORTEST`], so that each part has its own.
+const GRAIN: Duration = Duration::from_secs(10);
+/// How far back the main thread's load counts, and what a command adds to memory.
+const LATELY: Duration = Duration::from_secs(60);
+/// The time is divided into so many parts, and what they differ by is the error of the whole.
+const PARTS: usize = 6;
+/// The quantile of Student's distribution for 95 % and [`PARTS`] values.
+const STUDENT: f64 = 2.571;
+/// Fewer evicted keys do not tell what evictions cost.
+const LEAST_KEYS: u64 = 100;
+/// Fewer commands do not tell what each adds to memory.
+const LEAST_COMMANDS: f64 = 1_000.0;
+
+/// A server that does not evict, at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at: Duration,
+    used_memory: f64,
+    client_buffers: f64,
+    commands: f64,
+    evicted_keys: u64,
+    cpu_ns: f64,
+    /// What evictions took of that, observed or not, is their share in what was observed.
+    observed_ns: f64,
+    eviction_ns: f64,
+}
+
+impl Point {
+    /// Returns `None` where something is not known.
+    fn of(seen: &Observation) -> Option<Self> {
+        Some(Self {
+            at: seen.at,
+            used_memory: seen.used_memory? as f64,
+            client_buffers: seen.client_buffers? as f64,
+            commands: seen.commands? as f64,
+            evicted_keys: seen.evicted_keys?,
+            cpu_ns: seen.cpu_ns()? as f64,
+            observed_ns: seen.cpu_observed_ns()? as f64,
+            eviction_ns: seen.cpu_eviction_ns? as f64,
+        })
+    }
+
+    fn since(&self, before: &Self) -> f64 {
+        self.at.saturating_sub(before.at).as_secs_f64()
+    }
+}
+
+/// By how much memory grows, bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryGrowth {
+    /// The mean.
+    pub mean: f64,
+    /// The true one lies within this of it in 95 % of cases, as far as the parts of that time differ.
+    pub error: f64,
+    /// The time in which it was measured.
+    pub over: Duration,
+}
+
+impl MemoryGrowth {
+    /// Returns in how many seconds `room` bytes are full: at the earliest, likely, and at the latest; `None` for never.
+    pub fn fills(self, room: u64) -> [Option<f64>; 3] {
+        let growths = [self.mean + self.error, self.mean, self.mean - self.error];
+        growths.map(|growth| (growth > 0.0).then(|| room as f64 / growth))
+    }
+}
+
+/// What the next evictions can be foretold from.
+#[derive(Clone, Debug, Default)]
+pub struct Margins {
+    /// The time since evictions ended, and the newest observation in it. Shared, as it is published ten times a second.
+    calm: Arc<VecDeque<Point>>,
+    newest: Option<Point>,
+    /// What each command added to memory before the last evictions.
+    by_command: Option<f64>,
+    /// Where evictions began.
+    evicting: Option<Point>,
+    cost: Option<f64>,
+}
+
+impl Margins {
+    /// Takes in an observation, which is in this phase.
+    pub(super) fn observe(&mut self, now: &Observation, phase: Phase) {
+        let Some(now) = Point::of(now) else {
+            return;
+        };
+        match phase {
+            Phase::NotSaturated => {
+                self.evicting = None;
+                self.newest = Some(now);
+                let last = self.calm.back();
+                if last.is_none_or(|last| now.at.saturating_sub(last.at) >= GRAIN) {
+                    let calm = Arc::make_mut(&mut self.calm);
+                    calm.push_back(now);
+                    let begin = now.at.saturating_sub(LONGEST);
+                    while calm.pop_front_if(|first| first.at < begin).is_some() {}
+                }
+            }
+            Phase::Saturated => {
+                if self.evicting.is_none() {
+                    self.evicting = Some(now);
+                    // A server that evicts now and then has no calm of its own each time.
+                    self.by_command = self
+                        .lately()
+                        .and_then(growth_by_command)
+                        .or(self.by_command);
+                    self.calm = Arc::default();
+                }
+                self.cost = self.cost_until(&now).or(self.cost);
+            }
+            Phase::Reclaim => {
+                self.evicting = None;
+                self.calm = Arc::default();
+            }
+        }
+    }
+
+    /// Returns the growth of memory in the last hour, or since evictions ended; `None` while the server evicts, and in the
+    /// first minute.
+    pub fn growth(&self) -> Option<MemoryGrowth> {
+        let (first, last) = (self.calm.front()?, self.calm.back()?);
+        let over = last.at.saturating_sub(first.at);
+        if over < SHORTEST {
+            return None;
+        }
+        let slope = |from: &Point, to: &Point| (to.used_memory - from.used_memory) / to.since(from);
+        let mean = slope(first, last);
+        let border = |part: usize| &self.calm[part * (self.calm.len() - 1) / PARTS];
+        let off = (0..PARTS).map(|part| slope(border(part), border(part + 1)) - mean);
+        let squares: f64 = off.map(|off| off * off).sum();
+        let parts = PARTS as f64;
+        Some(MemoryGrowth {
+            mean,
+            error: STUDENT * (squares / (parts * (parts - 1.0))).sqrt(),
+            over,
+        })
+    }
+
+    /// Returns the share of the last minute that the main thread ran for, while the server does not evict.
+    pub fn busy(&self) -> Option<f64> {
+        let (from, to) = self.lately()?;
+        Some((to.cpu_ns - from.cpu_ns) / 1e9 / to.since(&from))
+    }
+
+    /// Returns the share of its time that evictions would add at the limit: for each byte that memory grows by, what they took
+    /// for each byte that they freed, when the server last evicted.
+    pub fn evictions_would_add(&self) -> Option<f64> {
+        Some(self.growth()?.mean.max(0.0) * self.cost?)
+    }
+
+    /// Returns the ends of the last minute in which the server did not evict.
+    fn lately(&self) -> Option<(Point, Point)> {
+        let to = self.newest?;
+        let begin = to.at.saturating_sub(LATELY);
+        let from = self.calm.iter().find(|point| point.at >= begin)?;
+        (to.at > from.at).then_some((*from, to))
+    }
+
+    /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` where too few keys were
+    /// evicted, or too long ago for what is known of the time before.
+    fn cost_until(&self, now: &Point) -> Option<f64> {
+        let (from, by_command) = (self.evicting?, self.by_command?);
+        if now.at.saturating_sub(from.at) > LATELY
+            || now.evicted_keys < from.evicted_keys + LEAST_KEYS
+        {
+            return None;
+        }
+        // What came in and does not show in memory was freed. What clients hold came in, too.
+        let came =
+            by_command * (now.commands - from.commands) + now.client_buffers - from.client_buffers;
+        let freed = came - (now.used_memory - from.used_memory);
+        let observed_ns = now.observed_ns - from.observed_ns;
+        let share = (now.eviction_ns - from.eviction_ns) / observed_ns;
+        let cost = share * (now.cpu_ns - from.cpu_ns) / 1e9 / freed;
+        (freed > 0.0 && observed_ns > 0.0).then_some(cost)
+    }
+}
+
+/// Returns by how much each command made memory grow that is not clients', bytes.
+fn growth_by_command((from, to): (Point, Point)) -> Option<f64> {
+    let kept = |point: &Point| point.used_memory - point.client_buffers;
+    let commands = to.commands - from.commands;
+    (commands >= LEAST_COMMANDS).then(|| (kept(&to) - kept(&from)) / commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{Margins, MemoryGrowth};
+    use crate::{Observation, Phase};
+
+    /// A server without clients' buffers, whose main thread runs for a quarter of the time.
+    fn seen(second: f64, used_memory: f64) -> Observation {
+        Observation {
+            at: Duration::from_secs_f64(second),
+            used_memory: Some(used_memory as u64),
+            client_buffers: Some(0),
+            commands: Some((second * 1e4) as u64),
+            evicted_keys: Some(0),
+            cpu_eviction_ns: Some(0),
+            cpu_other_ns: Some((second * 0.25e9) as u64),
+            ..Observation::default()
+        }
+    }
+
+    /// Returns what is known after so many seconds, in which memory was this.
+    fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
+        let mut margins = Margins::default();
+        for second in 0..=seconds {
+            let second = f64::from(second);
+            margins.observe(&seen(second, used_memory(second)), Phase::NotSaturated);
+        }
+        margins
+    }
+
+    #[test]
+    fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
+        assert_eq!(after(59, |second| 1e3 * second).growth(), None);
+        let margins = after(60, |second| 1e3 * second);
+        let straight = margins.growth().ok_or("not known")?;
+        assert_eq!(
+            straight,
+            MemoryGrowth {
+                mean: 1e3,
+                error: 0.0,
+                over: Duration::from_secs(60),
+            }
+        );
+        assert_eq!(straight.fills(60_000), [Some(60.0); 3]);
+        assert_eq!(margins.busy(), Some(0.25));
+        let wave = |second: f64| 1e9 + 1e3 * second + 4e6 * (second / 200.0).sin();
+        let waving = after(7_200, wave).growth().ok_or("not known")?;
+        assert!((waving.mean - 1e3).abs() < waving.error, "{waving:?}");
+        let [earliest, likely, latest] = waving.fills(1_000_000);
+        assert!(earliest < likely && latest.is_none_or(|latest| Some(latest) > likely));
+        let falling = after(100, |second| 1e9 - second).growth();
+        assert_eq!(falling.map(|growth| growth.fills(1)), Some([None; 3]));
+        Ok(())
+    }
+
+    proptest! {
+        /// Memory rises by `grown` bytes a command until the limit, where each byte that is freed costs `cost`, also where
+        /// calls are observed for a part of the time, buffers grow, and the limit is lowered meanwhile.
+        #[test]
+        fn evictions_cost_what_they_cost_last(
+            grown in 1.0..1e4_f64,
+            cost in 1e-10..1e-7_f64,
+            observed in 0.01..1.0_f64,
+            buffers in 0.0..1e8_f64,
+            lowered in 0.0..1e9_f64,
+        ) {
+            let calm = |second| seen(second, 1e10 + grown * 1e4 * second);
+            let mut margins = Margins::default();
+            for second in 0..300 {
+                margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
+            }
+            prop_assert_eq!(margins.evictions_would_add(), None, "nothing was evicted yet");
+            let limit = calm(300.0);
+            for tenth in 0..100_u32 {
+                let second = f64::from(tenth) / 10.0;
+                let done = second / 10.0;
+                let freed = grown * 1e4 * second + done * (buffers + lowered);
+                let cpu_ns = cost * freed * 1e9;
+                let now = calm(300.0 + second);
+                let evicting = Observation {
+                    used_memory: limit.used_memory.map(|bytes| bytes - (done * lowered) as u64),
+                    client_buffers: Some((done * buffers) as u64),
+                    evicted_keys: Some(u64::from(tenth) * 1_000),
+                    cpu_eviction_ns: Some((cpu_ns * observed) as u64),
+                    cpu_other_ns: now.cpu_other_ns.map(|ns| (ns as f64 * observed) as u64),
+                    cpu_unobserved_ns: ((cpu_ns + 0.25e9 * second) * (1.0 - observed)) as u64,
+                    ..now
+                };
+                margins.observe(&evicting, Phase::Saturated);
+            }
+            prop_assert_eq!(margins.growth(), None);
+            for second in 400..500 {
+                margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
+            }
+            let added = margins.evictions_would_add().unwrap_or_default();
+            let expected = cost * grown * 1e4;
+            prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
+        }
+    }
+}

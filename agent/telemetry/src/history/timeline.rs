@@ -1,0 +1,364 @@
+//! The last ten minutes of a server: what it was at each reading, and what its main thread did, 20 ms by 20 ms.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::moments::Moments;
+use super::stall_times::{StallTime, stall_times};
+use crate::snapshots::snapshot::is_observed;
+use crate::{EvictionTimes, Moment, Observation};
+
+/// Length of a bin, nanoseconds.
+pub const BIN_NS: u64 = 20_000_000;
+/// How many bins are kept: ten minutes.
+const KEPT: usize = 30_000;
+/// Between two observations that are further apart, what happened when is not known.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What happened in 20 ms, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeBin {
+    /// Wall time in evicting calls.
+    pub evicting: u32,
+    /// CPU time of the main thread in evicting calls.
+    pub cpu_eviction: u32,
+    /// CPU time of the main thread elsewhere.
+    pub cpu_other: u32,
+}
+
+/// The last ten minutes of a server.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Index of the first bin.
+    first: u64,
+    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
+    /// observed.
+    bins: VecDeque<Option<TimeBin>>,
+    moments: Moments,
+    /// The last observation, and the wall time in evicting calls until then, nanoseconds.
+    last: Option<(Observation, u64)>,
+    /// What to add to a monotonic time to get the time since 1970.
+    since_1970: Duration,
+}
+
+impl Timeline {
+    /// Begins with a server that was found at `at`, monotonic.
+    pub fn new(at: Duration) -> Self {
+        Self {
+            first: index(at),
+            bins: VecDeque::from([Some(TimeBin::default())]),
+            moments: Moments::default(),
+            last: None,
+            since_1970: Duration::ZERO,
+        }
+    }
+
+    /// Returns the bins of moments that were kept. All CPU time outside of evicting calls is taken for CPU time elsewhere.
+    pub fn of(moments: &[Moment]) -> Self {
+        let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
+        for moment in moments {
+            let at = moment.unix_time();
+            let evicting_ns = moment.evicting_us.saturating_mul(1_000);
+            let cpu_ns = moment.cpu_us.map(|us| us.saturating_mul(1_000));
+            let seen = Observation {
+                at,
+                unix_time: at,
+                // Where in the interval evicting calls were made was not kept.
+                evictions: EvictionTimes {
+                    since: at,
+                    ..EvictionTimes::default()
+                },
+                observed: Duration::from_micros(moment.observed_us),
+                cpu_other_ns: cpu_ns.map(|ns| ns.saturating_sub(evicting_ns)),
+                ..Observation::default()
+            };
+            // A foreign file may hold any time.
+            if timeline.last.is_none_or(|(last, _)| last.at < at) {
+                timeline.fill(&seen, evicting_ns);
+            }
+        }
+        timeline
+    }
+
+    /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time, and the same as a
+    /// moment.
+    pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
+        self.moments.push(seen.at, moment);
+        self.fill(seen, evicting_ns);
+    }
+
+    /// Fills the bins up to an observation.
+    fn fill(&mut self, seen: &Observation, evicting_ns: u64) {
+        self.since_1970 = seen.unix_time.saturating_sub(seen.at);
+        let last = self.last.replace((*seen, evicting_ns));
+        self.extend_to(index(seen.at));
+        let Some((last, evicting_before)) = last else {
+            return;
+        };
+        let elapsed = seen.at.saturating_sub(last.at);
+        let observed = seen.observed.saturating_sub(last.observed);
+        if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, observed) {
+            self.forget(last.at, seen.at);
+            return;
+        }
+        // Where the interval has the beginning of a burst or its end in it, evicting calls were made on one side only.
+        let ended = match seen.evictions.since.is_zero() {
+            true => seen.evictions.last.clamp(last.at, seen.at),
+            false => seen.at,
+        };
+        let began = seen.evictions.burst_began.clamp(last.at, ended);
+        let grown = |of: fn(&Observation) -> Option<u64>| {
+            let before = of(&last).unwrap_or(0);
+            of(seen).unwrap_or(0).saturating_sub(before)
+        };
+        let evicting = evicting_ns.saturating_sub(evicting_before);
+        let cpu_eviction = grown(|seen| seen.cpu_eviction_ns);
+        let cpu_other = grown(|seen| seen.cpu_other_ns);
+        self.spread(began, ended, evicting, |bin| &mut bin.evicting);
+        self.spread(began, ended, cpu_eviction, |bin| &mut bin.cpu_eviction);
+        self.spread(last.at, seen.at, cpu_other, |bin| &mut bin.cpu_other);
+    }
+
+    /// Adds bins up to this one, and drops those that are too old.
+    fn extend_to(&mut self, newest: u64) {
+        if newest.saturating_sub(self.end()) > KEPT as u64 {
+            self.bins.clear();
+            self.first = newest - KEPT as u64;
+        }
+        while self.end() <= newest {
+            self.bins.push_back(Some(TimeBin::default()));
+        }
+        // One more, which is not full yet.
+        while self.bins.len() > KEPT + 1 {
+            self.bins.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Spreads nanoseconds evenly over the time between two moments.
+    fn spread(
+        &mut self,
+        from: Duration,
+        to: Duration,
+        ns: u64,
+        part: fn(&mut TimeBin) -> &mut u32,
+    ) {
+        let (begin, end) = (
+            nanoseconds(from),
+            nanoseconds(to).max(nanoseconds(from) + 1),
+        );
+        let mut left = ns;
+        for bin in begin / BIN_NS..=(end - 1) / BIN_NS {
+            let within = end.min((bin + 1) * BIN_NS) - begin.max(bin * BIN_NS);
+            let share = u128::from(ns) * u128::from(within) / u128::from(end - begin);
+            // The last one has what rounding left over.
+            let share = match bin == (end - 1) / BIN_NS {
+                true => left,
+                false => share as u64,
+            };
+            left -= share;
+            if let Some(Some(bin)) = self.bin(bin) {
+                let part = part(bin);
+                // CPU time shows up to a tick late, and so can exceed the bin's length.
+                let sum = (u64::from(*part) + share).min(BIN_NS);
+                *part = u32::try_from(sum).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
+    fn forget(&mut self, from: Duration, to: Duration) {
+        for index in index(from).max(self.first)..=index(to) {
+            if let Some(bin) = self.bin(index) {
+                *bin = None;
+            }
+        }
+    }
+
+    fn bin(&mut self, index: u64) -> Option<&mut Option<TimeBin>> {
+        let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.bins.get_mut(offset)
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.bins.len() as u64
+    }
+
+    /// Returns when the first bin begins, since 1970.
+    pub fn start(&self) -> Duration {
+        self.since_1970 + Duration::from_nanos(self.first * BIN_NS)
+    }
+
+    /// Returns the full bins from [`Self::start`] on without a gap; `None` where one is not known.
+    pub fn bins(&self) -> impl Iterator<Item = Option<TimeBin>> + '_ {
+        self.bins.iter().take(self.bins.len() - 1).copied()
+    }
+
+    /// Returns the moments between two times since 1970, the oldest first: all that were read in the last three minutes,
+    /// and ten a second of those before.
+    pub fn moments(&self, from: Duration, to: Duration) -> Vec<Moment> {
+        let since_1970 = self.since_1970;
+        self.moments.between(
+            from.saturating_sub(since_1970),
+            to.saturating_sub(since_1970),
+            since_1970,
+        )
+    }
+
+    /// Returns when clients were stalled, the earliest first.
+    pub fn stall_times(&self) -> impl Iterator<Item = StallTime> + '_ {
+        stall_times(self.moments.since_1970(self.since_1970))
+    }
+
+    /// Returns ten moments a second, the oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = Moment> + '_ {
+        self.moments.samples(self.since_1970)
+    }
+
+    /// Forgets what is measured of expire cycles: the plan of them was found wrong.
+    pub fn forget_cycles(&mut self) {
+        self.moments.forget_cycles();
+    }
+}
+
+fn nanoseconds(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - BIN_NS)
+}
+
+fn index(at: Duration) -> u64 {
+    nanoseconds(at) / BIN_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BIN_NS, KEPT, TimeBin, Timeline};
+    use crate::{EvictionTimes, Moment, Observation, ServerState, Snapshot};
+
+    const UNIX: Duration = Duration::from_secs(1_700_000_000);
+
+    fn bin(index: u64) -> Duration {
+        Duration::from_nanos(index * BIN_NS)
+    }
+
+    /// A server that is observed all the time.
+    fn seen(at: Duration) -> Observation {
+        Observation {
+            at,
+            unix_time: UNIX.saturating_add(at),
+            observed: at,
+            cpu_eviction_ns: Some(0),
+            cpu_other_ns: Some(0),
+            ..Observation::default()
+        }
+    }
+
+    fn take_in(timeline: &mut Timeline, seen: &Observation, evicting_ns: u64) {
+        let snapshot = Snapshot {
+            unix_time: seen.unix_time,
+            ..Snapshot::default()
+        };
+        let moment = Moment::new(&snapshot, &ServerState::new(), None, true);
+        timeline.take_in(seen, evicting_ns, moment);
+    }
+
+    #[test]
+    fn kept_moments_have_bins() {
+        let moment = |bin: u64, evicting_us, cpu_us| Moment {
+            unix_us: bin * BIN_NS / 1_000,
+            observed_us: bin * BIN_NS / 1_000,
+            evicting_us,
+            cpu_us: Some(cpu_us),
+            ..Moment::new(&Snapshot::default(), &ServerState::new(), None, true)
+        };
+        // The third one comes from a clock that was set back.
+        let kept = [
+            moment(100, 0, 0),
+            moment(101, 5_000, 7_000),
+            moment(99, 0, 0),
+            moment(103, 5_000, 17_000),
+        ];
+        let bins: Vec<_> = Timeline::of(&kept).bins().collect();
+        let bin = |evicting, cpu_other| {
+            Some(TimeBin {
+                evicting,
+                cpu_eviction: 0,
+                cpu_other,
+            })
+        };
+        let half = bin(0, 5_000_000);
+        assert_eq!(bins, [bin(5_000_000, 2_000_000), half, half]);
+        assert_eq!(Timeline::of(&[]).bins().count(), 0);
+    }
+
+    #[test]
+    fn each_bin_has_what_happened_in_it() {
+        let mut timeline = Timeline::new(bin(100));
+        take_in(&mut timeline, &seen(bin(100)), 0);
+        // A burst begins in the middle of the second bin.
+        let burst = EvictionTimes {
+            burst_began: bin(101) + Duration::from_nanos(BIN_NS / 2),
+            since: bin(102),
+            ..EvictionTimes::default()
+        };
+        let evicting = Observation {
+            evictions: burst,
+            cpu_eviction_ns: Some(BIN_NS),
+            cpu_other_ns: Some(300),
+            ..seen(bin(103))
+        };
+        take_in(&mut timeline, &evicting, BIN_NS * 3 / 2);
+        let full = BIN_NS as u32;
+        let expected = [
+            (0, 0, 100),
+            (full / 2, full / 3, 100),
+            (full, full - full / 3, 100),
+        ];
+        let parts = |bin: TimeBin| (bin.evicting, bin.cpu_eviction, bin.cpu_other);
+        let found: Vec<_> = timeline.bins().map(|bin| bin.map(parts)).collect();
+        assert_eq!(found, expected.map(Some));
+        assert_eq!(timeline.start(), UNIX + bin(100));
+    }
+
+    #[test]
+    fn what_was_not_observed_is_not_known() {
+        let mut timeline = Timeline::new(bin(0));
+        take_in(&mut timeline, &seen(bin(0)), 0);
+        take_in(&mut timeline, &seen(bin(5)), 0);
+        let without_probes = Observation {
+            observed: bin(5),
+            ..seen(bin(10))
+        };
+        take_in(&mut timeline, &without_probes, 0);
+        let after = Observation {
+            observed: bin(10),
+            ..seen(bin(15))
+        };
+        take_in(&mut timeline, &after, 0);
+        // Nor is what happened between two observations that are far apart.
+        take_in(&mut timeline, &seen(bin(120)), 0);
+        let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
+        let expected: Vec<_> = (0..120)
+            .map(|bin| (5..=10).contains(&bin) || bin >= 15)
+            .collect();
+        assert_eq!(unknown, expected);
+    }
+
+    #[test]
+    fn it_stays_bounded() {
+        let mut timeline = Timeline::new(bin(0));
+        for tenth in 0..14_000_u64 {
+            take_in(&mut timeline, &seen(Duration::from_millis(50 * tenth)), 0);
+        }
+        assert_eq!(timeline.bins().count(), KEPT);
+        let last = Duration::from_millis(50 * 13_999);
+        assert_eq!(
+            timeline.start(),
+            UNIX + bin(last.as_nanos() as u64 / BIN_NS - KEPT as u64)
+        );
+        assert!(timeline.samples().count() <= 6_140);
+        assert!(timeline.moments(Duration::ZERO, Duration::MAX).len() <= 8_000);
+        take_in(&mut timeline, &seen(Duration::MAX), 0);
+        assert_eq!(timeline.bins().count(), KEPT);
+    }
+}

@@ -1,0 +1,6 @@
+//! What is read of a server at one moment.
+
+pub(crate) mod candidate;
+pub(crate) mod look;
+pub(crate) mod members;
+pub(crate) mod snapshot;

@@ -1,0 +1,161 @@
+//! Whether what was counted of expire cycles agrees with what the server itself counts.
+//!
+//! The server's counters are read a moment after those of the programs, and cycles go on meanwhile. So a window begins
+//! and ends where no cycle was under way, and what the server counted in it lies between two differences: from
+//! before its beginning to after its end, and from after its beginning to before its end.
+//!
+//! One window proves nothing: `CONFIG RESETSTAT` sets the server's counters to 0, which shows only where they go back,
+//! and the server's clock may be set. Several in a row, with nothing between them that was right, do.
+
+use std::time::Duration;
+
+use crate::{BrokenInvariant, Withdrawal};
+
+/// A window has at least this many cycles: 10 s of an idle server, a second of one that is busy with expiry.
+const LEAST_CYCLES: u64 = 100;
+/// Time is compared where there is at least this much of it …
+const LEAST_TIME: Duration = Duration::from_millis(100);
+/// … and cycles take as long as this in the mean: the server counts whole microseconds, and takes the time of the
+/// probes for its own.
+const LEAST_MEAN: Duration = Duration::from_micros(50);
+/// The server's time in cycles begins before the early returns, and ends a little before or after ours. A site in the
+/// wrong place is off by more than this factor: by the whole loop.
+const FACTOR: f64 = 2.0;
+/// How many windows in a row have to be wrong.
+const WINDOWS: u64 = 3;
+
+/// What the server itself counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServerCounts {
+    /// Keys that have expired, in a cycle or when they were asked for.
+    pub expired_keys: Option<u64>,
+    /// Time in cycles, microseconds.
+    pub cycle_us: Option<u64>,
+}
+
+/// What the programs have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CycleCounts {
+    /// Cycles.
+    pub cycles: u64,
+    /// Time in them, nanoseconds.
+    pub ns: u64,
+    /// Keys that had expired.
+    pub expired: u64,
+}
+
+/// A moment at which no cycle was under way.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    before: ServerCounts,
+    seen: CycleCounts,
+    after: ServerCounts,
+}
+
+/// Holds the two against each other, window by window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExpireAudit {
+    last: Option<ServerCounts>,
+    begin: Option<Edge>,
+    keys: Windows,
+    time: Windows,
+}
+
+/// Windows that were tested.
+#[derive(Clone, Copy, Debug, Default)]
+struct Windows {
+    /// How many of the last ones were wrong, one after the other.
+    wrong: u64,
+    tested: u64,
+}
+
+impl Windows {
+    fn count(&mut self, is_wrong: bool) {
+        self.tested += 1;
+        self.wrong = if is_wrong { self.wrong + 1 } else { 0 };
+    }
+
+    fn contradict(self, broken: BrokenInvariant) -> Option<Withdrawal> {
+        (self.wrong >= WINDOWS).then(|| Withdrawal::of(broken, self.wrong, self.tested))
+    }
+}
+
+impl ExpireAudit {
+    /// Takes in a reading; `seen` is `None` where a cycle was under way.
+    pub fn advance(&mut self, own: ServerCounts, seen: Option<CycleCounts>) {
+        let Some(before) = self.last.replace(own) else {
+            return;
+        };
+        if has_gone_back(&before, &own) {
+            self.begin = None;
+            return;
+        }
+        let Some(seen) = seen else {
+            return;
+        };
+        let end = Edge {
+            before,
+            seen,
+            after: own,
+        };
+        let Some(begin) = self.begin else {
+            self.begin = Some(end);
+            return;
+        };
+        if seen.cycles.saturating_sub(begin.seen.cycles) >= LEAST_CYCLES {
+            self.compare_keys(&begin, &end);
+            self.compare_time(&begin, &end);
+            self.begin = Some(end);
+        }
+    }
+
+    /// No more keys expired in cycles than in all.
+    fn compare_keys(&mut self, begin: &Edge, end: &Edge) {
+        let expired = end.seen.expired.saturating_sub(begin.seen.expired);
+        let most = difference(begin.before.expired_keys, end.after.expired_keys);
+        if let Some(most) = most.filter(|_| expired > 0) {
+            self.keys.count(expired > most);
+        }
+    }
+
+    /// Cycles took about as long as the server says.
+    fn compare_time(&mut self, begin: &Edge, end: &Edge) {
+        let seconds = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
+        let (most, least) = (
+            seconds(difference(begin.before.cycle_us, end.after.cycle_us)),
+            seconds(difference(begin.after.cycle_us, end.before.cycle_us)),
+        );
+        let (Some(most), Some(least)) = (most, least) else {
+            return;
+        };
+        let cycles = end.seen.cycles.saturating_sub(begin.seen.cycles) as f64;
+        let taken = end.seen.ns.saturating_sub(begin.seen.ns) as f64 / 1e9;
+        let is_enough = |time: f64| {
+            time >= LEAST_TIME.as_secs_f64() && time >= cycles * LEAST_MEAN.as_secs_f64()
+        };
+        if is_enough(taken.max(least)) {
+            self.time
+                .count(taken > FACTOR * most || least > FACTOR * taken);
+        }
+    }
+
+    /// Returns what the server contradicts, once it is certain.
+    pub fn contradiction(&self) -> Option<Withdrawal> {
+        let keys = self.keys.contradict(BrokenInvariant::ExpiredKeys);
+        keys.or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
+    }
+}
+
+fn difference(from: Option<u64>, to: Option<u64>) -> Option<u64> {
+    to?.checked_sub(from?)
+}
+
+/// Tells whether a counter was set back, or is not known any more.
+fn has_gone_back(before: &ServerCounts, now: &ServerCounts) -> bool {
+    let counters = |own: &ServerCounts| [own.expired_keys, own.cycle_us];
+    let mut pairs = counters(before).into_iter().zip(counters(now));
+    pairs.any(|(before, now)| before > now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! The CPU time of a main thread by what it does.
+//!
+//! No evicting call is made inside of an expire cycle, and no cycle inside of an evicting call: eviction calls come from
+//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that
+//! lets clients run (`RedisModule_Yield`) while it is told of an expired key could make one inside of the other. Whatever it
+//! does, no time is counted twice: what is an eviction's is never an expire cycle's.
+
+use std::time::Duration;
+
+use crate::ThreadTimes;
+
+/// The kernel brings a thread's CPU time up to date when it is switched out and at each tick (10 ms at most), so
+/// so much of the time in evicting calls may show as CPU time only later.
+const TICK_NS: u64 = 10_000_000;
+/// The time over which it is measured how busy the thread is: the time constant of an exponential mean.
+const BUSY_OVER: f64 = 0.2;
+
+/// The time over which the share of evicting calls is measured, for the time in which they are not observed: a
+/// server that is sampled is observed twice a second, each time for some milliseconds.
+const SHARE_OVER: f64 = 5.0;
+
+/// What the main thread has spent its time on until one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spent {
+    /// Monotonic time.
+    pub at: Duration,
+    /// All of its time.
+    pub times: ThreadTimes,
+    /// The time in evicting calls, without waits for a CPU, nanoseconds.
+    pub evicting_ns: u64,
+    /// The server's own counter of evicted keys.
+    pub evicted_keys: Option<u64>,
+    /// For how long evicting calls were observed.
+    pub observed: Duration,
+    /// The same in expire cycles, which are observed all the time, nanoseconds.
+    pub expiring_ns: u64,
+    /// For how long its CPU quotas were used up.
+    pub throttled: Option<Duration>,
+}
+
+/// The CPU time of a main thread since the server was found, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MainThread {
+    /// Inside evicting calls.
+    pub eviction_ns: u64,
+    /// Elsewhere, while evicting calls were observed; with expire cycles.
+    pub other_ns: u64,
+    /// While they were not observed.
+    pub unobserved_ns: u64,
+    /// Of that, what evicting calls took, by the share that they had while they were observed.
+    estimated_ns: u64,
+    /// Inside expire cycles.
+    expire_ns: u64,
+    /// CPU time inside evicting calls of late, and all that was observed.
+    recent: [f64; 2],
+    /// Time in which it was ready to run but had no CPU.
+    pub waiting_ns: u64,
+    /// For how long its CPU quotas were used up; `None` where it is under none.
+    pub throttled: Option<Duration>,
+    last: Option<Spent>,
+    /// Share of the time in which it had work.
+    busy: f64,
+    /// Time in evicting calls that has not shown as CPU time yet.
+    owed_ns: u64,
+    /// The same of expire cycles.
+    owed_expire_ns: u64,
+}
+
+impl MainThread {
+    /// Returns its CPU time as it was last read, nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        Some(self.last?.times.cpu_ns)
+    }
+
+    /// Takes in a reading.
+    pub(super) fn advance(&mut self, now: Spent) {
+        let Some(last) = self.last.replace(now) else {
+            return;
+        };
+        let cpu_ns = now.times.cpu_ns.saturating_sub(last.times.cpu_ns);
+        let waiting_ns = now.times.waiting_ns.saturating_sub(last.times.waiting_ns);
+        self.waiting_ns += waiting_ns;
+        if let Some((now, last)) = now.throttled.zip(last.throttled) {
+            let throttled = self.throttled.get_or_insert_default();
+            *throttled += now.saturating_sub(last);
+        }
+        let elapsed = now.at.saturating_sub(last.at).as_secs_f64();
+        if elapsed > 0.0 {
+            let work_ns = cpu_ns + waiting_ns;
+            let share = (work_ns as f64 / 1e9 / elapsed).min(1.0);
+            self.busy += (share - self.busy) * (elapsed / BUSY_OVER).min(1.0);
+        }
+        let seen = now.observed.saturating_sub(last.observed);
+        let seen = match elapsed > 0.0 {
+            true => (seen.as_secs_f64() / elapsed).min(1.0),
+            false => 1.0,
+        };
+        let observed_ns = (cpu_ns as f64 * seen).round() as u64;
+        let evicting_ns = now.evicting_ns.saturating_sub(last.evicting_ns);
+        let eviction_ns = shown(&mut self.owed_ns, evicting_ns, observed_ns);
+        self.eviction_ns += eviction_ns;
+        self.other_ns += observed_ns - eviction_ns;
+        let remembered = (1.0 - elapsed / SHARE_OVER).max(0.0);
+        let [evicting, observed] = [eviction_ns, observed_ns].map(|ns| ns as f64);
+        self.recent[0] = self.recent[0] * remembered + evicting;
+        self.recent[1] = self.recent[1] * remembered + observed;
+        let unobserved_ns = cpu_ns.saturating_sub(observed_ns);
+        self.unobserved_ns += unobserved_ns;
+        // Where no key was evicted meanwhile, no call took long.
+        let [evicting, observed] = self.recent;
+        let is_evicting = now.evicted_keys.is_none() || now.evicted_keys != last.evicted_keys;
+        let estimated_ns = match is_evicting && observed > 0.0 {
+            true => (unobserved_ns as f64 * (evicting / observed)).round() as u64,
+            false => 0,
+        };
+        self.estimated_ns += estimated_ns;
+        let expiring_ns = now.expiring_ns.saturating_sub(last.expiring_ns);
+        let rest_ns = cpu_ns.saturating_sub(eviction_ns + estimated_ns);
+        self.expire_ns += shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
+    }
+
+    /// Returns the CPU time inside evicting calls, with an estimate of what they took while they were not observed.
+    pub fn all_eviction_ns(&self) -> u64 {
+        self.eviction_ns + self.estimated_ns
+    }
+
+    /// Returns the CPU time inside expire cycles.
+    pub fn expire_ns(&self) -> u64 {
+        self.expire_ns
+    }
+
+    /// Returns the rest of the CPU time.
+    pub fn all_other_ns(&self) -> u64 {
+        (self.other_ns + self.unobserved_ns).saturating_sub(self.estimated_ns + self.expire_ns)
+    }
+
+    /// Returns the share of the time in which it has work of late.
+    pub fn busy(&self) -> f64 {
+        self.busy
+    }
+
+    /// Tells whether it was ever read.
+    pub fn is_known(&self) -> bool {
+        self.last.is_some()
+    }
+}
+
+/// Returns what shows as CPU time of the wall time in calls, of which some is owed from before.
+fn shown(owed_ns: &mut u64, wall_ns: u64, cpu_ns: u64) -> u64 {
+    let all_ns = *owed_ns + wall_ns;
+    let shown_ns = all_ns.min(cpu_ns);
+    // What is more was wall time in which the thread had no CPU.
+    *owed_ns = (all_ns - shown_ns).min(TICK_NS);
+    shown_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{MainThread, Spent, TICK_NS};
+    use crate::ThreadTimes;
+
+    const MS: u64 = 1_000_000;
+
+    /// A reading: time, CPU time, time in evicting calls, in expire cycles, and observed, all in milliseconds, and evicted
+    /// keys.
+    type Reading = (u64, u64, u64, u64, u64, Option<u64>);
+
+    fn after(readings: &[Reading]) -> MainThread {
+        let mut thread = MainThread::default();
+        for (at, cpu, evicting, expiring, observed, evicted_keys) in readings {
+            thread.advance(Spent {
+                at: Duration::from_millis(*at),
+                times: ThreadTimes {
+                    cpu_ns: cpu * MS,
+                    waiting_ns: 2 * at * MS,
+                },
+                evicting_ns: evicting * MS,
+                evicted_keys: *evicted_keys,
+                observed: Duration::from_millis(*observed),
+                expiring_ns: expiring * MS,
+                throttled: None,
+            });
+        }
+        thread
+    }
+
+    /// Returns eviction, other and unobserved CPU time after readings.
+    fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
+        let readings = readings.iter();
+        let readings = readings
+            .map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
+        let thread = after(&readings.collect::<Vec<Reading>>());
+        [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
+    }
+
+    #[test]
+    fn what_is_no_eviction_is_something_else() {
+        assert_eq!(
+            split(&[(0, 500, 40, 0)]),
+            [0, 0, 0],
+            "from the first reading on"
+        );
+        assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 30, 100)]), [30, 50, 0]);
+    }
+
+    #[test]
+    fn cpu_time_that_shows_late_is_not_lost() {
+        let late = [(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)];
+        assert_eq!(split(&late), [40, 0, 0]);
+        // But a call in which the thread had no CPU was no CPU time.
+        let without_cpu = [(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)];
+        assert_eq!(split(&without_cpu), [TICK_NS / MS, 90, 0]);
+    }
+
+    #[test]
+    fn what_was_not_observed_is_neither() {
+        let half = [(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)];
+        assert_eq!(split(&half), [10, 30, 120]);
+    }
+
+    #[test]
+    fn what_was_not_observed_has_the_share_that_was_seen_while_keys_are_evicted() {
+        // Observed for a tenth of each second, of which evictions take half.
+        let mut readings: Vec<Reading> = vec![(0, 0, 0, 0, 0, Some(0))];
+        for second in 0..10 {
+            let begin = 1_000 * second;
+            let keys = |part| Some(10 * second + part);
+            let (seen, evicted) = (100 * (second + 1), 50 * (second + 1));
+            readings.push((begin + 100, begin + 100, evicted, 0, seen, keys(1)));
+            readings.push((begin + 1_000, begin + 1_000, evicted, 0, seen, keys(10)));
+        }
+        let both = |thread: &MainThread| [thread.all_eviction_ns(), thread.all_other_ns()];
+        let thread = after(&readings);
+        assert_eq!(both(&thread), [5_000 * MS, 5_000 * MS]);
+        assert_eq!(thread.waiting_ns, 20_000 * MS);
+        // Then it is busy with something else.
+        readings.push((11_000, 11_000, 500, 0, 1_000, Some(100)));
+        assert_eq!(both(&after(&readings)), [5_000 * MS, 6_000 * MS]);
+        // Where keys are not known, the share tells all the same.
+        readings.push((12_000, 12_000, 500, 0, 1_000, None));
+        assert_eq!(both(&after(&readings)), [5_500 * MS, 6_500 * MS]);
+    }
+
+    /// Returns eviction, expire and other CPU time after readings: time, CPU time, time in evicting calls, in expire
+    /// cycles, and observed, all in milliseconds.
+    fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
+        let readings = readings.iter();
+        let readings = readings.map(|(at, cpu, evicting, expiring, observed)| {
+            (*at, *cpu, *evicting, *expiring, *observed, None)
+        });
+        let thread = after(&readings.collect::<Vec<Reading>>());
+        let (eviction, other) = (thread.all_eviction_ns(), thread.all_other_ns());
+        [eviction, thread.expire_ns(), other].map(|ns| ns / MS)
+    }
+
+    #[test]
+    fn expire_cycles_are_told_from_the_rest() {
+        assert_eq!(three(&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)]), [0; 3]);
+        let both = [(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)];
+        assert_eq!(three(&both), [30, 25, 25]);
+        // While evicting calls are not observed, cycles are.
+        let blind = [(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)];
+        assert_eq!(three(&blind), [0, 25, 55]);
+        // CPU time that shows late is not lost.
+        let late = [(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)];
+        assert_eq!(three(&late), [0, 20, 20]);
+    }
+
+    #[test]
+    fn no_time_is_counted_twice() {
+        // A call of 60 ms inside of a cycle of 80 ms.
+        let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
+        assert_eq!(three(&nested), [60, 30, 0]);
+    }
+}

@@ -1,0 +1,284 @@
+//! Accumulates the snapshots of one server.
+
+use std::time::Duration;
+
+use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, ResultKind, bounds};
+use evictscope_plan::Member;
+
+use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
+use super::main_thread::Spent;
+use super::refused::Refused;
+use crate::clients::reading::Reading;
+use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
+use crate::units::nanoseconds;
+use crate::{
+    Candidate, Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members,
+    Observed, Snapshot, Waits, Withdrawal,
+};
+
+/// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
+/// reading comes early.
+const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
+
+/// What is known of one server since it was found: totals that only grow, and last values.
+#[derive(Clone, Debug)]
+pub struct ServerState {
+    /// What the programs have counted; the eviction call is always there.
+    pub counted: Counted,
+    /// The eviction goal at each evicting call, bytes.
+    pub mem_tofree: HistogramTotals,
+    client_buffers: HistogramTotals,
+    client_buffers_peak: u64,
+    client_buffers_recorded: Option<Duration>,
+    evicting_ns: u64,
+    expiring_ns: u64,
+    expire_audit: ExpireAudit,
+    /// The longest evicting calls of late.
+    pub longest: LongestCalls,
+    /// The CPU time of the main thread.
+    pub main_thread: MainThread,
+    /// For how long calls were observed; while the server is sampled, less what the probes took of the time in
+    /// which the main thread has work: without them, it would have made as many calls in the rest.
+    pub observed: Observed,
+    last_observed: Observed,
+    /// Whether evicting calls are timed, and whether expire cycles are.
+    pub is_timed: (bool, bool),
+    /// How long requests of its clients wait.
+    pub waits: Waits,
+    stalls: Stalls,
+    refused: Refused,
+    /// What clients were stalled by since the last snapshot.
+    stalled_by: Option<StallCause>,
+    /// The values last read from the server's memory; `None` where the last reading failed.
+    pub members: Option<Members>,
+    /// The best key in its eviction pool, where that is known.
+    pub candidate: Option<Candidate>,
+}
+
+impl Default for ServerState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ServerState {
+    /// Returns the state of a server that was not read yet.
+    pub fn new() -> Self {
+        Self::stalled_after(STALL_THRESHOLD)
+    }
+
+    /// Does the same for a server whose clients are stalled while a request waits for longer than `threshold`.
+    pub fn stalled_after(threshold: Duration) -> Self {
+        Self {
+            counted: Counted::default(),
+            mem_tofree: HistogramTotals::new(bounds::MEM_TOFREE),
+            client_buffers: HistogramTotals::new(bounds::CLIENT_BUFFERS),
+            client_buffers_peak: 0,
+            client_buffers_recorded: None,
+            evicting_ns: 0,
+            expiring_ns: 0,
+            expire_audit: ExpireAudit::default(),
+            longest: LongestCalls::default(),
+            main_thread: MainThread::default(),
+            observed: Observed::default(),
+            last_observed: Observed::default(),
+            is_timed: (true, true),
+            waits: Waits::default(),
+            stalls: Stalls::new(threshold),
+            refused: Refused::default(),
+            stalled_by: None,
+            members: None,
+            candidate: None,
+        }
+    }
+
+    /// Takes in a snapshot.
+    pub fn apply(&mut self, snapshot: &Snapshot) {
+        let counted = &snapshot.counted;
+        self.counted.clone_from(counted);
+        if self.counted.calls.is_empty() {
+            self.counted.calls.push(CallStats::default());
+        }
+        self.mem_tofree.advance(&counted.evictions.mem_tofree);
+
+        let at = snapshot.at;
+        let evicting = until(at, self.eviction().inner.sum, snapshot.evicting_since());
+        self.evicting_ns = self.evicting_ns.max(evicting);
+        let cycles = self.cycles().map(|cycles| cycles.duration.sum);
+        let expiring = until(at, cycles.sum(), snapshot.expiring_since());
+        self.expiring_ns = self.expiring_ns.max(expiring);
+        if let Some(calls) = counted.calls.first() {
+            self.longest.take_in(at, calls);
+        }
+        if let Some(times) = snapshot.times {
+            let waited = |function: u16| {
+                let calls = counted.calls.get(usize::from(function));
+                calls.map_or(0, |calls| calls.cpu_wait_ns)
+            };
+            self.main_thread.advance(Spent {
+                at,
+                times,
+                evicting_ns: self.evicting_ns.saturating_sub(waited(EVICTION)),
+                evicted_keys: (snapshot.members)
+                    .and_then(|members| members.get(Member::StatEvictedkeys)),
+                observed: snapshot.observed.evicting,
+                expiring_ns: self.expiring_ns.saturating_sub(waited(EXPIRE)),
+                throttled: snapshot.throttled,
+            });
+        }
+        self.members = snapshot.members;
+        self.candidate = snapshot.candidate;
+        self.refused.take_in(snapshot, self.failed_calls());
+        self.audit_cycles(snapshot);
+        if let Some(reading) = self.reading(snapshot) {
+            self.stalls.advance(reading);
+        }
+        self.stalled_by = None;
+        if let Some(look) = &snapshot.look {
+            self.waits.take_in(look, snapshot.rested);
+            let oldest = self.waits.oldest();
+            self.stalled_by = oldest.and_then(|oldest| self.stalls.look(look.at, oldest));
+        }
+        self.record_client_buffers(at);
+    }
+
+    /// Holds what was counted of expire cycles against the server's own counters.
+    fn audit_cycles(&mut self, snapshot: &Snapshot) {
+        let members = self.members.unwrap_or_default();
+        let own = ServerCounts {
+            expired_keys: members.get(Member::StatExpiredkeys),
+            cycle_us: members.get(Member::StatExpireCycleTimeUsed),
+        };
+        let seen = CycleCounts {
+            cycles: self.cycles().map(|one| one.duration.count()).sum(),
+            ns: self.cycles().map(|one| one.duration.sum).sum(),
+            expired: self.cycle_keys().1,
+        };
+        let is_between_cycles = snapshot.expiring_since().is_none();
+        self.expire_audit
+            .advance(own, is_between_cycles.then_some(seen));
+    }
+
+    /// Returns what the server's own counters contradict of its expire cycles, once that is certain.
+    pub(super) fn cycles_contradicted(&self) -> Option<Withdrawal> {
+        self.expire_audit.contradiction()
+    }
+
+    /// Returns what tells why clients are stalled; `None` where the main thread's times could not be read.
+    fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
+        Some(Reading {
+            at: snapshot.at,
+            times: snapshot.times?,
+            eviction_ns: self.is_timed.0.then(|| self.main_thread.all_eviction_ns()),
+            expire_ns: self.is_timed.1.then(|| self.main_thread.expire_ns()),
+            is_resting: snapshot.is_resting,
+        })
+    }
+
+    /// Adds the time in which calls were observed until `now`, in which the probes cost `spent_ns`.
+    pub fn observe(&mut self, now: Observed, spent_ns: f64) {
+        // An idle thread has time for the probes, a busy one makes fewer calls.
+        let taken = Duration::from_nanos((spent_ns * self.main_thread.busy()) as u64);
+        let last = std::mem::replace(&mut self.last_observed, now);
+        self.observed.evicting += now.evicting.saturating_sub(last.evicting + taken);
+        self.observed.noop += now.noop.saturating_sub(last.noop + taken);
+    }
+
+    /// Returns the wall time in evicting calls, with that of the one under way, nanoseconds.
+    pub fn evicting_ns(&self) -> u64 {
+        self.evicting_ns
+    }
+
+    /// Returns the wall time in expire cycles, with that of the one under way, nanoseconds.
+    pub fn expiring_ns(&self) -> u64 {
+        self.expiring_ns
+    }
+
+    /// Returns how long requests of its clients wait; `None` where no look was ever made.
+    pub fn known_waits(&self) -> Option<&Waits> {
+        Some(&self.waits).filter(|waits| waits.is_known())
+    }
+
+    /// Returns the time in which clients were stalled by this; `None` where it is not known what they wait.
+    pub fn stalled(&self, by: StallCause) -> Option<Duration> {
+        self.waits.is_known().then(|| self.stalls.total(by))
+    }
+
+    /// Returns the time in which clients were stalled by anything; `None` where it is not known what they wait.
+    pub fn stalled_in_all(&self) -> Option<Duration> {
+        StallCause::ALL
+            .iter()
+            .map(|cause| self.stalled(*cause))
+            .sum()
+    }
+
+    /// Returns how many evicting calls could evict nothing, of those that were observed.
+    pub fn failed_calls(&self) -> u64 {
+        self.counted.evictions.evicting_results[ResultKind::Fail as usize]
+    }
+
+    /// Returns how many commands were refused, as nothing could be evicted; `None` where that is not known.
+    pub fn refused(&self) -> Option<u64> {
+        self.refused.total()
+    }
+
+    /// Returns what clients were stalled by since the snapshot before the last one; `None` where they were not.
+    pub fn stalled_by(&self) -> Option<StallCause> {
+        self.stalled_by
+    }
+
+    fn record_client_buffers(&mut self, at: Duration) {
+        let members = self.members.unwrap_or_default();
+        let Some(total) = members.get(Member::StatClientsTypeMemory) else {
+            return;
+        };
+        self.client_buffers_peak = self.client_buffers_peak.max(total);
+        let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
+        if self.client_buffers_recorded.is_none_or(is_due) {
+            self.client_buffers.record(total);
+            self.client_buffers_recorded = Some(at);
+        }
+    }
+
+    /// Returns what was counted of the eviction call's calls.
+    pub fn eviction(&self) -> &CallStats {
+        &self.counted.calls[usize::from(EVICTION)]
+    }
+
+    fn cycles(&self) -> impl Iterator<Item = &CycleStats> {
+        self.counted.expires.cycles.iter()
+    }
+
+    /// Returns how many keys expire cycles have sampled, and how many of those had expired.
+    pub(crate) fn cycle_keys(&self) -> (u64, u64) {
+        let cycles = || CycleType::OF_KEYS.map(|own| &self.counted.expires.cycles[own as usize]);
+        let sampled = cycles().map(|one| one.sampled).iter().sum();
+        (sampled, cycles().map(|one| one.expired).iter().sum())
+    }
+
+    /// Returns all client buffers at each sample, bytes; `None` until they were first read.
+    pub fn client_buffers(&self) -> Option<HistogramView<'_>> {
+        Some(self.client_buffers.view()).filter(|samples| samples.count() > 0)
+    }
+
+    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they were
+    /// first read.
+    pub fn client_buffers_peak(&self) -> Option<u64> {
+        self.client_buffers().map(|_| self.client_buffers_peak)
+    }
+
+    /// Returns how many inner calls of any traced function were not seen to end.
+    pub fn lost_exits(&self) -> u64 {
+        let calls = self.counted.calls.iter();
+        calls.map(|calls| calls.lost_exits).sum()
+    }
+}
+
+/// Returns a sum of the durations of calls with that of the one under way until `at`, nanoseconds.
+fn until(at: Duration, sum_ns: u64, since: Option<Duration>) -> u64 {
+    let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+    sum_ns.saturating_add(nanoseconds(under_way))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The slowest evicting calls of late.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use evictscope_abi::{EvictionStats, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction};
+use serde::{Deserialize, Serialize};
+
+use crate::units::microseconds;
+
+/// For how long calls are kept.
+const SPAN: Duration = Duration::from_secs(600);
+/// Most calls that are kept of a second, and that are shown. The longest of each window is always among those kept.
+const SLOWEST: usize = 50;
+
+/// One evicting call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowCall {
+    /// When it ended, since 1970, microseconds.
+    pub unix_us: u64,
+    /// How long it took, nanoseconds.
+    pub duration_ns: u64,
+    /// Its goal (`mem_tofree`), bytes; `None` where that is not known.
+    pub goal: Option<u64>,
+    /// How it ended.
+    pub result: CallResult,
+}
+
+/// How an evicting call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallResult {
+    /// Memory is within the limit.
+    Ok,
+    /// It stopped at its time limit.
+    Running,
+    /// Nothing could be evicted.
+    Fail,
+    /// Where the result is was not found.
+    Unknown,
+}
+
+impl CallResult {
+    /// Returns what the programs note.
+    fn of(noted: u64) -> Self {
+        match noted {
+            noted if noted == ResultKind::Ok as u64 => Self::Ok,
+            noted if noted == ResultKind::Running as u64 => Self::Running,
+            noted if noted == ResultKind::Fail as u64 => Self::Fail,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The slowest evicting calls of the last ten minutes.
+#[derive(Clone, Debug, Default)]
+pub struct SlowCalls {
+    /// When the call ended that was taken from each slot last, nanoseconds.
+    taken: [[u64; SLOW_SLOTS]; SLOW_BANKS],
+    /// Those of each second, by monotonic time, the oldest second first.
+    seconds: VecDeque<(u64, Vec<SlowEviction>)>,
+}
+
+impl SlowCalls {
+    /// Takes in what the programs have kept until `at`, monotonic. Returns the longest new one: when it ended, monotonic, and how
+    /// long it took without the time in which it waited for a CPU.
+    pub fn take_in(
+        &mut self,
+        at: Duration,
+        counted: &EvictionStats,
+    ) -> Option<(Duration, Duration)> {
+        let slots = counted.slow.iter().flatten();
+        let mut new = Vec::new();
+        for (taken, call) in self.taken.iter_mut().flatten().zip(slots) {
+            // Calls do not overlap, so no two end at the same time.
+            if call.ended_ns > *taken {
+                *taken = call.ended_ns;
+                new.push(*call);
+            }
+        }
+        let longest = new.iter().max_by_key(|call| call.duration_ns).copied();
+        for call in new {
+            self.add(call);
+        }
+        let oldest = at.saturating_sub(SPAN).as_secs();
+        let is_over = |second: &mut (u64, Vec<SlowEviction>)| second.0 < oldest;
+        while self.seconds.pop_front_if(is_over).is_some() {}
+        longest.map(|call| {
+            [call.ended_ns, call.duration_ns]
+                .map(Duration::from_nanos)
+                .into()
+        })
+    }
+
+    fn add(&mut self, call: SlowEviction) {
+        let second = Duration::from_nanos(call.ended_ns).as_secs();
+        let place = match self.seconds.binary_search_by_key(&second, |one| one.0) {
+            Ok(place) => place,
+            Err(place) => {
+                self.seconds.insert(place, (second, Vec::new()));
+                place
+            }
+        };
+        let calls = &mut self.seconds[place].1;
+        let slower = calls.partition_point(|other| other.duration_ns >= call.duration_ns);
+        calls.insert(slower, call);
+        if calls.len() > SLOWEST {
+            let window = |call: &SlowEviction| SlowEviction::window(call.ended_ns);
+            let is_spare = |index: &usize| {
+                let longer = &calls[..*index];
+                longer
+                    .iter()
+                    .any(|other| window(other) == window(&calls[*index]))
+            };
+            if let Some(spare) = (0..calls.len()).rev().find(is_spare) {
+                calls.remove(spare);
+            }
+        }
+    }
+
+    /// Returns the slowest calls that ended between two times since 1970, the slowest first; `since_1970` is what to add to
+    /// a monotonic time to get such a time.
+    pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<SlowCall> {
+        let unix = |call: &SlowEviction| since_1970 + Duration::from_nanos(call.ended_ns);
+        let calls = self.seconds.iter().flat_map(|(_, calls)| calls);
+        let mut within: Vec<_> = calls
+            .filter(|call| (from..=to).contains(&unix(call)))
+            .collect();
+        within.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
+        within.truncate(SLOWEST);
+        let slow = within.into_iter().map(|call| SlowCall {
+            unix_us: microseconds(unix(call)),
+            duration_ns: call.duration_ns,
+            goal: call.tofree.get(),
+            result: CallResult::of(call.result),
+        });
+        slow.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use evictscope_abi::{EvictionStats, Noted, ResultKind, SLOW_SLOTS, SlowEviction};
+    use proptest::prelude::*;
+
+    use super::{CallResult, SLOWEST, SPAN, SlowCalls};
+
+    const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
+
+    /// Counts a call as the programs do.
+    fn end(stats: &mut EvictionStats, call: SlowEviction) {
+        let slot = stats.number as usize % SLOW_SLOTS;
+        stats.number += 1;
+        let kept = &mut stats.slow[SlowEviction::bank(call.ended_ns)][slot];
+        if call.replaces(kept) {
+            *kept = call;
+        }
+    }
+
+    fn call(ended: Duration, duration_ns: u64) -> SlowEviction {
+        SlowEviction {
+            ended_ns: ended.as_nanos() as u64,
+            duration_ns,
+            tofree: Noted {
+                value: 4_096,
+                is_known: 1,
+            },
+            result: ResultKind::Running as u64,
+        }
+    }
+
+    #[test]
+    fn a_call_has_its_time_its_goal_and_its_result() {
+        let (mut slow, mut stats) = (SlowCalls::default(), EvictionStats::default());
+        let ended = Duration::from_millis(5_250);
+        end(&mut stats, call(ended, 900));
+        slow.take_in(ended, &stats);
+        let calls = slow.between(SINCE_1970, SINCE_1970 + ended, SINCE_1970);
+        let [call] = calls[..] else {
+            panic!("{calls:?}");
+        };
+        assert_eq!(call.unix_us, 1_700_000_005_250_000);
+        assert_eq!((call.duration_ns, call.goal), (900, Some(4_096)));
+        assert_eq!(call.result, CallResult::Running);
+        slow.take_in(ended + SPAN + Duration::from_secs(1), &stats);
+        assert_eq!(slow.between(Duration::ZERO, Duration::MAX, SINCE_1970), []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_of_each_window_is_there_and_no_call_is_there_twice(
+            calls in prop::collection::vec((1..1_000_000_u64, 1..20_000_000_u64), 1..2_000),
+            read_every in 20..SlowEviction::WINDOW_NS / 1_000_000,
+        ) {
+            let (mut slow, mut stats) = (SlowCalls::default(), EvictionStats::default());
+            let (mut now, mut read) = (Duration::from_secs(1_000), Duration::ZERO);
+            let mut ended = Vec::new();
+            for (duration, pause) in calls {
+                let next = now + Duration::from_nanos(pause);
+                // Read late, but before the window after the next begins.
+                if next > read + Duration::from_millis(read_every) {
+                    slow.take_in(now, &stats);
+                    read = now;
+                }
+                now = next;
+                let one = call(now, duration);
+                end(&mut stats, one);
+                ended.push(one);
+            }
+            slow.take_in(now, &stats);
+            let mut longest: HashMap<u64, u64> = HashMap::new();
+            for one in &ended {
+                let window = longest.entry(SlowEviction::window(one.ended_ns)).or_default();
+                *window = (*window).max(one.duration_ns);
+            }
+            let kept: Vec<_> = slow.seconds.iter().flat_map(|(_, calls)| calls).collect();
+            for (window, longest) in longest {
+                let is_there = kept.iter().any(|one| {
+                    SlowEviction::window(one.ended_ns) == window && one.duration_ns == longest
+                });
+                prop_assert!(is_there, "window {window}");
+            }
+            let mut times: Vec<u64> = kept.iter().map(|one| one.ended_ns).collect();
+            times.sort_unstable();
+            prop_assert!(times.is_sorted_by(|one, next| one < next), "twice");
+            prop_assert!(kept.iter().all(|one| ended.contains(one)));
+            let shown = slow.between(Duration::ZERO, Duration::MAX, SINCE_1970);
+            prop_assert!(shown.len() <= SLOWEST && shown.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns));
+            prop_assert_eq!(shown.first().map(|one| one.duration_ns), ended.iter().map(|one| one.duration_ns).max());
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Histograms as they are exported.
+
+use evictscope_abi::{Bounds, Histogram};
+
+/// A histogram: how many values are in each bucket, and their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct HistogramView<'a> {
+    bounds: Bounds,
+    counts: &'a [u64],
+    sum: u128,
+}
+
+/// A histogram since the server was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramTotals {
+    bounds: Bounds,
+    counts: Vec<u64>,
+    sum: u128,
+}
+
+impl<'a> HistogramView<'a> {
+    /// Returns a histogram of the kernel with these bounds, whose sum is below 2^64.
+    pub fn of<const BUCKETS: usize>(bounds: Bounds, kernel: &'a Histogram<BUCKETS>) -> Self {
+        Self {
+            bounds,
+            counts: &kernel.counts,
+            sum: kernel.sum.into(),
+        }
+    }
+
+    /// Returns the upper bounds (inclusive) with the number of values up to each, in ascending order.
+    /// Values above the last bound are only in [`Self::count`].
+    pub fn cumulative(self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let mut up_to = 0;
+        let counts = self.counts.iter().enumerate();
+        counts.filter_map(move |(index, count)| {
+            up_to += count;
+            Some((self.bounds.bound(index)?, up_to))
+        })
+    }
+
+    /// Returns the number of values.
+    pub fn count(self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns the sum of all values, in their unit.
+    pub fn sum(self) -> u128 {
+        self.sum
+    }
+}
+
+impl HistogramTotals {
+    /// Returns an empty histogram.
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            counts: vec![0; bounds.buckets()],
+            sum: 0,
+        }
+    }
+
+    /// Takes in the kernel's histogram, whose bounds are the same, and whose sum is modulo 2^64. That of `mem_tofree` can
+    /// wrap: after `maxmemory` was lowered by 10 GB, at 50,000 calls a second within ten hours.
+    pub(super) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
+        self.counts.clone_from(&kernel.counts.to_vec());
+        let grown = kernel.sum.wrapping_sub(self.sum as u64);
+        self.sum += u128::from(grown);
+    }
+
+    /// Counts a value that the kernel did not see.
+    pub(crate) fn record(&mut self, value: u64) {
+        if let Some(count) = self.counts.get_mut(self.bounds.bucket(value)) {
+            *count += 1;
+            self.sum += u128::from(value);
+        }
+    }
+
+    /// Returns what it has.
+    pub fn view(&self) -> HistogramView<'_> {
+        HistogramView {
+            bounds: self.bounds,
+            counts: &self.counts,
+            sum: self.sum,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_abi::{Histogram, bounds};
+    use proptest::prelude::*;
+
+    use super::HistogramTotals;
+
+    #[test]
+    fn values_above_the_last_bound_are_only_in_the_count() {
+        let mut totals = HistogramTotals::new(bounds::NOOP_NS);
+        for value in [1_000, 1_001, 3_600_000_000_000] {
+            totals.record(value);
+        }
+        let cumulative: Vec<_> = totals.view().cumulative().collect();
+        assert_eq!(cumulative, [(1_000, 1), (10_000, 2), (100_000, 2)]);
+        assert_eq!(
+            (totals.view().count(), totals.view().sum()),
+            (3, 3_600_000_002_001)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_buckets_agree_with_the_values(values in prop::collection::vec(any::<u64>(), 0..100)) {
+            const BUCKETS: usize = bounds::MEM_TOFREE.buckets();
+            let mut kernel = Histogram::<BUCKETS>::ZERO;
+            let mut totals = HistogramTotals::new(bounds::MEM_TOFREE);
+            for value in &values {
+                // As the memory of a server: below 2^62, so that no single step reaches 2^63.
+                kernel.record(bounds::MEM_TOFREE.bucket(value >> 2), value >> 2);
+                totals.advance(&kernel);
+            }
+            for (bound, up_to) in totals.view().cumulative() {
+                let expected = values.iter().filter(|value| **value >> 2 <= bound).count();
+                prop_assert_eq!(up_to, expected as u64);
+            }
+            prop_assert_eq!(totals.view().count(), values.len() as u64);
+            prop_assert_eq!(totals.view().sum(), values.iter().map(|value| u128::from(*value >> 2)).sum::<u128>());
+        }
+    }
+}
