@@ -9,46 +9,29 @@
 
 #![forbid(unsafe_code)]
 
-mod breakpoints;
 mod confinement;
-mod container;
-mod container_name;
-mod debug_file;
-mod exclusion;
-mod executable;
-mod file_id;
-mod file_system;
-mod handle;
-mod identity;
-mod labels;
-mod look;
-mod matcher;
-mod memory;
-mod observed;
-mod package;
-mod quota;
-mod scan;
-mod scheduling;
-mod slow;
-mod sockets;
-mod troubles;
-mod unrelated;
+mod containers;
+mod files;
+mod process;
+mod servers;
 
-pub use breakpoints::{breakpoints, is_traced};
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
-pub use container::Container;
-pub use container_name::{ContainerName, PodName};
-pub use debug_file::{DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search};
-pub use exclusion::Exclusion;
-pub use executable::{Contents, Executable, ExecutableError, ExecutableId};
-pub use file_system::unanswering;
-pub use handle::ProcessHandle;
-pub use identity::Identity;
-pub use labels::{NewServer, labels};
-pub use look::{HiddenServer, ServerProcess};
-pub use matcher::{DEFAULT_PATTERN, Matcher};
-pub use memory::{MemoryError, Words, load_bias};
-pub use package::package_of;
-pub use quota::Quotas;
-pub use scan::{Scan, Scanner};
-pub use scheduling::Scheduling;
+pub use containers::container::Container;
+pub use containers::container_name::{ContainerName, PodName};
+pub use containers::quota::Quotas;
+pub use files::debug_file::{
+    DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search,
+};
+pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
+pub use files::package::package_of;
+pub use process::breakpoints::{breakpoints, is_traced};
+pub use process::handle::ProcessHandle;
+pub use process::identity::Identity;
+pub use process::memory::{MemoryError, Words, load_bias};
+pub use process::scheduling::Scheduling;
+pub use servers::exclusion::Exclusion;
+pub use servers::file_system::unanswering;
+pub use servers::labels::{NewServer, labels};
+pub use servers::look::{HiddenServer, ServerProcess};
+pub use servers::matcher::{DEFAULT_PATTERN, Matcher};
+pub use servers::scanner::{Scan, Scanner};

@@ -18,9 +18,9 @@ use evictscope_telemetry::{
 
 use self::history::after_a_burst;
 pub use self::history::timeline;
-use super::complete::{EVICTION, complete_server, every_member, plan};
-use super::exported::ExportedServer;
-use super::unwatched::{Reason as WhyUnwatched, Unwatched};
+use crate::families::complete::{EVICTION, complete_server, every_member, plan};
+use crate::published::exported::ExportedServer;
+use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};
 
 /// A server that is too old.
 pub fn unwatched() -> Unwatched {

@@ -8,40 +8,25 @@
 
 #![forbid(unsafe_code)]
 
-mod app;
-mod browsers;
-mod burst_list;
-mod complete;
-mod connections;
-#[cfg(test)]
-mod documentation;
-mod exported;
 mod families;
 #[cfg(test)]
 mod fixture;
-mod heatmap;
 mod http;
-mod lost;
-mod page_routes;
 mod pages;
-mod profile_route;
-mod record_routes;
-mod requests;
-mod shared;
-mod timeline;
-mod trouble;
-mod unwatched;
+mod published;
+mod rfc3339;
+mod routes;
 pub mod version;
 mod web_config;
 
-pub use burst_list::rfc3339;
-pub use exported::ExportedServer;
 pub use families::families;
-pub use http::{bind, serve};
-pub use lost::{Lost, lost};
+pub use families::lost::{Lost, lost};
+pub use http::server::{bind, serve};
 pub use pages::record_page;
-pub use requests::{Request, Requests};
-pub use shared::Shared;
+pub use published::exported::ExportedServer;
+pub use published::requests::{Request, Requests};
+pub use published::shared::Shared;
+pub use rfc3339::rfc3339;
 
-pub use unwatched::{Reason, Unwatched};
+pub use published::unwatched::{Reason, Unwatched};
 pub use web_config::{Web, WebConfig};

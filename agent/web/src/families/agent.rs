@@ -6,7 +6,7 @@ use evictscope_records::KeeperCounts;
 use prometheus::proto::MetricFamily;
 
 use super::family::{Family, Series, by, single};
-use crate::unwatched::{Reason, Unwatched};
+use crate::published::unwatched::{Reason, Unwatched};
 use crate::version;
 
 /// Returns the family that says what this agent was built from.

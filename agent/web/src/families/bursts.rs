@@ -4,7 +4,7 @@ use evictscope_plan::Member;
 use evictscope_telemetry::{BurstKind, Cycle, Phase};
 
 use super::family::{Family, Unit, by, histogram, number, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
     let each = |value: fn(&Cycle, Phase) -> f64| {

@@ -4,7 +4,7 @@ use evictscope_abi::{ResultKind, Variable, bounds};
 use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, histogram, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 const RESULTS: [(&str, ResultKind); 4] = [
     ("ok", ResultKind::Ok),

@@ -3,7 +3,7 @@
 use evictscope_telemetry::{OVER, StallCause, Waits};
 
 use super::family::{Family, by, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// Returns CPU time by activity. With a withdrawn plan, evicting calls cannot be told from the rest.
 pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {

@@ -5,7 +5,7 @@ use evictscope_plan::{Exit, Operand};
 use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let durations = server.cycles().map(|(name, totals)| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evictscope_telemetry::Candidate;
 
 use super::family::{Family, Unit, by, histogram, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
     let state = &server.state;

@@ -7,8 +7,12 @@ mod agent;
 mod bursts;
 mod calls;
 mod clients;
+pub(crate) mod complete;
 mod cycles;
+#[cfg(test)]
+pub(crate) mod documentation;
 mod family;
+pub(crate) mod lost;
 mod memory;
 mod probes;
 #[cfg(test)]
@@ -19,7 +23,7 @@ use std::sync::Arc;
 use evictscope_plan::{Member, MemberMetric};
 use prometheus::proto::MetricFamily;
 
-use super::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 pub use agent::{loop_last_turn, records, servers_unwatched};
 pub use family::Family;
 

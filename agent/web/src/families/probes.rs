@@ -7,7 +7,7 @@ use evictscope_plan::{EXPIRE_CYCLE, FunctionKind, variable_name};
 use evictscope_telemetry::ProbeMode;
 
 use super::family::{Family, Series, by, number, single};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let method = |variable| {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::table::head;
 use super::times::{date_and_time, duration, grouped, or_unknown, size};
 use super::{facts, links};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// Most bursts on the page.
 const MOST: usize = 50;

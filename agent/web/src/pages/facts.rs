@@ -8,7 +8,7 @@ use maud::{Markup, Render, html};
 
 use super::links;
 use super::times::{date_and_time, duration, size};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// Shows a fact in a list of them.
 pub fn fact(name: &str, value: impl Render) -> Markup {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::facts::{self, fact};
 use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// Said where no look at a server's sockets has succeeded.
 const NOT_KNOWN: &str = "What clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \

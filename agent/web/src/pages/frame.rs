@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 
-use crate::heatmap;
+use super::heatmap;
 use crate::version;
 
 const STYLE: &str = include_str!("style.css");

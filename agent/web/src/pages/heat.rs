@@ -6,8 +6,8 @@ use evictscope_telemetry::Timeline;
 use maud::{Markup, html};
 
 use super::axis::framed;
+use super::heatmap::{Block, LEVELS, PANELS, Panel, ROWS, blocks};
 use super::span::Span;
-use crate::heatmap::{Block, LEVELS, PANELS, Panel, ROWS, blocks};
 
 /// The height of a panel.
 const HEIGHT: u32 = 150;

@@ -6,7 +6,7 @@ use evictscope_plan::Member;
 use maud::{Markup, html};
 
 use super::times::{grouped, percent, round};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// A main thread that works for more of its time has little to spare.
 const CALM: f64 = 0.8;

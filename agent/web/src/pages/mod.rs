@@ -14,6 +14,7 @@ mod felt;
 mod frame;
 mod functions;
 mod heat;
+pub(crate) mod heatmap;
 mod ink;
 mod latency;
 mod links;

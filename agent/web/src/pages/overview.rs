@@ -11,8 +11,8 @@ use super::frame::{Place, page};
 use super::table::head;
 use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
-use crate::exported::ExportedServer;
-use crate::unwatched::Unwatched;
+use crate::published::exported::ExportedServer;
+use crate::published::unwatched::Unwatched;
 use crate::version;
 
 /// Most records on the page; all of them are at `/api/v1/records`.

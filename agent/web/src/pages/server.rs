@@ -13,7 +13,7 @@ use super::frame::{Place, page};
 use super::span::Span;
 use super::times::{duration, grouped, limit, or_unknown, percent, round, size};
 use super::{bursts, felt, links, margins, panels, work};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// What is drawn of the last minutes.
 const MINUTES: Duration = Duration::from_secs(600);

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::facts::fact;
 use super::links;
 use super::times::{UNKNOWN, percent};
-use crate::exported::ExportedServer;
+use crate::published::exported::ExportedServer;
 
 /// Says what is watched and how, what was not found, and what it costs.
 pub fn section(server: &ExportedServer) -> Markup {

@@ -1,0 +1,224 @@
+//! Finds out what a container is called, and its pod, where its runtime keeps that within reach.
+//!
+//! What other programs keep is not trusted: a name is taken only where it belongs to the container's id and is spelt as
+//! names of containers are, and whatever goes wrong means that there is no name.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use crate::files::debug_file::{open_in, root_of};
+use crate::process::observed::Observed;
+
+/// The host's first process: its root directory is the host's, also for an agent in a container. Where the agent may not
+/// enter that, it looks in its own, which is the same on the host itself.
+const INIT: u32 = 1;
+
+/// How many parents of a server are looked at: an init process of the container, and shells, may stand between it
+/// and `conmon`.
+const MAX_PARENTS: usize = 8;
+
+/// The largest file that is read. Those of containers with hundreds of mounts have some 100 KiB.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The longest name: twice that of a Kubernetes object.
+const MAX_NAME: usize = 506;
+
+/// The files of runtimes about a container, as what comes before the id and after it.
+const FILES: [(&str, &str); 3] = [
+    (
+        "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
+        "config.json",
+    ),
+    (
+        "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io",
+        "config.json",
+    ),
+    ("/var/lib/docker/containers", "config.v2.json"),
+];
+
+/// What a container is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerName {
+    /// The container.
+    pub name: String,
+    /// The Kubernetes pod that it is in.
+    pub pod: Option<PodName>,
+}
+
+/// What a pod is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// The pod.
+    pub name: String,
+}
+
+impl ContainerName {
+    /// Finds that of the container with this id, which the process `pid` is in. Blocks.
+    pub fn of(pid: u32, id: &str) -> Option<Self> {
+        match by_conmon(pid, id) {
+            Some(name) => Self::given(&name),
+            None => by_files(id),
+        }
+    }
+
+    /// Takes a name that a runtime gave: Docker's begins with a slash, and those that are made of a Kubernetes pod have more in them.
+    fn given(name: &str) -> Option<Self> {
+        let name = name.strip_prefix('/').unwrap_or(name);
+        let fields: Vec<_> = name.split('_').collect();
+        match fields[..] {
+            ["k8s", container, pod, namespace, _uid, _attempt] => {
+                Self::spelt(container, Some((namespace, pod)))
+            }
+            _ => Self::spelt(name, None),
+        }
+    }
+
+    /// Takes a name, and the namespace and the name of a pod, where they are spelt as they should be.
+    fn spelt(name: &str, pod: Option<(&str, &str)>) -> Option<Self> {
+        let name = Some(name).filter(|name| is_name(name))?;
+        let pod = pod.filter(|(namespace, name)| is_name(namespace) && is_name(name));
+        Some(Self {
+            name: name.to_owned(),
+            pod: pod.map(|(namespace, name)| PodName {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+        })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual)
+}
+
+/// Returns what `conmon`, by which Podman and CRI-O start a container, says in its command line.
+fn by_conmon(pid: u32, id: &str) -> Option<String> {
+    let mut process = Observed::of(pid).ok()?;
+    for _ in 0..MAX_PARENTS {
+        process = Observed::of(process.parent).ok()?;
+        if process.comm == "conmon" {
+            let name = name_in(&process.arguments, id);
+            if name.is_some() {
+                return name.map(str::to_owned);
+            }
+        }
+    }
+    None
+}
+
+/// Returns the name in the command line of the `conmon` of the container with this id.
+fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
+    let value = |option: &str| {
+        let mut pairs = arguments.windows(2);
+        let pair = pairs.find(|pair| pair.first().is_some_and(|first| first == option))?;
+        pair.last().map(String::as_str)
+    };
+    value("-n").filter(|_| value("-c") == Some(id))
+}
+
+/// Returns what containerd or Docker keeps of the container with this id.
+fn by_files(id: &str) -> Option<ContainerName> {
+    let roots = [root_of(INIT), PathBuf::from("/")];
+    roots.iter().find_map(|root| {
+        FILES.iter().find_map(|(directory, file)| {
+            let path = format!("{directory}/{id}/{file}");
+            let file = open_in(root, path.as_ref()).ok()?;
+            file.metadata().ok().filter(|found| found.is_file())?;
+            let mut text = Vec::new();
+            file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+            name_at(&text)
+        })
+    })
+}
+
+/// Returns the names in a runtime's file: in containerd's they are annotations.
+fn name_at(text: &[u8]) -> Option<ContainerName> {
+    let value: serde_json::Value = serde_json::from_slice(text).ok()?;
+    if let Some(name) = value.get("Name") {
+        return ContainerName::given(name.as_str()?);
+    }
+    let annotations = value.get("annotations")?;
+    let annotation = |of: &str| {
+        let annotation = annotations.get(format!("io.kubernetes.cri.{of}"));
+        annotation?.as_str()
+    };
+    let pod = annotation("sandbox-namespace").zip(annotation("sandbox-name"));
+    ContainerName::spelt(annotation("container-name")?, pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ContainerName, MAX_NAME, name_at, name_in};
+
+    const ID: &str = "3601745b3bd54d9780436faa5f0e4f72bb46231663bb99a6bb892764917832c2";
+
+    #[test]
+    fn the_command_line_of_conmon_has_the_name() {
+        // Podman 4.3.1 on Debian 12.
+        let line = format!(
+            "/usr/bin/conmon --api-version 1 -c {ID} -u {ID} -r /usr/sbin/runc -b /var/lib/containers/x/userdata \
+             -p /run/x/pidfile -n cache --exit-dir /run/libpod/exits --full-attach -l journald"
+        );
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        assert_eq!(name_in(&arguments, ID), Some("cache"));
+        assert_eq!(name_in(&arguments, &ID.replace('3', "4")), None);
+        assert_eq!(name_in(&arguments[..13], ID), None);
+        assert_eq!(name_in(&[], ID), None);
+    }
+
+    /// Returns what a name says: the container, and the namespace and the name of its pod.
+    fn said(name: Option<ContainerName>) -> Option<String> {
+        let ContainerName { name, pod } = name?;
+        let pod = pod.map_or_else(String::new, |pod| {
+            format!(" {} {}", pod.namespace, pod.name)
+        });
+        Some(name + &pod)
+    }
+
+    #[test]
+    fn the_files_of_runtimes_have_the_names() {
+        // containerd 1.7.
+        let bundle = br#"{"ociVersion": "1.1.0", "annotations": {"io.kubernetes.cri.container-name": "redis",
+            "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-name": "cart-0",
+            "io.kubernetes.cri.sandbox-namespace": "shop"}}"#;
+        assert_eq!(said(name_at(bundle)).as_deref(), Some("redis shop cart-0"));
+        let alone = br#"{"annotations": {"io.kubernetes.cri.container-name": "redis"}}"#;
+        assert_eq!(said(name_at(alone)).as_deref(), Some("redis"));
+        let docker = br#"{"ID": "3601", "Name": "/cache", "Driver": "overlay2"}"#;
+        assert_eq!(said(name_at(docker)).as_deref(), Some("cache"));
+        for text in [
+            &b""[..],
+            b"{}",
+            b"[1]",
+            br#"{"Name": 7}"#,
+            br#"{"Name": "/cut"#,
+        ] {
+            assert_eq!(name_at(text), None);
+        }
+        let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+        assert_eq!(name_at(&deep), None);
+    }
+
+    #[test]
+    fn a_name_is_spelt_as_names_are() {
+        let own = |name: &str| said(ContainerName::given(name));
+        assert_eq!(own("/cache").as_deref(), Some("cache"));
+        assert_eq!(own("cache_1.a-b").as_deref(), Some("cache_1.a-b"));
+        let of_pod = "k8s_redis_cart-0_shop_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
+        assert_eq!(own(of_pod).as_deref(), Some("redis shop cart-0"));
+        assert_eq!(own("k8s_redis_a\"b_shop_U_0").as_deref(), Some("redis"));
+        assert_eq!(own("/k8s_cache").as_deref(), Some("k8s_cache"));
+        let long = "x".repeat(MAX_NAME + 1);
+        for text in ["", "/", "a b", "a\"", "a\n", "ä", "a/b", &long] {
+            assert_eq!(own(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_in_no_container_has_no_name() {
+        assert_eq!(ContainerName::of(std::process::id(), ID), None);
+    }
+}

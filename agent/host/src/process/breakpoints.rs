@@ -1,0 +1,104 @@
+//! Finds breakpoints in the code of a process.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use evictscope_plan::FileOffset;
+use procfs::page_size;
+use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
+
+use crate::files::executable::Executable;
+
+/// The instruction `int3`.
+const BREAKPOINT: u8 = 0xcc;
+
+/// Returns where in the file a process has a breakpoint in place of the file's code: of whom, cannot be told.
+///
+/// The file is read, which waits for its file system, only where the process has code of its own.
+///
+/// # Errors
+///
+/// Fails where the process has ended or may not be looked into, or the file cannot be read.
+pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
+    let changed = own_pages(pid, executable)?;
+    if changed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let file = executable.contents().map_err(io::Error::other)?;
+    let page = usize::try_from(page_size()).map_err(io::Error::other)?;
+    let (mut original, mut running) = (vec![0; page], vec![0; page]);
+    let mut found = Vec::new();
+    for (address, offset) in changed {
+        // The rest of the last page is not in the file.
+        let in_file = file.read_at(&mut original, offset)?;
+        memory.read_exact_at(&mut running, address)?;
+        let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
+        let breakpoints = pairs
+            .filter(|(_, (running, original))| **running == BREAKPOINT && **original != BREAKPOINT);
+        found.extend(breakpoints.map(|(offset, _)| FileOffset::new(offset)));
+    }
+    Ok(found)
+}
+
+/// Returns the pages of code that are the process's own copies: where each is in memory, and in the file.
+fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
+    let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
+    let mut pages = process.pagemap().map_err(io::Error::other)?;
+    // Files of several file systems may have this number.
+    let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
+    let page = usize::try_from(page_size()).map_err(io::Error::other)?;
+    let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
+    let mut own = Vec::new();
+    for map in process.maps().map_err(io::Error::other)? {
+        let is_own = map.inode == executable.id().inode() && map.pathname == path;
+        if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
+            continue;
+        }
+        let (begin, end) = map.address;
+        let infos = pages.get_range_info(number(begin)?..number(end)?);
+        let infos = infos.map_err(io::Error::other)?.into_iter();
+        let addresses = (begin..).step_by(page);
+        let private = addresses.zip(infos).filter(|(_, info)| is_private(info));
+        own.extend(private.map(|(address, _)| (address, map.offset + (address - begin))));
+    }
+    Ok(own)
+}
+
+/// Tells whether a page is the process's own copy, which it gets when code is changed.
+fn is_private(page: &PageInfo) -> bool {
+    match page {
+        PageInfo::MemoryPage(flags) => {
+            flags.contains(MemoryPageFlags::PRESENT) && !flags.contains(MemoryPageFlags::FILE)
+        }
+        PageInfo::SwapPage(_) => true,
+    }
+}
+
+/// Tells whether a debugger traces a process, to which its breakpoints may belong.
+pub fn is_traced(pid: u32) -> bool {
+    let status = Process::new(pid.cast_signed()).and_then(|process| process.status());
+    status.is_ok_and(|status| status.tracerpid != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Executable, breakpoints, is_traced};
+
+    #[test]
+    fn code_that_nobody_has_changed_has_none() -> anyhow::Result<()> {
+        let mut process = std::process::Command::new("sleep").arg("60").spawn()?;
+        let pid = process.id();
+        let executable = Executable::open(Path::new(&format!("/proc/{pid}/exe")))?;
+        let found = breakpoints(pid, &executable);
+        process.kill()?;
+        process.wait()?;
+        assert!(found?.is_empty());
+        assert!(!is_traced(std::process::id()));
+        assert!(breakpoints(pid, &executable).is_err());
+        Ok(())
+    }
+}

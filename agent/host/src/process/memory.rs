@@ -1,0 +1,250 @@
+//! Finds where a process's executable is loaded, and reads words of its memory.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::{Context as _, anyhow};
+use evictscope_plan::{FileAddress, ProcessAddress};
+use procfs::process::Process;
+use rustix::io::Errno;
+
+use crate::confinement::Confinement;
+
+/// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
+const AT_ENTRY: u64 = 9;
+/// The kernel loads at multiples of this.
+const PAGE: u64 = 4096;
+const WORD: usize = size_of::<u64>();
+
+/// Returns what to add to a virtual address of the ELF file to get the address in the process: 0 for
+/// an executable that is not position-independent. `entry` is the file's `e_entry`.
+///
+/// # Errors
+///
+/// Fails where the process has ended, may not be looked into, or runs another program by now.
+pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
+    let vector = Process::new(pid.cast_signed()).and_then(|process| process.auxv());
+    let vector = vector.map_err(|error| {
+        anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs")
+    })?;
+    let actual = vector.get(&AT_ENTRY).copied().map(ProcessAddress::new);
+    let actual = actual
+        .with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
+    let bias = actual.load_bias(entry).filter(|bias| bias % PAGE == 0);
+    bias.with_context(|| {
+        format!(
+            "process {pid} begins at {actual:#x}, which does not fit the entry point {entry:#x} of \
+             its executable: it has started another program in the meantime; try again"
+        )
+    })
+}
+
+/// Most bytes that are read at once to get at several words.
+const RANGE: u64 = 4096;
+
+/// Why a process's memory could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The process has ended, or executes another program.
+    #[error("the process has ended, or has started another program")]
+    Gone,
+    /// It is another user's process.
+    #[error(
+        "may not read /proc/{0}/mem; {advice}", advice = Confinement::of_process().lacks_others()
+    )]
+    Denied(u32),
+    /// Anything else.
+    #[error("cannot read the memory of process {0}: {1}")]
+    Other(u32, io::Error),
+}
+
+/// Words of the memory of a process. It stays the memory of the program that the process ran when this was
+/// made: of another one, executed in place, nothing is ever read.
+#[derive(Debug)]
+pub struct Words {
+    pid: u32,
+    memory: File,
+    /// Begin and length of what is read at once.
+    ranges: Vec<(u64, usize)>,
+    /// Of each word, its range, and where it is in it.
+    places: Vec<(usize, usize)>,
+}
+
+impl Words {
+    /// Opens the memory of a process. No words are chosen yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended or may not be looked into.
+    pub fn open(pid: u32) -> Result<Self, MemoryError> {
+        let memory = File::open(format!("/proc/{pid}/mem"));
+        Ok(Self {
+            pid,
+            memory: memory.map_err(|error| MemoryError::of(pid, error))?,
+            ranges: Vec::new(),
+            places: Vec::new(),
+        })
+    }
+
+    /// Chooses the words at these addresses.
+    pub fn choose(&mut self, addresses: &[ProcessAddress]) {
+        let mut sorted: Vec<u64> = addresses.iter().map(|address| address.get()).collect();
+        sorted.sort_unstable();
+        self.ranges.clear();
+        for address in sorted {
+            let end = address.saturating_add(WORD as u64);
+            match self.ranges.last_mut() {
+                Some((begin, len)) if end - *begin <= RANGE => *len = (end - *begin) as usize,
+                _ => self.ranges.push((address, WORD)),
+            }
+        }
+        let place = |address: &ProcessAddress| {
+            let range = self
+                .ranges
+                .partition_point(|(begin, _)| *begin <= address.get())
+                - 1;
+            (range, (address.get() - self.ranges[range].0) as usize)
+        };
+        self.places = addresses.iter().map(place).collect();
+    }
+
+    /// Reads what is at an address now. Returns whether all of it is mapped.
+    pub fn fill(&self, address: ProcessAddress, bytes: &mut [u8]) -> bool {
+        let read = self.memory.read_at(bytes, address.get());
+        read.is_ok_and(|read| read == bytes.len())
+    }
+
+    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a server that
+    /// runs may change one between two of them.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended or runs another program, or nothing is mapped at one of the addresses.
+    pub fn read(&self) -> Result<Vec<u64>, MemoryError> {
+        let mut ranges = Vec::new();
+        for (begin, len) in &self.ranges {
+            let mut bytes = vec![0; *len];
+            match self.memory.read_at(&mut bytes, *begin) {
+                // The address space is gone: the kernel answers so at any address then.
+                Ok(0) => return Err(MemoryError::Gone),
+                Ok(read) if read < *len => {
+                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(MemoryError::of(self.pid, error));
+                }
+                Ok(_) => ranges.push(bytes),
+                Err(error) => return Err(MemoryError::of(self.pid, error)),
+            }
+        }
+        let word = |(range, offset): &(usize, usize)| {
+            let mut word = [0; WORD];
+            word.copy_from_slice(&ranges[*range][*offset..*offset + WORD]);
+            u64::from_ne_bytes(word)
+        };
+        Ok(self.places.iter().map(word).collect())
+    }
+}
+
+impl MemoryError {
+    fn of(pid: u32, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            io::ErrorKind::PermissionDenied => Self::Denied(pid),
+            _ if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Self::Gone,
+            _ => Self::Other(pid, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::{File, Object as _};
+
+    use super::{FileAddress, MemoryError, ProcessAddress, Words, load_bias};
+
+    static HERE: u64 = 0x1122_3344_5566_7788;
+    static FAR: [u64; 2_000] = [7; 2_000];
+
+    fn words(addresses: &[ProcessAddress]) -> Result<Vec<u64>, MemoryError> {
+        let mut words = Words::open(std::process::id())?;
+        words.choose(addresses);
+        words.read()
+    }
+
+    #[test]
+    fn words_of_a_process_are_read_in_order() -> Result<(), MemoryError> {
+        let local = Box::new(42_u64);
+        let addresses = [
+            &raw const FAR[1_999],
+            &raw const HERE,
+            &raw const *local,
+            &raw const FAR[0],
+        ];
+        let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
+        assert_eq!(words(&addresses)?, [7, HERE, 42, 7]);
+        assert!(words(&[])?.is_empty());
+        let mut bytes = [0; 16];
+        let memory = Words::open(std::process::id())?;
+        assert!(memory.fill(ProcessAddress::new(&raw const FAR[3] as u64), &mut bytes));
+        assert_eq!(bytes.as_chunks().0, [7_u64.to_ne_bytes(); 2]);
+        assert!(!memory.fill(ProcessAddress::new(8), &mut bytes));
+        Ok(())
+    }
+
+    #[test]
+    fn an_address_that_is_not_mapped_is_an_error() {
+        let here = ProcessAddress::new(&raw const HERE as u64);
+        for addresses in [
+            [ProcessAddress::new(8), here],
+            [here, ProcessAddress::new(8)],
+        ] {
+            let read = words(&addresses);
+            assert!(matches!(read, Err(MemoryError::Other(..))), "{read:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_of_a_program_that_was_executed_later() -> anyhow::Result<()> {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::process::{Command, Stdio};
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo ready; read line; exec cat"]);
+        let mut process = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut output = BufReader::new(process.stdout.take().ok_or(MemoryError::Gone)?);
+        let mut input = process.stdin.take().ok_or(MemoryError::Gone)?;
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let mut words = Words::open(process.id())?;
+        let vector = procfs::process::Process::new(process.id().cast_signed())?.auxv()?;
+        words.choose(&[ProcessAddress::new(vector[&super::AT_ENTRY])]);
+        words.read()?;
+        input.write_all(b"go\nthere\n")?;
+        line.clear();
+        output.read_line(&mut line)?;
+        assert_eq!(line, "there\n", "the other program answers");
+        let read = words.read();
+        assert!(matches!(read, Err(MemoryError::Gone)), "{read:?}");
+        drop(input);
+        process.wait()?;
+        Ok(())
+    }
+
+    #[test]
+    fn the_load_bias_leads_from_the_file_to_the_process() -> anyhow::Result<()> {
+        let bytes = std::fs::read("/proc/self/exe")?;
+        let pid = std::process::id();
+        let entry = FileAddress::new(File::parse(&*bytes)?.entry());
+        let bias = load_bias(pid, entry)?;
+        let maps = procfs::process::Process::myself()?.maps()?;
+        let begins = entry.at(bias).get();
+        let mapped = maps.iter().any(|map| {
+            (map.address.0..map.address.1).contains(&begins)
+                && map.perms.contains(procfs::process::MMPermissions::EXECUTE)
+        });
+        assert!(mapped, "{begins:#x} is not in an executable mapping");
+
+        let other = load_bias(pid, entry.wrapping_add(1)).map_err(|error| error.to_string());
+        assert!(other.is_err_and(|error| error.contains("has started another program")));
+        Ok(())
+    }
+}

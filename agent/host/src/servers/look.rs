@@ -1,0 +1,182 @@
+//! Finds out of a process with a server's name where it listens, and whether to leave it alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use procfs::process::Process;
+use procfs::{ProcError, ProcResult};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::exclusion::{Exclusion, Traits};
+use super::file_system::unanswering;
+use crate::confinement::Confinement;
+use crate::containers::container::{Cgroups, Container};
+use crate::process::handle::ProcessHandle;
+use crate::process::identity::{Identity, exe_proc_path};
+use crate::process::observed::{ExeLink, Observed};
+use crate::process::sockets::Listening;
+
+/// A process younger than this is not reported: it may be about to fork into the background or to
+/// execute something else, and not all of its sockets may be there.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long to wait for a new server to listen: its name is its port for as long as it runs, and hosts are
+/// busy when their servers start. Servers load their data only after that, but may load modules before.
+pub(super) const LISTEN: Duration = Duration::from_secs(10);
+
+/// A server that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerProcess {
+    /// Tells it from every other server, past ones too.
+    pub identity: Identity,
+    /// Tells when it has ended.
+    pub handle: Arc<ProcessHandle>,
+    /// The name that it was started by, as the kernel keeps it (15 bytes of it): that of the link, where the executable
+    /// is one to a file with another name. Its arguments do not tell: a server overwrites them with its title.
+    pub command: String,
+    /// The executable, as the process sees it; with ` (deleted)` appended where it was deleted or
+    /// replaced before the server was found. For display: open `exe_proc_path` instead.
+    pub exe: PathBuf,
+    /// `/proc/PID/exe`, which opens the executable wherever it is.
+    pub exe_proc_path: PathBuf,
+    /// TCP port, else path of the Unix socket, else `pid-N`: where it listened when it was found.
+    /// It never changes after that. Two servers may have the same name: see `labels`.
+    pub name: String,
+    /// The container that it was in when it was found.
+    pub container: Container,
+}
+
+impl ServerProcess {
+    /// Returns how long ago it started.
+    pub fn age(&self) -> Duration {
+        age(self.identity.start_time_ticks)
+    }
+}
+
+/// A process that looks like a server, but that the agent cannot look into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenServer {
+    /// Process id.
+    pub pid: u32,
+    /// The user it runs as.
+    pub uid: u32,
+    /// Whether it may not be read.
+    pub is_denied: bool,
+    /// Why not, and what to do about it.
+    pub why: String,
+}
+
+/// The outcome of looking into a candidate.
+pub(super) enum Look {
+    Server(ServerProcess),
+    /// The user wants it to be left alone.
+    Excluded {
+        handle: ProcessHandle,
+        by: Exclusion,
+    },
+    /// It does not listen yet.
+    Starting,
+    Hidden(HiddenServer),
+}
+
+/// Finds out where a candidate listens. It has been waited for since `since`.
+pub(super) fn look_into(
+    candidate: &Observed,
+    since: Instant,
+    exclusions: &[Exclusion],
+) -> ProcResult<Look> {
+    let pid = candidate.identity.pid;
+    let mut traits = match exclusions {
+        [] => Traits::default(),
+        _ => traits(candidate)?,
+    };
+    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+        return excluded(candidate, by);
+    }
+    let exe = match &candidate.exe {
+        ExeLink::Path(loader) if candidate.exe.is_loader() => {
+            let why = format!(
+                "started through {}, so that its executable is not the server's: start it by its own path",
+                loader.display()
+            );
+            return hidden(pid, false, why);
+        }
+        ExeLink::Path(path) => path.clone(),
+        ExeLink::Denied => return denied(pid, "exe"),
+        ExeLink::Absent => return Err(ProcError::NotFound(None)),
+    };
+    if let Some(why) = unanswering(pid)? {
+        return hidden(pid, false, why);
+    }
+    if age(candidate.identity.start_time_ticks) < SETTLE {
+        return Ok(Look::Starting);
+    }
+    let listening = match Listening::of(pid) {
+        Err(ProcError::PermissionDenied(_)) => return denied(pid, "fd"),
+        listening => listening?,
+    };
+    let name = match listening.name(candidate.title_port()) {
+        Some(name) => name,
+        None if since.elapsed() < LISTEN => return Ok(Look::Starting),
+        None => format!("pid-{pid}"),
+    };
+    traits.ports.extend(listening.ports);
+    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+        return excluded(candidate, by);
+    }
+    Ok(Look::Server(ServerProcess {
+        identity: candidate.identity,
+        handle: Arc::new(ProcessHandle::open(candidate.identity)?),
+        command: candidate.comm.clone(),
+        exe,
+        exe_proc_path: exe_proc_path(pid),
+        name,
+        // Without them the labels of its container are empty. Only an exclusion must not be missed.
+        container: Cgroups::of(pid).unwrap_or_default().container(),
+    }))
+}
+
+fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
+    Ok(Look::Excluded {
+        handle: ProcessHandle::open(candidate.identity)?,
+        by: by.clone(),
+    })
+}
+
+fn denied(pid: u32, what: &str) -> ProcResult<Look> {
+    let lacks = Confinement::of_process().lacks_others();
+    hidden(
+        pid,
+        true,
+        format!("may not read /proc/{pid}/{what}; {lacks}"),
+    )
+}
+
+fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {
+    let uid = Process::new(pid.cast_signed())?.status()?.euid;
+    Ok(Look::Hidden(HiddenServer {
+        pid,
+        uid,
+        is_denied,
+        why,
+    }))
+}
+
+/// Reads what exclusions name of a process, except for the ports that its title does not have.
+fn traits(candidate: &Observed) -> ProcResult<Traits> {
+    let pid = candidate.identity.pid;
+    Ok(Traits {
+        ports: candidate.title_port().into_iter().collect(),
+        user: Process::new(pid.cast_signed())?.status()?.euid,
+        cgroups: Cgroups::of(pid)?,
+    })
+}
+
+/// Returns how long ago a process started.
+pub(super) fn age(start_time_ticks: u64) -> Duration {
+    let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+    let ticks_per_second = procfs::ticks_per_second().max(1);
+    let started = Duration::from_millis(start_time_ticks * 1_000 / ticks_per_second);
+    now.saturating_sub(started)
+}

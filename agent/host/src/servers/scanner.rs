@@ -1,0 +1,246 @@
+//! Finds the servers on this host.
+//!
+//! Measured with 2,000 other processes on a 2-core virtual machine: 90 ms of CPU time for the first
+//! scan, 12 ms for each of the next ten, then 6 ms.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use procfs::ProcError;
+
+use super::exclusion::Exclusion;
+use super::look::{HiddenServer, Look, ServerProcess, age, look_into};
+use super::matcher::{Matcher, Role};
+use super::slow::Slow;
+use super::troubles::Troubles;
+use super::unrelated::Unrelated;
+use crate::files::file_id::FileId;
+use crate::process::handle::ProcessHandle;
+use crate::process::identity::Identity;
+use crate::process::observed::Observed;
+
+/// The servers on this host, each list by ascending pid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Those that can be watched. A server that was found once is in the list until the kernel says that
+    /// it has ended, or that the process executes something else.
+    pub servers: Vec<ServerProcess>,
+    /// Those that have just started and do not listen yet, so that their name is not known: they
+    /// are in `servers` after 10 s at the latest.
+    pub starting: Vec<u32>,
+    /// Those that cannot be looked into.
+    pub hidden: Vec<HiddenServer>,
+}
+
+/// Finds servers, and remembers which processes are no servers.
+#[derive(Debug)]
+pub struct Scanner {
+    matcher: Matcher,
+    exclusions: Vec<Exclusion>,
+    unrelated: Unrelated,
+    slow: Slow,
+    troubles: Troubles,
+    /// Candidates that do not listen yet, and since when the scanner waits for them.
+    waiting: HashMap<Identity, Instant>,
+    servers: HashMap<u32, ServerProcess>,
+    /// The servers that the user wants to be left alone.
+    excluded: HashMap<u32, ProcessHandle>,
+    scanned_before: bool,
+}
+
+impl Scanner {
+    /// Returns a scanner that knows nothing yet.
+    pub fn new(matcher: Matcher) -> Self {
+        Self {
+            matcher,
+            exclusions: Vec::new(),
+            unrelated: Unrelated::default(),
+            slow: Slow::default(),
+            troubles: Troubles::default(),
+            waiting: HashMap::new(),
+            servers: HashMap::new(),
+            excluded: HashMap::new(),
+            scanned_before: false,
+        }
+    }
+
+    /// Leaves servers alone that one of these names. It is decided when a server is found: one that changes
+    /// its port or control group later stays what it is.
+    pub fn excluding(mut self, exclusions: Vec<Exclusion>) -> Self {
+        self.exclusions = exclusions;
+        self
+    }
+
+    /// Looks at all processes. Where `/proc` is mounted with `hidepid`, those of other users are
+    /// not seen at all.
+    ///
+    /// An error is not the end of a server: what cannot be looked at now stays as it was, with a warning
+    /// in the log when that begins.
+    ///
+    /// # Errors
+    ///
+    /// Fails where `/proc` cannot be listed and never could.
+    pub fn scan(&mut self) -> anyhow::Result<Scan> {
+        self.slow.forget(Instant::now());
+        self.forget_ended();
+        let mut scan = Scan::default();
+        match list_processes() {
+            Ok(pids) => {
+                self.look_for_more(&pids, &mut scan);
+                self.scanned_before = true;
+            }
+            Err(error) if self.scanned_before => self.troubles.met(None, &ProcError::from(error)),
+            Err(error) => {
+                return Err(anyhow!("cannot list /proc ({error}): is it mounted?"));
+            }
+        }
+        self.troubles.end_scan();
+        scan.servers = self.servers.values().cloned().collect();
+        scan.servers
+            .sort_unstable_by_key(|server| server.identity.pid);
+        Ok(scan)
+    }
+
+    /// Forgets the servers that have ended, or execute something else.
+    fn forget_ended(&mut self) {
+        let Self {
+            slow,
+            troubles,
+            servers,
+            excluded,
+            ..
+        } = self;
+        let mut runs = |handle: &ProcessHandle| {
+            let identity = handle.identity();
+            let begun = Instant::now();
+            if slow.rests(identity.pid, begun) {
+                return !handle.has_ended();
+            }
+            let now = Identity::read(identity.pid);
+            slow.looked(identity.pid, begun.elapsed(), Instant::now());
+            match now {
+                Ok(now) => identity.is_still(&now),
+                Err(error) => {
+                    troubles.met(Some(identity.pid), &error);
+                    !handle.has_ended()
+                }
+            }
+        };
+        servers.retain(|_, server| runs(&server.handle));
+        excluded.retain(|_, handle| runs(handle));
+    }
+
+    /// Looks at the processes that are not known to be servers.
+    fn look_for_more(&mut self, pids: &[u32], scan: &mut Scan) {
+        let candidates = self.candidates(pids);
+        let files = self.files(&candidates);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for candidate in &candidates {
+            if is_child_of_one(candidate, &files) {
+                continue;
+            }
+            let identity = candidate.identity;
+            let pid = identity.pid;
+            let begun = Instant::now();
+            let since = waiting
+                .remove(&identity)
+                .unwrap_or_else(|| self.waiting_since(candidate));
+            let look = look_into(candidate, since, &self.exclusions);
+            self.slow.looked(pid, begun.elapsed(), Instant::now());
+            match look {
+                Ok(Look::Server(server)) => {
+                    self.servers.insert(pid, server);
+                }
+                Ok(Look::Excluded { handle, by }) => {
+                    tracing::info!(pid, "this server is left alone, as --exclude {by} says");
+                    self.excluded.insert(pid, handle);
+                }
+                Ok(Look::Starting) => {
+                    self.waiting.insert(identity, since);
+                    scan.starting.push(pid);
+                }
+                Ok(Look::Hidden(hidden)) => scan.hidden.push(hidden),
+                Err(error) => {
+                    self.waiting.insert(identity, since);
+                    self.troubles.met(Some(pid), &error);
+                }
+            }
+        }
+    }
+
+    /// Returns since when to wait for a new candidate. Its age does not count, since it may have executed
+    /// the server just now, except in the first scan.
+    fn waiting_since(&self, candidate: &Observed) -> Instant {
+        let now = Instant::now();
+        if self.scanned_before {
+            return now;
+        }
+        now.checked_sub(age(candidate.identity.start_time_ticks))
+            .unwrap_or(now)
+    }
+
+    /// Returns all processes that have a server's name, are not helpers and are not known yet.
+    fn candidates(&mut self, pids: &[u32]) -> Vec<Observed> {
+        self.unrelated.begin();
+        let mut candidates = Vec::new();
+        for &pid in pids {
+            let is_known = self.servers.contains_key(&pid) || self.excluded.contains_key(&pid);
+            let begun = Instant::now();
+            if is_known || self.slow.rests(pid, begun) {
+                continue;
+            }
+            let Some(known) = self.unrelated.look(pid) else {
+                continue;
+            };
+            let observed = Observed::of(pid);
+            self.slow.looked(pid, begun.elapsed(), Instant::now());
+            match observed {
+                Ok(process) => match self.matcher.role(&process) {
+                    Role::Unrelated => self.unrelated.remember(pid, known),
+                    Role::Helper => {}
+                    Role::Candidate => candidates.push(process),
+                },
+                Err(error) => self.troubles.met(Some(pid), &error),
+            }
+        }
+        candidates
+    }
+
+    /// Returns the executables of all processes that may have forked a candidate, by pid.
+    fn files(&self, candidates: &[Observed]) -> HashMap<u32, Option<FileId>> {
+        let servers = self.servers.values().map(|server| &server.identity);
+        let candidates = candidates.iter().map(|candidate| &candidate.identity);
+        servers
+            .chain(self.excluded.values().map(ProcessHandle::identity))
+            .chain(candidates)
+            .map(|identity| (identity.pid, identity.executable))
+            .collect()
+    }
+}
+
+/// Returns the numbers of all processes, ascending.
+fn list_processes() -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Returns whether a server has forked this process, to save or to execute something, though its
+/// title does not say so. A server in the background is forked too, but its parent has ended.
+fn is_child_of_one(process: &Observed, files: &HashMap<u32, Option<FileId>>) -> bool {
+    let parent = files.get(&process.parent).filter(|_| process.is_forked());
+    // Where a file may not be looked at, it is taken to be the same.
+    parent.is_some_and(|file| {
+        let own = process.identity.executable;
+        own.is_none() || file.is_none() || own == *file
+    })
+}
+
+#[cfg(test)]
+mod tests;

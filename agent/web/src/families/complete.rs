@@ -1,0 +1,191 @@
+//! A made-up server of which everything is known, and the same without one item.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evictscope_abi::{EXPIRE, VARIABLES, Variable};
+use evictscope_host::Container;
+use evictscope_plan::{
+    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
+    Item, Member, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
+};
+use evictscope_telemetry::{
+    Candidate, Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
+};
+
+use crate::published::exported::ExportedServer;
+
+/// Returns a server whose plan has everything, and of which everything was read.
+pub fn complete_server() -> ExportedServer {
+    server(plan(), every_member())
+}
+
+/// Returns that server as it is where an item was not found; `None` where it is not watched then.
+pub fn server_without(item: Item) -> Option<ExportedServer> {
+    let (mut plan, mut members) = (plan(), every_member());
+    let of_kind = |kind: FunctionKind| usize::from(kind.description == EXPIRY.description);
+    let (eviction, expiry) = (EVICTION.index, EXPIRY.index);
+    let functions = &mut plan.functions;
+    match item {
+        Item::Plan => return None,
+        Item::Function(kind) if of_kind(kind) == eviction => return None,
+        Item::Function(kind) | Item::Inner(kind) | Item::Exits(kind) => {
+            functions[of_kind(kind)].inner = None;
+        }
+        Item::Entry(kind) => functions[of_kind(kind)].entry = None,
+        Item::Quantity(variable) => {
+            let inner = functions[eviction].inner.as_mut();
+            inner?.quantities.retain(|own| own.quantity != variable);
+        }
+        Item::CycleType => functions[expiry].inner.as_mut()?.cycle_type = None,
+        Item::KeysSampled => functions[expiry].exits[0].sampled = None,
+        Item::KeysExpired => functions[expiry].exits[0].expired = None,
+        Item::Version => plan.identity.version = None,
+        Item::Member(member) => members.retain(|own| own != member),
+        Item::DebugInfo | Item::Result(_) => {}
+    }
+    Some(server(plan, members))
+}
+
+fn server(plan: ProbePlan, members: Members) -> ExportedServer {
+    let needed = members
+        .get(Member::EvictionPool)
+        .and(members.get(Member::MaxmemoryPolicy));
+    let mut snapshot = Snapshot {
+        members: Some(members),
+        candidate: needed.map(|_| Candidate::Idle(Duration::ZERO)),
+        times: Some(ThreadTimes {
+            cpu_ns: 0,
+            waiting_ns: 0,
+        }),
+        throttled: Some(Duration::ZERO),
+        look: Some(SocketLook::default()),
+        ..Snapshot::default()
+    };
+    let mut state = ServerState::new();
+    // Times are known from the second reading on.
+    for second in 1..=2 {
+        snapshot.at = Duration::from_secs(second);
+        state.apply(&snapshot);
+    }
+    state.counted.evictions.last.overhead.is_known = 1;
+    let mut cycle = Cycle::new(Duration::ZERO);
+    cycle.totals.last_start = Some(Duration::ZERO);
+    let sees_evictions = plan.functions[EVICTION.index].inner.is_some();
+    ExportedServer {
+        label: String::new(),
+        pid: 0,
+        command: String::new(),
+        exe: PathBuf::new(),
+        container: Container::default(),
+        container_name: None,
+        plan: Arc::new(plan),
+        mode: ProbeMode::EveryCall,
+        withdrawn: None,
+        cycles_withdrawn: None,
+        overhead_ratio: Some(0.0),
+        overhead_budget_ratio: 0.01,
+        foreign_breakpoints: 0,
+        state,
+        cycle: Some(cycle).filter(|_| sees_evictions),
+        timeline: None,
+        records: Arc::default(),
+        read: Instant::now(),
+    }
+}
+
+/// Returns a value of each member. All can be 1.
+pub fn every_member() -> Members {
+    Member::ALL.iter().map(|member| (*member, 1)).collect()
+}
+
+fn site(address: u64) -> Site {
+    Site {
+        address: FileAddress::new(address),
+        file_offset: FileOffset::new(address),
+        instruction: "jmp 0x10".to_owned(),
+        emulated: true,
+    }
+}
+
+pub const EVICTION: FunctionKind = FunctionKind {
+    index: 0,
+    description: EVICTION_CALL.description,
+};
+
+const EXPIRY: FunctionKind = FunctionKind {
+    index: EXPIRE as usize,
+    description: EXPIRE_CYCLE.description,
+};
+
+const REGISTER: Operand = Operand::Register {
+    plus: 0,
+    number: 3,
+    width: 8,
+};
+
+/// Returns a traced function of which everything was found: these quantities, and what an expire cycle tells.
+fn function(
+    kind: FunctionKind,
+    name: &'static str,
+    address: u64,
+    quantities: Vec<QuantityPlan>,
+    of_cycles: Option<Operand>,
+) -> TracedFunction {
+    TracedFunction {
+        kind,
+        name,
+        address: FileAddress::new(address),
+        entry: Some(site(address)),
+        inner: Some(InnerSite {
+            site: site(address + 0x40),
+            quantities,
+            cycle_type: of_cycles.clone(),
+            job: None,
+        }),
+        exits: vec![Exit {
+            site: site(address + 0x80),
+            way: None,
+            result: None,
+            sampled: of_cycles.clone(),
+            expired: of_cycles,
+        }],
+    }
+}
+
+fn quantity(quantity: Variable) -> QuantityPlan {
+    let term = Term {
+        negative: false,
+        operand: REGISTER,
+    };
+    QuantityPlan {
+        quantity,
+        recipe: Recipe { terms: vec![term] },
+        method: Method::Dataflow,
+    }
+}
+
+pub fn plan() -> ProbePlan {
+    let quantities = VARIABLES.map(quantity).into();
+    ProbePlan {
+        identity: Identity {
+            build_id: Some("ae4d7c97".to_owned()),
+            product: Some("redis"),
+            version: Some("7.0.15".to_owned()),
+            entry_point: FileAddress::new(0x1000),
+        },
+        functions: vec![
+            function(EVICTION, "performEvictions", 0x2000, quantities, None),
+            function(
+                EXPIRY,
+                "activeExpireCycle",
+                0x3000,
+                Vec::new(),
+                Some(REGISTER),
+            ),
+        ],
+        members: Vec::new(),
+        not_found: Vec::new(),
+    }
+}

@@ -1,0 +1,248 @@
+//! HTTP's connections: how many there may be, and how long a client may take.
+//!
+//! They share descriptors and CPU time with the probes, so clients that hang on must cost next to nothing, and must not keep a
+//! scraper out. There is room for 64 connections that have not sent a request yet, and for 64 that have. Where there is none,
+//! the one that has waited longest is closed. So no client that is silent, slow or does not read its answer takes the place of
+//! one that asks at once.
+//!
+//! How long a client may take, hyper limits while it sends a header, and the kernel while it does not read its answer.
+//!
+//! Deliberately absent: limits for each address. Behind a proxy all clients have the same one.
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use lru::LruCache;
+use rustix::net::sockopt::set_tcp_user_timeout;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::either::Either;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::trouble::Trouble;
+use crate::web_config::Web;
+
+/// How long requests under way may take to finish after the server was told to stop; the agent as
+/// a whole is to end within 2 s.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long a client may take to agree on TLS, to send a header, and to read the next part of its answer. Scrapers that come
+/// every 15 or 30 s keep their connection.
+pub(super) const PATIENCE: Duration = Duration::from_secs(45);
+/// Connections of either kind. A host has a few scrapers and some people with a browser, which opens up to six. The probes
+/// have the rest of the descriptors, of which there are 1,024 by default.
+const MOST: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// How long a connection is left alone before it may have to make room: several round trips in a data centre. While new
+/// clients come without end, 3,200 a second get their turn, which empties the kernel's full queue (1,024) in a third of a
+/// second and leaves most of the CPU alone.
+const SPARED: Duration = Duration::from_millis(20);
+/// A longer header is refused.
+const LONGEST_HEADER: usize = 16 << 10;
+/// How long to wait after the kernel could not give a connection.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Answers clients.
+pub struct Connections {
+    web: Web,
+    router: TowerToHyperService<Router>,
+    patience: Duration,
+    open: Arc<Mutex<Open>>,
+    ending: GracefulShutdown,
+    refusals: Trouble,
+}
+
+/// The open connections. One that is dropped is closed.
+struct Open {
+    last: u64,
+    /// Those that have not sent a request yet, with the time when they came.
+    new: LruCache<u64, (Instant, Task)>,
+    /// Those that have, by the last one.
+    asked: LruCache<u64, Task>,
+    crowd: Trouble,
+}
+
+/// A connection's task.
+type Task = AbortOnDropHandle<()>;
+
+impl Default for Open {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            new: LruCache::new(MOST),
+            asked: LruCache::new(MOST),
+            crowd: Trouble::default(),
+        }
+    }
+}
+
+impl Open {
+    /// Starts a connection's task, which is told the connection's number.
+    fn start<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(u64) -> F) {
+        self.last += 1;
+        let task = AbortOnDropHandle::new(tokio::spawn(task(self.last)));
+        let closed = self.new.push(self.last, (Instant::now(), task));
+        self.note(closed.is_some());
+    }
+
+    /// Takes note of a request.
+    fn asks(&mut self, number: u64) {
+        if let Some((_, task)) = self.new.pop(&number) {
+            let closed = self.asked.push(number, task);
+            self.note(closed.is_some());
+        } else {
+            self.asked.promote(&number);
+        }
+    }
+
+    fn note(&mut self, is_closed: bool) {
+        if is_closed && self.crowd.begins() {
+            tracing::warn!(
+                "more than {MOST} HTTP clients hold connections: those that have waited longest are closed"
+            );
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        self.new.pop(&number);
+        self.asked.pop(&number);
+    }
+
+    /// Closes the connection that makes room first.
+    fn close_oldest(&mut self) {
+        if self.new.pop_lru().is_none() {
+            self.asked.pop_lru();
+        }
+    }
+
+    /// Returns when another client may come, where there is no room: nobody is closed for it who came just now.
+    fn has_room_at(&self) -> Option<Instant> {
+        let oldest = self.new.peek_lru().filter(|_| self.new.len() == MOST.get());
+        oldest.map(|(_, (since, _))| *since + SPARED)
+    }
+}
+
+impl Connections {
+    /// Returns no connections, to be protected by `web` and answered by `router`.
+    pub fn new(web: Web, router: Router, patience: Duration) -> Self {
+        Self {
+            web,
+            router: TowerToHyperService::new(router),
+            patience,
+            open: Arc::default(),
+            ending: GracefulShutdown::new(),
+            refusals: Trouble::default(),
+        }
+    }
+
+    /// Serves the clients of `listener` until `shutdown` is done, and returns 1 s after that at the
+    /// latest.
+    pub async fn serve(mut self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.accept(&listener) => {}
+        }
+        drop(listener);
+        _ = timeout(GRACE, self.ending.shutdown()).await;
+        // Those that are not done in time.
+        *lock(&self.open) = Open::default();
+    }
+
+    /// Accepts clients for ever.
+    async fn accept(&mut self, listener: &TcpListener) {
+        loop {
+            let has_room_at = lock(&self.open).has_room_at();
+            if let Some(at) = has_room_at {
+                sleep_until(at).await;
+            }
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    self.open(stream);
+                    // The task of one that made room ends, and with it the descriptor, before the next client is accepted.
+                    yield_now().await;
+                }
+                Err(error) if is_of_the_client(&error) => {}
+                Err(error) => {
+                    if self.refusals.begins() {
+                        tracing::warn!(
+                            "cannot accept HTTP clients ({error}), and tries again every second; if \
+                             the agent may open too few files, raise LimitNOFILE= or `ulimit -n`"
+                        );
+                    }
+                    // It may be the descriptor that is missing.
+                    lock(&self.open).close_oldest();
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn open(&self, stream: TcpStream) {
+        let (web, router) = (self.web.clone(), self.router.clone());
+        let (patience, ending) = (self.patience, self.ending.watcher());
+        let open = &self.open;
+        lock(open).start(|number| {
+            let open = open.clone();
+            async move {
+                let asks = || lock(&open).asks(number);
+                if let Err(why) = answer(stream, &web, router, patience, ending, asks).await {
+                    tracing::debug!("an HTTP connection broke: {why:#}");
+                }
+                lock(&open).close(number);
+            }
+        });
+    }
+}
+
+/// Answers all requests of a client; calls `asks` at each.
+async fn answer(
+    stream: TcpStream,
+    web: &Web,
+    router: TowerToHyperService<Router>,
+    patience: Duration,
+    ending: Watcher,
+    asks: impl Fn(),
+) -> anyhow::Result<()> {
+    set_tcp_user_timeout(&stream, patience.as_millis().try_into()?)?;
+    let stream = match web.tls() {
+        None => Either::Left(stream),
+        Some(tls) => Either::Right(timeout(patience, tls.accept(stream)).await??),
+    };
+    let service = service_fn(|request: Request<Incoming>| {
+        asks();
+        router.call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience)
+        .max_buf_size(LONGEST_HEADER)
+        .serve_connection(TokioIo::new(stream), service);
+    Ok(ending.watch(connection).await?)
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    // A panic between two steps may leave out a connection, which is then closed.
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells whether accepting failed because this one client has gone.
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}

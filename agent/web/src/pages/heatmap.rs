@@ -1,0 +1,221 @@
+//! The sub-second-offset heat map of one server, as flamescope draws them.
+//!
+//! Each column is a second, each row 20 ms of it; the stronger the colour, the greater the share of
+//! the main thread. One panel for its evicting calls, one for everything else that it does on CPU.
+//! What recurs every second is a line across, a burst a block.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use evictscope_telemetry::{BIN_NS, TimeBin, Timeline};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::rfc3339::rfc3339;
+
+const SIZE: (u32, u32) = (1_300, 700);
+/// Rows of a second.
+pub(crate) const ROWS: u64 = 1_000_000_000 / BIN_NS;
+/// The number of colours; neighbours of the same colour become one rectangle.
+pub(crate) const LEVELS: u32 = 10;
+/// Between black and white, to be legible on both.
+const INK: RGBColor = RGBColor(128, 128, 128);
+/// Follows the colours that the reader prefers: the drawing itself has no background.
+pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}text{fill:#222}\
+@media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}";
+
+/// A panel: what it shows, and in which colour.
+pub(crate) struct Panel {
+    pub(super) title: &'static str,
+    colour: RGBColor,
+    /// Returns what it shows of a bin.
+    pub(super) nanoseconds: fn(TimeBin) -> u32,
+}
+
+pub(crate) const PANELS: [Panel; 2] = [
+    Panel {
+        title: "evicting calls",
+        colour: RGBColor(214, 39, 40),
+        nanoseconds: |bin| bin.evicting,
+    },
+    Panel {
+        title: "everything else on CPU",
+        colour: RGBColor(31, 119, 210),
+        nanoseconds: |bin| bin.cpu_other,
+    },
+];
+
+/// A rectangle of one colour: a column, and the rows from one to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(super) second: u64,
+    pub(super) rows: (u64, u64),
+    /// 1 to [`LEVELS`]; 0 is not known.
+    pub(super) level: u32,
+}
+
+/// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
+pub(crate) fn svg(server: &str, timeline: &Timeline) -> anyhow::Result<String> {
+    let mut text = String::new();
+    draw(server, timeline, &mut text)
+        .map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
+    let begin = text.find("<svg").unwrap_or(0);
+    let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
+    text.insert_str(inside, &format!("<style>{STYLE}</style>"));
+    Ok(text)
+}
+
+fn draw(
+    server: &str,
+    timeline: &Timeline,
+    to: &mut String,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let first = timeline.start().as_secs();
+    let last = first + 1 + timeline.bins().count() as u64 / ROWS;
+    let root = SVGBackend::with_string(to, SIZE).into_drawing_area();
+    let font = ("sans-serif", 14).into_font().color(&INK);
+    let title = format!("Main thread of server {server}, 20 ms by 20 ms, UTC");
+    let root = root.titled(&title, ("sans-serif", 18).into_font().color(&INK))?;
+    let (panels, legend) = root.split_vertically(SIZE.1 - 80);
+    for (area, panel) in panels.split_evenly((2, 1)).iter().zip(PANELS) {
+        let mut chart = ChartBuilder::on(area)
+            .caption(panel.title, font.clone())
+            .margin_right(20)
+            .x_label_area_size(30)
+            .y_label_area_size(80)
+            .build_cartesian_2d(first..last, 0..ROWS)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .axis_style(INK)
+            .label_style(font.clone())
+            .x_labels(11)
+            .x_label_formatter(&|second| time_of_day(*second))
+            .y_labels(6)
+            .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
+            .y_desc("within the second")
+            .draw()?;
+        chart.draw_series(blocks(timeline, panel.nanoseconds).iter().map(|block| {
+            let (top, bottom) = block.rows;
+            let corners = [(block.second, top), (block.second + 1, bottom)];
+            Rectangle::new(corners, colour(panel.colour, block.level).filled())
+        }))?;
+    }
+    draw_legend(&legend, &font)?;
+    root.present()?;
+    Ok(())
+}
+
+fn colour(colour: RGBColor, level: u32) -> RGBAColor {
+    match level {
+        0 => INK.mix(0.25),
+        level => colour.mix(f64::from(level) / f64::from(LEVELS)),
+    }
+}
+
+impl Panel {
+    /// Returns the colour of a level as SVG spells it, and its opacity.
+    pub(crate) fn paint(&self, level: u32) -> (String, f64) {
+        let RGBAColor(red, green, blue, opacity) = colour(self.colour, level);
+        (format!("#{red:02X}{green:02X}{blue:02X}"), opacity)
+    }
+}
+
+fn draw_legend<DB: DrawingBackend>(
+    area: &DrawingArea<DB, plotters::coord::Shift>,
+    font: &TextStyle<'_>,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+    const CELL: i32 = 26;
+    let font = font.pos(Pos::new(HPos::Left, VPos::Center));
+    for (row, panel) in (0..).zip(PANELS) {
+        let top = 6 + 24 * row;
+        area.draw(&Text::new(panel.title, (60, top + 9), font.clone()))?;
+        for level in 1..=LEVELS {
+            let left = 230 + CELL * level as i32;
+            let corners = [(left, top), (left + CELL, top + 18)];
+            let filled = colour(panel.colour, level).filled();
+            area.draw(&Rectangle::new(corners, filled))?;
+        }
+    }
+    let right = 230 + CELL * (LEVELS as i32 + 1);
+    for (text, left) in [("0 %", 225), ("100 % of the main thread", right + 8)] {
+        area.draw(&Text::new(text, (left, 27), font.clone()))?;
+    }
+    let unknown = right + 230;
+    let corners = [(unknown, 18), (unknown + CELL, 36)];
+    area.draw(&Rectangle::new(corners, colour(INK, 0).filled()))?;
+    area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
+}
+
+/// Returns the blocks to draw; bins in which nothing happened have no block.
+pub(crate) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
+    let bin_length = u128::from(BIN_NS);
+    // Of two bins that share a row, as the clocks' seconds do not begin with a bin, the later counts.
+    let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;
+    let first = u64::try_from(first).unwrap_or(0);
+    let mut blocks: Vec<Block> = Vec::new();
+    for (index, bin) in (first..).zip(timeline.bins()) {
+        // What is not known has the level 0; where nothing happened, there is no block.
+        let level = bin.map_or(0, |bin| {
+            let level = nanoseconds(bin).saturating_mul(LEVELS);
+            level.div_ceil(BIN_NS as u32).min(LEVELS)
+        });
+        if level == 0 && bin.is_some() {
+            continue;
+        }
+        let (second, row) = (index / ROWS, index % ROWS);
+        match blocks.last_mut() {
+            Some(above) if (above.second, above.rows.1, above.level) == (second, row, level) => {
+                above.rows.1 = row + 1;
+            }
+            _ => blocks.push(Block {
+                second,
+                rows: (row, row + 1),
+                level,
+            }),
+        }
+    }
+    blocks
+}
+
+fn time_of_day(second: u64) -> String {
+    let text = rfc3339(Duration::from_secs(second)).unwrap_or_default();
+    text.get(11..19).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, PANELS, blocks, svg};
+    use crate::fixture::timeline;
+
+    #[test]
+    fn neighbours_of_one_colour_are_one_block() {
+        let block = |second: u64, rows, level| Block {
+            second: 1_700_000_000 + second,
+            rows,
+            level,
+        };
+        let evicting = blocks(&timeline(), PANELS[0].nanoseconds);
+        assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
+        let other = blocks(&timeline(), PANELS[1].nanoseconds);
+        assert_eq!(other, [block(1, (4, 5), 5)]);
+    }
+
+    #[test]
+    fn the_drawing_has_axes_a_legend_and_no_raw_text() -> anyhow::Result<()> {
+        let svg = svg("/run/<b>.sock", &timeline())?;
+        for text in [
+            "<style>",
+            "evicting calls",
+            "everything else",
+            "100 %",
+            "22:13:2",
+            "200 ms",
+            "/run/&lt;b&gt;.sock",
+        ] {
+            assert!(svg.contains(text), "{text} in {svg}");
+        }
+        assert!(!svg.contains("<b>"));
+        Ok(())
+    }
+}

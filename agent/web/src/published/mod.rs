@@ -1,0 +1,6 @@
+//! What the run loop publishes of each server, and what a request asks of it.
+
+pub(crate) mod exported;
+pub(crate) mod requests;
+pub(crate) mod shared;
+pub(crate) mod unwatched;

@@ -1,0 +1,174 @@
+//! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use evictscope_records::Keeper;
+use tokio::sync::watch;
+
+use super::exported::ExportedServer;
+use super::requests::Requests;
+use super::unwatched::Unwatched;
+
+/// For how long the bursts of a server that has ended can be read.
+const ENDED_KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// Most servers that have ended.
+const ENDED: usize = 50;
+
+/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones
+/// share the same view; no side waits for another longer than it takes to exchange a pointer.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Published>);
+
+#[derive(Debug)]
+struct Published {
+    /// By label.
+    servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
+    /// Those that have ended, the last one first, without their timelines.
+    ended: Mutex<VecDeque<Arc<ExportedServer>>>,
+    is_ready: watch::Sender<bool>,
+    /// The last turn of the loop, by the monotonic clock, which nobody sets back, and since 1970; `None` before the first one.
+    turn: watch::Sender<(Instant, Option<Duration>)>,
+    /// What is asked of the servers' threads.
+    requests: Requests,
+    /// Where records are; `None` where none are kept, and why.
+    keeper: Result<Keeper, String>,
+    /// `None` before the first look.
+    unwatched: watch::Sender<Option<Vec<Unwatched>>>,
+}
+
+impl Default for Shared {
+    /// Returns no servers, a loop that has yet to turn for the first time, and no records.
+    fn default() -> Self {
+        Self::new(Err("records are not kept".to_owned()))
+    }
+}
+
+impl Shared {
+    /// Returns no servers, and a loop that has yet to turn for the first time. `keeper` says where records are, or why
+    /// none are kept.
+    pub fn new(keeper: Result<Keeper, String>) -> Self {
+        Self(Arc::new(Published {
+            servers: Mutex::default(),
+            ended: Mutex::default(),
+            is_ready: watch::Sender::default(),
+            turn: watch::Sender::new((Instant::now(), None)),
+            requests: Requests::default(),
+            keeper,
+            unwatched: watch::Sender::default(),
+        }))
+    }
+
+    /// Returns what is asked of the servers' threads.
+    pub fn requests(&self) -> &Requests {
+        &self.0.requests
+    }
+
+    /// Returns where records are, or why none are kept.
+    pub fn keeper(&self) -> Result<&Keeper, &str> {
+        self.0.keeper.as_ref().map_err(String::as_str)
+    }
+
+    /// Says that the loop has turned just now, which is `unix_time` since 1970. An agent is healthy
+    /// while its loop says so every few seconds.
+    pub fn turned(&self, unix_time: Duration) {
+        let turn = (Instant::now(), Some(unix_time));
+        self.0.turn.send_replace(turn);
+    }
+
+    /// Returns how long ago the loop turned, or this was made if it has not turned yet.
+    pub fn since_last_turn(&self) -> Duration {
+        self.0.turn.borrow().0.elapsed()
+    }
+
+    /// Returns when the loop last turned, since 1970; `None` before the first turn.
+    pub(crate) fn last_turn(&self) -> Option<Duration> {
+        self.0.turn.borrow().1
+    }
+
+    /// Replaces the list of servers that run here and are not watched.
+    pub fn set_unwatched(&self, servers: Vec<Unwatched>) {
+        self.0.unwatched.send_replace(Some(servers));
+    }
+
+    /// Returns the servers that run here and are not watched; `None` before the first look.
+    pub(crate) fn unwatched(&self) -> Option<Vec<Unwatched>> {
+        self.0.unwatched.borrow().clone()
+    }
+
+    /// Replaces what is published of one server. Returns that.
+    pub fn publish(&self, server: ExportedServer) -> Arc<ExportedServer> {
+        let server = Arc::new(server);
+        self.lock().insert(server.label.clone(), server.clone());
+        server
+    }
+
+    /// Withdraws what is published of a server, unless another one has its label by now: the same process, too, where it has
+    /// executed another program.
+    pub fn withdraw(&self, last: &Arc<ExportedServer>) {
+        let mut servers = self.lock();
+        let published = servers.get(&last.label);
+        if published.is_some_and(|server| Arc::ptr_eq(server, last)) {
+            servers.remove(&last.label);
+        }
+        drop(servers);
+        let mut ended = self.ended_servers();
+        ended.push_front(Arc::new(ExportedServer {
+            timeline: None,
+            ..ExportedServer::clone(last)
+        }));
+        ended.truncate(ENDED);
+    }
+
+    /// Returns what was last published of the servers that have ended in the last day, the last one first; of one label, or all.
+    pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
+        let mut ended = self.ended_servers();
+        ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
+        let is_meant =
+            |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
+        ended.iter().filter(is_meant).cloned().collect()
+    }
+
+    fn ended_servers(&self) -> MutexGuard<'_, VecDeque<Arc<ExportedServer>>> {
+        // Each is put there whole.
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the agent ready: it has looked for servers, and has tried to attach to those that it found.
+    pub fn set_ready(&self) {
+        self.0.is_ready.send_replace(true);
+    }
+
+    /// Waits until the agent is ready.
+    pub async fn ready(&self) {
+        // Cannot fail: the sender lives as long as `self`.
+        let mut is_ready = self.0.is_ready.subscribe();
+        let _ = is_ready.wait_for(|is_ready| *is_ready).await;
+    }
+
+    /// Returns the labels of the servers whose last reading is too old to be exported.
+    pub fn stale(&self) -> Vec<String> {
+        let servers = self.lock();
+        let stale = servers.values().filter(|server| server.is_stale());
+        stale.map(|server| server.label.clone()).collect()
+    }
+
+    /// Returns the servers by ascending pid; `None` until the agent is ready.
+    pub(crate) fn servers(&self) -> Option<Vec<Arc<ExportedServer>>> {
+        if !*self.0.is_ready.borrow() {
+            return None;
+        }
+        let servers = self.lock();
+        let fresh = servers.values().filter(|server| !server.is_stale());
+        let mut fresh: Vec<_> = fresh.cloned().collect();
+        fresh.sort_by_key(|server| server.pid);
+        Some(fresh)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ExportedServer>>> {
+        // Each entry is put there whole.
+        let servers = self.0.servers.lock();
+        servers.unwrap_or_else(PoisonError::into_inner)
+    }
+}

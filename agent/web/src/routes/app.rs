@@ -1,0 +1,124 @@
+//! What the answers to requests are made from, and what all of them need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use prometheus::process_collector::ProcessCollector;
+use serde::Deserialize;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+use crate::published::exported::ExportedServer;
+use crate::published::requests::{Answer, Request};
+use crate::published::shared::Shared;
+
+/// How many threads read files and draw at once: a crowd of readers is to leave the servers' threads a CPU.
+const THREADS: usize = 2;
+/// How many answers may be waited for at once, of those that take a minute.
+const LONG: usize = 8;
+
+/// What answers are made from. Clones share it.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(super) shared: Shared,
+    /// The agent's own process_* metrics.
+    pub(super) process: Arc<ProcessCollector>,
+    threads: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+impl App {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self {
+            shared,
+            process: Arc::new(ProcessCollector::for_self()),
+            threads: Arc::new(Semaphore::new(THREADS)),
+            long: Arc::new(Semaphore::new(LONG)),
+        }
+    }
+
+    /// Does what takes its time (reads files, draws) in another thread, so that no scrape waits for it.
+    pub(crate) async fn aside<R: IntoResponse>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<R, Refusal> + Send + 'static,
+    ) -> Response {
+        let shared = self.shared.clone();
+        // It cannot fail: nobody closes it.
+        let turn = self.threads.clone().acquire_owned().await;
+        let done = tokio::task::spawn_blocking(move || {
+            // Kept until the work is done, also where nobody waits for the answer any more.
+            let _turn = turn;
+            work(&shared).into_response()
+        });
+        done.await.unwrap_or_else(|error| {
+            let text = format!("cannot make this page ({error}); please report this\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        })
+    }
+
+    /// Asks the thread of a server, and waits for its answer; `done` is what was not done where there is none in time.
+    pub(super) async fn ask<T>(
+        &self,
+        label: &str,
+        limit: Duration,
+        done: &str,
+        request: impl FnOnce(Answer<T>) -> Request,
+    ) -> Result<T, Refusal> {
+        let permit = self.long.try_acquire();
+        let (answer, answered) = oneshot::channel();
+        if permit.is_err() || !self.shared.requests().ask(label, request(answer)) {
+            let text = "too many wait for such an answer; try again in a minute\n";
+            return Err((StatusCode::TOO_MANY_REQUESTS, text.to_owned()));
+        }
+        match timeout(limit, answered).await {
+            Ok(Ok(answer)) => answer.map_err(|why| unavailable(&why)),
+            Ok(Err(_)) => Err(unavailable(
+                "the server has ended, or is not watched any more",
+            )),
+            Err(_) => {
+                let text = format!("no {done} in time; the agent's log may say why\n");
+                Err((StatusCode::GATEWAY_TIMEOUT, text))
+            }
+        }
+    }
+}
+
+/// The answer to what cannot be done, which says why.
+pub(crate) type Refusal = (StatusCode, String);
+
+/// Which server a request is about.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    pub(super) server: Option<String>,
+}
+
+impl Which {
+    /// Returns the server that is asked for, or the only one.
+    pub(crate) fn of(&self, shared: &Shared) -> Result<Arc<ExportedServer>, Refusal> {
+        let servers = shared.servers().unwrap_or_default();
+        match (&self.server, &*servers) {
+            (Some(label), _) => {
+                let named = servers.iter().find(|server| server.label == *label);
+                named.cloned().ok_or_else(|| no_such_server(label))
+            }
+            (None, [only]) => Ok(only.clone()),
+            (None, _) => {
+                let text = "which server? Append ?server=NAME; / lists them\n";
+                Err((StatusCode::BAD_REQUEST, text.to_owned()))
+            }
+        }
+    }
+}
+
+/// Answers that this server is not watched.
+pub(super) fn no_such_server(label: &str) -> Refusal {
+    let text = format!("no server {label} is watched; / lists those that are\n");
+    (StatusCode::NOT_FOUND, text)
+}
+
+/// Answers that something cannot be had now.
+pub(super) fn unavailable(why: &str) -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+}

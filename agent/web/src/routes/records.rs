@@ -1,0 +1,127 @@
+//! `/api/v1/records`: lists records, returns one as JSON, and has one made of now.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
+use serde::Serialize;
+
+use super::app::{App, Refusal, Which, unavailable};
+use crate::published::requests::Request;
+use crate::published::shared::Shared;
+use crate::rfc3339::rfc3339;
+
+/// How long a record of now may take: half a minute that it is about, and the disk.
+const RECORD: Duration = Duration::from_secs(100);
+
+/// The answer to a list.
+#[derive(Debug, Serialize)]
+struct RecordList<'a> {
+    records: Vec<Entry<'a>>,
+    unreadable: Vec<Unreadable>,
+}
+
+/// A record.
+#[derive(Debug, Serialize)]
+struct Entry<'a> {
+    id: &'a RecordId,
+    server: &'a str,
+    occasion: Occasion,
+    kind: Option<&'a str>,
+    start: Option<String>,
+    end: Option<String>,
+    bytes: u64,
+}
+
+/// A file that is no record, or a damaged one.
+#[derive(Debug, Serialize)]
+struct Unreadable {
+    file: String,
+    bytes: u64,
+    why: String,
+}
+
+impl<'a> RecordList<'a> {
+    /// Lists the records of all servers, or of one.
+    fn of(listed: &'a [Listed], only: Option<&str>) -> Self {
+        let mut list = Self {
+            records: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        for listed in listed {
+            let bytes = listed.bytes;
+            match &listed.summary {
+                Ok(summary) if only.is_none_or(|label| summary.server == label) => {
+                    list.records.push(Entry {
+                        id: &summary.id,
+                        server: &summary.server,
+                        occasion: summary.occasion,
+                        kind: summary.kind.as_deref(),
+                        start: rfc3339(Duration::from_micros(summary.began_us)),
+                        end: rfc3339(Duration::from_micros(summary.ended_us)),
+                        bytes,
+                    });
+                }
+                Ok(_) => {}
+                Err(why) => list.unreadable.push(Unreadable {
+                    file: listed.path.display().to_string(),
+                    bytes,
+                    why: why.clone(),
+                }),
+            }
+        }
+        list
+    }
+}
+
+pub(super) async fn list(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    app.aside(move |shared| {
+        let listed = listed(shared).map_err(|why| unavailable(&why))?;
+        Ok(Json(RecordList::of(&listed, which.server.as_deref())).into_response())
+    })
+    .await
+}
+
+pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Response {
+    app.aside(move |shared| read(shared, id).map(Json)).await
+}
+
+/// Asks a server's thread for a record of now, and waits until it is written.
+pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, Refusal> {
+    let server = Which { server }.of(&app.shared)?;
+    app.shared.keeper().map_err(unavailable)?;
+    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
+    made.await
+}
+
+/// Does that, and answers which it is.
+pub(super) async fn post(
+    State(app): State<App>,
+    Query(which): Query<Which>,
+) -> Result<impl IntoResponse, Refusal> {
+    let id = make(&app, which.server).await?;
+    let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
+    let id = serde_json::json!({ "id": id });
+    Ok((StatusCode::CREATED, location, Json(id)))
+}
+
+/// Returns all records, the newest first, or why there are none. Reads files.
+pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
+    let keeper = shared.keeper()?;
+    keeper.store().list().map_err(|error| error.to_string())
+}
+
+/// Returns a record, or the answer that says why not. Reads a file.
+pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
+    let not_found = |text| (StatusCode::NOT_FOUND, format!("{text}\n"));
+    // What is no name never gets into a path.
+    let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
+    let keeper = shared.keeper().map_err(unavailable)?;
+    keeper.store().read(&id).map_err(|error| match error {
+        StoreError::NoSuchRecord(_) => not_found(format!("there is no record {id}")),
+        error => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    })
+}
