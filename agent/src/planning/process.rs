@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use borsh::BorshDeserialize;
-use evictscope_host::Executable;
+use evictscope_host::{Executable, Scheduling};
 use evictscope_web::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -21,13 +21,13 @@ use super::answer::Trouble;
 use super::confined::CPU_SECONDS;
 use super::turn::Turn;
 
-/// How long it may take, also where its file system does not answer.
+/// For how long it may sleep: all that it ever waits for is a file system. While others keep it from a CPU, it does not.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often one is looked at that says nothing.
 const LOOK: Duration = Duration::from_millis(200);
 /// Why one cannot be killed.
 const SILENT: &str = "its file system does not answer";
-/// How long the kernel may take to kill it. One that waits for a file system cannot be killed.
+/// For how long it may sleep once it has said all, or is killed. One that waits for a file system cannot be killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Most bytes of an answer. A plan has some thousands, and the unwind tables of a large library some millions.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -64,9 +64,13 @@ pub fn ask<T: BorshDeserialize>(
         return Err(resources(&SILENT));
     }
     let (child, answer) = start(executable, path, arguments).map_err(|error| resources(&error))?;
-    let deadline = Instant::now() + PATIENCE;
-    let answer = read(&answer, deadline, || turn.yield_if_asleep(child.id()));
-    let Some(status) = end(child, waits, deadline) else {
+    let slept = slept_by(child.id());
+    let answer = read(&answer, || {
+        let slept = slept();
+        turn.yield_if_asleep(slept);
+        slept < PATIENCE
+    });
+    let Some(status) = end(child, waits, slept) else {
         return Err(resources(&SILENT));
     };
     let failed = |why: String| Failure {
@@ -74,7 +78,10 @@ pub fn ask<T: BorshDeserialize>(
         is_for_good: true,
         why: format!("{} was not looked into: {why}", path.display()),
     };
-    let answer = answer.map_err(|error| failed(error.to_string()))?;
+    let answer = answer.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => resources(&SILENT),
+        _ => failed(error.to_string()),
+    })?;
     if !status.success() {
         let why = said(status, &answer);
         return Err(match is_from_outside(status) {
@@ -126,23 +133,26 @@ fn start(
     Ok((child, answer))
 }
 
-/// Reads all that it says. Calls `is_slow` now and then while it says nothing.
-fn read(
-    mut answer: &PipeReader,
-    deadline: Instant,
-    mut is_slow: impl FnMut(),
-) -> io::Result<Vec<u8>> {
+/// Returns what tells for how long a process has slept that starts now.
+fn slept_by(pid: u32) -> impl Fn() -> Duration {
+    let started = Instant::now();
+    let process = Scheduling::of(pid);
+    move || {
+        let age = started.elapsed();
+        // Where the kernel does not tell, it may have slept all the time.
+        let slept = process.as_ref().and_then(|process| process.slept(age));
+        slept.unwrap_or(age)
+    }
+}
+
+/// Reads all that it says, for as long as `may_go_on` while it says nothing.
+fn read(mut answer: &PipeReader, mut may_go_on: impl FnMut() -> bool) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     loop {
-        while !is_ready(answer, deadline.min(Instant::now() + LOOK)) {
-            if Instant::now() >= deadline {
-                let why = format!(
-                    "it took longer than {} s: {SILENT}, or it was made to do harm",
-                    PATIENCE.as_secs()
-                );
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        while !is_ready(answer) {
+            if !may_go_on() {
+                return Err(io::ErrorKind::TimedOut.into());
             }
-            is_slow();
         }
         let mut some = [0; 4096];
         match answer.read(&mut some)? {
@@ -156,15 +166,24 @@ fn read(
 }
 
 /// Waits until it has ended, kills it where it does not, and leaves it alone where it cannot be killed.
-fn end(mut child: Child, waits: Waits, deadline: Instant) -> Option<ExitStatus> {
+fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<ExitStatus> {
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let has_ended = || {
+        let before = slept();
+        ended.as_ref().is_ok_and(|ended| {
+            while !is_ready(ended) {
+                if slept() >= before + KILL_PATIENCE {
+                    return false;
+                }
+            }
+            true
+        })
+    };
     // One that has said all ends at once.
-    let soon = deadline.min(Instant::now() + KILL_PATIENCE);
-    if !ended.as_ref().is_ok_and(|ended| is_ready(ended, soon)) {
+    if !has_ended() {
         // It may have ended by now.
         let _ = child.kill();
-        let soon = Instant::now() + KILL_PATIENCE;
-        let _ = ended.is_ok_and(|ended| is_ready(&ended, soon));
+        has_ended();
     }
     let status = child.try_wait().ok().flatten();
     if status.is_none() {
@@ -182,11 +201,11 @@ fn is_waited_for((device, root): &Waits) -> bool {
     left.len() >= MAX_LEFT || left.iter().any(|(own, _)| waits(own))
 }
 
-fn is_ready(file: &impl AsFd, deadline: Instant) -> bool {
-    let rest = deadline.saturating_duration_since(Instant::now());
-    let rest = Timespec::try_from(rest).ok();
+/// Waits a moment for a file to be ready.
+fn is_ready(file: &impl AsFd) -> bool {
+    let moment = Timespec::try_from(LOOK).ok();
     let mut waited = [PollFd::new(file, PollFlags::IN)];
-    rustix::io::retry_on_intr(|| poll(&mut waited, rest.as_ref())).is_ok_and(|ready| ready > 0)
+    rustix::io::retry_on_intr(|| poll(&mut waited, moment.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
 /// Tells whether somebody else has ended it: the kernel for want of memory, a control group, an operator. That says nothing of the

@@ -1,9 +1,7 @@
 //! Whose turn it is to plan. Few processes do at once; one that waits for a file system lets another one begin.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use evictscope_host::Scheduling;
+use std::time::Duration;
 
 /// Most processes that plan at once.
 const AT_ONCE: usize = 2;
@@ -26,7 +24,6 @@ static CHANGED: Condvar = Condvar::new();
 
 /// The turn of one process, until it is dropped.
 pub struct Turn {
-    begun: Instant,
     is_waiting: bool,
 }
 
@@ -35,22 +32,16 @@ impl Turn {
     pub fn begin() -> Self {
         let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
         count.unwrap_or_else(PoisonError::into_inner).planning += 1;
-        Self {
-            begun: Instant::now(),
-            is_waiting: false,
-        }
+        Self { is_waiting: false }
     }
 
-    /// Lets another one begin if process `pid`, whose turn it is, has slept for long: it has nothing to do but to read.
-    pub fn yield_if_asleep(&mut self, pid: u32) {
+    /// Lets another one begin if the process whose turn it is has slept for so long that it has nothing to do but to read.
+    pub fn yield_if_asleep(&mut self, slept: Duration) {
         if self.is_waiting {
             return;
         }
-        let times = Scheduling::of(pid).and_then(|process| process.times_ns());
-        let awake = times.map(|(ran, wanted)| Duration::from_nanos(ran.saturating_add(wanted)));
-        let is_asleep = awake.is_some_and(|awake| self.begun.elapsed() >= awake + ASLEEP);
         let mut count = count();
-        if is_asleep && count.waiting < MAX_WAITING {
+        if slept >= ASLEEP && count.waiting < MAX_WAITING {
             self.is_waiting = true;
             count.planning -= 1;
             count.waiting += 1;

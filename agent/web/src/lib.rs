@@ -1,7 +1,7 @@
 //! Serves Prometheus metrics, pages and JSON over HTTP.
 //!
 //! Begin with [`Shared`]: the run loop publishes the state of the servers there; each scrape makes metrics of it, and each page
-//! is drawn from a copy of it. `families` lists the families, and `http` the paths. What a request asks of a server's thread
+//! is drawn from a copy of it. `families` lists the families, and `routes` the paths. What a request asks of a server's thread
 //! (a record, a profile) goes through [`Requests`].
 //!
 //! It changes nothing of a server. Deliberately absent: timestamps on samples.

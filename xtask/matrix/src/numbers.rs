@@ -14,7 +14,7 @@ pub fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
     let metrics = answers.text("metrics")?;
     let pages = ports.iter().map(|port| {
         let pid = answers.word::<u32>(&format!("server {port}"))?;
-        Ok((*port, Scrape::parse(metrics)?.of_server(*port, pid)))
+        Ok((*port, Scrape::parse(metrics)?.of_server(pid)?))
     });
     let pages: Vec<_> = pages.collect::<Result<_>>()?;
     for (what, metric, field) in [

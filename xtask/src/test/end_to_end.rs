@@ -64,12 +64,25 @@ impl EndToEnd {
         })
     }
 
-    /// Runs those of real servers that are in one module, `core` or `long`.
-    pub fn of_servers(&self, module: &str) -> Result<Outcome> {
+    /// Runs those of real servers that the project is for.
+    pub fn core(&self) -> Result<Outcome> {
+        self.of_servers("core::", 2)
+    }
+
+    /// Runs the other ones of real servers, with the agent that is published: beside so much else, one that is not optimized
+    /// would plan for seconds.
+    pub fn long(&self) -> Result<Outcome> {
+        let agent = workspace::agent_binary()?;
+        Self {
+            agent,
+            ..self.clone()
+        }
+        .of_servers("long::", 1)
+    }
+
+    fn of_servers(&self, module: &str, for_each_core: usize) -> Result<Outcome> {
         let programs = std::slice::from_ref(&self.program);
-        let for_each_core = if module == "core" { 2 } else { 1 };
-        let module = format!("{module}::");
-        self.run(programs, "--include-ignored", &module, for_each_core)
+        self.run(programs, "--include-ignored", module, for_each_core)
     }
 
     /// Runs the unit tests that need root: a plain `cargo test` ignores them.

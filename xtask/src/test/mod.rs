@@ -63,9 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => Ok(Outcome::Failed(error)),
         })
     };
-    let core = beside(&report, "end-to-end tests", |built| {
-        built.of_servers("core")
-    });
+    let core = beside(&report, "end-to-end tests", EndToEnd::core);
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || {
         match dashboards::missing_rules() {
@@ -100,9 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let programs = "unit tests that need root";
     let programs = beside(&report, programs, EndToEnd::of_programs);
     if all {
-        long.push(beside(&report, "long end-to-end tests", |built| {
-            built.of_servers("long")
-        }));
+        long.push(beside(&report, "long end-to-end tests", EndToEnd::long));
     }
     report.end(programs);
     for step in long {

@@ -165,16 +165,25 @@ impl Agent {
         Scrape::parse(&self.get("/metrics")?)
     }
 
-    /// Returns what /metrics says once the agent has read all that happened in its servers until now. Each reading of a
-    /// server whose calls are observed adds to the time for which they are.
+    /// Returns what /metrics says once the agent has read all that happened in its servers until now.
     pub fn settled(&self) -> Result<Scrape> {
+        self.settle(|| self.scrape())
+    }
+
+    /// Returns the same about one server.
+    pub fn settled_reading(&self, redis: &Redis) -> Result<Scrape> {
+        self.settle(|| self.reading(redis))
+    }
+
+    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are.
+    fn settle(&self, scrape: impl Fn() -> Result<Scrape>) -> Result<Scrape> {
         let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
-        let mut last = self.scrape()?;
+        let mut last = scrape()?;
         // What is published next may have been read from before.
         for _ in 0..2 {
             let before = observed(&last);
             last = until("the agent reads its servers", || {
-                let scrape = self.scrape()?;
+                let scrape = scrape()?;
                 let now = observed(&scrape);
                 let is_older =
                     |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
@@ -184,21 +193,16 @@ impl Agent {
         Ok(last)
     }
 
-    /// Returns the same about one server.
-    pub fn settled_reading(&self, redis: &Redis) -> Result<Scrape> {
-        Ok(self.settled()?.of_server(redis.port(), redis.pid()))
-    }
-
-    /// Returns what /metrics says about one server now.
+    /// Returns what /metrics says about one server, once it says something: where the agent had no CPU for seconds, it exports
+    /// nothing, as nothing that it knows is new.
     pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
-        Ok(self.scrape()?.of_server(redis.port(), redis.pid()))
+        let about = || Ok(self.scrape()?.of_server(redis.pid()).ok());
+        self.process.until("evictscope shows the server", about)
     }
 
     /// Waits until it watches a server.
     pub fn watches(&self, redis: &Redis) -> Result<()> {
-        // Not by its port, which another one may have had that has just ended.
-        let is_seen = || Ok(self.scrape()?.server_info(redis.pid()).map(drop));
-        self.process.until("evictscope shows the server", is_seen)
+        self.reading(redis).map(drop)
     }
 
     /// Returns the server's finished bursts, the oldest first.

@@ -24,10 +24,16 @@ impl Scrape {
         })
     }
 
-    /// Returns the series about one server: the agent calls it by its port, and by its process id too
-    /// where another server has the same port.
-    pub fn of_server(self, port: u16, pid: u32) -> Self {
-        self.of_servers(&[&port.to_string(), &format!("{port}@{pid}")])
+    /// Returns the series about the server with this process id.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the agent does not watch that.
+    pub fn of_server(self, pid: u32) -> Result<Self> {
+        let info = self.server_info(pid);
+        let info = info.with_context(|| format!("process {pid} is not watched"))?;
+        let name = info.get("server").context("it has no name")?.to_owned();
+        Ok(self.of_servers(&[&name]))
     }
 
     /// Returns the series about the servers of these names.
@@ -51,11 +57,6 @@ impl Scrape {
         infos
             .map(|sample| &sample.labels)
             .find(|labels| labels.get("pid") == Some(&pid))
-    }
-
-    /// Returns whether there are no series.
-    pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
     }
 
     /// Returns whether there are series about the server of this name.
@@ -142,15 +143,18 @@ evictscope_probe_hits_total{probe=\"eviction_goal\",server=\"7001\"} 100
 evictscope_probe_hits_total{probe=\"eviction_enter\",server=\"7001\"} 0
 # TYPE evictscope_used_memory_bytes gauge
 evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
+# TYPE evictscope_server_info gauge
+evictscope_server_info{pid=\"42\",server=\"7001\"} 1
+evictscope_server_info{pid=\"43\",server=\"7002\"} 1
 ";
 
-    fn of_server(text: &str, port: u16, pid: u32) -> Result<Scrape> {
-        Ok(Scrape::parse(text)?.of_server(port, pid))
+    fn of_server(text: &str, pid: u32) -> Result<Scrape> {
+        Scrape::parse(text)?.of_server(pid)
     }
 
     #[test]
     fn only_the_asked_server_counts() -> Result<()> {
-        let reading = of_server(PAGE, 7001, 42)?;
+        let reading = of_server(PAGE, 42)?;
         let calls = "evictscope_eviction_calls_total";
         assert_eq!(reading.sum(calls, &[("kind", "evicting")])?, 100.0);
         assert_eq!(reading.sum(calls, &[])?, 105.0);
@@ -158,16 +162,14 @@ evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
         assert_eq!(used, 67_108_864.0);
         assert!(reading.sum("evictscope_overhead_ratio", &[]).is_err());
         assert_eq!(reading.count("evictscope_mem_tofree_bytes", &[])?, 100.0);
-        assert!(of_server(PAGE, 7003, 42)?.is_empty());
-        let with_pid = PAGE.replace("\"7002\"", "\"7001@43\"");
-        let reading = of_server(&with_pid, 7001, 43)?;
-        assert_eq!(reading.sum(calls, &[("kind", "evicting")])?, 1100.0);
+        assert!(of_server(PAGE, 44).is_err());
+        assert_eq!(of_server(PAGE, 43)?.sum(calls, &[])?, 1000.0);
         Ok(())
     }
 
     #[test]
     fn series_are_told_apart_by_a_label_and_zeros_left_out() -> Result<()> {
-        let hits = of_server(PAGE, 7001, 42)?.by_label("evictscope_probe_hits_total", "probe");
+        let hits = of_server(PAGE, 42)?.by_label("evictscope_probe_hits_total", "probe");
         assert_eq!(hits, BTreeMap::from([("eviction_goal".to_owned(), 100.0)]));
         Ok(())
     }

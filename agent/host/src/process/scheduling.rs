@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 /// The scheduling of the main thread of one process, which no later process with the same pid can take over.
 #[derive(Debug)]
@@ -40,9 +41,29 @@ impl Scheduling {
     /// where the kernel does not tell.
     pub fn sleeps(&self) -> Option<u64> {
         let mut text = [0; 4096];
-        let mut lines = read(self.status.as_ref()?, &mut text)?.lines();
-        let sleeps = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        sleeps?.trim().parse().ok()
+        self.status(&mut text, "voluntary_ctxt_switches:")?
+            .parse()
+            .ok()
+    }
+
+    /// Returns for how long the thread has slept of the time since it started, which is `age`: it neither ran nor had to wait for a CPU.
+    /// Nothing while it is ready to run, as the kernel counts a wait for a CPU only once it is over. Returns `None` if the process has
+    /// ended.
+    pub fn slept(&self, age: Duration) -> Option<Duration> {
+        let mut text = [0; 4096];
+        if self.status(&mut text, "State:")?.starts_with('R') {
+            return Some(Duration::ZERO);
+        }
+        let (ran, wanted) = self.times_ns()?;
+        Some(age.saturating_sub(Duration::from_nanos(ran.saturating_add(wanted))))
+    }
+
+    /// Returns what `status` of proc(5) says of this.
+    fn status<'a>(&self, text: &'a mut [u8], name: &str) -> Option<&'a str> {
+        let mut lines = read(self.status.as_ref()?, text)?.lines();
+        lines
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
     }
 
     /// Returns for how many nanoseconds the process was on a CPU that the thread has forked and that still runs: one that writes
@@ -79,7 +100,8 @@ fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use std::io::{self, BufRead as _, BufReader, Write as _};
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::Scheduling;
 
@@ -97,6 +119,32 @@ mod tests {
         // Of the main thread, which waits for the tests.
         assert!(sleeps.is_some_and(|sleeps| sleeps > 0), "{sleeps:?}");
         assert!(Scheduling::of(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn what_has_nothing_to_do_sleeps_and_what_lacks_a_cpu_does_not() -> io::Result<()> {
+        let started = Instant::now();
+        let slept = |child: &Child| Scheduling::of(child.id())?.slept(started.elapsed());
+        let mut sleeping = Command::new("sleep").arg("600").spawn()?;
+        while slept(&sleeping).is_some_and(|slept| slept < Duration::from_millis(100)) {
+            std::thread::yield_now();
+        }
+        let has_slept = slept(&sleeping);
+        sleeping.kill()?;
+        sleeping.wait()?;
+        assert!(has_slept.is_some());
+
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", "echo; while :; do :; done"]);
+        let mut busy = shell.stdout(Stdio::piped()).spawn()?;
+        if let Some(begins) = busy.stdout.take() {
+            BufReader::new(begins).read_line(&mut String::new())?;
+        }
+        let all: Vec<_> = (0..100).map(|_| slept(&busy)).collect();
+        busy.kill()?;
+        busy.wait()?;
+        assert_eq!(all, [Some(Duration::ZERO); 100]);
+        Ok(())
     }
 
     #[test]

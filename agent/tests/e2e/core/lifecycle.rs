@@ -62,13 +62,10 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
     until_true("the killed server's series are gone", || {
         Ok(!agent.scrape()?.has_server(&first.name()))
     })?;
-    let calls = |scrape: Scrape| {
-        let scrape = scrape.of_server(second.port(), second.pid());
-        scrape.sum("evictscope_eviction_calls_total", &[])
-    };
-    let before = calls(agent.scrape()?)?;
+    let calls = |scrape: Scrape| scrape.sum("evictscope_eviction_calls_total", &[]);
+    let before = calls(agent.reading(&second)?)?;
     second.write_keys(10_000)?;
-    let grown = calls(agent.settled()?)? - before;
+    let grown = calls(agent.settled_reading(&second)?)? - before;
     ensure!(grown >= 10_000.0, "{grown} calls of the other server");
     Ok(())
 }

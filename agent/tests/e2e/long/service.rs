@@ -100,7 +100,7 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     let before = server_of(64_001)?;
     let begun = Instant::now();
     let service = Service::start()?;
-    let is_seen = !service.agent.reading(&before)?.is_empty();
+    let is_seen = service.agent.scrape()?.server_info(before.pid()).is_some();
     ensure!(
         is_seen || begun.elapsed() > READY_PATIENCE,
         "ready without its server"
