@@ -19,7 +19,6 @@ use super::server::Watch;
 use super::service;
 use super::settings::Settings;
 use super::stop::Stop;
-use super::watched::Limits;
 use super::watcher::Watcher;
 use crate::planning::Planner;
 use crate::profile::Profiler;
@@ -73,11 +72,9 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         probes: probes.clone(),
         planner: Planner::new(settings.debug_dirs),
         mode: settings.probe_mode,
-        limits: Limits {
-            costs,
-            budget: settings.overhead_budget,
-            stall_threshold: settings.stall_threshold,
-        },
+        costs,
+        budget: settings.overhead_budget,
+        stall_threshold: settings.stall_threshold,
         sockets,
         profiler,
         shared: shared.clone(),

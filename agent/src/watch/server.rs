@@ -8,15 +8,16 @@ use evictscope_host::{Executable, ExecutableError, MemoryError, ServerProcess, W
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, Server, SocketIterator};
 use evictscope_records::NoProfile;
-use evictscope_telemetry::{AutoMode, ProbeMode};
+use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
+use super::probing::Probing;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::sockets::Sockets;
 use super::stop::Stop;
-use super::watched::{Limits, Sources, Watched};
+use super::watched::{Sources, Watched};
 use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
@@ -36,8 +37,12 @@ pub struct Watch {
     pub planner: Planner,
     /// The probe mode that the user asks for.
     pub mode: RequestedMode,
-    /// What conclusions are drawn by.
-    pub limits: Limits,
+    /// What a probe hit costs on this machine.
+    pub costs: HitCosts,
+    /// The most that the probes may cost in probe mode auto.
+    pub budget: OverheadBudget,
+    /// How long a request waits before its client is stalled.
+    pub stall_threshold: Duration,
     /// Looks at the connections of servers; `None` where this kernel cannot.
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
@@ -174,7 +179,7 @@ impl Watch {
             _ => ProbeMode::EvictingOnly,
         };
         let is_auto = self.mode == RequestedMode::Auto;
-        let auto = is_auto.then(|| AutoMode::new(self.limits.budget, has_choice));
+        let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
         let reader = Reader::new(pid, words, &plan, load_bias);
         let subject = Subject {
             profiler: self.profiler.clone(),
@@ -185,13 +190,13 @@ impl Watch {
         let around = Surroundings {
             keeper: self.shared.keeper().cloned().map_err(str::to_owned),
             requests: self.shared.requests().clone(),
-            budget: self.limits.budget.share(),
+            budget: self.budget.share(),
         };
         let server = Server {
             pid,
             exe: executable,
             load_bias,
-            plan,
+            plan: plan.clone(),
         };
         let for_now = |error: ProbeError| match error {
             ProbeError::Gone(_) => Refusal::Gone,
@@ -200,11 +205,11 @@ impl Watch {
         let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
         attachment.take_out_left();
         let sources = Sources {
-            attachment,
+            probing: Probing::new(plan, attachment, self.costs, self.budget),
             reader,
             sockets: Sockets::new(pid, self.sockets.clone()),
         };
-        let mut watched = Watched::new(label, subject, around, sources, self.limits);
+        let mut watched = Watched::new(label, subject, around, sources, self.stall_threshold);
         watched.begin(mode, auto).map_err(for_now)?;
         // The program that was planned may have been replaced meanwhile; then no probe stays.
         watched.read()?;

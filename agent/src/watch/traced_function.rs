@@ -21,10 +21,11 @@ use evictscope_testkit::{owned::Owned, process};
 use evictscope_web::{Requests, families};
 use prometheus::TextEncoder;
 
+use super::probing::Probing;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::sockets::Sockets;
-use super::watched::{Limits, Sources, Watched};
+use super::watched::{Sources, Watched};
 use made_up::MADE_UP;
 
 /// How often the program calls the function for each line that it reads.
@@ -78,17 +79,13 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         load_bias,
         plan: plan.clone(),
     };
+    let attachment = Attachment::new(&probes, server)?;
     let sources = Sources {
-        attachment: Attachment::new(&probes, server)?,
+        probing: Probing::new(plan, attachment, HitCosts::DOCUMENTED, "1%".parse()?),
         reader,
         sockets: Sockets::new(pid, None),
     };
-    let limits = Limits {
-        costs: HitCosts::DOCUMENTED,
-        budget: "1%".parse()?,
-        stall_threshold: STALL_THRESHOLD,
-    };
-    let mut watched = Watched::new("made-up", subject, around, sources, limits);
+    let mut watched = Watched::new("made-up", subject, around, sources, STALL_THRESHOLD);
     watched.begin(ProbeMode::EveryCall, None)?;
     for _ in 0..2 {
         input.write_all(b"\n")?;

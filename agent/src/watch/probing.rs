@@ -1,0 +1,236 @@
+//! Which probes are placed in a server, and what they cost it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
+use evictscope_probes::{Attachment, Coverage, ProbeError, Probed};
+use evictscope_telemetry::{
+    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, ServerState, Withdrawal,
+};
+
+use super::clock::monotonic;
+use super::reading::Reader;
+use super::server_log::ServerLog;
+
+/// The probes of one server.
+pub struct Probing {
+    plan: Arc<ProbePlan>,
+    attachment: Attachment,
+    /// The mode that it is in.
+    mode: ProbeMode,
+    /// Chooses the mode; `None` if the user has chosen.
+    auto: Option<AutoMode>,
+    /// Why what its plan says of eviction calls was withdrawn, where it was.
+    withdrawn: Option<Withdrawal>,
+    /// The same of the expire cycle.
+    cycles_withdrawn: Option<Withdrawal>,
+    overhead: Overhead,
+    /// The most that the probes may cost.
+    budget: OverheadBudget,
+}
+
+impl Probing {
+    /// Returns those of a server in which nothing is probed yet. A hit costs `costs` on this machine.
+    pub fn new(
+        plan: Arc<ProbePlan>,
+        attachment: Attachment,
+        costs: HitCosts,
+        budget: OverheadBudget,
+    ) -> Self {
+        Self {
+            overhead: Overhead::new(costs, probed_sites(&plan)),
+            plan,
+            attachment,
+            mode: ProbeMode::EvictingOnly,
+            auto: None,
+            withdrawn: None,
+            cycles_withdrawn: None,
+            budget,
+        }
+    }
+
+    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended, or the kernel refuses.
+    pub fn begin(
+        &mut self,
+        mode: ProbeMode,
+        auto: Option<AutoMode>,
+        reader: &mut Reader,
+    ) -> Result<(), ProbeError> {
+        self.mode = mode;
+        self.auto = auto;
+        self.place(self.coverage(mode, true), reader)
+    }
+
+    /// Returns what is attached.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    /// Returns the mode that it is in.
+    pub fn mode(&self) -> ProbeMode {
+        self.mode
+    }
+
+    /// Tells whether the agent chooses the mode.
+    pub fn is_auto(&self) -> bool {
+        self.auto.is_some()
+    }
+
+    /// Returns why what its plan says of eviction calls was withdrawn, where it was.
+    pub fn withdrawn(&self) -> Option<Withdrawal> {
+        self.withdrawn
+    }
+
+    /// Returns the same of the expire cycle.
+    pub fn cycles_withdrawn(&self) -> Option<Withdrawal> {
+        self.cycles_withdrawn
+    }
+
+    /// Returns what the probes cost, as [`Overhead::ratio`].
+    pub fn overhead_ratio(&self) -> Option<f64> {
+        self.overhead.ratio()
+    }
+
+    /// Returns the most that they may cost.
+    pub fn budget(&self) -> OverheadBudget {
+        self.budget
+    }
+
+    /// Tells whether evicting calls are timed.
+    pub fn times_evictions(&self) -> bool {
+        let function = self.plan.function(EVICTION_CALL.description);
+        self.withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
+    }
+
+    /// Tells whether expire cycles are.
+    pub fn times_cycles(&self) -> bool {
+        let function = self.plan.function(EXPIRE_CYCLE.description);
+        self.cycles_withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
+    }
+
+    /// Returns when probes are to be placed or taken off next, where that is known.
+    pub fn next_turn(&self) -> Option<Duration> {
+        self.auto.as_ref().and_then(AutoMode::next)
+    }
+
+    /// Tells whether probes are being placed or taken off, or will be soon.
+    pub fn is_changing(&mut self) -> bool {
+        self.next_turn().is_some() || !self.attachment.is_settled()
+    }
+
+    /// Withdraws for good what the plan says of eviction calls.
+    pub fn withdraw_evictions(&mut self, withdrawal: Withdrawal) {
+        self.withdrawn = Some(withdrawal);
+        self.auto = None;
+        self.mode = ProbeMode::EvictingOnly;
+    }
+
+    /// Withdraws for good what it says of the expire cycle.
+    pub fn withdraw_cycles(&mut self, withdrawal: Withdrawal) {
+        self.cycles_withdrawn = Some(withdrawal);
+    }
+
+    /// Takes in what the probes, and profiles until now, have cost until a reading at `at`, and has the mode decided on. Returns what
+    /// they have cost a sampled server since the reading before, nanoseconds: where calls are observed all the time, they are as many as the
+    /// probes let them be.
+    pub fn spend(&mut self, at: Duration, state: &ServerState, profiles_ns: u64) -> f64 {
+        self.overhead.profile(profiles_ns);
+        let is_sampled = self.mode == ProbeMode::Sampled;
+        let cost = self.overhead.update(at, state, is_sampled);
+        // Until the last change is through, nothing can be changed.
+        let is_settled = self.attachment.is_settled();
+        if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
+            auto.decide(monotonic(), cost);
+        }
+        let cost = cost.filter(|_| is_sampled);
+        cost.map_or(0.0, |cost| cost.spent_ns)
+    }
+
+    /// Places and takes off probes for the mode that was decided on.
+    pub fn follow(&mut self, reader: &mut Reader, log: &mut ServerLog) {
+        let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
+        let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
+        match self.place(self.coverage(mode, is_on), reader) {
+            Ok(()) => {
+                log.placed(None);
+                if mode != self.mode {
+                    log.mode(mode);
+                    self.mode = mode;
+                }
+            }
+            // The next reading says so, or there is none.
+            Err(ProbeError::Gone(_) | ProbeError::Ending) => {}
+            Err(error) => {
+                log.placed(Some((self.mode, error.to_string())));
+                if let Some(auto) = self.auto.as_mut().filter(|_| mode == ProbeMode::EveryCall) {
+                    auto.leave(monotonic());
+                }
+            }
+        }
+        if self.withdrawn.is_some() {
+            self.attachment.give_up(EVICTION_CALL.description);
+        }
+        if self.cycles_withdrawn.is_some() {
+            self.attachment.give_up(EXPIRE_CYCLE.description);
+        }
+        self.attachment.take_off_unwanted();
+    }
+
+    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed
+    /// whatever the mode.
+    fn coverage(&self, mode: ProbeMode, is_on: bool) -> Coverage {
+        Coverage {
+            eviction: match is_on {
+                true => probed(&self.plan, mode),
+                false => Probed::Nothing,
+            },
+            cycles: self.cycles_withdrawn.is_none(),
+        }
+    }
+
+    fn place(&mut self, wanted: Coverage, reader: &mut Reader) -> Result<(), ProbeError> {
+        let before = self.attachment.covered();
+        if before == wanted {
+            return Ok(());
+        }
+        reader.count_observed(monotonic(), before.eviction);
+        let placed = self.attachment.set(wanted);
+        // While probes are placed, those calls are observed that were before and are after.
+        let meanwhile = match (before.eviction, self.attachment.covered().eviction) {
+            (before, after) if before == after => after,
+            (Probed::Nothing, _) => Probed::Nothing,
+            (_, after) => after.min(Probed::Inner),
+        };
+        reader.count_observed(monotonic(), meanwhile);
+        self.overhead.place(placed?);
+        Ok(())
+    }
+}
+
+/// Returns which eviction calls are probed in a mode while the probes are on. Where evicting calls end only where no-op
+/// calls do, a server below its limit would pay for seeing that: then no calls are probed unless all are.
+fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
+    let function = plan.function(EVICTION_CALL.description);
+    let has_exits = function.is_some_and(|function| function.timed_span().is_some());
+    match mode {
+        ProbeMode::EveryCall => Probed::Every,
+        ProbeMode::EvictingOnly | ProbeMode::Sampled if has_exits => Probed::Inner,
+        ProbeMode::EvictingOnly | ProbeMode::Sampled => Probed::Nothing,
+    }
+}
+
+/// Returns the probed sites of each traced function, by its number.
+fn probed_sites(plan: &ProbePlan) -> Vec<ProbedSites> {
+    let mut sites = Vec::new();
+    for function in &plan.functions {
+        let index = function.kind.index;
+        sites.resize(sites.len().max(index + 1), ProbedSites::default());
+        sites[index] = ProbedSites::of(function);
+    }
+    sites
+}
