@@ -14,6 +14,7 @@ mod reading;
 mod recorder;
 mod server;
 mod server_log;
+mod server_thread;
 mod service;
 mod settings;
 mod sockets;

@@ -1,18 +1,16 @@
 //! The loop, which finds servers, and gives each a thread of its own.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
 use super::clock::unix_time;
-use super::server::{Outcome, RETRY_INTERVAL, Watch};
+use super::server::{Outcome, Watch};
+use super::server_thread::ServerThread;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -29,7 +27,7 @@ const MAX_STARTING: usize = 64;
 pub struct Watcher {
     watch: Watch,
     scanner: Scanner,
-    servers: HashMap<Identity, Server>,
+    servers: HashMap<Identity, ServerThread>,
     /// Why each of them cannot be looked into, by pid.
     hidden: HashMap<u32, HiddenServer>,
     stale: HashSet<String>,
@@ -39,54 +37,6 @@ pub struct Watcher {
     before: Vec<Labelled>,
     /// The servers that are to be remembered, as the keeper has them.
     remembered: Vec<Labelled>,
-}
-
-/// A server with a thread of its own.
-struct Server {
-    /// That of its process, which other servers may have too.
-    name: String,
-    label: String,
-    /// `None` where it has ended: the server cannot be watched.
-    thread: Option<JoinHandle<Outcome>>,
-    attempt: Arc<Mutex<Attempt>>,
-    /// When to try again, where it has no thread for want of resources.
-    again: Option<Instant>,
-    /// Whether that was logged.
-    is_told: bool,
-}
-
-/// What came of the last attempt to attach to a server.
-#[derive(Clone)]
-enum Attempt {
-    NotYet,
-    Attached,
-    Failed(Reason, String),
-}
-
-impl Server {
-    fn attempt(&self) -> Attempt {
-        let attempt = self.attempt.lock();
-        attempt.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn is_starting(&self) -> bool {
-        let attempt = self.attempt();
-        let was_tried = !matches!(
-            attempt,
-            Attempt::NotYet | Attempt::Failed(Reason::Resources, _)
-        );
-        self.thread.is_some() && !was_tried
-    }
-
-    /// Has it tried again later. Says so once.
-    fn put_off(&mut self, pid: u32) {
-        self.again = Some(Instant::now() + RETRY_INTERVAL);
-        if let Attempt::Failed(_, why) = self.attempt()
-            && !std::mem::replace(&mut self.is_told, true)
-        {
-            tracing::warn!(pid, server = self.label, "cannot watch this server: {why}");
-        }
-    }
 }
 
 impl Watcher {
@@ -143,7 +93,7 @@ impl Watcher {
 
     fn has_tried_all(&self) -> bool {
         let mut servers = self.servers.values();
-        !self.is_behind && servers.all(|server| !matches!(server.attempt(), Attempt::NotYet))
+        !self.is_behind && servers.all(ServerThread::was_tried)
     }
 
     /// Returns the servers that are not watched, by ascending pid.
@@ -158,9 +108,7 @@ impl Watcher {
             why: hidden.why.clone(),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
-            let Attempt::Failed(reason, why) = server.attempt() else {
-                return None;
-            };
+            let (reason, why) = server.failed()?;
             Some(Unwatched {
                 server: server.label.clone(),
                 pid: identity.pid,
@@ -180,15 +128,10 @@ impl Watcher {
         }
         let mut ended = Vec::new();
         for (identity, server) in &mut self.servers {
-            let Some(thread) = server.thread.take_if(|thread| thread.is_finished()) else {
-                continue;
-            };
-            let label = &server.label;
-            match thread.join() {
-                Ok(Outcome::Ended) => ended.push(*identity),
-                Ok(Outcome::Refused) => {}
-                Ok(Outcome::Later) => server.put_off(identity.pid),
-                Err(_) => bail!("the thread of server {label} panicked; please report this"),
+            match server.ended()? {
+                Some(Outcome::Ended) => ended.push(*identity),
+                Some(Outcome::Later) => server.put_off(),
+                Some(Outcome::Refused) | None => {}
             }
         }
         for identity in ended {
@@ -208,22 +151,27 @@ impl Watcher {
         // What cannot be watched is forgotten with its process.
         let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers
-            .retain(|identity, server| server.thread.is_some() || listed.contains(identity));
+            .retain(|identity, server| server.is_alive() || listed.contains(identity));
         let starting = self.servers.values().filter(|server| server.is_starting());
         let most = MAX_STARTING.saturating_sub(starting.count());
         let now = Instant::now();
-        let is_due = |server: &Server| server.again.is_some_and(|again| again <= now);
-        let is_new =
-            |process: &ServerProcess| self.servers.get(&process.identity).is_none_or(is_due);
+        let is_new = |process: &ServerProcess| {
+            let known = self.servers.get(&process.identity);
+            known.is_none_or(|server| server.is_due(now))
+        };
         let mut new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
         self.is_behind = new.len() > most;
         new.truncate(most);
-        let before: Vec<Option<Server>> = (new.iter())
+        let before: Vec<Option<ServerThread>> = (new.iter())
             .map(|process| self.servers.remove(&process.identity))
             .collect();
         let labels = self.labels(&new, &listed);
         for ((process, label), before) in new.into_iter().zip(labels).zip(before) {
-            self.add(process, label, before);
+            let identity = process.identity;
+            // Should it execute another program, that is another server.
+            self.before.retain(|one| one.pid != identity.pid);
+            let server = ServerThread::start(&self.watch, process, label, before);
+            self.servers.insert(identity, server);
         }
         self.remember(&listed);
     }
@@ -261,7 +209,10 @@ impl Watcher {
     }
 
     /// Returns the servers that run: the thread of one that has just ended may still be taking its probes off.
-    fn running(&self, listed: &HashSet<Identity>) -> impl Iterator<Item = (&Identity, &Server)> {
+    fn running(
+        &self,
+        listed: &HashSet<Identity>,
+    ) -> impl Iterator<Item = (&Identity, &ServerThread)> {
         let servers = self.servers.iter();
         servers.filter(|(identity, _)| listed.contains(identity))
     }
@@ -281,47 +232,6 @@ impl Watcher {
         }
         self.hidden
             .retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
-    }
-
-    /// Starts the thread of a server, which was tried `before`.
-    fn add(&mut self, process: ServerProcess, label: String, before: Option<Server>) {
-        let (identity, name) = (process.identity, process.name.clone());
-        // Should it execute another program, that is another server.
-        self.before.retain(|one| one.pid != identity.pid);
-        let is_told = before.as_ref().is_some_and(|before| before.is_told);
-        let first = before.map_or(Attempt::NotYet, |before| before.attempt());
-        let attempt = Arc::new(Mutex::new(first));
-        let (watch, own, last) = (self.watch.clone(), label.clone(), attempt.clone());
-        let tried = move |failed: Option<(Reason, String)>| {
-            let attempt = match failed {
-                Some((reason, why)) => Attempt::Failed(reason, why),
-                None => Attempt::Attached,
-            };
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = attempt;
-        };
-        let thread = std::thread::Builder::new()
-            .name(format!("server {label}"))
-            .spawn(move || watch.watch(&process, &own, tried));
-        let failed = thread.as_ref().err().map(|error| {
-            let why = format!("cannot start a thread for it: {error}");
-            Attempt::Failed(Reason::Resources, why)
-        });
-        let mut server = Server {
-            name,
-            label,
-            thread: thread.ok(),
-            attempt,
-            again: None,
-            is_told,
-        };
-        if let Some(failed) = failed {
-            *server
-                .attempt
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = failed;
-            server.put_off(identity.pid);
-        }
-        self.servers.insert(identity, server);
     }
 
     /// Logs the messages of the programs, with the name of the server.

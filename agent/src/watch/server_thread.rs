@@ -1,0 +1,144 @@
+//! The thread of a server as the loop sees it: what came of its last attempt to attach, and when it is tried again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use evictscope_host::ServerProcess;
+use evictscope_web::Reason;
+
+use super::server::{Outcome, RETRY_INTERVAL, Watch};
+
+/// A server with a thread of its own.
+pub struct ServerThread {
+    pid: u32,
+    /// The name of its process, which other servers may have too.
+    pub name: String,
+    /// What it is called.
+    pub label: String,
+    /// `None` where it has ended: the server cannot be watched.
+    thread: Option<JoinHandle<Outcome>>,
+    attempt: Arc<Mutex<Attempt>>,
+    /// When to try again, where it has no thread for want of resources.
+    again: Option<Instant>,
+    /// Whether that was logged.
+    is_told: bool,
+}
+
+/// What came of the last attempt to attach to a server.
+#[derive(Clone)]
+enum Attempt {
+    NotYet,
+    Attached,
+    Failed(Reason, String),
+}
+
+impl ServerThread {
+    /// Starts the thread of a server, which was tried `before`.
+    pub fn start(
+        watch: &Watch,
+        process: ServerProcess,
+        label: String,
+        before: Option<Self>,
+    ) -> Self {
+        let is_told = before.as_ref().is_some_and(|before| before.is_told);
+        let first = before.map_or(Attempt::NotYet, |before| before.attempt().clone());
+        let mut server = Self {
+            pid: process.identity.pid,
+            name: process.name.clone(),
+            label: label.clone(),
+            thread: None,
+            attempt: Arc::new(Mutex::new(first)),
+            again: None,
+            is_told,
+        };
+        let (watch, last) = (watch.clone(), server.attempt.clone());
+        let tried = move |failed: Option<(Reason, String)>| {
+            *lock(&last) = match failed {
+                Some((reason, why)) => Attempt::Failed(reason, why),
+                None => Attempt::Attached,
+            };
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("server {label}"))
+            .spawn(move || watch.watch(&process, &label, tried));
+        match thread {
+            Ok(thread) => server.thread = Some(thread),
+            Err(error) => {
+                let why = format!("cannot start a thread for it: {error}");
+                *server.attempt() = Attempt::Failed(Reason::Resources, why);
+                server.put_off();
+            }
+        }
+        server
+    }
+
+    /// Tells whether it was tried to attach to it.
+    pub fn was_tried(&self) -> bool {
+        !matches!(*self.attempt(), Attempt::NotYet)
+    }
+
+    /// Returns why that failed, where it did.
+    pub fn failed(&self) -> Option<(Reason, String)> {
+        match &*self.attempt() {
+            Attempt::Failed(reason, why) => Some((*reason, why.clone())),
+            Attempt::NotYet | Attempt::Attached => None,
+        }
+    }
+
+    /// Tells whether its thread still runs.
+    pub fn is_alive(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// Tells whether it takes a place among those that wait for their first attempt.
+    pub fn is_starting(&self) -> bool {
+        let waits = matches!(
+            *self.attempt(),
+            Attempt::NotYet | Attempt::Failed(Reason::Resources, _)
+        );
+        self.is_alive() && waits
+    }
+
+    /// Tells whether it is time to try it again.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.again.is_some_and(|again| again <= now)
+    }
+
+    /// Returns why its thread has ended, the first time that it is asked then.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the thread has panicked.
+    pub fn ended(&mut self) -> anyhow::Result<Option<Outcome>> {
+        let ended = self.thread.take_if(|thread| thread.is_finished());
+        let panicked = |_| {
+            let label = &self.label;
+            anyhow!("the thread of server {label} panicked; please report this")
+        };
+        ended
+            .map(|ended| ended.join().map_err(panicked))
+            .transpose()
+    }
+
+    /// Has it tried again later. Says so once.
+    pub fn put_off(&mut self) {
+        self.again = Some(Instant::now() + RETRY_INTERVAL);
+        if let Some((_, why)) = self.failed()
+            && !std::mem::replace(&mut self.is_told, true)
+        {
+            let (pid, server) = (self.pid, &self.label);
+            tracing::warn!(pid, server, "cannot watch this server: {why}");
+        }
+    }
+
+    fn attempt(&self) -> MutexGuard<'_, Attempt> {
+        lock(&self.attempt)
+    }
+}
+
+/// Whoever panicked has left it as it was.
+fn lock(attempt: &Mutex<Attempt>) -> MutexGuard<'_, Attempt> {
+    attempt.lock().unwrap_or_else(PoisonError::into_inner)
+}
