@@ -9,9 +9,9 @@ use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
 use evictscope_telemetry::Counted;
 
 use super::attach::Probes;
-use super::calibration::SelfProbes;
 use super::keeper::LinkKeeper;
 use super::own::{FUNCTIONS, alone, own_sites};
+use super::self_probes::SelfProbes;
 
 /// What the cycles have in the memory of this process.
 static SAMPLED: u64 = 40;

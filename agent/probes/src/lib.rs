@@ -26,6 +26,7 @@ mod multi;
 mod own;
 mod profile;
 mod programs;
+mod self_probes;
 mod sockets;
 mod target;
 mod trace;
