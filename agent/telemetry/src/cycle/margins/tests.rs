@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Margins, MemoryGrowth};
+use crate::{Observation, Phase};
+
+/// A server without clients' buffers, whose main thread runs for a quarter of the time.
+fn seen(second: f64, used_memory: f64) -> Observation {
+    Observation {
+        at: Duration::from_secs_f64(second),
+        used_memory: Some(used_memory as u64),
+        client_buffers: Some(0),
+        commands: Some((second * 1e4) as u64),
+        evicted_keys: Some(0),
+        cpu_eviction_ns: Some(0),
+        cpu_other_ns: Some((second * 0.25e9) as u64),
+        ..Observation::default()
+    }
+}
+
+/// Returns what is known after so many seconds, in which memory was this.
+fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
+    let mut margins = Margins::default();
+    for second in 0..=seconds {
+        let second = f64::from(second);
+        margins.observe(&seen(second, used_memory(second)), Phase::NotSaturated);
+    }
+    margins
+}
+
+#[test]
+fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
+    assert_eq!(after(59, |second| 1e3 * second).growth(), None);
+    let margins = after(60, |second| 1e3 * second);
+    let straight = margins.growth().ok_or("not known")?;
+    assert_eq!(
+        straight,
+        MemoryGrowth {
+            mean: 1e3,
+            error: 0.0,
+            over: Duration::from_secs(60),
+        }
+    );
+    assert_eq!(straight.fills(60_000), [Some(60.0); 3]);
+    assert_eq!(margins.busy(), Some(0.25));
+    let wave = |second: f64| 1e9 + 1e3 * second + 4e6 * (second / 200.0).sin();
+    let waving = after(7_200, wave).growth().ok_or("not known")?;
+    assert!((waving.mean - 1e3).abs() < waving.error, "{waving:?}");
+    let [earliest, likely, latest] = waving.fills(1_000_000);
+    assert!(earliest < likely && latest.is_none_or(|latest| Some(latest) > likely));
+    let falling = after(100, |second| 1e9 - second).growth();
+    assert_eq!(falling.map(|growth| growth.fills(1)), Some([None; 3]));
+    Ok(())
+}
+
+proptest! {
+    /// Memory rises by `grown` bytes a command until the limit, where each byte that is freed costs `cost`, also where
+    /// calls are observed for a part of the time, buffers grow, and the limit is lowered meanwhile.
+    #[test]
+    fn evictions_cost_what_they_cost_last(
+        grown in 1.0..1e4_f64,
+        cost in 1e-10..1e-7_f64,
+        observed in 0.01..1.0_f64,
+        buffers in 0.0..1e8_f64,
+        lowered in 0.0..1e9_f64,
+    ) {
+        let calm = |second| seen(second, 1e10 + grown * 1e4 * second);
+        let mut margins = Margins::default();
+        for second in 0..300 {
+            margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
+        }
+        prop_assert_eq!(margins.evictions_would_add(), None, "nothing was evicted yet");
+        let limit = calm(300.0);
+        for tenth in 0..100_u32 {
+            let second = f64::from(tenth) / 10.0;
+            let done = second / 10.0;
+            let freed = grown * 1e4 * second + done * (buffers + lowered);
+            let cpu_ns = cost * freed * 1e9;
+            let now = calm(300.0 + second);
+            let evicting = Observation {
+                used_memory: limit.used_memory.map(|bytes| bytes - (done * lowered) as u64),
+                client_buffers: Some((done * buffers) as u64),
+                evicted_keys: Some(u64::from(tenth) * 1_000),
+                cpu_eviction_ns: Some((cpu_ns * observed) as u64),
+                cpu_other_ns: now.cpu_other_ns.map(|ns| (ns as f64 * observed) as u64),
+                cpu_unobserved_ns: ((cpu_ns + 0.25e9 * second) * (1.0 - observed)) as u64,
+                ..now
+            };
+            margins.observe(&evicting, Phase::Saturated);
+        }
+        prop_assert_eq!(margins.growth(), None);
+        for second in 400..500 {
+            margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
+        }
+        let added = margins.evictions_would_add().unwrap_or_default();
+        let expected = cost * grown * 1e4;
+        prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
+    }
+}
