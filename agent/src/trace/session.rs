@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Traced, Tracer, Tracing};
-use evictscope_telemetry::{HitCosts, OverheadBudget, nanoseconds};
+use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
+use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
 use super::ending::Ending;
 use super::pace::{Pace, TRIAL};
+use super::probing::Probing;
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
 use crate::watch::{monotonic, unix_time};
@@ -18,10 +19,6 @@ use crate::watch::{monotonic, unix_time};
 const TURN: Duration = Duration::from_millis(10);
 /// How often a histogram is printed.
 const SECOND: Duration = Duration::from_secs(1);
-/// How long calls under way are waited for before the probes are taken off, while others begin. Where none does, waiting costs
-/// nothing, and the slow ones are what is looked for.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// What a user asks.
 pub struct Question {
     /// The process.
@@ -79,21 +76,13 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
     let mut session = Session {
         question,
         subject: &subject,
-        costs,
         clock: Clock {
             zero: unix_time().saturating_sub(begun),
         },
         ending,
-        tracing,
+        probing: Probing::new(tracing, costs, begun),
         begun,
-        is_on: false,
-        observed: Duration::ZERO,
-        observed_until: begun,
-        counts: TraceCounts::NONE,
-        abandoned: 0,
         slow: 0,
-        placed: 0,
-        paid: 0.0,
     };
     let answered = session.run();
     match answered.map_err(|error| error.downcast::<std::io::Error>()) {
@@ -109,37 +98,24 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
 struct Session<'a> {
     question: &'a Question,
     subject: &'a Subject,
-    costs: TraceCosts,
     clock: Clock,
     ending: Ending,
-    tracing: Tracing,
+    probing: Probing,
     begun: Duration,
-    /// Whether calls that begin now are counted.
-    is_on: bool,
-    /// For how long they were, until when that was added up.
-    observed: Duration,
-    observed_until: Duration,
-    counts: TraceCounts,
-    /// Calls that had not returned when the probes were taken off.
-    abandoned: u64,
     /// Slow calls that were shown.
     slow: u64,
-    /// At how many sites probes were placed.
-    placed: u64,
-    /// What all of it had cost at the last look, nanoseconds.
-    paid: f64,
 }
 
 impl Session<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let budget = self.question.budget.share();
         say(&self.head())?;
-        self.turn_on()?;
-        self.begun = self.observed_until;
+        self.probing.turn_on()?;
+        self.begun = self.probing.looked();
         let mut stopped = self.wait(TRIAL)?;
-        let trial = self.look();
+        let trial = self.probing.look();
         // Without the placing, which costs as much however short the trial is.
-        let at_once = self.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
+        let at_once = self.probing.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
         let Some(mut pace) = Pace::new(budget, self.begun, at_once) else {
             bail!(
                 "{} is called so often that its probes would cost {} of a thread's time, and even {} of it in ten seconds are more than the budget of {}: allow more with --overhead-budget",
@@ -155,14 +131,16 @@ impl Session<'_> {
         // Of the seconds that were printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
         while stopped.is_none() {
-            if !self.is_on && pace.next().is_some_and(|due| due <= monotonic()) {
+            if !self.probing.is_on() && pace.next().is_some_and(|due| due <= monotonic()) {
                 // Before they are placed again; the time for which they are to be on begins after that.
-                self.tracing.settle();
+                self.probing.settle();
             }
             let now = monotonic();
-            let is_wanted = pace.update(now, self.spent());
-            self.turn(is_wanted)?;
-            if self.tracing.has_lost_keeper() {
+            match pace.update(now, self.probing.spent()) {
+                true => self.probing.turn_on()?,
+                false => self.turn_off(),
+            }
+            if self.probing.has_lost_keeper() {
                 return Err(ProbeError::KeeperEnded.into());
             }
             self.print_slow_calls()?;
@@ -173,14 +151,14 @@ impl Session<'_> {
             if now >= deadline {
                 break;
             }
-            let turn = match self.is_on {
+            let turn = match self.probing.is_on() {
                 true => now + TURN,
                 false => next_second,
             };
             let next = turn.min(next_second).min(deadline);
             let next = pace.next().map_or(next, |due| next.min(due.max(now)));
             stopped = self.wait(next.saturating_sub(now))?;
-            self.look();
+            self.probing.look();
         }
         self.turn_off();
         self.print_slow_calls()?;
@@ -188,7 +166,7 @@ impl Session<'_> {
         if stopped.is_some() && now > before.0 {
             self.print(&mut before, now)?;
         }
-        self.spent();
+        self.probing.spent();
         say(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
             // Nobody may read it.
@@ -211,88 +189,13 @@ impl Session<'_> {
         Ok(self.subject.handle.has_ended().then_some(Stopped::Gone))
     }
 
-    /// Takes in the counts, and adds up for how long calls were observed. Returns for how long since the last time.
-    fn look(&mut self) -> Duration {
-        let now = monotonic();
-        let elapsed = now.saturating_sub(self.observed_until);
-        self.observed_until = now;
-        if self.is_on {
-            self.observed += elapsed;
-        }
-        self.counts = self.tracing.counts();
-        elapsed
-    }
-
-    /// Returns what all hits have cost, nanoseconds.
-    fn hits_ns(&self) -> f64 {
-        let TraceCounts {
-            entry_hits,
-            cycle_hits,
-            ..
-        } = self.counts;
-        entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
-    }
-
-    /// Returns what the probes have cost since the last time, nanoseconds: hits, and the placing.
-    fn spent(&mut self) -> f64 {
-        let total = self.hits_ns() + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
-        let spent = total - self.paid;
-        self.paid = total;
-        spent
-    }
-
-    fn turn(&mut self, is_wanted: bool) -> anyhow::Result<()> {
-        match (self.is_on, is_wanted) {
-            (false, true) => self.turn_on(),
-            (true, false) => {
-                self.turn_off();
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn turn_on(&mut self) -> anyhow::Result<()> {
-        match self.tracing.place() {
-            // That it is seen to have ended.
-            Err(ProbeError::Gone(_)) => return Ok(()),
-            placed => placed?,
-        }
-        self.placed += self.tracing.sites() as u64;
-        self.observed_until = monotonic();
-        self.is_on = true;
-        Ok(())
-    }
-
-    /// Takes the probes off, after the calls under way have returned: else the long ones would be missing.
+    /// Takes the probes off.
     fn turn_off(&mut self) {
-        if !self.is_on {
-            return;
-        }
-        self.tracing.stop_observing();
-        self.look();
-        self.is_on = false;
-        let mut patience = monotonic() + PATIENCE;
-        while self.unfinished() > 0
-            && monotonic() < patience
-            && !matches!(self.wait(Duration::from_millis(1)), Ok(Some(_)))
-        {
-            let before = self.counts.entry_hits;
-            self.counts = self.tracing.counts();
-            let now = monotonic();
-            if self.counts.entry_hits == before && now < self.begun + self.question.length {
-                patience = now + PATIENCE;
-            }
-        }
-        self.abandoned += self.unfinished();
-        self.tracing.take_off();
-    }
-
-    /// Returns how many calls are under way.
-    fn unfinished(&self) -> u64 {
-        let counts = &self.counts;
-        let done = counts.ended() + counts.lost + self.abandoned;
-        counts.begun.saturating_sub(done)
+        let deadline = self.begun + self.question.length;
+        let (ending, handle) = (&self.ending, &self.subject.handle);
+        self.probing.turn_off(deadline, |moment| {
+            ending.wait_until(Instant::now() + moment) || handle.has_ended()
+        });
     }
 
     fn head(&self) -> String {
@@ -322,13 +225,14 @@ impl Session<'_> {
     }
 
     fn predicted(&self, trial: Duration, at_once: f64, pace: &Pace) -> String {
-        let rate = self.counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (counts, call_ns) = (self.probing.counts(), self.probing.call_ns());
+        let rate = counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut said = format!(
             "  cost   {} each call, measured on this machine; in {} there were {} calls: {} of one thread's time\n",
-            duration(self.costs.call_ns),
+            duration(call_ns),
             duration(trial.as_nanos() as f64),
-            self.counts.entry_hits,
-            share(rate * self.costs.call_ns / 1e9),
+            counts.entry_hits,
+            share(rate * call_ns / 1e9),
         );
         if pace.is_sampled() {
             said += &format!(
@@ -356,7 +260,7 @@ impl Session<'_> {
             return Ok(());
         }
         let (pid, cycles) = (self.question.pid, &self.subject.cycles);
-        let calls = self.tracing.slow_calls();
+        let calls = self.probing.slow_calls();
         self.slow += calls.len() as u64;
         let lines = calls
             .into_iter()
@@ -374,15 +278,15 @@ impl Session<'_> {
         let second = Second {
             at: now,
             length: now.saturating_sub(before.0),
-            observed: self.observed.saturating_sub(before.1),
+            observed: self.probing.observed().saturating_sub(before.1),
             before: &before.2,
-            now: &self.counts,
+            now: self.probing.counts(),
         };
         let said = match self.question.slower {
             Some(_) => String::new(),
             None => second.text(self.clock),
         };
-        *before = (now, self.observed, self.counts.clone());
+        *before = (now, self.probing.observed(), self.probing.counts().clone());
         say(&said)
     }
 
@@ -391,12 +295,12 @@ impl Session<'_> {
         let summary = Summary {
             function: self.subject.function.to_string(),
             length,
-            observed: self.observed,
-            counts: &self.counts,
-            unfinished: self.abandoned,
+            observed: self.probing.observed(),
+            counts: self.probing.counts(),
+            unfinished: self.probing.abandoned(),
             slow: self.question.slower.map(|slower| (slower, self.slow)),
-            call_ns: self.costs.call_ns,
-            cost: self.paid / nanoseconds(length).max(1) as f64,
+            call_ns: self.probing.call_ns(),
+            cost: self.probing.paid_ns() / nanoseconds(length).max(1) as f64,
             budget: self.question.budget.share(),
         };
         summary.text()

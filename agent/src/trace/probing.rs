@@ -1,0 +1,180 @@
+//! The probes of a trace: when they are on, what they have counted, and what that has cost.
+
+use std::time::Duration;
+
+use evictscope_abi::SlowCall;
+use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Tracing};
+use evictscope_telemetry::HitCosts;
+
+use crate::watch::monotonic;
+
+/// How long calls under way are waited for before the probes are taken off, while others begin. Where none does, waiting costs
+/// nothing, and the slow ones are what is looked for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked at whether they have returned.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The probes of a trace under way.
+pub struct Probing {
+    tracing: Tracing,
+    costs: TraceCosts,
+    /// Whether calls that begin now are counted.
+    is_on: bool,
+    /// For how long they were, until when that was added up.
+    observed: Duration,
+    observed_until: Duration,
+    counts: TraceCounts,
+    /// Calls that had not returned when the probes were taken off.
+    abandoned: u64,
+    /// At how many sites probes were placed.
+    placed: u64,
+    /// What all of it had cost at the last look, nanoseconds.
+    paid_ns: f64,
+}
+
+impl Probing {
+    /// Begins at `now`, monotonic, with probes that are off.
+    pub fn new(tracing: Tracing, costs: TraceCosts, now: Duration) -> Self {
+        Self {
+            tracing,
+            costs,
+            is_on: false,
+            observed: Duration::ZERO,
+            observed_until: now,
+            counts: TraceCounts::NONE,
+            abandoned: 0,
+            placed: 0,
+            paid_ns: 0.0,
+        }
+    }
+
+    /// Tells whether calls that begin now are counted.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Returns for how long calls were counted.
+    pub fn observed(&self) -> Duration {
+        self.observed
+    }
+
+    /// Returns when the counts were last taken in, monotonic.
+    pub fn looked(&self) -> Duration {
+        self.observed_until
+    }
+
+    /// Returns what was counted until then.
+    pub fn counts(&self) -> &TraceCounts {
+        &self.counts
+    }
+
+    /// Returns how many calls had not returned when the probes were taken off.
+    pub fn abandoned(&self) -> u64 {
+        self.abandoned
+    }
+
+    /// Returns what a call costs, nanoseconds.
+    pub fn call_ns(&self) -> f64 {
+        self.costs.call_ns
+    }
+
+    /// Returns what all had cost at the last [`Self::spent`], nanoseconds.
+    pub fn paid_ns(&self) -> f64 {
+        self.paid_ns
+    }
+
+    /// Tells whether no process holds the probes any more.
+    pub fn has_lost_keeper(&self) -> bool {
+        self.tracing.has_lost_keeper()
+    }
+
+    /// Waits until probes that were taken off are gone.
+    pub fn settle(&mut self) {
+        self.tracing.settle();
+    }
+
+    /// Takes the slow calls since the last time.
+    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
+        self.tracing.slow_calls()
+    }
+
+    /// Takes in the counts, and adds up for how long calls were observed. Returns for how long since the last time.
+    pub fn look(&mut self) -> Duration {
+        let now = monotonic();
+        let elapsed = now.saturating_sub(self.observed_until);
+        self.observed_until = now;
+        if self.is_on {
+            self.observed += elapsed;
+        }
+        self.counts = self.tracing.counts();
+        elapsed
+    }
+
+    /// Returns what all hits have cost, nanoseconds.
+    pub fn hits_ns(&self) -> f64 {
+        let TraceCounts {
+            entry_hits,
+            cycle_hits,
+            ..
+        } = self.counts;
+        entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
+    }
+
+    /// Returns what the probes have cost since the last time, nanoseconds: hits, and the placing.
+    pub fn spent(&mut self) -> f64 {
+        let total = self.hits_ns() + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
+        let spent = total - self.paid_ns;
+        self.paid_ns = total;
+        spent
+    }
+
+    /// Places the probes, if they are off.
+    ///
+    /// # Errors
+    ///
+    /// Fails where the kernel refuses.
+    pub fn turn_on(&mut self) -> Result<(), ProbeError> {
+        if self.is_on {
+            return Ok(());
+        }
+        match self.tracing.place() {
+            // That it is seen to have ended.
+            Err(ProbeError::Gone(_)) => return Ok(()),
+            placed => placed?,
+        }
+        self.placed += self.tracing.sites() as u64;
+        self.observed_until = monotonic();
+        self.is_on = true;
+        Ok(())
+    }
+
+    /// Takes the probes off, after the calls under way have returned: else the long ones would be missing. They are waited for until
+    /// `deadline`, monotonic, and then for a second. `wait` waits for some time, and returns whether all is to end.
+    pub fn turn_off(&mut self, deadline: Duration, wait: impl Fn(Duration) -> bool) {
+        if !self.is_on {
+            return;
+        }
+        self.tracing.stop_observing();
+        self.look();
+        self.is_on = false;
+        let mut patience = monotonic() + PATIENCE;
+        while self.unfinished() > 0 && monotonic() < patience && !wait(LOOK) {
+            let before = self.counts.entry_hits;
+            self.counts = self.tracing.counts();
+            let now = monotonic();
+            if self.counts.entry_hits == before && now < deadline {
+                patience = now + PATIENCE;
+            }
+        }
+        self.abandoned += self.unfinished();
+        self.tracing.take_off();
+    }
+
+    /// Returns how many calls are under way.
+    fn unfinished(&self) -> u64 {
+        let counts = &self.counts;
+        let done = counts.ended() + counts.lost + self.abandoned;
+        counts.begun.saturating_sub(done)
+    }
+}
