@@ -10,7 +10,7 @@ use evictscope_testkit::code::Code;
 use evictscope_testkit::owned::Owned;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
-use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::wait::{HANG, until, until_true};
 use rustix::process::Signal;
 
 /// Commands that are sent.
@@ -185,10 +185,11 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let pid = redis.pid().to_string();
     let program = evictscope();
     let piped = format!(
-        "{:?} trace {pid} processCommand --seconds 120 | head -n 1",
+        "{:?} trace {pid} processCommand --seconds 1200 | head -n 1",
         program.get_program()
     );
-    let head = process::answer_of(Command::new("timeout").args(["60", "sh", "-c", &piped]))?;
+    let limit = HANG.as_secs().to_string();
+    let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
     // The shell may end before it.
     let is_clean = || Ok(code.changed()?.is_empty());

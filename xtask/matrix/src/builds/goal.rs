@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{code::Code, own_build::OwnBuild, process, redis::Redis};
+use evictscope_testkit::{code::Code, own_build::OwnBuild, process, redis::Redis, wait::HANG};
 use serde_json::{Map, Value, json};
 
 use super::{Build, LIMIT, plan::Plan};
@@ -88,14 +88,8 @@ fn ask(redis: &Redis, program: &Path, asked: &Value) -> Result<Vec<Hit>> {
     let said = process::answer_of(
         // gdb waits for as long as no hit comes.
         Command::new("timeout")
-            .args([
-                "60",
-                "gdb",
-                "--batch",
-                "--nx",
-                "-p",
-                &redis.pid().to_string(),
-            ])
+            .arg(HANG.as_secs().to_string())
+            .args(["gdb", "--batch", "--nx", "-p", &redis.pid().to_string()])
             .args([
                 "-iex",
                 "set debuginfod enabled off",
