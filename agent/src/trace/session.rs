@@ -112,7 +112,7 @@ impl Session<'_> {
         say(&self.head())?;
         self.probing.turn_on()?;
         self.begun = self.probing.looked();
-        let mut stopped = self.wait(TRIAL)?;
+        let mut stopped = wait(&self.ending, self.subject, TRIAL);
         let trial = self.probing.look();
         // Without the placing, which costs as much however short the trial is.
         let at_once = self.probing.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
@@ -157,7 +157,7 @@ impl Session<'_> {
             };
             let next = turn.min(next_second).min(deadline);
             let next = pace.next().map_or(next, |due| next.min(due.max(now)));
-            stopped = self.wait(next.saturating_sub(now))?;
+            stopped = wait(&self.ending, self.subject, next.saturating_sub(now));
             self.probing.look();
         }
         self.turn_off();
@@ -179,23 +179,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for some time. Returns why the trace is to end, where it is.
-    fn wait(&self, rest: Duration) -> anyhow::Result<Option<Stopped>> {
-        // A moment at least: what comes in between is never looked at without a pause.
-        let rest = rest.max(Duration::from_micros(200));
-        if self.ending.wait_until(Instant::now() + rest) {
-            return Ok(Some(Stopped::Asked));
-        }
-        Ok(self.subject.handle.has_ended().then_some(Stopped::Gone))
-    }
-
     /// Takes the probes off.
     fn turn_off(&mut self) {
         let deadline = self.begun + self.question.length;
-        let (ending, handle) = (&self.ending, &self.subject.handle);
-        self.probing.turn_off(deadline, |moment| {
-            ending.wait_until(Instant::now() + moment) || handle.has_ended()
-        });
+        let (ending, subject) = (&self.ending, self.subject);
+        let is_over = |moment| wait(ending, subject, moment).is_some();
+        self.probing.turn_off(deadline, is_over);
     }
 
     fn head(&self) -> String {
@@ -305,6 +294,16 @@ impl Session<'_> {
         };
         summary.text()
     }
+}
+
+/// Waits for some time. Returns why the trace is to end, where it is.
+fn wait(ending: &Ending, subject: &Subject, rest: Duration) -> Option<Stopped> {
+    // A moment at least: what comes in between is never looked at without a pause.
+    let rest = rest.max(Duration::from_micros(200));
+    if ending.wait_until(Instant::now() + rest) {
+        return Some(Stopped::Asked);
+    }
+    subject.handle.has_ended().then_some(Stopped::Gone)
 }
 
 /// Prints at once, so that a pipe gets it too.

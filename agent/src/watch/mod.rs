@@ -1,8 +1,8 @@
 //! The daemon, which joins the parts. What blocks has a thread of its own.
 //!
 //! `watcher` is the loop that finds servers, and gives each a thread. That of a `server` asks the `planner` for
-//! a plan, attaches, updates the `watched` server from one `reading` after the other, has the probes placed that it is to have (`probing`), and publishes it. Another
-//! thread answers HTTP.
+//! a plan, attaches, updates the `watched` server from one `reading` after the other, places its probes (`probing`), and
+//! publishes it. Another thread answers HTTP.
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
-use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
+use evictscope_plan::{EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use evictscope_probes::ProbeError;
 use evictscope_telemetry::{
     AutoMode, Burst, Cycle, Moment, Observation, Phase, ProbeMode, RecordedReading, ServerState,
@@ -69,7 +69,7 @@ impl Watched {
     ) -> Self {
         let found = monotonic();
         let (process, plan) = (subject.process.clone(), subject.plan.clone());
-        let sees_evictions = sees_evictions(&plan);
+        let sees_evictions = sources.probing.times_evictions();
         // Here, and not where the server is found: a slow disk then holds up no other server.
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
@@ -274,12 +274,6 @@ impl Watched {
             );
         }
     }
-}
-
-/// Tells whether the evicting calls of a server with this plan are seen.
-fn sees_evictions(plan: &ProbePlan) -> bool {
-    let function = plan.function(EVICTION_CALL.description);
-    function.is_some_and(TracedFunction::times_inner_calls)
 }
 
 /// Locks a timeline: it holds numbers only, each of which is right even if a writer panicked.

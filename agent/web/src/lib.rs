@@ -26,7 +26,6 @@ pub use pages::record_page;
 pub use published::exported::ExportedServer;
 pub use published::requests::{Request, Requests};
 pub use published::shared::Shared;
-pub use rfc3339::rfc3339;
-
 pub use published::unwatched::{Reason, Unwatched};
+pub use rfc3339::rfc3339;
 pub use web_config::{Web, WebConfig};

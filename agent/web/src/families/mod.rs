@@ -10,7 +10,7 @@ mod clients;
 pub(crate) mod complete;
 mod cycles;
 #[cfg(test)]
-pub(crate) mod documentation;
+mod documentation;
 mod family;
 pub(crate) mod lost;
 mod memory;

@@ -15,9 +15,9 @@ use crate::rfc3339::rfc3339;
 
 const SIZE: (u32, u32) = (1_300, 700);
 /// Rows of a second.
-pub(crate) const ROWS: u64 = 1_000_000_000 / BIN_NS;
+pub(super) const ROWS: u64 = 1_000_000_000 / BIN_NS;
 /// The number of colours; neighbours of the same colour become one rectangle.
-pub(crate) const LEVELS: u32 = 10;
+pub(super) const LEVELS: u32 = 10;
 /// Between black and white, to be legible on both.
 const INK: RGBColor = RGBColor(128, 128, 128);
 /// Follows the colours that the reader prefers: the drawing itself has no background.
@@ -25,14 +25,14 @@ pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}te
 @media(prefers-color-scheme:dark){:root{background:#16181d}text{fill:#ddd}}";
 
 /// A panel: what it shows, and in which colour.
-pub(crate) struct Panel {
+pub(super) struct Panel {
     pub(super) title: &'static str,
     colour: RGBColor,
     /// Returns what it shows of a bin.
     pub(super) nanoseconds: fn(TimeBin) -> u32,
 }
 
-pub(crate) const PANELS: [Panel; 2] = [
+pub(super) const PANELS: [Panel; 2] = [
     Panel {
         title: "evicting calls",
         colour: RGBColor(214, 39, 40),
@@ -47,7 +47,7 @@ pub(crate) const PANELS: [Panel; 2] = [
 
 /// A rectangle of one colour: a column, and the rows from one to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(super) struct Block {
     pub(super) second: u64,
     pub(super) rows: (u64, u64),
     /// 1 to [`LEVELS`]; 0 is not known.
@@ -115,7 +115,7 @@ fn colour(colour: RGBColor, level: u32) -> RGBAColor {
 
 impl Panel {
     /// Returns the colour of a level as SVG spells it, and its opacity.
-    pub(crate) fn paint(&self, level: u32) -> (String, f64) {
+    pub(super) fn paint(&self, level: u32) -> (String, f64) {
         let RGBAColor(red, green, blue, opacity) = colour(self.colour, level);
         (format!("#{red:02X}{green:02X}{blue:02X}"), opacity)
     }
@@ -148,7 +148,7 @@ fn draw_legend<DB: DrawingBackend>(
 }
 
 /// Returns the blocks to draw; bins in which nothing happened have no block.
-pub(crate) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
+pub(super) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
     let bin_length = u128::from(BIN_NS);
     // Of two bins that share a row, as the clocks' seconds do not begin with a bin, the later counts.
     let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;

@@ -21,7 +21,7 @@ const LONG: usize = 8;
 
 /// What answers are made from. Clones share it.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(super) struct App {
     pub(super) shared: Shared,
     /// The agent's own process_* metrics.
     pub(super) process: Arc<ProcessCollector>,
@@ -30,7 +30,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(shared: Shared) -> Self {
+    pub(super) fn new(shared: Shared) -> Self {
         Self {
             shared,
             process: Arc::new(ProcessCollector::for_self()),
@@ -40,7 +40,7 @@ impl App {
     }
 
     /// Does what takes its time (reads files, draws) in another thread, so that no scrape waits for it.
-    pub(crate) async fn aside<R: IntoResponse>(
+    pub(super) async fn aside<R: IntoResponse>(
         &self,
         work: impl FnOnce(&Shared) -> Result<R, Refusal> + Send + 'static,
     ) -> Response {
@@ -86,17 +86,17 @@ impl App {
 }
 
 /// The answer to what cannot be done, which says why.
-pub(crate) type Refusal = (StatusCode, String);
+pub(super) type Refusal = (StatusCode, String);
 
 /// Which server a request is about.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Which {
+pub(super) struct Which {
     pub(super) server: Option<String>,
 }
 
 impl Which {
     /// Returns the server that is asked for, or the only one.
-    pub(crate) fn of(&self, shared: &Shared) -> Result<Arc<ExportedServer>, Refusal> {
+    pub(super) fn of(&self, shared: &Shared) -> Result<Arc<ExportedServer>, Refusal> {
         let servers = shared.servers().unwrap_or_default();
         match (&self.server, &*servers) {
             (Some(label), _) => {

@@ -15,7 +15,7 @@ use crate::rfc3339::rfc3339;
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct BurstList<'a> {
+pub(super) struct BurstList<'a> {
     bursts: Vec<Entry<'a>>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Entry<'a> {
 
 impl<'a> BurstList<'a> {
     /// Lists the finished bursts of these servers, those that have ended among them; of each the oldest first.
-    pub(crate) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
+    pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
         let of_server = |server: &'a Arc<ExportedServer>| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
             bursts.map(|burst| Entry::of(server, burst))
@@ -63,7 +63,7 @@ impl<'a> BurstList<'a> {
     }
 }
 
-pub(crate) async fn bursts(
+pub(super) async fn bursts(
     State(app): State<App>,
     Query(which): Query<Which>,
 ) -> Result<Response, Refusal> {

@@ -1,12 +1,12 @@
 //! What each path answers.
 
-pub(crate) mod app;
-pub(crate) mod burst_list;
-pub(crate) mod health;
-pub(crate) mod metrics;
-pub(crate) mod pages;
-pub(crate) mod profile;
-pub(crate) mod records;
+mod app;
+mod burst_list;
+mod health;
+mod metrics;
+mod pages;
+mod profile;
+mod records;
 pub(crate) mod router;
-pub(crate) mod timeline;
-pub(crate) mod unwatched;
+mod timeline;
+mod unwatched;

@@ -14,7 +14,7 @@ use crate::rfc3339::rfc3339;
 
 /// The answer. What is not known is `null`.
 #[derive(Debug, Serialize)]
-pub(crate) struct TimelineAnswer<'a> {
+pub(super) struct TimelineAnswer<'a> {
     server: &'a str,
     start: Option<String>,
     bin_seconds: f64,
@@ -36,7 +36,7 @@ struct Sample {
 }
 
 impl<'a> TimelineAnswer<'a> {
-    pub(crate) fn of(server: &'a str, timeline: &Timeline) -> Self {
+    pub(super) fn of(server: &'a str, timeline: &Timeline) -> Self {
         let seconds = |part: fn(TimeBin) -> u32| {
             let bins = timeline.bins();
             bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
@@ -63,7 +63,7 @@ impl<'a> TimelineAnswer<'a> {
     }
 }
 
-pub(crate) async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
+pub(super) async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
         let (label, timeline) = last_minutes(shared, &which)?;
         Ok(Json(TimelineAnswer::of(&label, &timeline)).into_response())
@@ -71,7 +71,7 @@ pub(crate) async fn timeline(State(app): State<App>, Query(which): Query<Which>)
     .await
 }
 
-pub(crate) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
+pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
         let (label, timeline) = last_minutes(shared, &which)?;
         let svg = heatmap::svg(&label, &timeline)
