@@ -160,6 +160,21 @@ impl Sampler {
         }
     }
 
+    /// Returns how many samples were taken so far for the profile with this cookie.
+    pub fn taken(&self, cookie: u64) -> u64 {
+        self.counts(cookie).samples
+    }
+
+    /// Returns what was counted of one; nothing where there is no such entry.
+    fn counts(&self, cookie: u64) -> ProfileCounts {
+        let entry = self.0.counts.entry(profile_slot(cookie));
+        // SAFETY: a valid entry, all integers, which the program writes whole.
+        entry.map_or_else(
+            |_| ProfileCounts::default(),
+            |entry| unsafe { entry.read_volatile() },
+        )
+    }
+
     fn cookies(&self) -> std::sync::MutexGuard<'_, Cookies> {
         let cookies = &self.0.cookies;
         cookies.lock().unwrap_or_else(PoisonError::into_inner)
@@ -228,11 +243,7 @@ impl Sampling {
 
     /// Returns what was counted so far.
     pub fn counts(&self) -> SamplerCounts {
-        let Ok(entry) = self.sampler.0.counts.entry(profile_slot(self.cookie)) else {
-            return SamplerCounts::default();
-        };
-        // SAFETY: a valid entry, all integers, which the program writes whole.
-        let counts = unsafe { entry.read_volatile() };
+        let counts = self.sampler.counts(self.cookie);
         let events = counts.samples + counts.lost + counts.foreign;
         SamplerCounts {
             lost: counts.lost,

@@ -18,8 +18,8 @@ use super::unwound::unwind;
 
 /// How willing the thread is to leave the CPU to others.
 const NICE: i32 = 5;
-/// The number of samples that the kernel's buffer holds, and some more: so many are left there until the mappings of a server are read.
-const HELD: f64 = 100.0;
+/// Fewer samples than the kernel's buffer holds: so many are left there until the mappings of a server are read.
+const HELD: u64 = 100;
 /// How often samples are read while any are taken.
 const TURN: Duration = Duration::from_millis(50);
 /// How often the mappings of a process are read again, at most, because a stack led to an address that was not mapped.
@@ -56,6 +56,8 @@ struct Taking {
     is_being_read: bool,
     collected: Collected,
     worked: Duration,
+    /// Samples that were read from the kernel's buffer.
+    drained: u64,
     /// Samples that were not unwound, as that took too long, or no mappings were read yet.
     skipped: u64,
 }
@@ -90,7 +92,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
                 // Nobody waits for it any more where the profiling was dropped.
                 let _ = taken.send(worker.end(&sampling));
             }
-            Err(RecvTimeoutError::Timeout) if worker.is_held_up() => {}
+            Err(RecvTimeoutError::Timeout) if worker.is_held_up(sampler) => {}
             Err(RecvTimeoutError::Timeout) => worker.drain(sampler),
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -117,6 +119,7 @@ impl Worker {
             is_being_read: false,
             collected: Collected::default(),
             worked: Duration::ZERO,
+            drained: 0,
             skipped: 0,
         };
         taking.read(cookie, &self.files, &self.read.0);
@@ -134,13 +137,15 @@ impl Worker {
         }
     }
 
-    /// Tells whether some are to be waited for.
-    fn is_held_up(&self) -> bool {
+    /// Tells whether some are to be waited for. However long that takes on a busy machine, nothing is lost while the buffer has room.
+    fn is_held_up(&self, sampler: &Sampler) -> bool {
         let mut taking = self.taking.values();
-        taking.any(|taking| {
-            let most = taking.began.0.elapsed().as_secs_f64() * f64::from(taking.hz);
-            taking.mappings.is_none() && taking.is_being_read && most < HELD
-        })
+        let waits = taking.any(|taking| taking.mappings.is_none() && taking.is_being_read);
+        let held = self.taking.iter().map(|(cookie, taking)| {
+            let taken = sampler.taken(*cookie);
+            taken.saturating_sub(taking.drained)
+        });
+        waits && held.sum::<u64>() < HELD
     }
 
     fn drain(&mut self, sampler: &Sampler) {
@@ -201,6 +206,7 @@ impl Taking {
         work: &mut Work,
     ) {
         let begun = Instant::now();
+        self.drained += 1;
         let allowed = self.began.0.elapsed().mul_f64(MOST_WORK) + AT_ONCE;
         if self.worked > allowed {
             self.skipped += 1;
