@@ -51,7 +51,7 @@ pub struct MainThread {
     estimated_ns: u64,
     /// Inside expire cycles.
     expire_ns: u64,
-    /// CPU time inside evicting calls of late, and all that was observed.
+    /// CPU time inside evicting calls of late, and all that was observed, while keys were evicted.
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
     pub waiting_ns: u64,
@@ -101,14 +101,17 @@ impl MainThread {
         self.eviction_ns += eviction_ns;
         self.other_ns += observed_ns - eviction_ns;
         let remembered = (1.0 - elapsed / SHARE_OVER).max(0.0);
-        let [evicting, observed] = [eviction_ns, observed_ns].map(|ns| ns as f64);
-        self.recent[0] = self.recent[0] * remembered + evicting;
-        self.recent[1] = self.recent[1] * remembered + observed;
+        self.recent = self.recent.map(|ns| ns * remembered);
         let unobserved_ns = cpu_ns.saturating_sub(observed_ns);
         self.unobserved_ns += unobserved_ns;
-        // Where no key was evicted meanwhile, no call took long.
-        let [evicting, observed] = self.recent;
+        // Where no key was evicted meanwhile, no call took long. Nor does such a time tell what calls take while keys are: a busy
+        // server's time before a burst would outweigh the little of the burst that is observed.
         let is_evicting = now.evicted_keys.is_none() || now.evicted_keys != last.evicted_keys;
+        if is_evicting {
+            self.recent[0] += eviction_ns as f64;
+            self.recent[1] += observed_ns as f64;
+        }
+        let [evicting, observed] = self.recent;
         let estimated_ns = match is_evicting && observed > 0.0 {
             true => (unobserved_ns as f64 * (evicting / observed)).round() as u64,
             false => 0,

@@ -85,6 +85,22 @@ fn what_was_not_observed_has_the_share_that_was_seen_while_keys_are_evicted() {
     assert_eq!(both(&after(&readings)), [5_500 * MS, 6_500 * MS]);
 }
 
+#[test]
+fn a_burst_has_the_share_of_its_own_calls_however_busy_the_server_was_before() {
+    // All is observed for a minute without evictions, then a fiftieth of a burst, of which evictions take half.
+    let calm = (0..=60).map(|second| (1_000 * second, 900 * second, 0, 0, 1_000 * second, Some(0)));
+    let mut readings: Vec<Reading> = calm.collect();
+    for tenth in 1..=100 {
+        let seen = 60_000 + 2 * tenth;
+        for (ms, keys) in [(2, 1), (100, 2)] {
+            let since = 100 * (tenth - 1) + ms;
+            let keys = Some(2 * tenth + keys);
+            readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, keys));
+        }
+    }
+    assert_eq!(after(&readings).all_eviction_ns(), 5_000 * MS);
+}
+
 /// Returns eviction, expire and other CPU time after readings: time, CPU time, time in evicting calls, in expire
 /// cycles, and observed, all in milliseconds.
 fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
