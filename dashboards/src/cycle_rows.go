@@ -142,7 +142,7 @@ func server() *dashboard.RowBuilder {
 			query("B", oneServer, "evictscope_client_buffers_peak_bytes{LABELS}", "peak of client buffers")).
 			Height(8).Span(halfWidth)).
 		WithPanel(lines("At the limit",
-			"What the main thread does now, and what evictions would add where memory is at maxmemory: more than 100 % together would stall clients. By the growth of the last hour, or since evictions ended, and by what evictions took for each byte when the server last evicted. limit in: when memory gets there. Nothing while it evicts, or does not grow.",
+			"What the main thread does now, and what evictions would add where memory is at maxmemory: more than 100 % together would stall clients. By the growth of the last hour, or since evictions ended, and by what evictions took for each byte when the server last evicted, or, where it has not yet, in the lab. limit in: when memory gets there. Nothing while it evicts, or does not grow.",
 			"percentunit",
 			query("A", oneServer, `sum(rate(evictscope_main_thread_cpu_seconds_total{LABELS,activity!="eviction"}[$__rate_interval]))`, "main thread, but for evictions"),
 			query("B", oneServer, "evictscope_evictions_would_add_ratio{LABELS}", "evictions would add"),

@@ -3,7 +3,8 @@
 //! `server` has a pointer to them before its counters. What it points to shows which word that is: an array whose
 //! databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one word must do.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use evictscope_plan::{Member, ProbePlan};
 
 use super::dict::Dict;
 use super::layout::Layout;
@@ -29,10 +30,15 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Finds them from the address of a member of `server`.
-    pub fn find(memory: &Memory, layout: &'static Layout, member: u64) -> anyhow::Result<Self> {
-        let begin = member.saturating_sub(BEFORE) & !7;
-        let words = (begin..member + BEHIND).step_by(8);
+    /// Finds those of a process whose executable has this plan and was loaded with `bias`.
+    pub fn find(memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Self> {
+        let layout = Layout::of(&plan.identity)?;
+        let members = Member::of_server().filter_map(|member| plan.member(member));
+        let first = members.map(|member| member.address.at(bias).get()).min();
+        let first =
+            first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
+        let begin = first.saturating_sub(BEFORE) & !7;
+        let words = (begin..first + BEHIND).step_by(8);
         let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
         let found: Vec<Self> = found.collect();
         match <[Self; 1]>::try_from(found) {

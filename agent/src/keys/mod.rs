@@ -4,9 +4,11 @@
 //! one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a
 //! server that goes on: what is not consistent is left out and counted.
 //!
-//! Deliberately absent: anything that is exported. This is a question, not a metric.
+//! Deliberately absent: anything that is exported. This is a question, not a metric. Of a server that is watched, [`KeyCount`] counts
+//! the keys: how large they are tells what evicting them would take.
 
 mod allocator;
+mod count;
 mod databases;
 mod dict;
 mod entry;
@@ -22,14 +24,14 @@ mod value;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use evictscope_host::load_bias;
 use evictscope_plan::Member;
 use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
+pub use self::count::KeyCount;
 use self::databases::Databases;
-use self::layout::Layout;
 use self::memory::Memory;
 pub use self::summary::{Row, Summary};
 use crate::process::Running;
@@ -61,16 +63,11 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     let _ = setpriority_process(None, NICE);
     let process = Running::find(question.pid)?;
     let plan = process.plan(None, &[])?.plan;
-    let layout = Layout::of(&plan.identity)?;
     let bias = load_bias(question.pid, plan.identity.entry_point)?;
     let memory = Memory::open(question.pid)?;
-    let addresses = Member::of_server().filter_map(|member| plan.member(member));
-    let first = addresses.map(|member| member.address.at(bias).get()).min();
-    let first =
-        first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
     let policy = plan.member(Member::MaxmemoryPolicy);
     let policy = policy.and_then(|policy| memory.u64(policy.address.at(bias).get()));
-    let databases = Databases::find(&memory, layout, first);
+    let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
         bail!("process {} has ended", question.pid);
     }

@@ -21,8 +21,12 @@ pub fn line(reading: &ServerReading) -> Option<String> {
         earliest.unwrap_or_else(never),
         latest.unwrap_or_else(never)
     );
-    if let Some(added) = reading.get(EVICTIONS_WOULD_ADD) {
-        line += &format!("; evictions would add {} of the thread", share(added));
+    if let Some((measured, added)) = reading.by(EVICTIONS_WOULD_ADD, "measured").next() {
+        let of = match measured {
+            "lab" => "(lab's costs)",
+            _ => "of the thread",
+        };
+        line += &format!("; evictions would add {} {of}", share(added));
     }
     Some(line)
 }
@@ -40,11 +44,15 @@ mod tests {
             line(&server(&growing)).as_deref(),
             Some(" maxmemory in 3 days (2 days to never)")
         );
-        let known = [&growing[..], &[(EVICTIONS_WOULD_ADD, 0.4512)]].concat();
-        let longest = line(&server(&known)).unwrap_or_default();
-        let expected =
-            " maxmemory in 3 days (2 days to never); evictions would add 45.1 % of the thread";
-        assert_eq!(longest, expected);
-        assert!(longest.chars().count() <= 80);
+        const HERE: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "here")]);
+        const LAB: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "lab")]);
+        for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
+            let known = [&growing[..], &[(added, 0.4512)]].concat();
+            let longest = line(&server(&known)).unwrap_or_default();
+            let expected =
+                format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
+            assert_eq!(longest, expected);
+            assert!(longest.chars().count() <= 80);
+        }
     }
 }

@@ -44,7 +44,7 @@ const LIMIT_REACHED: &str = "evictscope_maxmemory_reached_seconds";
 pub const LIMIT_EARLIEST: Metric = (LIMIT_REACHED, &[("estimate", "earliest")]);
 pub const LIMIT_LIKELY: Metric = (LIMIT_REACHED, &[("estimate", "likely")]);
 pub const LIMIT_LATEST: Metric = (LIMIT_REACHED, &[("estimate", "latest")]);
-pub const EVICTIONS_WOULD_ADD: Metric = ("evictscope_evictions_would_add_ratio", &[]);
+pub const EVICTIONS_WOULD_ADD: &str = "evictscope_evictions_would_add_ratio";
 
 /// The metrics of one server.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Reads a server: what the programs have counted, its own counters, and its main thread's times.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_host::{MemoryError, Quotas, Scheduling, Words};
@@ -12,6 +13,10 @@ use evictscope_telemetry::{
 };
 
 use super::clock::{both, monotonic};
+use crate::keys::KeyCount;
+
+/// How often keys are counted at most: what they take on the average changes slowly.
+const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
@@ -20,6 +25,9 @@ pub struct Reader {
     /// Which of the words are which member.
     members: Vec<(Member, Range<usize>)>,
     scheduling: Option<Scheduling>,
+    keys: KeyCount,
+    /// When they were last counted.
+    keys_counted: Option<Duration>,
     quotas: Quotas,
     /// For how long the main thread had waited for a CPU when they were last read, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
@@ -34,7 +42,16 @@ pub struct Reader {
 impl Reader {
     /// Returns a reader of the process whose memory `words` is, whose executable has `plan` and was loaded with
     /// `load_bias`.
-    pub fn new(pid: u32, mut words: Words, plan: &ProbePlan, load_bias: u64) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Fails where the process has ended.
+    pub fn new(
+        pid: u32,
+        mut words: Words,
+        plan: &Arc<ProbePlan>,
+        load_bias: u64,
+    ) -> Result<Self, MemoryError> {
         // Where nothing else is known, this tells whether the program still runs.
         let mut addresses = vec![plan.identity.entry_point.at(load_bias)];
         let mut members = Vec::new();
@@ -44,10 +61,12 @@ impl Reader {
             members.push((member.member, begin..addresses.len()));
         }
         words.choose(&addresses);
-        Self {
+        Ok(Self {
             words,
             members,
             scheduling: Scheduling::of(pid),
+            keys: KeyCount::open(pid, plan.clone(), load_bias)?,
+            keys_counted: None,
             quotas: Quotas::of(pid),
             throttled: None,
             rest: Rest::default(),
@@ -55,7 +74,7 @@ impl Reader {
             counted: Counted::default(),
             observed: Observed::default(),
             observed_until: monotonic(),
-        }
+        })
     }
 
     /// Adds up for how long eviction calls were observed until `now`: call it when that is about to change.
@@ -96,6 +115,10 @@ impl Reader {
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
         };
+        let keys = match may_be_calm {
+            true => self.count_keys(at),
+            false => None,
+        };
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
         let times = followed.map(|(times, _)| times);
         let snapshot = Snapshot {
@@ -107,12 +130,21 @@ impl Reader {
             unix_time,
             counted: self.counted.clone(),
             members,
+            keys,
             candidate,
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
         };
         Ok(Some((snapshot, failed)))
+    }
+
+    /// Counts the keys, where that is due.
+    fn count_keys(&mut self, at: Duration) -> Option<u64> {
+        let is_due = |last| at.saturating_sub(last) >= COUNT_INTERVAL;
+        self.keys_counted.is_none_or(is_due).then_some(())?;
+        self.keys_counted = Some(at);
+        self.keys.now()
     }
 
     /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.

@@ -47,7 +47,7 @@ pub use cost::overhead::{Cost, Overhead};
 pub use cost::sampling::Sampling;
 pub use cycle::burst_totals::BurstTotals;
 pub use cycle::bursts::{Burst, BurstKind};
-pub use cycle::margins::{Margins, MemoryGrowth};
+pub use cycle::margins::{EvictionLoad, Margins, Measured, MemoryGrowth};
 pub use cycle::observation::{EvictionTimes, Observation};
 pub use cycle::phases::{Phase, Phases};
 pub use cycle::state_machine::Cycle;

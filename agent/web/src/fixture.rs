@@ -17,7 +17,7 @@ use evictscope_telemetry::{
 };
 
 use self::history::after_a_burst;
-pub use self::history::timeline;
+pub use self::history::{before_a_burst, timeline};
 use crate::families::complete::{EVICTION, complete_server, every_member, plan};
 use crate::published::exported::ExportedServer;
 use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};

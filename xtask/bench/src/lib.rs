@@ -1,5 +1,6 @@
-//! What watching servers costs them, beside the tools that one would use otherwise. `cargo xtask bench` runs it.
+//! What watching servers costs them, beside the tools that one would use otherwise, and what evicting costs. `cargo xtask bench` runs it.
 
+mod evictions;
 mod probes;
 mod report;
 mod rivals;
@@ -17,18 +18,23 @@ use evictscope_testkit::debian;
 pub enum Bench {
     /// A redis-server bare, under evictscope in each probe mode, funclatency and bpftrace, in turn
     Probes(probes::Arguments),
+    /// What evicting a key takes of the main thread, by its size
+    Evictions(evictions::Arguments),
 }
 
 impl Bench {
     /// Installs what is measured beside this agent, measures, and prints the results. Needs root.
     pub fn run(&self, agent: &Path) -> Result<()> {
+        let arguments = match self {
+            Self::Probes(arguments) => arguments,
+            Self::Evictions(arguments) => return evictions::run(arguments, agent),
+        };
         let missing = rivals::missing_packages();
         if !missing.is_empty() {
             let what = || format!("install these to measure with: {}", missing.join(", "));
             debian::installable().with_context(what)?;
             debian::install(&missing)?;
         }
-        let Self::Probes(arguments) = self;
         probes::run(arguments, agent)
     }
 }

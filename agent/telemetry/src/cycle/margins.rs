@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lab_costs;
 use crate::{Observation, Phase};
 
 /// How far back growth is measured.
@@ -23,6 +24,8 @@ const STUDENT: f64 = 2.571;
 const LEAST_KEYS: u64 = 100;
 /// Fewer commands do not tell what each adds to memory.
 const LEAST_COMMANDS: f64 = 1_000.0;
+/// In less, a good part is not keys', but what a server has without any.
+const LEAST_MEMORY: f64 = 1.6e7;
 
 /// A server that does not evict, at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,16 @@ impl Point {
         })
     }
 
+    /// Returns the memory that is not clients', bytes.
+    fn kept(&self) -> f64 {
+        self.used_memory - self.client_buffers
+    }
+
+    /// Returns what each of so many keys takes of that on the average, where it is mostly theirs.
+    fn key_bytes(&self, keys: u64) -> Option<f64> {
+        (keys > 0 && self.kept() >= LEAST_MEMORY).then(|| self.kept() / keys as f64)
+    }
+
     fn since(&self, before: &Self) -> f64 {
         self.at.saturating_sub(before.at).as_secs_f64()
     }
@@ -77,6 +90,24 @@ impl MemoryGrowth {
     }
 }
 
+/// What evictions would take of the main thread at the limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvictionLoad {
+    /// The share of its time.
+    pub share: f64,
+    /// Where the CPU time that a byte takes was measured.
+    pub measured: Measured,
+}
+
+/// Where it was measured what evicting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// In this server, when it last evicted.
+    Here,
+    /// In the lab, in keys of the size that this server's have: it has not evicted yet.
+    InTheLab,
+}
+
 /// What the next evictions can be foretold from.
 #[derive(Clone, Debug, Default)]
 pub struct Margins {
@@ -88,14 +119,18 @@ pub struct Margins {
     /// Where evictions began.
     evicting: Option<Point>,
     cost: Option<f64>,
+    /// The memory that a key took on the average when keys were last counted, bytes.
+    key_bytes: Option<f64>,
 }
 
 impl Margins {
     /// Takes in an observation, which is in this phase.
     pub(super) fn observe(&mut self, now: &Observation, phase: Phase) {
+        let keys = now.keys;
         let Some(now) = Point::of(now) else {
             return;
         };
+        self.key_bytes = keys.map_or(self.key_bytes, |keys| now.key_bytes(keys));
         match phase {
             Phase::NotSaturated => {
                 self.evicting = None;
@@ -154,10 +189,15 @@ impl Margins {
         Some((to.cpu_ns - from.cpu_ns) / 1e9 / to.since(&from))
     }
 
-    /// Returns the share of its time that evictions would add at the limit: for each byte that memory grows by, what they took
-    /// for each byte that they freed, when the server last evicted.
-    pub fn evictions_would_add(&self) -> Option<f64> {
-        Some(self.growth()?.mean.max(0.0) * self.cost?)
+    /// Returns what evictions would add at the limit: for each byte that memory grows by, what they took for each byte that they
+    /// freed, when the server last evicted, or in the lab.
+    pub fn evictions_would_add(&self) -> Option<EvictionLoad> {
+        let (cost, measured) = match self.cost {
+            Some(cost) => (cost, Measured::Here),
+            None => (lab_costs::of_a_byte(self.key_bytes?), Measured::InTheLab),
+        };
+        let share = self.growth()?.mean.max(0.0) * cost;
+        Some(EvictionLoad { share, measured })
     }
 
     /// Returns the ends of the last minute in which the server did not evict.
@@ -190,9 +230,8 @@ impl Margins {
 
 /// Returns by how much each command made memory grow that is not clients', bytes.
 fn growth_by_command((from, to): (Point, Point)) -> Option<f64> {
-    let kept = |point: &Point| point.used_memory - point.client_buffers;
     let commands = to.commands - from.commands;
-    (commands >= LEAST_COMMANDS).then(|| (kept(&to) - kept(&from)) / commands)
+    (commands >= LEAST_COMMANDS).then(|| (to.kept() - from.kept()) / commands)
 }
 
 #[cfg(test)]

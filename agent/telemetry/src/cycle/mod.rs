@@ -4,6 +4,7 @@ pub(crate) mod activity;
 pub(crate) mod burst_totals;
 pub(crate) mod bursts;
 pub(crate) mod expired_share;
+mod lab_costs;
 pub(crate) mod margins;
 pub(crate) mod observation;
 pub(crate) mod open_burst;

@@ -53,6 +53,8 @@ pub struct Observation {
     pub used_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
+    /// Keys, where they were counted.
+    pub keys: Option<u64>,
     /// Connections in which requests waited at the last look.
     pub clients_waiting: Option<u64>,
     /// For how long clients were stalled.
@@ -93,6 +95,7 @@ impl Observation {
             evicted_keys: members.get(Member::StatEvictedkeys),
             used_memory: members.get(Member::UsedMemory),
             client_buffers: members.get(Member::StatClientsTypeMemory),
+            keys: snapshot.keys,
             clients_waiting: state.known_waits().map(Waits::waiting),
             stalled: state.stalled_in_all(),
             stalled_by_evictions: state.stalled(StallCause::Eviction),

@@ -60,6 +60,8 @@ pub struct Snapshot {
     pub counted: Counted,
     /// The server's own counters; `None` where its memory could not be read.
     pub members: Option<Members>,
+    /// How many keys it has, where they were counted.
+    pub keys: Option<u64>,
     /// The best key in its eviction pool, where that is known.
     pub candidate: Option<Candidate>,
     /// The main thread's times; `None` where the kernel does not tell.

@@ -13,7 +13,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
 
 use crate::families::{families, loop_last_turn, of_server, records, servers_unwatched};
-use crate::fixture::{busy_server, partial_server};
+use crate::fixture::{before_a_burst, busy_server, partial_server};
 use crate::published::exported::ExportedServer;
 
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
@@ -32,6 +32,7 @@ struct Description {
 fn servers() -> Vec<Arc<ExportedServer>> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
+    busy.cycle = Some(before_a_burst());
     busy.state.apply(&Snapshot {
         at: Duration::from_secs(3),
         look: Some(SocketLook::default()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_telemetry::Candidate;
+use evictscope_telemetry::{Candidate, Measured};
 
 use super::family::{Family, Unit, by, histogram, single};
 use crate::published::exported::ExportedServer;
@@ -75,7 +75,13 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
     let reached = ["earliest", "likely", "latest"]
         .into_iter()
         .zip(server.reaches_limit_in());
-    let margins = server.cycle().map(|cycle| &cycle.margins);
+    let load = server
+        .cycle()
+        .and_then(|cycle| cycle.margins.evictions_would_add());
+    let measured = |measured| match measured {
+        Measured::Here => "here",
+        Measured::InTheLab => "lab",
+    };
     [
         by(
             "evictscope_maxmemory_reached_seconds",
@@ -84,11 +90,12 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
             "estimate",
             reached.filter_map(|(estimate, seconds)| Some((estimate, seconds?))),
         ),
-        single(
+        by(
             "evictscope_evictions_would_add_ratio",
             "Share of the main thread that evictions would take at the limit: that growth, times the CPU time that they took for \
-             each byte when the server last evicted.",
-            margins.and_then(|margins| margins.evictions_would_add()),
+             each byte when the server last evicted, or, where it has not yet, in the lab.",
+            "measured",
+            load.map(|load| (measured(load.measured), load.share)),
         ),
     ]
 }

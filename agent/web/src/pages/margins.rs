@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evictscope_plan::Member;
+use evictscope_telemetry::Measured;
 use maud::{Markup, html};
 
 use super::times::{grouped, percent, round};
@@ -35,11 +36,12 @@ pub fn words(server: &ExportedServer) -> Markup {
             @match margins.busy().zip(margins.evictions_would_add()) {
                 None => "What evictions would cost there is not known: few keys were evicted since the server was found.",
                 Some((busy, added)) => {
-                    @let load = busy + added;
+                    @let load = busy + added.share;
                     @if load < CALM { "There it would evict calmly: the main thread is " }
                     @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }
                     @else { strong { "There it would stall its clients" } ": the main thread is " }
-                    (percent(busy)) " busy, and evictions would add " (percent(added))
+                    (percent(busy)) " busy, and evictions would add " (percent(added.share))
+                    @if added.measured == Measured::InTheLab { ", by what evicting keys of that size took in the lab" }
                     @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
                     "."
                 },

@@ -9,7 +9,9 @@ use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode, Snapshot, SocketLo
 
 use super::{Overview, ServerView, overview, record_page, server};
 use crate::ExportedServer;
-use crate::fixture::{busy_server, new_server, partial_server, stalled_server, unwatched};
+use crate::fixture::{
+    before_a_burst, busy_server, new_server, partial_server, stalled_server, unwatched,
+};
 
 const HOSTILE: &str = "/tmp/\"a' b\"/<script>alert(1)</script>";
 
@@ -124,6 +126,13 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
     let burst = busy.cycle().and_then(|cycle| cycle.recent().next());
     let records = listed("6379", burst);
     must_say_the_same("server_after_a_burst", &page(&busy, Ok(&records)));
+    let new = ExportedServer {
+        cycle: Some(before_a_burst()),
+        ..busy_server()
+    };
+    assert!(
+        page(&new, Ok(&[])).contains("by what evicting keys of that size took in the lab. Clients")
+    );
     let cycles_withdrawn = Some(BrokenInvariant::CycleTime);
     let server_without_cycles = ExportedServer {
         cycles_withdrawn,

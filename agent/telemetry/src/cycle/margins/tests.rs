@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Margins, MemoryGrowth};
+use super::{EvictionLoad, Margins, Measured, MemoryGrowth, lab_costs};
 use crate::{Observation, Phase};
 
 /// A server without clients' buffers, whose main thread runs for a quarter of the time.
@@ -93,8 +93,32 @@ proptest! {
         for second in 400..500 {
             margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
         }
-        let added = margins.evictions_would_add().unwrap_or_default();
+        let added = margins.evictions_would_add().map(|load| (load.measured, load.share));
+        let (measured, added) = added.unwrap_or((Measured::InTheLab, 0.0));
+        prop_assert_eq!(measured, Measured::Here);
         let expected = cost * grown * 1e4;
         prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
     }
+}
+
+#[test]
+fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
+    let with_keys = |keys, used_memory: f64| {
+        let mut margins = Margins::default();
+        for second in 0..=60 {
+            let second = f64::from(second);
+            let seen = Observation {
+                keys: Some(keys).filter(|_| second == 0.0),
+                ..seen(second, used_memory + 1e6 * second)
+            };
+            margins.observe(&seen, Phase::NotSaturated);
+        }
+        margins.evictions_would_add()
+    };
+    let load = with_keys(1_000_000, 1e9);
+    let share = 1e6 * lab_costs::of_a_byte(1e3);
+    let measured = Measured::InTheLab;
+    assert_eq!(load, Some(EvictionLoad { share, measured }));
+    assert_eq!(with_keys(0, 1e9), None, "no key");
+    assert_eq!(with_keys(10, 1e6), None, "not keys'");
 }

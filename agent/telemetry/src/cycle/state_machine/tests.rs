@@ -419,6 +419,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             observed: Duration::from_nanos(values[8].unwrap_or(0)),
             cpu_unobserved_ns: values[8].unwrap_or(0),
             client_buffers: values[6],
+            keys: values[4],
             last_reported: values[7],
             clients_waiting: values[6],
             stalled: None,
