@@ -26,6 +26,8 @@ pub struct Probing {
     /// The same of the expire cycle.
     cycles_withdrawn: Option<Withdrawal>,
     overhead: Overhead,
+    /// Whether no probe was being taken off when it was last read.
+    was_settled: bool,
     /// The most that the probes may cost.
     budget: OverheadBudget,
 }
@@ -46,6 +48,7 @@ impl Probing {
             auto: None,
             withdrawn: None,
             cycles_withdrawn: None,
+            was_settled: true,
             budget,
         }
     }
@@ -142,8 +145,9 @@ impl Probing {
         self.overhead.profile(profiles_ns);
         let is_sampled = self.mode == ProbeMode::Sampled;
         let cost = self.overhead.update(at, state, is_sampled);
-        // Until the last change is through, nothing can be changed.
-        let is_settled = self.attachment.is_settled();
+        // Until the last change is through, nothing can be changed; and what probes cost that were being taken off, which may be long
+        // on a busy host, is not what this mode costs.
+        let is_settled = self.was_settled && self.attachment.is_settled();
         if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
             auto.decide(monotonic(), cost);
         }
@@ -179,6 +183,7 @@ impl Probing {
             self.attachment.give_up(EXPIRE_CYCLE.description);
         }
         self.attachment.take_off_unwanted();
+        self.was_settled = self.attachment.is_settled();
     }
 
     /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed
