@@ -26,8 +26,8 @@ pub struct Reader {
     members: Vec<(Member, Range<usize>)>,
     scheduling: Option<Scheduling>,
     keys: KeyCount,
-    /// When they were last counted.
-    keys_counted: Option<Duration>,
+    /// When they were last counted, or might have been first: for as long growth is not known either.
+    keys_counted: Duration,
     quotas: Quotas,
     /// For how long the main thread had waited for a CPU when they were last read, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
@@ -66,7 +66,7 @@ impl Reader {
             members,
             scheduling: Scheduling::of(pid),
             keys: KeyCount::open(pid, plan.clone(), load_bias)?,
-            keys_counted: None,
+            keys_counted: monotonic(),
             quotas: Quotas::of(pid),
             throttled: None,
             rest: Rest::default(),
@@ -141,9 +141,10 @@ impl Reader {
 
     /// Counts the keys, where that is due.
     fn count_keys(&mut self, at: Duration) -> Option<u64> {
-        let is_due = |last| at.saturating_sub(last) >= COUNT_INTERVAL;
-        self.keys_counted.is_none_or(is_due).then_some(())?;
-        self.keys_counted = Some(at);
+        if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
+            return None;
+        }
+        self.keys_counted = at;
         self.keys.now()
     }
 

@@ -41,10 +41,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     }
     println!("bytes of a value  of a key  ns to evict one: median [quartiles] (least … greatest)");
     for ((size, key), costs) in SIZES.iter().zip(bytes).zip(costs) {
-        println!(
-            "{size:>16} {key:>9.0}  {}",
-            Spread::of(costs.into_iter()).text(0)
-        );
+        println!("{size:>16} {key:>9.0}  {}", Spread::of(costs).text(0));
     }
     Ok(())
 }
