@@ -25,8 +25,9 @@ pub struct Databases {
     layout: &'static Layout,
     first: u64,
     count: u64,
-    /// Tables of keys in them, when they were found.
+    /// Tables of keys in them, and keys, when they were found.
     tables: usize,
+    keys: u64,
 }
 
 impl Databases {
@@ -62,6 +63,7 @@ impl Databases {
             first,
             count: 0,
             tables: 0,
+            keys: 0,
         };
         for number in 0..MOST {
             let Some(address) = databases.address(memory, number) else {
@@ -71,6 +73,7 @@ impl Databases {
                 Some(tables) => {
                     databases.count = number + 1;
                     databases.tables += tables.len();
+                    databases.keys += tables.iter().map(|keys| keys.all.used()).sum::<u64>();
                 }
                 None if address == 0 && databases.count > 0 => {}
                 None => break,
@@ -120,6 +123,11 @@ impl Databases {
             }
         }
         Some(Tables::new(tables))
+    }
+
+    /// Returns how many keys were in them when they were found.
+    pub fn keys(&self) -> u64 {
+        self.keys
     }
 
     /// Returns how they are laid out.

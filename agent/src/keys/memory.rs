@@ -4,7 +4,7 @@ use evictscope_host::{MemoryError, Words};
 use evictscope_plan::ProcessAddress;
 
 /// The memory of a process.
-pub struct Memory(Words);
+pub struct Memory(pub Words);
 
 impl Memory {
     /// Opens it.

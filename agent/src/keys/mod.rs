@@ -4,11 +4,10 @@
 //! one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a
 //! server that goes on: what is not consistent is left out and counted.
 //!
-//! Deliberately absent: anything that is exported. This is a question, not a metric. Of a server that is watched, [`KeyCount`] counts
+//! Deliberately absent: anything that is exported. This is a question, not a metric. Of a server that is watched, [`count`] counts
 //! the keys: how large they are tells what evicting them would take.
 
 mod allocator;
-mod count;
 mod databases;
 mod dict;
 mod entry;
@@ -26,13 +25,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use evictscope_host::load_bias;
-use evictscope_plan::Member;
+use evictscope_plan::{Member, ProbePlan};
 use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
-pub use self::count::KeyCount;
 use self::databases::Databases;
-use self::memory::Memory;
+pub use self::memory::Memory;
 pub use self::summary::{Row, Summary};
 use crate::process::Running;
 
@@ -51,6 +49,13 @@ pub struct Question {
     pub length: Duration,
     /// What to group by: the first group of this in the key's name. Without it no name is read.
     pub by: Option<Regex>,
+}
+
+/// Returns how many keys a server has in all databases, where its executable has `plan` and was loaded with `bias`; `None` where
+/// the layout of its version is not known, or a table is about to change.
+pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
+    let databases = Databases::find(memory, plan, bias).ok()?;
+    Some(databases.keys())
 }
 
 /// Looks at random keys of a server.

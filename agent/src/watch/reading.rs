@@ -13,7 +13,7 @@ use evictscope_telemetry::{
 };
 
 use super::clock::{both, monotonic};
-use crate::keys::KeyCount;
+use crate::keys::{self, Memory};
 
 /// How often keys are counted at most: what they take on the average changes slowly.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
@@ -21,12 +21,13 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 /// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
 pub struct Reader {
-    words: Words,
+    memory: Memory,
+    plan: Arc<ProbePlan>,
+    load_bias: u64,
     /// Which of the words are which member.
     members: Vec<(Member, Range<usize>)>,
     scheduling: Option<Scheduling>,
-    keys: KeyCount,
-    /// When they were last counted, or might have been first: for as long growth is not known either.
+    /// When keys were last counted, or might have been first: for as long growth is not known either.
     keys_counted: Duration,
     quotas: Quotas,
     /// For how long the main thread had waited for a CPU when they were last read, and what they said.
@@ -42,16 +43,7 @@ pub struct Reader {
 impl Reader {
     /// Returns a reader of the process whose memory `words` is, whose executable has `plan` and was loaded with
     /// `load_bias`.
-    ///
-    /// # Errors
-    ///
-    /// Fails where the process has ended.
-    pub fn new(
-        pid: u32,
-        mut words: Words,
-        plan: &Arc<ProbePlan>,
-        load_bias: u64,
-    ) -> Result<Self, MemoryError> {
+    pub fn new(pid: u32, mut words: Words, plan: &Arc<ProbePlan>, load_bias: u64) -> Self {
         // Where nothing else is known, this tells whether the program still runs.
         let mut addresses = vec![plan.identity.entry_point.at(load_bias)];
         let mut members = Vec::new();
@@ -61,11 +53,12 @@ impl Reader {
             members.push((member.member, begin..addresses.len()));
         }
         words.choose(&addresses);
-        Ok(Self {
-            words,
+        Self {
+            memory: Memory(words),
+            plan: plan.clone(),
+            load_bias,
             members,
             scheduling: Scheduling::of(pid),
-            keys: KeyCount::open(pid, plan.clone(), load_bias)?,
             keys_counted: monotonic(),
             quotas: Quotas::of(pid),
             throttled: None,
@@ -74,7 +67,7 @@ impl Reader {
             counted: Counted::default(),
             observed: Observed::default(),
             observed_until: monotonic(),
-        })
+        }
     }
 
     /// Adds up for how long eviction calls were observed until `now`: call it when that is about to change.
@@ -110,14 +103,10 @@ impl Reader {
         }
         self.count_observed(at, attachment.covered().eviction);
         attachment.read(&mut self.counted);
-        let (members, failed) = match self.words.read() {
+        let (members, failed) = match self.memory.0.read() {
             Ok(words) => (Some(self.members_in(&words)), None),
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
-        };
-        let keys = match may_be_calm {
-            true => self.count_keys(at),
-            false => None,
         };
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
         let times = followed.map(|(times, _)| times);
@@ -130,7 +119,7 @@ impl Reader {
             unix_time,
             counted: self.counted.clone(),
             members,
-            keys,
+            keys: None,
             candidate,
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
@@ -140,12 +129,12 @@ impl Reader {
     }
 
     /// Counts the keys, where that is due.
-    fn count_keys(&mut self, at: Duration) -> Option<u64> {
+    pub fn count_keys(&mut self, at: Duration) -> Option<u64> {
         if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
             return None;
         }
         self.keys_counted = at;
-        self.keys.now()
+        keys::count(&self.memory, &self.plan, self.load_bias)
     }
 
     /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.
@@ -153,7 +142,7 @@ impl Reader {
         let policy = members.policy()?;
         let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
         let mut pool = [0; POOL_BYTES];
-        let is_read = self.words.fill(address, &mut pool);
+        let is_read = self.memory.0.fill(address, &mut pool);
         is_read.then(|| Candidate::in_pool(&pool, policy, unix_time))?
     }
 

@@ -180,7 +180,7 @@ impl Watch {
         };
         let is_auto = self.mode == RequestedMode::Auto;
         let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
-        let reader = Reader::new(pid, words, &plan, load_bias)?;
+        let reader = Reader::new(pid, words, &plan, load_bias);
         let subject = Subject {
             profiler: self.profiler.clone(),
             process: process.clone(),

@@ -59,7 +59,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         container: Container::default(),
     };
     let load_bias = load_bias(pid, plan.identity.entry_point)?;
-    let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias)?;
+    let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);
     let executable = Arc::new(Executable::open(&exe)?);
     let none = "a test takes none";
     let subject = Subject {

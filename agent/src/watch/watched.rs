@@ -73,6 +73,7 @@ impl Watched {
         // Here, and not where the server is found: a slow disk then holds up no other server.
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
+        let log = ServerLog::new(label, &process, plan.clone());
         Self {
             label: label.to_owned(),
             container_name,
@@ -84,7 +85,7 @@ impl Watched {
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder: Recorder::new(label, subject, around, sees_evictions),
-            log: ServerLog::new(process.identity.pid, label),
+            log,
             process,
         }
     }
@@ -126,8 +127,7 @@ impl Watched {
     pub fn log_attached(&self) {
         let attachment = self.probing.attachment();
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
-        self.log
-            .attached(&self.plan, sites, self.probing.mode(), breakpoints);
+        self.log.attached(sites, self.probing.mode(), breakpoints);
         if self.probing.is_auto() && !self.plan.counts_commands() {
             self.log.stays_out_of_every_call();
         }
@@ -151,6 +151,9 @@ impl Watched {
             return Ok(false);
         };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
+        if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
+            snapshot.keys = self.reader.count_keys(snapshot.at);
+        }
         self.log.read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
         self.probing.follow(&mut self.reader, &mut self.log);
@@ -240,14 +243,8 @@ impl Watched {
             self.timeline = None;
             self.recorder.withdraw();
             let lost = "What rests on the plan is no longer exported";
-            let part = "the probe plan";
-            self.log.withdrawn(
-                &self.process.exe,
-                &self.plan,
-                part,
-                &withdrawal,
-                ["evicting calls", lost],
-            );
+            let said = ["evicting calls", lost];
+            self.log.withdrawn("the probe plan", &withdrawal, said);
         }
         let are_members_wrong = (self.probing.withdrawn())
             .is_some_and(|withdrawal| withdrawal.broken.disproves_members());
@@ -265,13 +262,7 @@ impl Watched {
                 false => "cycles",
             };
             let part = "the probe plan of the expire cycle";
-            self.log.withdrawn(
-                &self.process.exe,
-                &self.plan,
-                part,
-                &withdrawal,
-                [tested, lost],
-            );
+            self.log.withdrawn(part, &withdrawal, [tested, lost]);
         }
     }
 }

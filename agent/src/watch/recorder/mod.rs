@@ -184,7 +184,7 @@ impl Recorder {
             buffers: seen.moment.buffers_share(),
         };
         let is_stalled = kept.occasions.saw(now, &sight);
-        self.profiles.follow(profiles::Now {
+        self.profiles.follow(profiles::Conditions {
             at: seen.snapshot.at,
             is_stalled,
             has_open_burst,

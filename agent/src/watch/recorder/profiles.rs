@@ -56,7 +56,7 @@ impl Subject {
 
 /// What says whether a profile is taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub struct Conditions {
     /// The time.
     pub at: Duration,
     /// Whether the server was stalled since the last reading.
@@ -116,7 +116,7 @@ impl Profiles {
     }
 
     /// Begins and ends profiles for records.
-    pub fn follow(&mut self, now: Now) {
+    pub fn follow(&mut self, now: Conditions) {
         if now.is_stalled {
             self.stalled = Some(now.at);
         }
@@ -151,7 +151,7 @@ impl Profiles {
         self.again = None;
     }
 
-    fn begin(&mut self, now: Now) {
+    fn begin(&mut self, now: Conditions) {
         if now.is_stalled {
             self.again = Some(now.at + AGAIN);
         }
@@ -168,7 +168,7 @@ impl Profiles {
         }
     }
 
-    fn stop_where_over(&mut self, now: &Now, is_going_on: bool) {
+    fn stop_where_over(&mut self, now: &Conditions, is_going_on: bool) {
         for begun in self.begun.iter_mut().filter(|begun| !begun.is_stopped) {
             let is_long = now.at.saturating_sub(begun.at) >= LONGEST;
             if is_long || !(is_going_on || now.is_asked) {

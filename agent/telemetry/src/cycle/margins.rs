@@ -200,6 +200,11 @@ impl Margins {
         Some(EvictionLoad { share, measured })
     }
 
+    /// Returns whether keys are to be counted, as it is not known here what evictions take.
+    pub fn needs_keys(&self) -> bool {
+        self.cost.is_none()
+    }
+
     /// Returns the ends of the last minute in which the server did not evict.
     fn lately(&self) -> Option<(Point, Point)> {
         let to = self.newest?;

@@ -34,7 +34,7 @@ pub fn words(server: &ExportedServer) -> Markup {
             "If memory grows as in the last " (round(growth.over)) ", it reaches its limit in " (time(Some(likely)))
             " (" (time(earliest)) " to " (time(latest)) "). "
             @match margins.busy().zip(margins.evictions_would_add()) {
-                None => "What evictions would cost there is not known: few keys were evicted since the server was found.",
+                None => "What evictions would cost there is not known: few keys were evicted here, and the size of its keys is not known.",
                 Some((busy, added)) => {
                     @let load = busy + added.share;
                     @if load < CALM { "There it would evict calmly: the main thread is " }

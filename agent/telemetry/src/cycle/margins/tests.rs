@@ -96,6 +96,7 @@ proptest! {
         let added = margins.evictions_would_add().map(|load| (load.measured, load.share));
         let (measured, added) = added.unwrap_or((Measured::InTheLab, 0.0));
         prop_assert_eq!(measured, Measured::Here);
+        prop_assert!(!margins.needs_keys());
         let expected = cost * grown * 1e4;
         prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
     }
@@ -113,6 +114,7 @@ fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
             };
             margins.observe(&seen, Phase::NotSaturated);
         }
+        assert!(margins.needs_keys());
         margins.evictions_would_add()
     };
     let load = with_keys(1_000_000, 1e9);
