@@ -1,5 +1,6 @@
 //! The data flow: what every register and stack slot holds at every instruction.
 
+mod accesses;
 mod arithmetic;
 mod atom;
 mod atoms;
@@ -32,6 +33,7 @@ mod units;
 pub(crate) mod value;
 mod vector;
 
+pub use accesses::blocks_that_access;
 pub use atom::{Atom, Operation, Truth};
 pub use atoms::{Atoms, Limits};
 pub use condition::{Condition, Relation};

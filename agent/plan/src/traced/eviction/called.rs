@@ -20,7 +20,7 @@ use evictscope_machine::flow::{
 
 use crate::members::{self, Counters, MemberError};
 use crate::reason::Reason;
-use crate::traced::eviction::comparison::{blocks_before_eviction, first_comparison};
+use crate::traced::eviction::comparison::first_comparison;
 use crate::traced::eviction::goal::{Form, GoalCopy};
 
 /// The calculation in the caller's values, and the allocator's counters behind `mem_reported` or why
@@ -44,11 +44,12 @@ const NOT_CERTAIN: &str = "getMaxmemoryState() is called, and it is not certain 
 pub fn find(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
+    before_eviction: &[BlockId],
     maxmemory: FileAddress,
 ) -> Option<Result<CalledCopy, Reason>> {
     let code = execution.code;
     let mut found = None;
-    for block in blocks_before_eviction(execution) {
+    for block in before_eviction.iter().copied() {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
             let Some(function) = callee(call) else {
@@ -56,7 +57,7 @@ pub fn find(
             };
             match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
-                    let goal = in_caller(execution, address(call), callee, maxmemory);
+                    let goal = in_caller(execution, before_eviction, address(call), callee, maxmemory);
                     return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
                 }
                 Some(Err(why)) => found = Some(Err(why)),
@@ -212,6 +213,7 @@ fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
 /// Returns the calculation in the caller's values: two slots, filled by the call at `site`.
 fn in_caller(
     execution: &mut Execution<'_>,
+    before_eviction: &[BlockId],
     site: FileAddress,
     callee: Callee,
     maxmemory: FileAddress,
@@ -235,7 +237,7 @@ fn in_caller(
     ];
     execution.known.calls.insert(site, left.to_vec());
     execution.again();
-    let (deciding_block, over_edge, over_block) = test_of_result(execution, site)?;
+    let (deciding_block, over_edge, over_block) = test_of_result(execution, before_eviction, site)?;
     let goal = GoalCopy {
         form: Form::Called,
         deciding_block,
@@ -253,11 +255,13 @@ fn in_caller(
 /// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.
 fn test_of_result(
     execution: &mut Execution<'_>,
+    before_eviction: &[BlockId],
     site: FileAddress,
 ) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
-    blocks_before_eviction(execution)
-        .into_iter()
+    before_eviction
+        .iter()
+        .copied()
         .find_map(|index| {
             let block = &code.blocks[index];
             let last = block.instructions.last()?;

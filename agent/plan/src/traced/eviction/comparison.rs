@@ -1,9 +1,11 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
 use evictscope_machine::code::instruction::is_conditional_jump;
-use evictscope_machine::code::{BlockId, EdgeKind};
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, PerBlock};
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value};
+use evictscope_machine::flow::{
+    Atoms, Condition, Execution, Relation, Value, blocks_that_access,
+};
 
 /// The edge that is taken where a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);
@@ -22,7 +24,7 @@ pub fn first_comparison(
     execution: &mut Execution<'_>,
     maxmemory: FileAddress,
 ) -> Option<(BlockId, Over)> {
-    blocks_before_eviction(execution)
+    blocks_before_eviction(execution, None)
         .into_iter()
         .find_map(|block| {
             let comparisons = comparisons_with(execution, block, maxmemory);
@@ -85,15 +87,25 @@ fn comparison_in(
     })
 }
 
-/// Returns the blocks outside of loops that no loop with a call precedes, in order of execution. A
-/// loop without calls adds up the allocator's counters or the replicas' buffers; the loop that evicts
-/// has calls.
-pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<BlockId> {
-    let blocks = &execution.code.blocks;
+/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The
+/// loop that evicts has calls, and the function looks at the global `policy` in it or before. A loop without calls adds up
+/// the allocator's counters or the replicas' buffers; one before all looks at the policy lets clients go on that were paused.
+pub fn blocks_before_eviction(
+    execution: &mut Execution<'_>,
+    policy: Option<FileAddress>,
+) -> Vec<BlockId> {
+    let code = execution.code;
+    let blocks = &code.blocks;
+    let looks = policy.map(|policy| blocks_that_access(execution, policy));
+    let behind_look = match looks.filter(|looks| !looks.is_empty()) {
+        Some(looks) => reachable(code, looks),
+        None => blocks.filled(true),
+    };
     let mut loop_of = blocks.filled(None);
     let mut evicts = Vec::new();
-    for (number, members) in execution.code.loops().into_iter().enumerate() {
-        evicts.push(members.iter().any(|block| blocks[*block].calls()));
+    for (number, members) in code.loops().into_iter().enumerate() {
+        let is_behind = members.iter().any(|block| behind_look[*block]);
+        evicts.push(is_behind && members.iter().any(|block| blocks[*block].calls()));
         for block in members {
             loop_of[block] = Some(number);
         }
@@ -111,4 +123,15 @@ pub fn blocks_before_eviction(execution: &Execution<'_>) -> Vec<BlockId> {
     order
         .filter(|index| before[*index] && loop_of[*index].is_none())
         .collect()
+}
+
+/// Tells which blocks control can come to from some of them, those themselves among them.
+fn reachable(code: &FunctionCode, mut from: Vec<BlockId>) -> PerBlock<bool> {
+    let mut reached = code.blocks.filled(false);
+    while let Some(block) = from.pop() {
+        if !std::mem::replace(&mut reached[block], true) {
+            from.extend(code.blocks[block].successors.iter().map(|(next, _)| *next));
+        }
+    }
+    reached
 }

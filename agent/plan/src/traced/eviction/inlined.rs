@@ -16,10 +16,11 @@
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
 
+use evictscope_machine::code::BlockId;
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Value, resolve};
 
-use super::comparison::{blocks_before_eviction, comparisons_with};
+use super::comparison::comparisons_with;
 use super::goal::{Form, GoalCopy};
 use crate::reason::Reason;
 
@@ -30,9 +31,13 @@ const NO_GOAL: &str = "memory is compared with maxmemory, but nothing is that is
 
 /// Finds the copy that sets the goal. Fails where the function does not look like an eviction call
 /// with an inlined copy.
-pub fn find(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Result<GoalCopy, Reason> {
+pub fn find(
+    execution: &mut Execution<'_>,
+    before_eviction: &[BlockId],
+    maxmemory: FileAddress,
+) -> Result<GoalCopy, Reason> {
     let mut reported: Vec<Value> = Vec::new();
-    for block in blocks_before_eviction(execution) {
+    for block in before_eviction.iter().copied() {
         for comparison in comparisons_with(execution, block, maxmemory) {
             let Some((over_edge, over_block)) = comparison.over else {
                 reported.push(comparison.value);

@@ -23,6 +23,7 @@ use crate::members::{self, Member};
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
+use comparison::blocks_before_eviction;
 use goal::GoalCopy;
 
 /// The eviction call.
@@ -133,13 +134,15 @@ fn find_goal(
     }
     // A called copy comes first where there is one: what is inlined behind it in the same function
     // only looks whether enough was freed.
-    let called = called::find(analysis.image, execution, maxmemory);
+    let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
+    let before = blocks_before_eviction(execution, policy);
+    let called = called::find(analysis.image, execution, &before, maxmemory);
     if let Some(Ok((goal, counters))) = called {
         analysis.evidence.counters = Some(counters);
         return Ok(goal);
     }
     let not_called = called.and_then(Result::err);
-    let inlined = inlined::find(execution, maxmemory);
+    let inlined = inlined::find(execution, &before, maxmemory);
     let goal = inlined.map_err(|why| not_called.unwrap_or(why))?;
     let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
     analysis.evidence.counters = Some(counters);
