@@ -51,6 +51,23 @@ fn an_entry_that_calls_a_profiler() {
     both_agree_about(&[CALLED, "-pg"]);
 }
 
+/// Valkey 8 lets paused clients go on first, and link-time optimisation inlines that.
+#[test]
+fn a_loop_with_calls_before_the_calculation() {
+    for (compiler, form) in ["gcc", "clang"]
+        .into_iter()
+        .flat_map(|compiler| [CALLED, INLINED].map(|form| (compiler, form)))
+    {
+        let options = ["-O2", "-DPAUSES", form];
+        if let Some(methods) = methods(compiler, &options) {
+            // What was inlined may keep neither mem_reported nor overhead.
+            let goal = &methods[2..];
+            let is_found = goal.iter().all(|own| *own == Some(Method::Both));
+            assert!(is_found, "{compiler} {options:?}: {methods:?}");
+        }
+    }
+}
+
 /// clang -O1 returns from what it inlines by way of a number, which it tests then, and gives the
 /// variables no location where they are alive.
 #[test]
@@ -58,7 +75,9 @@ fn a_decision_that_comes_as_a_number() {
     for form in [&[INLINED][..], &[INLINED, "-DMERGED"]] {
         let options = [&["-O1"], form].concat();
         if let Some(methods) = methods("clang", &options) {
-            assert!(methods.iter().all(Option::is_some), "{form:?}: {methods:?}");
+            // Not every clang keeps mem_reported and overhead.
+            let goal = &methods[2..];
+            assert!(goal.iter().all(Option::is_some), "{form:?}: {methods:?}");
         }
     }
 }
@@ -68,6 +87,6 @@ fn a_decision_that_comes_as_a_number() {
 #[test]
 fn checks_of_every_access() {
     if let Some(methods) = methods("gcc", &["-O2", INLINED, "-fsanitize=address"]) {
-        assert!(methods.iter().skip(2).all(Option::is_some), "{methods:?}");
+        assert!(methods[2..].iter().all(Option::is_some), "{methods:?}");
     }
 }

@@ -57,7 +57,8 @@ pub fn find(
             };
             match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
-                    let goal = in_caller(execution, before_eviction, address(call), callee, maxmemory);
+                    let goal =
+                        in_caller(execution, before_eviction, address(call), callee, maxmemory);
                     return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
                 }
                 Some(Err(why)) => found = Some(Err(why)),
@@ -259,31 +260,27 @@ fn test_of_result(
     site: FileAddress,
 ) -> Option<(BlockId, EdgeKind, BlockId)> {
     let code = execution.code;
-    before_eviction
-        .iter()
-        .copied()
-        .find_map(|index| {
-            let block = &code.blocks[index];
-            let last = block.instructions.last()?;
-            if !is_conditional_jump(last) {
-                return None;
-            }
-            let states = execution.states_in(index);
-            let condition = states.last()?.flags.condition_of_jump(last)?;
-            if condition.right != Value::constant(0)
-                || !is_result_of(execution, &condition.left, site)
-            {
-                return None;
-            }
-            let over_edge = match condition.relation {
-                Relation::NotEqual => EdgeKind::Taken,
-                Relation::Equal => EdgeKind::FallThrough,
-                _ => return None,
-            };
-            let mut successors = block.successors.iter();
-            let (over_block, _) = successors.find(|(_, kind)| *kind == over_edge)?;
-            Some((index, over_edge, *over_block))
-        })
+    before_eviction.iter().copied().find_map(|index| {
+        let block = &code.blocks[index];
+        let last = block.instructions.last()?;
+        if !is_conditional_jump(last) {
+            return None;
+        }
+        let states = execution.states_in(index);
+        let condition = states.last()?.flags.condition_of_jump(last)?;
+        if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site)
+        {
+            return None;
+        }
+        let over_edge = match condition.relation {
+            Relation::NotEqual => EdgeKind::Taken,
+            Relation::Equal => EdgeKind::FallThrough,
+            _ => return None,
+        };
+        let mut successors = block.successors.iter();
+        let (over_block, _) = successors.find(|(_, kind)| *kind == over_edge)?;
+        Some((index, over_edge, *over_block))
+    })
 }
 
 fn is_result_of(execution: &Execution<'_>, value: &Value, site: FileAddress) -> bool {

@@ -3,9 +3,7 @@
 use evictscope_machine::code::instruction::is_conditional_jump;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, PerBlock};
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{
-    Atoms, Condition, Execution, Relation, Value, blocks_that_access,
-};
+use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access};
 
 /// The edge that is taken where a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);
