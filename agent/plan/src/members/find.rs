@@ -18,6 +18,9 @@ use crate::names::{Identity, PRODUCTS};
 /// Why the eviction pool is not known.
 const NO_POOL: &str =
     "the eviction function does not come to the last entry of one pool of keys, as Redis has it";
+/// It was found, but its entries tell nothing.
+const UNKNOWN_TIMES: &str =
+    "of this version it is not known whether its pool of keys has milliseconds or seconds";
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -116,7 +119,13 @@ impl Members {
         let is_early = ["7.", "8."].iter().any(|own| version.starts_with(own));
         let has_milliseconds = identity.product == Some(PRODUCTS[0])
             || identity.product == Some(PRODUCTS[1]) && is_early;
-        members.add_pool(image, evidence.pool.filter(|_| has_milliseconds));
+        members.add_pool(
+            match evidence.pool {
+                Some(_) if !has_milliseconds => Err(UNKNOWN_TIMES),
+                pool => pool.ok_or(NO_POOL),
+            },
+            image,
+        );
         members
             .not_found
             .retain(|(member, _)| !member.is_later() || named.contains(member));
@@ -124,18 +133,18 @@ impl Members {
     }
 
     /// Adds where the eviction pool is, which its symbol must not contradict.
-    fn add_pool(&mut self, image: &Image<'_>, found: Option<FileAddress>) {
+    fn add_pool(&mut self, found: Result<FileAddress, &str>, image: &Image<'_>) {
         let member = Member::EvictionPool;
         let symbol = image.object(member.name()).map(|symbol| symbol.address);
         match (found, symbol) {
-            (Some(found), Some(symbol)) if found != symbol => {
+            (Ok(found), Some(symbol)) if found != symbol => {
                 let why = format!(
                     "the eviction function goes through what {found:#x} points to, but the symbol is at {symbol:#x}"
                 );
                 self.miss(member, MemberError::Contradiction(why));
             }
-            (Some(address), _) => self.add(member, address, None, Method::Dataflow),
-            (None, _) => self.miss(member, MemberError::unknown(NO_POOL)),
+            (Ok(address), _) => self.add(member, address, None, Method::Dataflow),
+            (Err(why), _) => self.miss(member, MemberError::unknown(why)),
         }
     }
 
