@@ -25,7 +25,6 @@ pub const NO_STATE: &str = "/dev/null/none";
 
 /// For how long eviction calls were observed.
 const OBSERVED: &str = "evictscope_observed_seconds_total";
-const CPU: &str = "evictscope_main_thread_cpu_seconds_total";
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -176,21 +175,16 @@ impl Agent {
         self.settle(|| self.reading(redis))
     }
 
-    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are, and of
-    /// another to its CPU time: its cron runs.
+    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are.
     fn settle(&self, scrape: impl Fn() -> Result<Scrape>) -> Result<Scrape> {
-        let read = |scrape: &Scrape| {
-            let mut grown = scrape.by_label(CPU, "server");
-            grown.extend(scrape.by_label(OBSERVED, "server"));
-            grown
-        };
+        let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
         let mut last = scrape()?;
         // What is published next may have been read from before.
         for _ in 0..2 {
-            let before = read(&last);
+            let before = observed(&last);
             last = until("the agent reads its servers", || {
                 let scrape = scrape()?;
-                let now = read(&scrape);
+                let now = observed(&scrape);
                 let is_older =
                     |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
                 Ok((!before.iter().any(is_older)).then_some(scrape))
