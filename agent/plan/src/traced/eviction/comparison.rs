@@ -1,7 +1,7 @@
 //! Comparisons with `maxmemory` that the function makes before it evicts.
 
 use evictscope_machine::code::instruction::is_conditional_jump;
-use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, PerBlock};
+use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access};
 
@@ -95,15 +95,16 @@ pub fn blocks_before_eviction(
     let code = execution.code;
     let blocks = &code.blocks;
     let looks = policy.map(|policy| blocks_that_access(execution, policy));
-    let behind_look = match looks.filter(|looks| !looks.is_empty()) {
-        Some(looks) => reachable(code, looks),
-        None => blocks.filled(true),
-    };
+    let looks = looks.unwrap_or_default();
     let mut loop_of = blocks.filled(None);
     let mut evicts = Vec::new();
     for (number, members) in code.loops().into_iter().enumerate() {
-        let is_behind = members.iter().any(|block| behind_look[*block]);
-        evicts.push(is_behind && members.iter().any(|block| blocks[*block].calls()));
+        let is_behind_look = || {
+            let leading = code.leading_to(members.clone(), &[]);
+            looks.is_empty() || looks.iter().any(|look| leading.contains(look))
+        };
+        let calls = members.iter().any(|block| blocks[*block].calls());
+        evicts.push(calls && is_behind_look());
         for block in members {
             loop_of[block] = Some(number);
         }
@@ -121,15 +122,4 @@ pub fn blocks_before_eviction(
     order
         .filter(|index| before[*index] && loop_of[*index].is_none())
         .collect()
-}
-
-/// Tells which blocks control can come to from some of them, those themselves among them.
-fn reachable(code: &FunctionCode, mut from: Vec<BlockId>) -> PerBlock<bool> {
-    let mut reached = code.blocks.filled(false);
-    while let Some(block) = from.pop() {
-        if !std::mem::replace(&mut reached[block], true) {
-            from.extend(code.blocks[block].successors.iter().map(|(next, _)| *next));
-        }
-    }
-    reached
 }
