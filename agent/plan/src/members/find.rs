@@ -119,13 +119,11 @@ impl Members {
         let is_early = ["7.", "8."].iter().any(|own| version.starts_with(own));
         let has_milliseconds = identity.product == Some(PRODUCTS[0])
             || identity.product == Some(PRODUCTS[1]) && is_early;
-        members.add_pool(
-            match evidence.pool {
-                Some(_) if !has_milliseconds => Err(UNKNOWN_TIMES),
-                pool => pool.ok_or(NO_POOL),
-            },
-            image,
-        );
+        let pool = match evidence.pool {
+            Some(_) if !has_milliseconds => Err(UNKNOWN_TIMES),
+            pool => pool.ok_or(NO_POOL),
+        };
+        members.add_pool(image, pool);
         members
             .not_found
             .retain(|(member, _)| !member.is_later() || named.contains(member));
@@ -133,7 +131,7 @@ impl Members {
     }
 
     /// Adds where the eviction pool is, which its symbol must not contradict.
-    fn add_pool(&mut self, found: Result<FileAddress, &str>, image: &Image<'_>) {
+    fn add_pool(&mut self, image: &Image<'_>, found: Result<FileAddress, &str>) {
         let member = Member::EvictionPool;
         let symbol = image.object(member.name()).map(|symbol| symbol.address);
         match (found, symbol) {
