@@ -42,7 +42,7 @@ mod traced;
 mod tests;
 
 pub use evictscope_machine::elf::{
-    DebugFileNames, ElfError, FileAddress, FileOffset, Image, ProcessAddress,
+    DebugFileNames, ElfError, FileAddress, FileOffset, ProcessAddress,
 };
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};

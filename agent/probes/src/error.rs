@@ -70,9 +70,10 @@ pub enum ProbeError {
     /// The kernel's own description of its types lacks something.
     #[error("this kernel has no {0}, which evictscope reads: please report this, with `uname -r`")]
     NoMember(String),
-    /// The agent's own executable cannot be read, whose functions the cost of a hit is measured on.
-    #[error("cannot read evictscope's own executable: {0}")]
-    OwnExecutable(String),
+    /// The agent's own executable cannot be opened, or it is not known where its code comes from: the cost of a hit is measured
+    /// on it.
+    #[error("cannot find evictscope's own code: {0}")]
+    OwnExecutable(std::io::Error),
     /// A map could not be mapped into memory.
     #[error("a BPF map cannot be mapped into memory: {0}")]
     Mapping(std::io::Error),

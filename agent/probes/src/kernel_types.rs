@@ -89,7 +89,7 @@ impl Readable for Bytes<'_> {
     fn read(&self, offset: u64, to: &mut [u8]) -> btfparse::Result<()> {
         let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..));
         let from = from.and_then(|from| from.get(..to.len()));
-        to.copy_from_slice(from.ok_or(io::Error::from(ErrorKind::UnexpectedEof))?);
+        to.copy_from_slice(from.ok_or_else(|| io::Error::from(ErrorKind::UnexpectedEof))?);
         Ok(())
     }
 }

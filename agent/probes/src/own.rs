@@ -1,9 +1,7 @@
 //! Functions of the agent's own that probes are tried and measured on.
 
-use std::fmt::Display;
-
-use evictscope_host::load_bias;
-use evictscope_plan::{FileOffset, Image, ProcessAddress};
+use evictscope_host::offset_of_code;
+use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::error::ProbeError;
 
@@ -62,17 +60,10 @@ pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
 pub(super) fn own_offsets<const N: usize>(
     addresses: [u64; N],
 ) -> Result<[FileOffset; N], ProbeError> {
-    let unreadable = |error: &dyn Display| ProbeError::OwnExecutable(error.to_string());
-    // However large it is: an unoptimised build is larger than what is read of others.
-    let own = std::fs::read("/proc/self/exe").map_err(|error| unreadable(&error))?;
-    let own = Image::parse(&own).map_err(|error| unreadable(&error))?;
-    let bias = load_bias(std::process::id(), own.entry()).map_err(|error| unreadable(&error))?;
     let mut offsets = [FileOffset::new(0); N];
     for (offset, address) in offsets.iter_mut().zip(addresses) {
-        let address = ProcessAddress::new(address);
-        *offset = own
-            .file_offset(address.in_file(bias))
-            .ok_or(ProbeError::Object("calibration function"))?;
+        *offset = offset_of_code(std::process::id(), ProcessAddress::new(address))
+            .map_err(ProbeError::OwnExecutable)?;
     }
     Ok(offsets)
 }

@@ -24,8 +24,8 @@ impl Own {
     ///
     /// Where it cannot be opened.
     pub fn open() -> Result<Self, ProbeError> {
-        let unreadable = |error: std::io::Error| ProbeError::OwnExecutable(error.to_string());
-        File::open("/proc/self/exe").map(Self).map_err(unreadable)
+        let own = File::open("/proc/self/exe");
+        own.map(Self).map_err(ProbeError::OwnExecutable)
     }
 
     /// Returns it as a target.

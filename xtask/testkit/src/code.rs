@@ -45,6 +45,10 @@ impl Code {
     pub fn changed(&self) -> Result<BTreeSet<u64>> {
         let mut running = vec![0; self.original.len()];
         self.memory.read_exact_at(&mut running, self.address)?;
+        // Mostly so, and compared at once.
+        if running == self.original {
+            return Ok(BTreeSet::new());
+        }
         let pairs = (self.offset..).zip(running.iter().zip(&self.original));
         let changed = pairs.filter(|(_, (running, original))| running != original);
         Ok(changed.map(|(offset, _)| offset).collect())

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, anyhow};
-use evictscope_plan::{FileAddress, ProcessAddress};
+use evictscope_plan::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
@@ -38,6 +38,21 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
              its executable: it has started another program in the meantime; try again"
         )
     })
+}
+
+/// Returns where in its file the code is that a process has at `address`.
+///
+/// # Errors
+///
+/// Fails where the process has ended, may not be looked into, or has no file there.
+pub fn offset_of_code(pid: u32, address: ProcessAddress) -> io::Result<FileOffset> {
+    let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
+    let maps = maps.map_err(io::Error::other)?;
+    let address = address.get();
+    let mut files = maps.iter().filter(|map| map.inode != 0);
+    let map = files.find(|map| (map.address.0..map.address.1).contains(&address));
+    let map = map.ok_or_else(|| io::Error::other(format!("no file is mapped at {address:#x}")))?;
+    Ok(FileOffset::new(map.offset + (address - map.address.0)))
 }
 
 /// Most bytes that are read at once to get at several words.
