@@ -1,5 +1,6 @@
 //! Where the members of kernel structures are that the programs read, by the kernel's own description of its types (BTF).
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
 use btfparse::{Offset, Readable, TypeInformation, TypeVariant};
@@ -54,33 +55,41 @@ pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let types = TypeInformation::new(&Bytes(&bytes));
     let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
+    let structures = structures(&types);
+    let offset = |structure, member| {
+        let (_, offset) = types.offset_of(*structures.get(structure)?, member).ok()?;
+        match offset {
+            Offset::ByteOffset(offset) => Some(offset),
+            Offset::BitOffsetAndSize(..) => None,
+        }
+    };
     // A kernel that does not know the filter would walk over the files of all tasks.
-    offset(&types, "bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
+    offset("bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
     let mut sockets = [0; KernelMember::COUNT];
     for (to, member) in sockets.iter_mut().zip(KernelMember::ALL) {
         for (structure, member) in path(member) {
-            *to += offset(&types, structure, member)
+            *to += offset(structure, member)
                 .ok_or_else(|| ProbeError::NoMember(format!("{structure}.{member}")))?;
         }
     }
     Ok(KernelOffsets {
         sockets,
-        run_delay: offset(&types, "task_struct", "sched_info.run_delay"),
+        run_delay: offset("task_struct", "sched_info.run_delay"),
     })
 }
 
-/// Returns the offset in bytes of a member of a structure or union. Functions and the like may have the name, too.
-fn offset(types: &TypeInformation, structure: &str, member: &str) -> Option<u32> {
-    let mut all = types.get().iter();
-    let (id, _) = all.find(|(_, of)| match of {
-        TypeVariant::Struct(of) => of.name().as_deref() == Some(structure),
-        TypeVariant::Union(of) => of.name().as_deref() == Some(structure),
-        _ => false,
-    })?;
-    match types.offset_of(*id, member).ok()? {
-        (_, Offset::ByteOffset(offset)) => Some(offset),
-        (_, Offset::BitOffsetAndSize(..)) => None,
-    }
+/// Returns the first structure or union of each name.
+fn structures(types: &TypeInformation) -> HashMap<&str, u32> {
+    let named = types.get().iter().filter_map(|(id, of)| {
+        let name = match of {
+            TypeVariant::Struct(of) => of.name(),
+            TypeVariant::Union(of) => of.name(),
+            _ => return None,
+        };
+        Some((name.as_deref()?, *id))
+    });
+    // The last one that is put in stays.
+    named.rev().collect()
 }
 
 struct Bytes<'a>(&'a [u8]);
