@@ -27,13 +27,20 @@ pub fn root() -> &'static Path {
 /// Returns the cargo that runs this program, at the root of the checkout.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(root())
-        // The cargo that runs this program has set it, by `.cargo/config.toml`, and so will this one. With it, build scripts
-        // that look at it would run again each time, and half of all crates would be built again.
-        .env_remove("RUSTC_BOOTSTRAP");
+    command.current_dir(root());
+    // The cargo that runs this program has set them. With them, build scripts that look at them, ring's among them, would run
+    // again in each of the two, and half of all crates would be built again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text == "RUSTC_BOOTSTRAP" || PACKAGE.iter().any(|of| text.starts_with(of)) {
+            command.env_remove(&name);
+        }
+    }
     command
 }
+
+/// How the variables begin by which cargo tells a program of its package.
+const PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
 /// Returns the directory in which cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf> {
