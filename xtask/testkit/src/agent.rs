@@ -6,6 +6,8 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
     process::{Command, ExitStatus},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -25,6 +27,8 @@ pub const NO_STATE: &str = "/dev/null/none";
 
 /// For how long eviction calls were observed.
 const OBSERVED: &str = "evictscope_observed_seconds_total";
+/// What was read longer ago is not exported.
+const OLDEST: Duration = Duration::from_secs(5);
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -175,7 +179,8 @@ impl Agent {
         self.settle(|| self.reading(redis))
     }
 
-    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are.
+    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are. By
+    /// nothing can two readings of another server be told apart.
     fn settle(&self, scrape: impl Fn() -> Result<Scrape>) -> Result<Scrape> {
         let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
         let mut last = scrape()?;
@@ -189,6 +194,15 @@ impl Agent {
                     |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
                 Ok((!before.iter().any(is_older)).then_some(scrape))
             })?;
+        }
+        let observed = observed(&last);
+        if last
+            .servers()
+            .iter()
+            .any(|server| !observed.contains_key(*server))
+        {
+            thread::sleep(OLDEST);
+            last = scrape()?;
         }
         Ok(last)
     }
