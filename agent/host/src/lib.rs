@@ -27,7 +27,7 @@ pub use files::package::package_of;
 pub use process::breakpoints::{breakpoints, is_traced};
 pub use process::handle::ProcessHandle;
 pub use process::identity::Identity;
-pub use process::memory::{MemoryError, Words, load_bias, offset_of_code};
+pub use process::memory::{MemoryError, Words, load_bias, offsets_of_code};
 pub use process::scheduling::Scheduling;
 pub use servers::exclusion::Exclusion;
 pub use servers::file_system::unanswering;

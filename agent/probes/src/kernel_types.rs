@@ -78,7 +78,7 @@ pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     })
 }
 
-/// Returns the first structure or union of each name.
+/// Returns the first structure or union of each name. Functions and the like may have it, too.
 fn structures(types: &TypeInformation) -> HashMap<&str, u32> {
     let named = types.get().iter().filter_map(|(id, of)| {
         let name = match of {

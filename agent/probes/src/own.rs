@@ -1,6 +1,6 @@
 //! Functions of the agent's own that probes are tried and measured on.
 
-use evictscope_host::offset_of_code;
+use evictscope_host::offsets_of_code;
 use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::error::ProbeError;
@@ -60,10 +60,6 @@ pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
 pub(super) fn own_offsets<const N: usize>(
     addresses: [u64; N],
 ) -> Result<[FileOffset; N], ProbeError> {
-    let mut offsets = [FileOffset::new(0); N];
-    for (offset, address) in offsets.iter_mut().zip(addresses) {
-        *offset = offset_of_code(std::process::id(), ProcessAddress::new(address))
-            .map_err(ProbeError::OwnExecutable)?;
-    }
-    Ok(offsets)
+    let addresses = addresses.map(ProcessAddress::new);
+    offsets_of_code(std::process::id(), addresses).map_err(ProbeError::OwnExecutable)
 }

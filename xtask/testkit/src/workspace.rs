@@ -24,6 +24,9 @@ pub fn root() -> &'static Path {
     &ROOT
 }
 
+/// How the variables begin that cargo sets for a program that it runs, by its package and by `.cargo/config.toml`.
+const OF_CALLER: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "RUSTC_BOOTSTRAP"];
+
 /// Returns the cargo that runs this program, at the root of the checkout.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -32,15 +35,12 @@ pub fn cargo() -> Command {
     // again in each of the two, and half of all crates would be built again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text == "RUSTC_BOOTSTRAP" || PACKAGE.iter().any(|of| text.starts_with(of)) {
+        if OF_CALLER.iter().any(|begin| text.starts_with(begin)) {
             command.env_remove(&name);
         }
     }
     command
 }
-
-/// How the variables begin by which cargo tells a program of its package.
-const PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
 /// Returns the directory in which cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf> {

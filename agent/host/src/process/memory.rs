@@ -40,19 +40,27 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     })
 }
 
-/// Returns where in its file the code is that a process has at `address`.
+/// Returns where in its file the code is that a process has at each of `addresses`.
 ///
 /// # Errors
 ///
 /// Fails where the process has ended, may not be looked into, or has no file there.
-pub fn offset_of_code(pid: u32, address: ProcessAddress) -> io::Result<FileOffset> {
+pub fn offsets_of_code<const N: usize>(
+    pid: u32,
+    addresses: [ProcessAddress; N],
+) -> io::Result<[FileOffset; N]> {
     let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
     let maps = maps.map_err(io::Error::other)?;
-    let address = address.get();
-    let mut files = maps.iter().filter(|map| map.inode != 0);
-    let map = files.find(|map| (map.address.0..map.address.1).contains(&address));
-    let map = map.ok_or_else(|| io::Error::other(format!("no file is mapped at {address:#x}")))?;
-    Ok(FileOffset::new(map.offset + (address - map.address.0)))
+    let mut offsets = [FileOffset::new(0); N];
+    for (offset, address) in offsets.iter_mut().zip(addresses) {
+        let address = address.get();
+        let mut files = maps.iter().filter(|map| map.inode != 0);
+        let map = files.find(|map| (map.address.0..map.address.1).contains(&address));
+        let none = || io::Error::other(format!("no file is mapped at {address:#x}"));
+        let map = map.ok_or_else(none)?;
+        *offset = FileOffset::new(map.offset + (address - map.address.0));
+    }
+    Ok(offsets)
 }
 
 /// Most bytes that are read at once to get at several words.

@@ -101,10 +101,10 @@ pub fn blocks_before_eviction(
     for (number, members) in code.loops().into_iter().enumerate() {
         let is_behind_look = || {
             let leading = code.leading_to(members.clone(), &[]);
-            looks.is_empty() || looks.iter().any(|look| leading.contains(look))
+            looks.iter().any(|look| leading.contains(look))
         };
         let calls = members.iter().any(|block| blocks[*block].calls());
-        evicts.push(calls && is_behind_look());
+        evicts.push(calls && (looks.is_empty() || is_behind_look()));
         for block in members {
             loop_of[block] = Some(number);
         }
