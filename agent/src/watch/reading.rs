@@ -140,10 +140,11 @@ impl Reader {
     /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.
     fn candidate(&self, members: &Members, unix_time: Duration) -> Option<Candidate> {
         let policy = members.policy()?;
+        let unit = self.plan.identity.idle_time_unit()?;
         let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
         let mut pool = [0; POOL_BYTES];
         let is_read = self.memory.0.fill(address, &mut pool);
-        is_read.then(|| Candidate::in_pool(&pool, policy, unix_time))?
+        is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
     }
 
     /// Reads the main thread. Returns `None` where the process has ended, or the kernel does not tell.

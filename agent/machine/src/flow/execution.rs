@@ -2,8 +2,8 @@
 //!
 //! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At
 //! the head of a loop, what the loop changes is forgotten. A branch that is decided by what is known is
-//! not taken the other way. Where that shows that a loop comes back to its head with the number, or the global's
-//! content, that a register had before it, a second pass knows the register there.
+//! not taken the other way. Where a pass shows that a loop comes back to its head with what a register held before it, another
+//! pass knows the register there.
 
 mod ways;
 
@@ -23,7 +23,7 @@ use super::value::Value;
 use crate::code::block::{BlockId, PerBlock};
 use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
-use crate::code::registers::{Callee, RSP};
+use crate::code::registers::{Callee, RSP, Registers};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -45,9 +45,9 @@ pub struct Execution<'a> {
     ends: HashMap<BlockId, Rc<State>>,
     /// By their heads.
     loops: HashMap<BlockId, Loop>,
-    /// By the head of a loop: the registers that the loop writes and that hold the same number, or what
-    /// was once loaded from a global, whenever control comes to the head.
-    constants: HashMap<BlockId, Vec<(usize, Value)>>,
+    /// By the head of a loop: the registers that the loop writes and that hold what they held before it whenever control
+    /// comes to the head.
+    restored: HashMap<BlockId, Registers>,
     /// What is known of calls and loads.
     pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
@@ -90,7 +90,7 @@ impl<'a> Execution<'a> {
             ways: HashMap::new(),
             ends: HashMap::new(),
             loops: HashMap::new(),
-            constants: HashMap::new(),
+            restored: HashMap::new(),
             known: Known::default(),
             without,
             info: InstructionInfoFactory::new(),
@@ -104,10 +104,8 @@ impl<'a> Execution<'a> {
     }
 
     fn execute(&mut self, entry: &State) {
-        self.constants.clear();
-        if self.pass(entry) && self.find_constants(entry) {
-            self.pass(entry);
-        }
+        self.restored.clear();
+        while self.pass(entry) && self.find_restored(entry) {}
     }
 
     /// Executes each block once. Returns `false` where the budget does not suffice.
@@ -132,8 +130,9 @@ impl<'a> Execution<'a> {
     }
 
     /// Finds the registers that hold the same on every way to the head of a loop, or in a turn what they held at its
-    /// beginning, by what a pass has found to hold there. Returns whether there are any.
-    fn find_constants(&mut self, entry: &State) -> bool {
+    /// beginning, by what a pass has found to hold there. Returns whether there are any that were not known.
+    fn find_restored(&mut self, entry: &State) -> bool {
+        let mut is_new = false;
         for index in self.order.blocks.clone() {
             if !self.loops.contains_key(&index) {
                 continue;
@@ -143,27 +142,24 @@ impl<'a> Execution<'a> {
                 continue;
             };
             let address = self.code.blocks[index].address();
-            let mut constants = Vec::new();
+            let known = self.restored.entry(index).or_default();
             for number in (0..16).filter(|number| effects.changes(*number)) {
+                let own = 1 << number;
+                if *known & own != 0 {
+                    continue;
+                }
                 let itself = loops::changed(number, address, &mut self.atoms);
                 let values = ways.iter().map(|(_, way)| &way.registers[number]);
                 let mut values = values.filter(|value| **value != itself);
-                let Some(first) = values
-                    .next()
-                    .filter(|first| values.all(|own| own == *first))
-                else {
-                    continue;
-                };
-                if first.as_constant().is_some() || self.atoms.as_global(first).is_some() {
-                    constants.push((number, first.clone()));
+                let first = values.next();
+                if first.is_some() && values.all(|other| Some(other) == first) {
+                    *known |= own;
+                    is_new = true;
                 }
-            }
-            if !constants.is_empty() {
-                self.constants.insert(index, constants);
             }
         }
         self.ends.clear();
-        !self.constants.is_empty() && !self.code.budget.is_spent()
+        is_new && !self.code.budget.is_spent()
     }
 
     /// Returns what holds at the end of a block; `None` where it cannot be reached.

@@ -173,3 +173,18 @@ fn what_a_loop_saves_and_restores_is_known() {
     code[10..15].copy_from_slice(&[0x48, 0x8b, 0x0c, 0x24, 0x90]);
     assert_eq!(slots_after(&code), [Some(5), None]);
 }
+
+/// `xor %ecx, %ecx; 1: mov %rcx, %rdx; 2: mov %rdx, %rbx; mov %rdi, %rdx; mov %rbx, %rdx; dec %rsi; jnz 2b; mov %rdi, %rcx;
+/// mov %rdx, %rcx; dec %rbp; jnz 1b; mov %rcx, (%rsp)`
+#[test]
+fn what_a_loop_restores_from_a_loop_in_it_is_known() {
+    let mut code = [
+        0x31, 0xc9, 0x48, 0x89, 0xca, 0x48, 0x89, 0xd3, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xda, 0x48,
+        0xff, 0xce, 0x75, 0xf2, 0x48, 0x89, 0xf9, 0x48, 0x89, 0xd1, 0x48, 0xff, 0xcd, 0x75, 0xe4,
+        0x48, 0x89, 0x0c, 0x24,
+    ];
+    assert_eq!(slots_after(&code), [Some(0), Some(7)]);
+    // With `nop; nop; nop` for the last `mov` before the second jump.
+    code[22..25].copy_from_slice(&[0x90, 0x90, 0x90]);
+    assert_eq!(slots_after(&code), [None, Some(7)]);
+}

@@ -13,7 +13,7 @@ use super::layouts::{KnownLayout, known_layout};
 use super::list::Member;
 use super::server::{Server, around, server};
 use crate::item::Method;
-use crate::names::{Identity, PRODUCTS};
+use crate::names::Identity;
 
 /// Why the eviction pool is not known.
 const NO_POOL: &str =
@@ -114,13 +114,8 @@ impl Members {
                 }
             }
         }
-        // Valkey 9.1.0 has seconds in it where Redis and what came before have milliseconds.
-        let version = identity.version.as_deref().unwrap_or_default();
-        let is_early = ["7.", "8."].iter().any(|own| version.starts_with(own));
-        let has_milliseconds = identity.product == Some(PRODUCTS[0])
-            || identity.product == Some(PRODUCTS[1]) && is_early;
         let pool = match evidence.pool {
-            Some(_) if !has_milliseconds => Err(UNKNOWN_TIMES),
+            Some(_) if identity.idle_time_unit().is_none() => Err(UNKNOWN_TIMES),
             pool => pool.ok_or(NO_POOL),
         };
         members.add_pool(image, pool);

@@ -4,6 +4,8 @@
 //! like a version: the command table says since when each command exists, and Valkey also has the
 //! version of Redis that it is compatible with.
 
+use std::time::Duration;
+
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::code::references;
 use evictscope_machine::elf::{FileAddress, Image};
@@ -80,6 +82,19 @@ impl Identity {
 }
 
 impl Identity {
+    /// Returns the unit of idle times in the eviction pool of this version, where that is known: `estimateObjectIdleTime()` returns
+    /// milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
+    pub fn idle_time_unit(&self) -> Option<Duration> {
+        let mut numbers = self.version.as_deref().unwrap_or_default().split('.');
+        match (self.product?, numbers.next()?, numbers.next()) {
+            ("redis", ..) | ("valkey", "7" | "8", _) | ("valkey", "9", Some("0")) => {
+                Some(Duration::from_millis(1))
+            }
+            ("valkey", "9", Some("1")) => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+
     /// Returns why a server that is this one is not looked into, where that is so.
     pub fn unsupported(&self) -> Option<String> {
         let version = self.version.as_deref();

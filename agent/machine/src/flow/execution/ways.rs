@@ -61,9 +61,13 @@ impl Execution<'_> {
         }
         if let Some(effects) = self.loops.get(&index).map(|own| own.effects.clone()) {
             let replaced = loops::replaced(block, &mut self.info);
+            let before = state.registers.clone();
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
-            for (number, value) in self.constants.get(&index).into_iter().flatten() {
-                state.registers[*number].clone_from(value);
+            let restored = self.restored.get(&index).copied().unwrap_or_default();
+            for (number, value) in before.into_iter().enumerate() {
+                if restored >> number & 1 == 1 {
+                    state.registers[number] = value;
+                }
             }
         }
         Some(state)
