@@ -133,14 +133,17 @@ fn generated() -> Result<Outcome> {
     task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))
 }
 
-/// Runs another task in a process of its own, with a lower priority than the steps beside it. Skips it where there is a
-/// `reason` why it cannot run.
+/// Runs another task in a process of its own, with a lower priority than the steps beside it, but not so low that what others
+/// run takes nearly all from it. Skips it where there is a `reason` why it cannot run.
 fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     if let Some(reason) = reason {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = Command::new("nice");
-    command.arg(this_program()).args(arguments);
+    command
+        .args(["-n", "3"])
+        .arg(this_program())
+        .args(arguments);
     let said = process::answer_of(&mut command)?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
