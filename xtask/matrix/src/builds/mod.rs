@@ -66,12 +66,12 @@ fn of_suite(suite: &Suite) -> Result<Vec<Build>> {
     Ok(builds.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the builds of a wheel. Where this machine's libraries are too old for it, it runs with the newest.
-fn of_wheel(name: &str) -> Result<Vec<Build>> {
+/// Returns the builds of a server in `target/servers`. Where this machine's libraries are too old for it, it runs with the newest.
+fn of_server(name: &str) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(
         program.is_file(),
-        "there is no {}: `cargo xtask setup` gets it",
+        "there is no {}: it is got without --packed",
         program.display()
     );
     let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
@@ -123,13 +123,13 @@ impl Found {
         }
     }
 
-    /// Tries the builds of those suites of Debian's and wheels whose names are `wanted`.
-    pub fn try_known(&mut self, wheels: &[&str], wanted: impl Fn(&str) -> bool) {
+    /// Tries the builds of those suites of Debian's and other servers whose names are `wanted`.
+    pub fn try_known(&mut self, others: &[&str], wanted: impl Fn(&str) -> bool) {
         for suite in SUITES.iter().filter(|suite| wanted(suite.name)) {
             self.try_all(suite.name, of_suite(suite));
         }
-        for wheel in wheels.iter().filter(|wheel| wanted(wheel)) {
-            self.try_all(wheel, of_wheel(wheel));
+        for server in others.iter().filter(|server| wanted(server)) {
+            self.try_all(server, of_server(server));
         }
     }
 

@@ -34,7 +34,8 @@ const WAITING: usize = 50;
 /// Runs a build below its limit and at it, in both probe modes, and adds what was found.
 pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Result<()> {
     let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
-    let redis = own.start(&["--maxmemory", LIMIT])?;
+    // What is still to be written to the AOF does not count.
+    let redis = own.start(&["--maxmemory", LIMIT, "--appendonly", "yes"])?;
     let _waiting = clients(redis.port())?;
     let watch = |mode: &str| {
         let agent = Agent::of(agent, &["--probe-mode", mode, &own.only()])?;
