@@ -56,10 +56,7 @@ fn against_writes(window: &Window<'_>) -> Remedy {
 /// Returns what to do, and the runbook that says so.
 fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'static str)> {
     Some(match cause {
-        CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => (
-            "Limit what slow subscribers may hold (client-output-buffer-limit pubsub), and find them (CLIENT LIST TYPE pubsub)",
-            "EvictscopeClientBuffersSwelling",
-        ),
+        CauseKind::ClientBuffers if buffers::are_of_subscribers(window) => return None,
         CauseKind::ClientBuffers => (
             "Have fewer or smaller requests under way, and limit what clients may hold (maxmemory-clients, Redis 7.0 or later)",
             "EvictscopeClientBuffersSwelling",
@@ -68,7 +65,7 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica)",
             "EvictscopeClientBuffersSwelling",
         ),
-        CauseKind::ExpiryBehind | CauseKind::ExpiredTogether => (
+        CauseKind::ExpiryBehind => (
             "Spread the times to live: add a tenth or more of random time to each",
             "EvictscopeExpiryFallsBehind",
         ),
@@ -105,6 +102,9 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "EvictscopeClientsWaiting",
         ),
         // The lab has remedies for these, and the last one has its own above.
-        CauseKind::ResizedTable | CauseKind::BigKey | CauseKind::Data => return None,
+        CauseKind::ResizedTable
+        | CauseKind::BigKey
+        | CauseKind::ExpiredTogether
+        | CauseKind::Data => return None,
     })
 }
