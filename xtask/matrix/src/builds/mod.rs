@@ -24,6 +24,9 @@ use crate::{
 /// The limit of the servers: some seconds of load exceed it.
 const LIMIT: &str = "16mb";
 
+/// How the name of a copy without symbols ends.
+const STRIPPED: &str = ", stripped";
+
 /// A build of a server.
 #[derive(Clone)]
 struct Build {
@@ -104,7 +107,7 @@ impl Build {
         let directory = files::directory()?.join("stripped");
         fs::create_dir_all(&directory).context("cannot make a directory")?;
         let stripped = Self {
-            name: format!("{}, stripped", self.name),
+            name: format!("{}{STRIPPED}", self.name),
             program: directory.join(&self.name),
             root: self.root.clone(),
         };
@@ -152,10 +155,18 @@ impl Found {
         self.with_reasons(table::markdown(&self.rows))
     }
 
-    /// Formats what operators ask as Markdown.
+    /// Formats what operators ask as Markdown. A copy without symbols has a row where that is not like the row before it.
     pub fn brief(&self) -> String {
-        let columns = ["build", "server", "plan"];
-        self.with_reasons(table::brief(&self.rows, &columns))
+        let all = table::brief(&self.rows, &["build", "server", "plan"]);
+        let mut whole = "";
+        let mut brief = String::new();
+        for line in all.lines() {
+            if !line.contains(STRIPPED) || line.replace(STRIPPED, "") != whole {
+                brief = brief + line + "\n";
+                whole = line;
+            }
+        }
+        self.with_reasons(brief)
     }
 
     fn with_reasons(&self, mut text: String) -> String {
@@ -163,7 +174,13 @@ impl Found {
             text += "\nNot found, and why:\n\n";
         }
         for (reason, builds) in &self.reasons {
-            text += &format!("- {reason} ({})\n", builds.join("; "));
+            let is_like_whole = |build: &str| {
+                let whole = build.strip_suffix(STRIPPED);
+                whole.is_some_and(|whole| builds.iter().any(|own| own == whole))
+            };
+            let named = builds.iter().map(String::as_str);
+            let named = Vec::from_iter(named.filter(|build| !is_like_whole(build)));
+            text += &format!("- {reason} ({})\n", named.join("; "));
         }
         text
     }
