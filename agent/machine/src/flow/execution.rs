@@ -142,21 +142,19 @@ impl<'a> Execution<'a> {
                 continue;
             };
             let address = self.code.blocks[index].address();
-            let known = self.restored.entry(index).or_default();
+            let before = self.restored.get(&index).copied().unwrap_or_default();
+            let mut known = before;
             for number in (0..16).filter(|number| effects.changes(*number)) {
-                let own = 1 << number;
-                if *known & own != 0 {
-                    continue;
-                }
                 let itself = loops::changed(number, address, &mut self.atoms);
                 let values = ways.iter().map(|(_, way)| &way.registers[number]);
                 let mut values = values.filter(|value| **value != itself);
                 let first = values.next();
                 if first.is_some() && values.all(|other| Some(other) == first) {
-                    *known |= own;
-                    is_new = true;
+                    known |= 1 << number;
                 }
             }
+            is_new |= known != before;
+            self.restored.insert(index, known);
         }
         self.ends.clear();
         is_new && !self.code.budget.is_spent()

@@ -74,7 +74,7 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(
         program.is_file(),
-        "there is no {}: it is got without --packed",
+        "there is no {}: `cargo xtask matrix` without --packed gets it",
         program.display()
     );
     let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
@@ -158,15 +158,11 @@ impl Found {
     /// Formats what operators ask as Markdown. A copy without symbols has a row where that is not like the row before it.
     pub fn brief(&self) -> String {
         let all = table::brief(&self.rows, &["build", "server", "plan"]);
-        let mut whole = "";
-        let mut brief = String::new();
-        for line in all.lines() {
-            if !line.contains(STRIPPED) || line.replace(STRIPPED, "") != whole {
-                brief = brief + line + "\n";
-                whole = line;
-            }
-        }
-        self.with_reasons(brief)
+        let mut lines: Vec<&str> = all.lines().collect();
+        lines.dedup_by(|line, before| {
+            line.contains(STRIPPED) && line.replace(STRIPPED, "") == *before
+        });
+        self.with_reasons(lines.join("\n") + "\n")
     }
 
     fn with_reasons(&self, mut text: String) -> String {
