@@ -23,7 +23,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if !arguments.packed {
         servers::provide()?;
-        source::provide_with_flags(|name| arguments.wanted(name))?;
+        source::provide_with_flags(|name| arguments.wanted(name));
     }
     let names = [&servers::names()[..], &source::names_with_flags()].concat();
     evictscope_matrix::run_builds(arguments, &names)

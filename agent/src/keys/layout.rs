@@ -36,6 +36,8 @@ pub struct Layout {
     pub member_bytes: u64,
     /// Whether values have the sum of what they take, and an object has more before it than when it expires.
     pub is_counted: bool,
+    /// Whether an object counts as what was asked for, and an entry of a table without a value as one.
+    pub is_as_asked: bool,
 }
 
 /// How Valkey lays out values with buckets.
@@ -103,6 +105,7 @@ static REDIS_6_0: Layout = Layout {
     is_whole: false,
     member_bytes: 24,
     is_counted: false,
+    is_as_asked: false,
 };
 static REDIS_6_2: Layout = Layout {
     is_ahead: true,
@@ -171,6 +174,11 @@ pub static REDIS_8_6: Layout = Layout {
     is_counted: true,
     ..REDIS_8_2
 };
+static REDIS_8_10: Layout = Layout {
+    store: Some(152),
+    is_as_asked: true,
+    ..REDIS_8_6
+};
 pub static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(16),
@@ -230,7 +238,7 @@ pub static VALKEY_9_1: Layout = Layout {
 };
 
 /// By product and release.
-static LAYOUTS: [(&str, &str, &Layout); 13] = [
+static LAYOUTS: [(&str, &str, &Layout); 14] = [
     ("redis", "6.0", &REDIS_6_0),
     ("redis", "6.2", &REDIS_6_2),
     ("redis", "7.0", &REDIS_7_0),
@@ -239,6 +247,7 @@ static LAYOUTS: [(&str, &str, &Layout); 13] = [
     ("redis", "8.0", &REDIS_8_0),
     ("redis", "8.2", &REDIS_8_2),
     ("redis", "8.6", &REDIS_8_6),
+    ("redis", "8.10", &REDIS_8_10),
     ("valkey", "7.2", &REDIS_7_2),
     ("valkey", "8.0", &VALKEY_8_0),
     ("valkey", "8.1", &VALKEY_8_1),
@@ -268,7 +277,7 @@ impl Layout {
             .find(|(known, release, _)| (*known, *release) == (product, series));
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
-                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2 and 8.6, and Valkey 7.2 to 9.1"
+                "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1"
             )
         })
     }

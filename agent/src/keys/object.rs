@@ -12,9 +12,11 @@ const HEADER: u64 = 3;
 const REFERENCES: u32 = (1 << 23) - 1;
 
 /// The types by their numbers.
-const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
+const TYPES: [&str; 8] = [
+    "string", "list", "set", "zset", "hash", "module", "stream", "array",
+];
 /// The encodings by theirs. What is empty is not used any more.
-const ENCODINGS: [&str; 13] = [
+const ENCODINGS: [&str; 16] = [
     "raw",
     "int",
     "hashtable",
@@ -28,6 +30,9 @@ const ENCODINGS: [&str; 13] = [
     "stream",
     "listpack",
     "listpackex",
+    "sliced-array",
+    "template-listpack",
+    "template-array",
 ];
 
 /// The head of a value.
@@ -132,8 +137,16 @@ impl Object {
             "list" => &["quicklist", "ziplist", "listpack"],
             "set" => &["hashtable", "intset", "listpack"],
             "zset" => &["skiplist", "ziplist", "listpack"],
-            "hash" => &["hashtable", "ziplist", "listpack", "listpackex"],
+            "hash" => &[
+                "hashtable",
+                "ziplist",
+                "listpack",
+                "listpackex",
+                "template-listpack",
+                "template-array",
+            ],
             "stream" => &["stream"],
+            "array" => &["sliced-array"],
             _ => &ENCODINGS,
         };
         encodings.contains(&encoding).then_some((kind, encoding))

@@ -14,15 +14,20 @@ use super::table::Table;
 const ELEMENTS: u64 = 8;
 /// Places of a table that are looked at for them.
 const PLACES: u64 = 128;
-/// Bytes of an entry of a hash table.
+/// Bytes of an entry of a hash table, and of one without a value.
 const ENTRY: u64 = 24;
+const VALUELESS: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
 /// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
-/// Words of the head of a list, a stream, a hash table and a list of a sorted set in which their server counts what they take.
+/// Bytes of the head of a hash whose names of fields are elsewhere, and most values of it.
+const TEMPLATE_ARRAY: u64 = 16;
+const MOST_VALUES: u64 = 1 << 32;
+/// Words of the head of a list, a stream, an array, a hash table and a list of a sorted set in which their server counts what they take.
 const QUICKLIST_SUM: u64 = 4;
 const STREAM_SUM: u64 = 9;
+const ARRAY_SUM: u64 = 5;
 const DICT_SUM: u64 = 7;
 pub const SORTED_SUM: u64 = 4;
 /// Most bytes of a packed value.
@@ -51,10 +56,12 @@ impl Sizes<'_> {
             0 => self.string(entry.key)? + self.entry(entry),
             _ => 0,
         };
-        let own = if object.is_inner() || self.layout.is_whole {
-            self.allocator.rounded(object.allocated(self.memory)?)
-        } else {
-            HEAD
+        let own = match self.layout {
+            layout if layout.is_as_asked => object.allocated(self.memory)?,
+            layout if object.is_inner() || layout.is_whole => {
+                self.allocator.rounded(object.allocated(self.memory)?)
+            }
+            _ => HEAD,
         };
         Some(entry + own + self.content(object)?)
     }
@@ -78,11 +85,13 @@ impl Sizes<'_> {
             (_, "int" | "embstr") => 0,
             (_, "quicklist") if self.layout.is_counted => self.counted(at, QUICKLIST_SUM)?,
             (_, "stream") if self.layout.is_counted => self.counted(at, STREAM_SUM)?,
+            (_, "sliced-array") => self.counted(at, ARRAY_SUM)?,
             (_, "hashtable") if self.layout.is_counted => {
                 self.dict(at)? + self.counted(at, DICT_SUM)?
             }
             (_, "raw") => self.string(at)?,
-            (_, "ziplist" | "listpack") => self.packed(at)?,
+            (_, "ziplist" | "listpack" | "template-listpack") => self.packed(at)?,
+            (_, "template-array") => self.templated(at)?,
             (_, "listpackex") => {
                 let before = self.layout.listpack_at;
                 let packed = self.packed(self.memory.u64(at + before)?)?;
@@ -122,7 +131,12 @@ impl Sizes<'_> {
     /// Returns the size of a hash table without what is in it.
     pub fn dict(&self, address: u64) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
-        Some(self.without_entries(&dict) + ENTRY * dict.used())
+        let entry = if self.layout.is_as_asked {
+            VALUELESS
+        } else {
+            ENTRY
+        };
+        Some(self.without_entries(&dict) + entry * dict.used())
     }
 
     fn without_entries(&self, dict: &Dict) -> u64 {
@@ -142,6 +156,22 @@ impl Sizes<'_> {
         let is_sound = (7..PACKED).contains(&bytes)
             && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
         is_sound.then_some(self.rounded(bytes))
+    }
+
+    /// Returns the size of a hash of which only the values are in it. Its names, which other hashes have as well, are not counted.
+    fn templated(&self, address: u64) -> Option<u64> {
+        let [_, length] = self.memory.words(address)?;
+        (length < MOST_VALUES).then_some(())?;
+        let mut sum = 0;
+        let looked_at = length.min(ELEMENTS);
+        let start = fastrand::u64(..length.max(1));
+        for value in (0..looked_at).map(|step| (start + step) % length) {
+            sum += match self.memory.u64(address + TEMPLATE_ARRAY + 8 * value)? {
+                0 => 0,
+                value => self.string(value)?,
+            };
+        }
+        Some(TEMPLATE_ARRAY + 8 * length + scaled(sum, looked_at, length))
     }
 
     fn quicklist(&self, address: u64) -> Option<u64> {

@@ -47,7 +47,7 @@ pub fn run(purpose: For) -> Result<()> {
             &debian::MATRIX,
             &debian::CONTAINERS,
         ])?;
-        source::provide()?;
+        source::provide();
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod burst;
+pub mod cache;
 pub mod clock;
 pub mod code;
 pub mod compiler;

