@@ -65,7 +65,7 @@ fn try_sample(ctx: &PerfEventContext) -> Option<()> {
     }
     match SAMPLES.reserve::<ProfileSample>(0) {
         Some(mut entry) => {
-            take(ctx, entry.as_mut_ptr(), cookie);
+            take(ctx, entry.as_mut_ptr(), cookie, begun);
             entry.submit(NO_WAKEUP);
             // SAFETY: as above.
             unsafe { add(addr_of_mut!((*counts).samples), 1) };
@@ -80,12 +80,13 @@ fn try_sample(ctx: &PerfEventContext) -> Option<()> {
 
 /// Fills a sample.
 #[inline(always)]
-fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64) {
+fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: u64) {
     // SAFETY: the context is the one that the program was called with, and its registers come first; the sample is room
     // that the kernel gave.
     unsafe {
         (*sample).profile = cookie;
         (*sample).pages = 0;
+        (*sample).at_ns = at_ns;
         let interrupted = addr_of!((*ctx.ctx).regs);
         if read_volatile(addr_of!((*interrupted).cs)) & USER_MODE == USER_MODE {
             copy_registers(&mut (*sample).registers, interrupted);

@@ -19,6 +19,8 @@ pub struct ProfileSample {
     pub profile: u64,
     /// How many pages of the stack were copied. The end of the stack, and pages that are not in memory, end it.
     pub pages: u64,
+    /// When it was taken (`bpf_ktime_get_ns`), nanoseconds.
+    pub at_ns: u64,
     /// The registers where the thread's own code was interrupted, in the kernel's order.
     pub registers: [u64; SAVED_REGISTERS],
     /// The stack from the beginning of the page that the stack pointer is in.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{Map, MapData, RingBuf};
@@ -69,6 +70,8 @@ pub struct Sampling {
 pub struct Sample<'a> {
     /// Which profile it belongs to: [`Sampling::cookie`].
     pub cookie: u64,
+    /// When it was taken, by the monotonic clock.
+    pub at: Duration,
     /// The registers where the thread's own code was interrupted, as the kernel orders them.
     pub registers: &'a [u64; SAVED_REGISTERS],
     /// The stack from the beginning of the page on that the stack pointer is in.
@@ -185,6 +188,7 @@ impl Sampler {
 fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
     const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
+    const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
     let word = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk()?;
         Some(u64::from_ne_bytes(*bytes))
@@ -197,6 +201,7 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
     let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
     each(Sample {
         cookie,
+        at: Duration::from_nanos(word(AT).unwrap_or(0)),
         registers: &registers,
         stack: &stack[..copied.min(stack.len())],
     });

@@ -17,6 +17,15 @@ pub fn burst_record() -> Record {
     let began_us = record.began_us;
     let first = record.moments[0];
     record.moments.clear();
+    if let Ok(profile) = &mut record.profile {
+        // Evenly spread.
+        for stack in &mut profile.stacks {
+            let gap_us = profile.length_us / stack.samples.max(1);
+            stack.at_ms = (0..stack.samples)
+                .map(|sample| (sample * gap_us / 1_000) as u32)
+                .collect();
+        }
+    }
     let (mut commands, mut evicted, mut evicting_us, mut cpu_us) = (1e6, 0.0, 0.0, 0.0);
     let mut calls = 0.0;
     let mut at = -60.0_f64;

@@ -15,7 +15,8 @@ const MAX_FUNCTIONS: usize = 20_000;
 #[derive(Default)]
 pub struct Collected {
     functions: HashMap<String, u32>,
-    stacks: HashMap<StackKey, u64>,
+    /// When the samples with each were taken.
+    stacks: HashMap<StackKey, Vec<u32>>,
     /// Samples whose stack there was no room for.
     pub lost: u64,
 }
@@ -28,8 +29,8 @@ struct StackKey {
 }
 
 impl Collected {
-    /// Adds a stack.
-    pub fn add(&mut self, unwound: Unwound) {
+    /// Adds the stack of a sample that was taken so many milliseconds after the profile had begun.
+    pub fn add(&mut self, unwound: Unwound, at_ms: u32) {
         let known = self.functions.len();
         if known + unwound.functions.len() > MAX_FUNCTIONS {
             self.lost += 1;
@@ -48,7 +49,7 @@ impl Collected {
             self.lost += 1;
             return;
         }
-        *self.stacks.entry(key).or_default() += 1;
+        self.stacks.entry(key).or_default().push(at_ms);
     }
 
     /// Fills the functions and stacks of a profile, the most frequent stack first.
@@ -56,11 +57,12 @@ impl Collected {
         let mut functions: Vec<(String, u32)> = self.functions.into_iter().collect();
         functions.sort_unstable_by_key(|(_, index)| *index);
         profile.functions = functions.into_iter().map(|(name, _)| name).collect();
-        let stacks = self.stacks.into_iter().map(|(key, samples)| Stack {
+        let stacks = self.stacks.into_iter().map(|(key, at_ms)| Stack {
             frames: key.frames,
             activity: key.activity,
             is_whole: key.is_whole,
-            samples,
+            samples: at_ms.len() as u64,
+            at_ms,
         });
         profile.stacks = stacks.collect();
         let order = |stack: &Stack| (std::cmp::Reverse(stack.samples), stack.frames.clone());

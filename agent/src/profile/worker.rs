@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use evictscope_plan::Work;
 use evictscope_probes::{Sample, Sampler, Sampling};
@@ -15,6 +15,7 @@ use rustix::process::setpriority_process;
 use super::collected::Collected;
 use super::mapped_files::{Files, Mappings, Subject};
 use super::unwound::unwind;
+use crate::watch::clock::{both, monotonic};
 
 /// How willing the thread is to leave the CPU to others.
 const NICE: i32 = 5;
@@ -48,7 +49,8 @@ pub enum Request {
 struct Taking {
     subject: Subject,
     hz: u32,
-    began: (Instant, SystemTime),
+    /// By the monotonic clock, and since 1970.
+    began: (Duration, Duration),
     /// `None` until they are read.
     mappings: Option<Mappings>,
     /// When that was asked for.
@@ -109,11 +111,10 @@ struct Worker {
 
 impl Worker {
     fn begin(&mut self, cookie: u64, subject: Subject, hz: u32) {
-        let began = (Instant::now(), SystemTime::now());
         let mut taking = Taking {
             subject,
             hz,
-            began,
+            began: both(),
             mappings: None,
             read_at: Instant::now(),
             is_being_read: false,
@@ -168,12 +169,10 @@ impl Worker {
             return Profile::default();
         };
         let counts = sampling.counts();
-        let (since, at) = taking.began;
+        let (at, unix) = taking.began;
         let mut profile = Profile {
-            began_us: at
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .map_or(0, microseconds),
-            length_us: microseconds(since.elapsed()),
+            began_us: microseconds(unix),
+            length_us: microseconds(monotonic().saturating_sub(at)),
             hz: taking.hz,
             lost: counts.lost + taking.skipped,
             spent_ns: counts.spent_ns,
@@ -207,7 +206,8 @@ impl Taking {
     ) {
         let begun = Instant::now();
         self.drained += 1;
-        let allowed = self.began.0.elapsed().mul_f64(MOST_WORK) + AT_ONCE;
+        let (began, _) = self.began;
+        let allowed = monotonic().saturating_sub(began).mul_f64(MOST_WORK) + AT_ONCE;
         if self.worked > allowed {
             self.skipped += 1;
             return;
@@ -219,7 +219,11 @@ impl Taking {
             self.read(sample.cookie, files, read);
         }
         match unwound {
-            Some(unwound) => self.collected.add(unwound),
+            Some(unwound) => {
+                let at = sample.at.saturating_sub(began).as_millis();
+                self.collected
+                    .add(unwound, u32::try_from(at).unwrap_or(u32::MAX));
+            }
             None => self.skipped += 1,
         }
         self.worked += begun.elapsed();

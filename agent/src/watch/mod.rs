@@ -6,7 +6,7 @@
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 
-mod clock;
+pub mod clock;
 mod daemon;
 pub mod privileges;
 mod probing;

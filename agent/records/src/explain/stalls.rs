@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evictscope_telemetry::{Moment, StallCause};
+use evictscope_telemetry::{Moment, StallCause, StallTime};
 
 use super::finding::{Finding, finding};
 use super::window::Window;
 use super::{CauseKind, WAITED};
-use crate::profile::{Activity, Profile};
+use crate::profile::Profile;
 use crate::text::{count, seconds};
 
 /// A shorter stall is not explained by itself: it takes ten looks to tell its cause.
@@ -20,7 +20,7 @@ const LEAST_KEYS: u64 = 10_000;
 /// A command is named from this share of the samples on …
 const NAMED: f64 = 0.1;
 /// … of at least this many.
-const LEAST_SAMPLES: u64 = 20;
+const LEAST_SAMPLES: u64 = 10;
 /// What had this share of the time for which the main thread had no CPU is why.
 const MOST: f64 = 0.5;
 
@@ -88,37 +88,34 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 /// Tells of commands: which, by the profile.
 fn commands(window: &Window<'_>) -> Found {
     let profile = window.record.profile.as_ref().ok();
-    let profile = profile.filter(|profile| is_of(window, profile));
-    let named = profile.map(by_command).unwrap_or_default();
-    let summary = match named.is_empty() {
-        true => "Commands took the main thread's time".to_owned(),
-        false => format!("Commands took the main thread's time: {}", named.join(", ")),
+    let times = window.stall_times();
+    let times = Vec::from_iter(times.filter(|stall| stall.by == StallCause::Commands));
+    let (named, all) = profile.map_or_else(Default::default, |profile| by_command(profile, &times));
+    let (summary, evidence) = match named.is_empty() {
+        true => (
+            "Commands took the main thread's time".to_owned(),
+            "The profile names no command that took much of it.".to_owned(),
+        ),
+        false => (
+            format!("Commands took the main thread's time: {}", named.join(", ")),
+            format!("Shares are of the profile's {all} samples of these times."),
+        ),
     };
-    let evidence = match named.is_empty() {
-        true => "The profile names no command that took much of it.",
-        false => {
-            "Shares are of the profile's samples that are in neither evictions nor expire cycles."
-        }
-    };
-    (CauseKind::Commands, summary, vec![evidence.to_owned()])
+    (CauseKind::Commands, summary, vec![evidence])
 }
 
-/// Tells whether a profile was taken while clients were stalled, for most of its time.
-fn is_of(window: &Window<'_>, profile: &Profile) -> bool {
-    let [from, to] = [window.began_us, window.evicted_until_us].map(Duration::from_micros);
-    2 * profile.within(from, to) >= Duration::from_micros(profile.length_us)
-}
-
-/// Returns the commands that took much of a profile, with their shares, the largest first.
-fn by_command(profile: &Profile) -> Vec<String> {
+/// Returns the commands that took much of these times by a profile, with their shares, the largest first; and the samples of these times.
+fn by_command(profile: &Profile, times: &[StallTime]) -> (Vec<String>, u64) {
+    let is_within = |at_ms: &&u32| {
+        let at_us = profile.began_us.saturating_add(1_000 * u64::from(**at_ms));
+        let mut times = times.iter();
+        times.any(|time| (time.from_us..time.to_us).contains(&at_us))
+    };
     let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut all: u64 = 0;
-    for stack in profile
-        .stacks
-        .iter()
-        .filter(|stack| stack.activity == Activity::Other)
-    {
-        all = all.saturating_add(stack.samples);
+    let mut all = 0;
+    for stack in &profile.stacks {
+        let within = stack.at_ms.iter().filter(is_within).count() as u64;
+        all += within;
         let names = stack
             .frames
             .iter()
@@ -126,8 +123,7 @@ fn by_command(profile: &Profile) -> Vec<String> {
         // The outermost one: a script calls others.
         let command = names.filter_map(|name| command(name)).next();
         if let Some(command) = command {
-            let samples = samples.entry(command).or_default();
-            *samples = samples.saturating_add(stack.samples);
+            *samples.entry(command).or_default() += within;
         }
     }
     let mut named: Vec<_> = samples.into_iter().collect();
@@ -135,9 +131,9 @@ fn by_command(profile: &Profile) -> Vec<String> {
     named.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
     let share = |samples: u64| 100.0 * samples as f64 / all as f64;
     let named = named.into_iter();
-    named
-        .map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(samples)))
-        .collect()
+    let named =
+        named.map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(samples)));
+    (named.collect(), all)
 }
 
 /// Returns the name of the command that a function implements: `mget` of `mgetCommand`, `eval` of `evalGenericCommand`.

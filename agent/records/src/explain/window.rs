@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use evictscope_telemetry::{
-    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, microseconds, stall_times,
+    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, StallTime, microseconds,
+    stall_times,
 };
 
 use crate::{Occasion, Record};
@@ -125,8 +126,7 @@ impl<'a> Window<'a> {
     /// Returns for how long clients were stalled by each cause, microseconds, the longest first.
     pub fn stalled_by(&self) -> Vec<(StallCause, u64)> {
         let mut stalled = StallCause::ALL.map(|cause| (cause, 0_u64));
-        let moments = self.calm.last().into_iter().chain(self.whole);
-        for stall in stall_times(moments.copied()) {
+        for stall in self.stall_times() {
             let total = &mut stalled[stall.by as usize].1;
             *total = total.saturating_add(stall.length_us());
         }
@@ -134,6 +134,12 @@ impl<'a> Window<'a> {
         stalled.retain(|(_, us)| *us > 0);
         stalled.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
         stalled
+    }
+
+    /// Returns when clients were stalled.
+    pub fn stall_times(&self) -> impl Iterator<Item = StallTime> {
+        let moments = self.calm.last().into_iter().chain(self.whole);
+        stall_times(moments.copied())
     }
 
     /// Returns commands a second while evictions went on, by those in the calm before.

@@ -38,6 +38,9 @@ pub struct Stack {
     pub is_whole: bool,
     /// How many samples had this stack.
     pub samples: u64,
+    /// When each of them was taken, since the profile began, milliseconds. Empty in records of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_ms: Vec<u32>,
 }
 
 /// What the main thread was doing.

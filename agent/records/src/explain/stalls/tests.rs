@@ -65,26 +65,43 @@ fn keys_that_expire_at_once_are_counted() {
 
 #[test]
 fn commands_are_named_by_the_profile() {
-    let mut record = stall(StallCause::Commands, |_, _| {});
-    let why = |record: &Record| explain(record).why;
+    // Commands stall it for the first three seconds, and for the rest of the profile nothing does.
+    let mut record = stall(StallCause::Commands, |at, moment| {
+        moment.stalled_us = Some((1e6 * at.clamp(0.0, 3.0)) as u64);
+    });
+    let named = |record: &Record| {
+        let explanation = explain(record);
+        assert_eq!(kinds(record), [CauseKind::Commands]);
+        (explanation.why, explanation.causes[0].evidence[0].clone())
+    };
+    if let Ok(profile) = &mut record.profile {
+        profile.functions[5] = "keysCommand".to_owned();
+        let [keys, mget] = &mut profile.stacks[..] else {
+            unreachable!("there are two stacks");
+        };
+        keys.at_ms = (0..3_000).step_by(25).collect();
+        mget.at_ms = (0..6_000).step_by(100).collect();
+    }
+    let (why, evidence) = named(&record);
     assert_eq!(
-        why(&record),
-        "Commands took the main thread's time: MGET 100 %."
+        why,
+        "Commands took the main thread's time: KEYS 80 %, MGET 20 %."
     );
-    if let Ok(profile) = &mut record.profile {
-        profile
-            .stacks
-            .iter_mut()
-            .for_each(|stack| stack.samples = 3);
+    assert_eq!(
+        evidence,
+        "Shares are of the profile's 150 samples of these times."
+    );
+    let nameless = "Commands took the main thread's time.";
+    let mut few = record.clone();
+    if let Ok(profile) = &mut few.profile {
+        let stacks = profile.stacks.iter_mut();
+        stacks.for_each(|stack| stack.at_ms.truncate(4));
     }
-    assert_eq!(why(&record), "Commands took the main thread's time.");
-    let mut record = stall(StallCause::Commands, |_, _| {});
+    assert_eq!(named(&few).0, nameless);
     if let Ok(profile) = &mut record.profile {
-        profile.began_us = record.began_us - profile.length_us;
+        profile.began_us += 7_000_000;
     }
-    let of_another_time = why(&record);
-    assert_eq!(of_another_time, "Commands took the main thread's time.");
-    assert_eq!(kinds(&record), [CauseKind::Commands]);
+    assert_eq!(named(&record).0, nameless, "of another time");
 }
 
 #[test]

@@ -58,6 +58,7 @@ mod tests {
                 activity: Activity::Other,
                 is_whole: true,
                 samples: 4,
+                at_ms: Vec::new(),
             }],
             ..Profile::default()
         }

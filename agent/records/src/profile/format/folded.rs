@@ -50,6 +50,7 @@ mod tests {
             activity,
             is_whole,
             samples,
+            at_ms: Vec::new(),
         };
         let profile = Profile {
             functions: ["main", "performEvictions", "a;b\n", "unused"]

@@ -208,6 +208,7 @@ mod tests {
             activity: Activity::EvictionCall,
             is_whole,
             samples,
+            at_ms: Vec::new(),
         };
         let profile = Profile {
             began_us: 7,
