@@ -20,7 +20,7 @@ const LEAST_KEYS: u64 = 10_000;
 /// A command is named from this share of the samples on …
 const NAMED: f64 = 0.1;
 /// … of at least this many.
-const LEAST_SAMPLES: u64 = 10;
+const LEAST_SAMPLES: u64 = 5;
 /// What had this share of the time for which the main thread had no CPU is why.
 const MOST: f64 = 0.5;
 

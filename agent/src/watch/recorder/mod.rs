@@ -158,7 +158,7 @@ impl Recorder {
             unix: seen.snapshot.unix_time,
         };
         let names = seen.finished.iter().map(|burst| {
-            self.profiles.burst_is_over();
+            self.profiles.divide();
             let will_be = kept.occasions.ended(now, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
                 let server = &self.server.label;
@@ -189,6 +189,7 @@ impl Recorder {
             is_stalled,
             has_open_burst,
             is_asked: kept.occasions.is_asked(now.at),
+            is_due: kept.occasions.is_due(now.at),
         });
         names
     }

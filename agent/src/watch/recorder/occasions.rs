@@ -100,6 +100,10 @@ impl Wanted {
         self.occasion == Occasion::Asked
     }
 
+    fn is_due_soon(&self, at: Duration) -> bool {
+        at + UNWINDING >= self.due
+    }
+
     /// Returns the time that is in the record, since 1970.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
@@ -324,9 +328,14 @@ impl Occasions {
         }
     }
 
+    /// Tells whether a record is about to be made, and its profile has to end.
+    pub fn is_due(&self, at: Duration) -> bool {
+        self.waiting.iter().any(|wanted| wanted.is_due_soon(at))
+    }
+
     /// Tells whether a record that was asked for is waited for, and its profile still goes on.
     pub fn is_asked(&self, at: Duration) -> bool {
-        let goes_on = |wanted: &Wanted| wanted.is_asked() && at + UNWINDING < wanted.due;
+        let goes_on = |wanted: &Wanted| wanted.is_asked() && !wanted.is_due_soon(at);
         self.waiting.iter().any(goes_on)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
 //! evicting call: a cache that evicts calmly, be it all the time, has no stall, and so no profile. It ends with the burst
-//! and its reclaim, or with the stall, and after [`LONGEST`]. There is one for each burst, and of a server that is stalled
-//! without end one every [`AGAIN`]. After a short one the next may begin earlier: a short stall must not leave a long one without.
+//! and its reclaim, or a while after the stall, and after [`LONGEST`]; and before a record is made, which gets it. There is one for each
+//! burst, and of a server that is stalled without end one every [`AGAIN`].
 //!
 //! All times are monotonic.
 
@@ -24,14 +24,13 @@ use crate::profile::{Profiler, Profiling};
 const HZ: u32 = 49;
 /// The longest profile.
 const LONGEST: Duration = Duration::from_secs(300);
-/// The least time between the beginnings of two profiles of one burst, or of two stalls.
+/// The least time between the beginning of such a one and of the next.
 const AGAIN: Duration = Duration::from_secs(600);
-/// They are taken for a part of the time like this, at most, where they are short.
-const ONE_IN: u32 = 5;
-/// For how long a profile is kept: for as long as it can be part of a record.
-const KEPT: Duration = Duration::from_secs(600);
-/// A profile without a burst ends when the server was not stalled for this long.
-const GAP: Duration = Duration::from_secs(1);
+/// Most profiles that are kept, for what is recorded later.
+const KEPT: usize = 8;
+/// A profile without a burst ends when the server was not stalled for this long. It has missed how the stall began, which may have been
+/// most of it: if the next one comes by then, it has all of that.
+const GAP: Duration = Duration::from_secs(10);
 /// Most profiles that are asked for at the same time.
 const ASKED: usize = 4;
 
@@ -65,6 +64,8 @@ pub struct Conditions {
     pub has_open_burst: bool,
     /// Whether a record was asked for that is waited for.
     pub is_asked: bool,
+    /// Whether a record is about to be made.
+    pub is_due: bool,
 }
 
 /// A profile that is being taken, or was.
@@ -85,13 +86,14 @@ struct Asked {
 pub struct Profiles {
     subject: Subject,
     begun: VecDeque<Begun>,
-    taken: VecDeque<(Duration, Profile)>,
+    taken: VecDeque<Profile>,
     /// When the server was last stalled.
     stalled: Option<Duration>,
     /// When the next profile of a stall may begin; `None` where that is at once.
     again: Option<Duration>,
-    /// Whether a record that was asked for was waited for at the last reading.
+    /// Whether a record that was asked for was waited for at the last reading, and whether one was about to be made.
     is_asked: bool,
+    is_due: bool,
     /// Why the last one could not be taken.
     refused: Option<NoProfile>,
     asked: Vec<Asked>,
@@ -109,6 +111,7 @@ impl Profiles {
             stalled: None,
             again: None,
             is_asked: false,
+            is_due: false,
             refused: None,
             asked: Vec::new(),
             spent_ns: 0,
@@ -124,9 +127,10 @@ impl Profiles {
             (self.stalled).is_some_and(|stalled| now.at.saturating_sub(stalled) <= GAP);
         let is_going_on = now.has_open_burst || is_stalled;
         let was_asked = std::mem::replace(&mut self.is_asked, now.is_asked);
-        if was_asked && !now.is_asked {
-            // A record is about to be written with it. Another one goes on with a burst that is under way.
-            self.burst_is_over();
+        let was_due = std::mem::replace(&mut self.is_due, now.is_due);
+        if now.is_due && !was_due {
+            // Another one goes on with what is under way.
+            self.divide();
         }
         self.stop_where_over(&now, is_going_on);
         let is_taking = self.begun.iter().any(|begun| !begun.is_stopped);
@@ -140,13 +144,13 @@ impl Profiles {
     /// Takes the profiles that are ready, and answers those who asked for one. Returns whether one is not ready yet: after
     /// [`Self::stop`] all are in a moment.
     pub fn settle(&mut self, at: Duration) -> bool {
-        self.take_those_ready(at);
+        self.take_those_ready();
         self.answer(at);
         !(self.begun.is_empty() && self.asked.is_empty())
     }
 
-    /// Ends the profile of the burst that is over: the next one, which may already have begun, has its own.
-    pub fn burst_is_over(&mut self) {
+    /// Ends the profile, of a burst that is over or for a record: what comes next, or has already begun, has its own.
+    pub fn divide(&mut self) {
         self.stop_for_records();
         self.again = None;
     }
@@ -171,29 +175,29 @@ impl Profiles {
     fn stop_where_over(&mut self, now: &Conditions, is_going_on: bool) {
         for begun in self.begun.iter_mut().filter(|begun| !begun.is_stopped) {
             let is_long = now.at.saturating_sub(begun.at) >= LONGEST;
-            if is_long || !(is_going_on || now.is_asked) {
+            if is_long {
                 begun.stop();
-                let length = now.at.saturating_sub(begun.at);
-                let again = begun.at + AGAIN.min(ONE_IN * length);
-                self.again = self.again.map(|latest| latest.min(again));
+            } else if !(is_going_on || now.is_asked) {
+                begun.stop();
+                self.again = None;
             }
         }
     }
 
-    fn take_those_ready(&mut self, at: Duration) {
+    fn take_those_ready(&mut self) {
         let mut waiting = VecDeque::new();
         for mut begun in std::mem::take(&mut self.begun) {
             match begun.taken() {
                 Some(profile) => {
                     self.spent_ns += begun.profiling.spent_ns();
-                    self.taken.push_back((at, profile));
+                    self.taken.push_back(profile);
                 }
                 None => waiting.push_back(begun),
             }
         }
         self.begun = waiting;
-        let is_over = |taken: &mut (Duration, Profile)| taken.0 + KEPT < at;
-        while self.taken.pop_front_if(is_over).is_some() {}
+        let over = self.taken.len().saturating_sub(KEPT);
+        self.taken.drain(..over);
     }
 
     /// Begins a profile for somebody who asks.
@@ -268,9 +272,9 @@ impl Profiles {
     /// Returns the profile that has most of what a record is about, then of all its time, or why there is none.
     pub fn of(&self, wanted: &Wanted) -> Result<Profile, NoProfile> {
         let within = |profile: &Profile, (from, to)| profile.within(from, to);
-        let taken = self.taken.iter().map(|(_, profile)| profile);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());
-        let best = taken.max_by_key(|profile| (within(profile, about), within(profile, span)));
+        let best = (self.taken.iter())
+            .max_by_key(|profile| (within(profile, about), within(profile, span)));
         if let Some(profile) = best.filter(|profile| !within(profile, span).is_zero()) {
             return Ok(profile.clone());
         }

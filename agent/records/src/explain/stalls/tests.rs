@@ -95,7 +95,7 @@ fn commands_are_named_by_the_profile() {
     let mut few = record.clone();
     if let Ok(profile) = &mut few.profile {
         let stacks = profile.stacks.iter_mut();
-        stacks.for_each(|stack| stack.at_ms.truncate(4));
+        stacks.for_each(|stack| stack.at_ms.truncate(2));
     }
     assert_eq!(named(&few).0, nameless);
     if let Ok(profile) = &mut record.profile {
