@@ -87,9 +87,10 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 
 /// Tells of commands: which, by the profile.
 fn commands(window: &Window<'_>) -> Found {
-    let profile = window.record.profile.as_ref().ok();
     let times = window.stall_times();
     let times = Vec::from_iter(times.filter(|stall| stall.by == StallCause::Commands));
+    let profile = window.record.profile.as_ref().ok();
+    let profile = profile.filter(|profile| is_of(profile, &times));
     let (named, all) = profile.map_or_else(Default::default, |profile| by_command(profile, &times));
     let (summary, evidence) = match named.is_empty() {
         true => (
@@ -102,6 +103,17 @@ fn commands(window: &Window<'_>) -> Found {
         ),
     };
     (CauseKind::Commands, summary, vec![evidence])
+}
+
+/// Tells whether a profile was taken for most of these times.
+fn is_of(profile: &Profile, times: &[StallTime]) -> bool {
+    let [mut all, mut within] = [Duration::ZERO; 2];
+    for time in times {
+        let [from, to] = [time.from_us, time.to_us].map(Duration::from_micros);
+        all = all.saturating_add(to.saturating_sub(from));
+        within = within.saturating_add(profile.within(from, to));
+    }
+    within >= all / 2
 }
 
 /// Returns the commands that took much of these times by a profile, with their shares, the largest first; and the samples of these times.
