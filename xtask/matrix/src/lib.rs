@@ -173,13 +173,13 @@ package under systemd, from installing it to purging it.";
 
 /// The same above that of the builds.
 const BUILDS_EXPLAINED: &str = "\
-`cargo xtask matrix` writes this section. It takes the servers that Debian packages, those in wheels of PyPI, Redis 6.2.14 built with flags that
-few use, and stripped copies of these, which have a row where they differ. *Plan* says what `evictscope inspect` did not find.
+`cargo xtask matrix` writes this section. It takes the servers that Debian packages, those in wheels of PyPI, Redis 6.2.14 built with odd flags,
+and stripped copies, which have a row where they differ. *Plan* says what `evictscope inspect` did not find.
 
 Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO`: counters must
-be equal, and memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each evicting call must begin once and end
-once. In every-call mode, each command makes one call. Last, gdb stops the server at its goal, and compares what the
-plan says with the server's own variables.";
+be equal, memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each
+evicting call must begin and end once. In every-call mode, each command makes one call. Then gdb stops the server at its goal, and compares what
+the plan says with its own variables; `evictscope keys` is compared with `MEMORY USAGE`.";
 
 /// Runs one machine, and says how long that took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
