@@ -46,6 +46,14 @@ impl Columns {
                 columns.moments[index].push(*moment);
             }
         }
+        // A server that does nothing is read once a second: until the next reading it is as it was.
+        for [before, after] in &columns.intervals {
+            let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us) as usize);
+            let within = columns.moments.iter_mut().take(to).skip(from);
+            for moments in within.filter(|moments| moments.is_empty()) {
+                moments.push(*before);
+            }
+        }
         let weight = |phase: &Phase| match phase {
             Phase::NotSaturated => 1,
             Phase::Reclaim => 2,
@@ -247,6 +255,26 @@ mod tests {
         let far: Vec<Moment> = moments.iter().step_by(200).copied().collect();
         let cpu = columns(&far)?.share(|moment| moment.cpu_us);
         assert!(cpu.iter().all(Option::is_none));
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_is_as_it_was_until_the_next_reading() -> anyhow::Result<()> {
+        let moments = burst_record().moments;
+        let thinned = moments
+            .iter()
+            .filter(|moment| moment.phase == Some(Phase::NotSaturated));
+        // A second apart, and then four.
+        let (second, four): (Vec<Moment>, Vec<Moment>) = (
+            thinned.clone().step_by(10).copied().collect(),
+            thinned.step_by(40).copied().collect(),
+        );
+        let known = |moments: &[Moment]| {
+            let memory = columns(moments)?.highest(|moment| moment.used_memory);
+            anyhow::Ok(memory[..100].iter().flatten().count())
+        };
+        assert_eq!(known(&second)?, 100);
+        assert!(known(&four)? <= 10);
         Ok(())
     }
 
