@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evictscope_telemetry::found_share;
 
+use super::commands::Commands;
 use super::window::Window;
 use super::{Cause, CauseKind, Proof, Remedy, buffers};
 use crate::text::round;
@@ -78,7 +79,9 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "EvictscopeEvictionsFailing",
         ),
         CauseKind::Commands => (
-            "Find the slow ones (SLOWLOG GET) and split them; if all are fast, there are too many for one server",
+            Commands::of(window).instead().unwrap_or(
+                "Find the slow ones (SLOWLOG GET) and split them; if all are fast, there are too many for one server",
+            ),
             "EvictscopeClientsWaiting",
         ),
         CauseKind::Quota => (

@@ -11,6 +11,7 @@ mod account;
 mod big_key;
 mod buffers;
 mod causes;
+mod commands;
 mod expiry;
 mod finding;
 mod first_aid;

@@ -1,14 +1,13 @@
 //! What took the main thread's time while clients were stalled, where that was not evicting calls.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evictscope_telemetry::{Moment, StallCause, StallTime};
+use evictscope_telemetry::{Moment, StallCause};
 
+use super::commands::Commands;
 use super::finding::{Finding, finding};
 use super::window::Window;
 use super::{CauseKind, WAITED};
-use crate::profile::Profile;
 use crate::text::{count, seconds};
 
 /// A shorter stall is not explained by itself: it takes ten looks to tell its cause.
@@ -17,10 +16,6 @@ const LEAST_STALL_US: u64 = 500_000;
 const AT_ONCE: f64 = 3.0;
 /// Fewer keys hold up nobody: a cycle deletes more in its 25 ms.
 const LEAST_KEYS: u64 = 10_000;
-/// A command is named from this share of the samples on …
-const NAMED: f64 = 0.1;
-/// … of at least this many.
-const LEAST_SAMPLES: u64 = 5;
 /// What had this share of the time for which the main thread had no CPU is why.
 const MOST: f64 = 0.5;
 
@@ -87,72 +82,22 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 
 /// Tells of commands: which, by the profile.
 fn commands(window: &Window<'_>) -> Found {
-    let times = window.stall_times();
-    let times = Vec::from_iter(times.filter(|stall| stall.by == StallCause::Commands));
-    let profile = window.record.profile.as_ref().ok();
-    let profile = profile.filter(|profile| is_of(profile, &times));
-    let (named, all) = profile.map_or_else(Default::default, |profile| by_command(profile, &times));
+    let commands = Commands::of(window);
+    let named = commands.named();
     let (summary, evidence) = match named.is_empty() {
         true => (
             "Commands took the main thread's time".to_owned(),
             "The profile names no command that took much of it.".to_owned(),
         ),
         false => (
-            format!("Commands took the main thread's time: {}", named.join(", ")),
-            format!("Shares are of the profile's {all} samples of these times."),
+            format!("Commands took the main thread's time: {named}"),
+            format!(
+                "Shares are of the profile's {} samples of these times.",
+                commands.all()
+            ),
         ),
     };
     (CauseKind::Commands, summary, vec![evidence])
-}
-
-/// Tells whether a profile was taken for most of these times.
-fn is_of(profile: &Profile, times: &[StallTime]) -> bool {
-    let [mut all, mut within] = [Duration::ZERO; 2];
-    for time in times {
-        let [from, to] = [time.from_us, time.to_us].map(Duration::from_micros);
-        all = all.saturating_add(to.saturating_sub(from));
-        within = within.saturating_add(profile.within(from, to));
-    }
-    within >= all / 2
-}
-
-/// Returns the commands that took much of these times by a profile, with their shares, the largest first; and the samples of these times.
-fn by_command(profile: &Profile, times: &[StallTime]) -> (Vec<String>, u64) {
-    let is_within = |at_ms: &&u32| {
-        let at_us = profile.began_us.saturating_add(1_000 * u64::from(**at_ms));
-        let mut times = times.iter();
-        times.any(|time| (time.from_us..time.to_us).contains(&at_us))
-    };
-    let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut all = 0;
-    for stack in &profile.stacks {
-        let within = stack.at_ms.iter().filter(is_within).count() as u64;
-        all += within;
-        let names = stack
-            .frames
-            .iter()
-            .filter_map(|frame| profile.functions.get(*frame as usize));
-        // The outermost one: a script calls others.
-        let command = names.filter_map(|name| command(name)).next();
-        if let Some(command) = command {
-            *samples.entry(command).or_default() += within;
-        }
-    }
-    let mut named: Vec<_> = samples.into_iter().collect();
-    named.retain(|(_, samples)| all >= LEAST_SAMPLES && *samples as f64 >= NAMED * all as f64);
-    named.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
-    let share = |samples: u64| 100.0 * samples as f64 / all as f64;
-    let named = named.into_iter();
-    let named =
-        named.map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(samples)));
-    (named.collect(), all)
-}
-
-/// Returns the name of the command that a function implements: `mget` of `mgetCommand`, `eval` of `evalGenericCommand`.
-fn command(function: &str) -> Option<&str> {
-    let name = function.strip_suffix("Command")?;
-    let name = name.strip_suffix("Generic").unwrap_or(name);
-    (name != "process" && name.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(name)
 }
 
 /// Tells why the main thread had no CPU.

@@ -72,7 +72,8 @@ fn commands_are_named_by_the_profile() {
     let named = |record: &Record| {
         let explanation = explain(record);
         assert_eq!(kinds(record), [CauseKind::Commands]);
-        (explanation.why, explanation.causes[0].evidence[0].clone())
+        let evidence = explanation.causes[0].evidence[0].clone();
+        (explanation.why, evidence, explanation.help)
     };
     if let Ok(profile) = &mut record.profile {
         profile.functions[5] = "keysCommand".to_owned();
@@ -82,7 +83,7 @@ fn commands_are_named_by_the_profile() {
         keys.at_ms = (0..3_000).step_by(25).collect();
         mget.at_ms = (0..6_000).step_by(100).collect();
     }
-    let (why, evidence) = named(&record);
+    let (why, evidence, help) = named(&record);
     assert_eq!(
         why,
         "Commands took the main thread's time: KEYS 80 %, MGET 20 %."
@@ -91,13 +92,16 @@ fn commands_are_named_by_the_profile() {
         evidence,
         "Shares are of the profile's 150 samples of these times."
     );
+    assert!(help.contains("Use SCAN in the place of KEYS"), "{help}");
     let nameless = "Commands took the main thread's time.";
     let mut few = record.clone();
     if let Ok(profile) = &mut few.profile {
         let stacks = profile.stacks.iter_mut();
         stacks.for_each(|stack| stack.at_ms.truncate(2));
     }
-    assert_eq!(named(&few).0, nameless);
+    let (why, _, help) = named(&few);
+    assert_eq!(why, nameless);
+    assert!(help.contains("SLOWLOG GET"), "{help}");
     if let Ok(profile) = &mut record.profile {
         profile.began_us += 1_600_000;
     }
