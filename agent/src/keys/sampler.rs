@@ -21,7 +21,7 @@ use super::value::Sizes;
 
 /// Seconds of the clock that is kept with each key, before it begins anew.
 const CLOCK: u64 = 1 << 24;
-/// Draws between two looks at how large the tables are, and at the time: as many as there are tables, within these bounds.
+/// Draws between two looks at how large the tables are: as many as there are tables, within these bounds.
 const ROUND: [usize; 2] = [256, 16_384];
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
@@ -99,6 +99,9 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             round = round.min(order.len());
         }
         for _ in 0..round {
+            if begun.elapsed() >= question.length {
+                break;
+            }
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
