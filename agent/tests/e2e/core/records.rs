@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
-use evictscope_records::{Occasion, Record, Store};
+use evictscope_records::{Occasion, Record, Store, profile::Profile};
 use evictscope_telemetry::{CallResult, Moment};
 use evictscope_testkit::{
     agent::Agent,
@@ -189,7 +189,30 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     }
     let all: u64 = by_bucket.iter().sum();
     ensure!(all as f64 == calls, "{all} durations of {calls} calls");
+    if let Ok(profile) = &record.profile {
+        check_times(profile)?;
+    }
     check_slowest(&record, &by_bucket, longest)
+}
+
+/// Holds the times of samples against their number: at so many a second of CPU time, they cannot be closer together than that, but
+/// for those at which the kernel finds the rate.
+fn check_times(profile: &Profile) -> anyhow::Result<()> {
+    let times = profile.stacks.iter().flat_map(|stack| &stack.at_ms);
+    let mut times: Vec<u32> = times.copied().collect();
+    times.sort_unstable();
+    let samples = profile.samples();
+    ensure!(times.len() as u64 == samples, "{samples}: {times:?}");
+    let (Some(first), Some(last)) = (times.first(), times.last()) else {
+        return Ok(());
+    };
+    let (first, last) = (u64::from(*first), u64::from(*last));
+    let is_spread = 2 * (last - first) >= (samples - 1) * 1_000 / u64::from(profile.hz);
+    ensure!(is_spread, "{samples}: {times:?}");
+    let is_within = last * 1_000 <= profile.length_us;
+    ensure!(is_within, "{last} ms of {} µs", profile.length_us);
+    println!("{samples} samples from {first} to {last} ms");
+    Ok(())
 }
 
 /// Holds the slowest calls against the histogram, and against the longest call.
