@@ -169,10 +169,9 @@ impl Worker {
             return Profile::default();
         };
         let counts = sampling.counts();
-        let (at, unix) = taking.began;
         let mut profile = Profile {
-            began_us: microseconds(unix),
-            length_us: microseconds(monotonic().saturating_sub(at)),
+            began_us: microseconds(taking.began.1),
+            length_us: microseconds(taking.length()),
             hz: taking.hz,
             lost: counts.lost + taking.skipped,
             spent_ns: counts.spent_ns,
@@ -184,6 +183,11 @@ impl Worker {
 }
 
 impl Taking {
+    /// Returns for how long it has been taken.
+    fn length(&self) -> Duration {
+        monotonic().saturating_sub(self.began.0)
+    }
+
     /// Has the mappings read by a thread of their own: a file system may not answer.
     fn read(&mut self, cookie: u64, files: &Arc<Files>, read: &Sender<Read>) {
         (self.read_at, self.is_being_read) = (Instant::now(), true);
@@ -206,8 +210,7 @@ impl Taking {
     ) {
         let begun = Instant::now();
         self.drained += 1;
-        let (began, _) = self.began;
-        let allowed = monotonic().saturating_sub(began).mul_f64(MOST_WORK) + AT_ONCE;
+        let allowed = self.length().mul_f64(MOST_WORK) + AT_ONCE;
         if self.worked > allowed {
             self.skipped += 1;
             return;
@@ -220,7 +223,7 @@ impl Taking {
         }
         match unwound {
             Some(unwound) => {
-                let at = sample.at.saturating_sub(began).as_millis();
+                let at = sample.at.saturating_sub(self.began.0).as_millis();
                 self.collected
                     .add(unwound, u32::try_from(at).unwrap_or(u32::MAX));
             }

@@ -1,10 +1,11 @@
 //! A cache with keys of all types, and what its server says of each.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-use crate::redis::Redis;
+use crate::{process, redis::Redis};
 
 /// Makes keys of all types, small and large. Each third expires, as does a field of half the hashes where fields can, and each second one
 /// is named `b:`.
@@ -80,6 +81,13 @@ pub fn kinds(redis: &Redis) -> Result<BTreeMap<String, Kind>> {
     let kinds = kinds.with_context(|| format!("not names and numbers: {answer}"))?;
     ensure!(kinds.len() >= KINDS, "{kinds:?}");
     Ok(kinds)
+}
+
+/// Returns what `evictscope keys` says of a process.
+pub fn told(mut evictscope: Command, pid: u32, options: &[&str]) -> Result<Value> {
+    let keys = evictscope.args(["keys", &pid.to_string(), "--json"]);
+    let answer = process::answer_of(keys.args(options))?;
+    Ok(serde_json::from_str(&answer)?)
 }
 
 /// Reads a name of two words, and three numbers.

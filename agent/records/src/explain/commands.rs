@@ -97,7 +97,7 @@ fn is_of(profile: &Profile, times: &[StallTime]) -> bool {
     let [mut all, mut within] = [Duration::ZERO; 2];
     for time in times {
         let [from, to] = [time.from_us, time.to_us].map(Duration::from_micros);
-        all = all.saturating_add(to.saturating_sub(from));
+        all = all.saturating_add(Duration::from_micros(time.length_us()));
         within = within.saturating_add(profile.within(from, to));
     }
     within >= all / 2

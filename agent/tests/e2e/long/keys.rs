@@ -8,7 +8,6 @@ use evictscope_testkit::{
     agent::{evictscope, evictscope_without_privileges},
     cache::{self, Kind},
     port::free_port,
-    process,
     redis::Redis,
     servers,
     wait::{until, until_true},
@@ -170,10 +169,7 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
 }
 
 fn keys(pid: u32, options: &[&str]) -> anyhow::Result<Value> {
-    let mut command = evictscope();
-    command.args(["keys", &pid.to_string(), "--json"]);
-    let answer = process::answer_of(command.args(options))?;
-    Ok(serde_json::from_str(&answer)?)
+    cache::told(evictscope(), pid, options)
 }
 
 fn refused(mut command: Command, pid: u32) -> anyhow::Result<String> {

@@ -3,8 +3,7 @@
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{cache, own_build::OwnBuild, process, wait::until};
-use serde_json::Value;
+use evictscope_testkit::{cache, own_build::OwnBuild, wait::until};
 
 use super::Build;
 use crate::table::Row;
@@ -23,9 +22,7 @@ pub fn compare(build: &Build, agent: &Path, row: &mut Row) -> Result<()> {
     let bytes: f64 = cache::kinds(&redis)?.values().map(|kind| kind.bytes).sum();
     // While the server moves keys to larger tables, none is looked through as a whole.
     let said = until("all keys are looked at", || {
-        let mut keys = Command::new(agent);
-        keys.args(["keys", &redis.pid().to_string(), "--json"]);
-        let said: Value = serde_json::from_str(&process::answer_of(&mut keys)?)?;
+        let said = cache::told(Command::new(agent), redis.pid(), &[])?;
         Ok((said["is_whole"] == true).then_some(said))
     })?;
     let told = said["bytes"].as_f64().context("no bytes")?;
