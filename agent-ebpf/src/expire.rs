@@ -5,7 +5,9 @@
 //! is not counted, nor is any after it.
 
 use aya_ebpf::programs::ProbeContext;
-use evictscope_abi::{CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds};
+use evictscope_abi::{
+    CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds,
+};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
 use crate::evaluate::{self, Known, Words, copy_registers};
@@ -25,8 +27,11 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     }
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
-    let Known { value, is_known } = place(hit.slot, &hit.config.expire_type, &stats.words);
-    let job = place(hit.slot, &hit.config.expire_job, &stats.words);
+    let Some(start) = hit.config.cycle_starts.get(hit.site as usize) else {
+        return Ok(());
+    };
+    let Known { value, is_known } = place(hit.slot, &start.cycle_type, &stats.words);
+    let job = place(hit.slot, &start.job, &stats.words);
     // Each is an `int`, whatever is above it.
     let (value, job) = (value as u32 as u64, job.value as u32 as u64);
     if is_known && value | job > CycleType::Fast as u64 {

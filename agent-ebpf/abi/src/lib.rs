@@ -20,8 +20,9 @@ pub use profile::{
     profile_slot,
 };
 pub use recipe::{
-    AllocatorCounters, COUNTER_BYTES, CycleKeys, MAX_DONE_SITES, MAX_READS, MAX_TERMS, REGISTERS,
-    Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
+    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, MAX_DONE_SITES, MAX_READS,
+    MAX_START_SITES, MAX_TERMS, REGISTERS, Recipe, ServerConfig, Term, TermKind, VARIABLES,
+    Variable, WORDS,
 };
 pub use sockets::{
     IDLE, KernelMember, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX,

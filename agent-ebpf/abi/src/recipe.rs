@@ -5,6 +5,8 @@ use crate::MAX_FUNCTIONS;
 
 /// Most exits of a function whose values are read there that one plan may have.
 pub const MAX_DONE_SITES: usize = 16;
+/// Most inner sites of a function.
+pub const MAX_START_SITES: usize = 2;
 /// Most terms of one recipe.
 pub const MAX_TERMS: usize = 3;
 /// Most places in the server's memory that the recipes of one plan need, neighbouring words counted as one.
@@ -153,6 +155,24 @@ impl AllocatorCounters {
     }
 }
 
+/// Of which kind an expire cycle is, at one of its start sites.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CycleStart {
+    /// Where its type is; absent where the plan does not know it.
+    pub cycle_type: Term,
+    /// Where it is which job of a cycle it is, for keys 0, for fields of hashes 1; absent where it is whole.
+    pub job: Term,
+}
+
+impl CycleStart {
+    /// A kind that is not known.
+    pub const UNKNOWN: Self = Self {
+        cycle_type: Term::ABSENT,
+        job: Term::ABSENT,
+    };
+}
+
 /// Where the keys of an expire cycle are counted, at one of its end sites; absent where the plan does not
 /// know it.
 #[repr(C)]
@@ -190,10 +210,8 @@ pub struct ServerConfig {
     pub recipes: [Recipe; VARIABLES.len()],
     /// The call's result at each done site; absent where the plan does not know it.
     pub results: [Term; MAX_DONE_SITES],
-    /// Where the type of an expire cycle is, at its start site; absent where the plan does not know it.
-    pub expire_type: Term,
-    /// Where it is there which job of a cycle it is, for keys 0, for fields of hashes 1; absent where it is whole.
-    pub expire_job: Term,
+    /// Of which kind an expire cycle is, at each of its start sites.
+    pub cycle_starts: [CycleStart; MAX_START_SITES],
     /// Where its keys are counted, at each of its end sites.
     pub cycle_keys: [CycleKeys; MAX_DONE_SITES],
     /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 where it is not known.
@@ -211,8 +229,7 @@ impl ServerConfig {
         reads: [Term::ABSENT; MAX_READS],
         recipes: [Recipe::UNKNOWN; VARIABLES.len()],
         results: [Term::ABSENT; MAX_DONE_SITES],
-        expire_type: Term::ABSENT,
-        expire_job: Term::ABSENT,
+        cycle_starts: [CycleStart::UNKNOWN; MAX_START_SITES],
         cycle_keys: [CycleKeys::UNKNOWN; MAX_DONE_SITES],
         maxmemory: 0,
         used_memory: AllocatorCounters::UNKNOWN,

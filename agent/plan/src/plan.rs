@@ -77,13 +77,22 @@ pub struct TracedFunction {
     pub entry: Option<Site>,
     /// Passed once by each call that goes past the early returns.
     pub inner: Option<InnerSite>,
+    /// Where the job of an expire cycle begins that is for fields of hashes, if that is a function of its own; the inner site is then in
+    /// the job for keys, and the exits are those of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fields_inner: Option<InnerSite>,
     /// Each call that passed the inner site ends at exactly one of these, and no other call comes to any;
     /// each call, where the function has no inner site.
     pub exits: Vec<Exit>,
 }
 
 impl TracedFunction {
-    /// Returns where the time of a call begins: the inner site, or the entry of a function without one.
+    /// Returns the inner sites, of which each inner call passes one.
+    pub fn inner_sites(&self) -> impl Iterator<Item = &InnerSite> {
+        self.inner.iter().chain(&self.fields_inner)
+    }
+
+    /// Returns where the time of a call begins: the inner site, the first where there are two, or the entry of a function without one.
     pub fn begin(&self) -> Option<&Site> {
         match self.kind.description.inner {
             Some(_) => self.inner.as_ref().map(|inner| &inner.site),

@@ -65,10 +65,12 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         Ok(config) => (config, None),
         Err(why) => (ConfigTable::new(), Some(why)),
     };
+    let info = members::info(image);
     let mut analysis = Analysis {
         image,
         texts,
         config: &config,
+        info: &info,
         files,
         debug: DebugInfo::default(),
         evidence: Evidence::default(),
@@ -93,7 +95,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         _ if functions.is_empty() => {}
         Some(why) => members.not_found.push((Member::Maxmemory, why)),
         None => {
-            members = Members::find(image, &config, evidence, &mut identity);
+            members = Members::find(image, &config, info, evidence, &mut identity);
             compare(&mut members, &debug);
         }
     }

@@ -106,7 +106,7 @@ impl ProbePlan {
     /// Tells whether a plan that was received can be one of an executable of so many bytes.
     pub fn is_possible(&self, bytes: u64) -> bool {
         let functions = self.functions.iter().enumerate().all(|(index, function)| {
-            let inner = function.inner.as_ref().is_none_or(|inner| {
+            let inner = function.inner_sites().all(|inner| {
                 let mut quantities = inner.quantities.iter();
                 site(&inner.site, bytes)
                     && inner.quantities.len() <= VARIABLES.len()

@@ -2,7 +2,7 @@
 
 use evictscope_abi as kernel;
 use evictscope_abi::{
-    AllocatorCounters, CycleKeys, MAX_READS, REGISTERS, ServerConfig, Term, TermKind,
+    AllocatorCounters, CycleKeys, CycleStart, MAX_READS, REGISTERS, ServerConfig, Term, TermKind,
 };
 use evictscope_plan::{
     Counters, EVICTION_CALL, EXPIRE_CYCLE, FileAddress, Member, Operand, ProbePlan, Recipe,
@@ -36,9 +36,11 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
             Some(operand) => term(operand, false, load_bias),
             None => Term::ABSENT,
         };
-        if let Some(start) = &cycle.inner {
-            config.expire_type = place(&start.cycle_type);
-            config.expire_job = place(&start.job);
+        for (start, planned) in config.cycle_starts.iter_mut().zip(cycle.inner_sites()) {
+            *start = CycleStart {
+                cycle_type: place(&planned.cycle_type),
+                job: place(&planned.job),
+            };
         }
         for (keys, exit) in config.cycle_keys.iter_mut().zip(&cycle.exits) {
             *keys = CycleKeys {

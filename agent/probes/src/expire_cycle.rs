@@ -2,8 +2,8 @@
 //! cycles whose type and keys are known.
 
 use evictscope_abi::{
-    CycleCheck, CycleKeys, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe, ServerConfig,
-    Term, TermKind,
+    CycleCheck, CycleKeys, CycleStart, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe,
+    ServerConfig, Term, TermKind,
 };
 use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
 use evictscope_telemetry::Counted;
@@ -37,7 +37,7 @@ fn memory<T>(of: &'static T) -> Term {
 /// Makes cycles as a server does, of a type and with keys at these places. Returns what was counted and logged.
 fn counted(
     cycles: u64,
-    [expire_type, expire_job]: [Term; 2],
+    [cycle_type, job]: [Term; 2],
     keys: CycleKeys,
 ) -> anyhow::Result<(Counted, Vec<String>)> {
     let _alone = alone();
@@ -47,10 +47,9 @@ fn counted(
     let mut config = ServerConfig {
         tgid: std::process::id(),
         is_observed: [1; MAX_FUNCTIONS as usize],
-        expire_type,
-        expire_job,
         ..ServerConfig::OFF
     };
+    config.cycle_starts[0] = CycleStart { cycle_type, job };
     config.cycle_keys[0] = keys;
     let function = FunctionKind {
         index: usize::from(EXPIRE),

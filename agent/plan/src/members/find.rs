@@ -8,7 +8,7 @@ use super::certain::{MemberError, only_in};
 use super::config_table::{ConfigTable, absent};
 use super::counters::{Counters, counters};
 use super::data_flow::by_data_flow;
-use super::info::{Info, info};
+use super::info::Info;
 use super::layouts::{KnownLayout, known_layout};
 use super::list::Member;
 use super::server::{Server, around, server};
@@ -79,6 +79,7 @@ impl Members {
     pub fn find(
         image: &Image<'_>,
         config: &ConfigTable,
+        info: Info,
         evidence: Evidence,
         identity: &mut Identity,
     ) -> Self {
@@ -103,7 +104,6 @@ impl Members {
             let why = format!("the table of configuration directives has no clear {directive}");
             members.miss(member, MemberError::Unknown(why));
         }
-        let info = info(image);
         let named = info.named.clone();
         match members.add_counters(image, config, &evidence.counted, server, info) {
             Ok(Some(layout)) => members.check_version(&layout, identity),

@@ -22,5 +22,6 @@ pub use certain::MemberError;
 pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
 pub use find::{Evidence, MemberPlan, Members};
+pub use info::{Info, info};
 pub use line::{Content, MemberMetric};
 pub use list::Member;

@@ -17,9 +17,15 @@ const WHOLE: [&[&str]; 4] = [
     &["-march=x86-64-v3"],
 ];
 /// It calls jobs that do.
-const JOBS: [&[&str]; 2] = [
+const JOBS: [&[&str]; 3] = [
     &["-DJOBS", "-DCALLBACK", "-DJOB=__attribute__((noinline))"],
     &["-DJOBS", "-DCALLBACK", "-DJOB="],
+    &[
+        "-DJOBS",
+        "-DCALLBACK",
+        "-DAPART",
+        "-DJOB=__attribute__((always_inline))inline",
+    ],
 ];
 
 /// Returns the plans for the program, stripped, for each way to compile it.
@@ -81,8 +87,13 @@ fn the_keys_of_jobs_are_counted_only_where_they_are_told_from_fields() {
         check(&case, &plan);
         let function = cycle(&case, &plan);
         if function.counts_keys() {
-            let start = function.inner.as_ref();
-            assert!(start.is_some_and(|own| own.job.is_some()), "{case}");
+            let starts = function.inner_sites();
+            let jobs: Vec<_> = starts.map(|own| own.job.as_ref()).collect();
+            let is_told = match case.contains("APART") {
+                true => jobs == [0, 1].map(Operand::Constant).each_ref().map(Some),
+                false => matches!(jobs[..], [Some(_)]),
+            };
+            assert!(is_told, "{case}: {jobs:?}");
             told += 1;
             continue;
         }

@@ -9,7 +9,7 @@ use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
 
 use crate::dwarf::{self, DebugInfo};
 use crate::item::{Description, FunctionKind, Item};
-use crate::members::{ConfigTable, Evidence};
+use crate::members::{ConfigTable, Evidence, Info};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
@@ -34,6 +34,8 @@ pub struct Analysis<'a, 'data> {
     pub texts: &'a Texts,
     /// Addresses of members that directives set; empty where the table was not found.
     pub config: &'a ConfigTable,
+    /// What INFO prints.
+    pub info: &'a Info,
     /// The contents of the files that can have debug information, the best first.
     pub files: &'a [&'a [u8]],
     /// What the debug information says, once a function asked for it.
@@ -85,6 +87,7 @@ impl Analysis<'_, '_> {
             address,
             entry,
             inner: None,
+            fields_inner: None,
             exits: Vec::new(),
         };
         Some((function, code))

@@ -38,6 +38,14 @@
 //! | `functions[].inner.quantities[].method` | string | How that was found: `dataflow` (symbolic execution of the machine code), or `both` (debug information says the same). |
 //! | `functions[].inner.cycle_type` | string | Where the type of an expire cycle is: 0 slow, 1 fast, 4 bytes. Only of the expire cycle, and only where it was found. |
 //! | `functions[].inner.job` | string | Where it is which of its two jobs an expire cycle of Valkey 9 does: 0 for keys, 1 for fields of hashes, 4 bytes. As `cycle_type`. |
+//! | `functions[].fields_inner` | object | Where the job for fields of hashes begins, if each of the two jobs of an expire cycle is a function of its own; `inner` is then in the one for keys, and the exits are those of both. Only of Valkey 9. |
+//! | `functions[].fields_inner.address` | number | As in `inner`. |
+//! | `functions[].fields_inner.file_offset` | number | As in `inner`. |
+//! | `functions[].fields_inner.instruction` | string | As in `inner`. |
+//! | `functions[].fields_inner.emulated` | boolean | As in `inner`. |
+//! | `functions[].fields_inner.quantities` | list | As in `inner`; empty. |
+//! | `functions[].fields_inner.cycle_type` | string | As in `inner`. |
+//! | `functions[].fields_inner.job` | string | As in `inner`. |
 //! | `functions[].exits` | list | Each of those calls ends at exactly one of these, and calls within the limit pass none: the probes `eviction_done`, `expire_end`. Empty where they end only where the others do: then evicting calls are timed in every-call mode alone, by the return probe. |
 //! | `functions[].exits[].address` | number | As in `entry`. |
 //! | `functions[].exits[].file_offset` | number | As in `entry`. |

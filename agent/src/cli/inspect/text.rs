@@ -77,17 +77,18 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         probe("enter", function.entry.as_ref(), "");
     }
     if let Some(part) = description.inner {
-        let inner = function.inner.as_ref();
-        let known = inner.map(|inner| {
-            let of_type = place("type", inner.cycle_type.as_ref());
-            match &inner.job {
-                Some(job) => of_type + ", " + &place("job", Some(job)),
-                None => of_type,
+        for inner in function.inner_sites() {
+            let mut note = String::new();
+            if is_cycle {
+                let job = inner.job.as_ref().map(|job| place(", job", Some(job)));
+                let of_type = place("type", inner.cycle_type.as_ref());
+                note = format!("   ({of_type}{})", job.unwrap_or_default());
             }
-        });
-        let note = known.filter(|_| is_cycle);
-        let note = note.map_or_else(String::new, |known| format!("   ({known})"));
-        probe(part, inner.map(|inner| &inner.site), &note);
+            probe(part, Some(&inner.site), &note);
+        }
+        if function.inner.is_none() {
+            probe(part, None, "");
+        }
     }
     for exit in &function.exits {
         let way = match exit.way.map(|way| way.taken) {

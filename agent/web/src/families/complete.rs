@@ -144,6 +144,7 @@ fn function(
             cycle_type: of_cycles.clone(),
             job: None,
         }),
+        fields_inner: None,
         exits: vec![Exit {
             site: site(address + 0x80),
             way: None,

@@ -4,8 +4,8 @@
 //! `current` is the share of the sampled keys that had expired, or 0 where none was sampled.
 
 use evictscope_machine::code::{BlockId, FunctionCode};
-use evictscope_machine::elf::Image;
-use evictscope_machine::flow::factor;
+use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{Execution, factor};
 
 /// What the share of this cycle is weighted with.
 pub const OF_THIS_CYCLE: f64 = 0.05;
@@ -15,4 +15,24 @@ const OF_THE_PAST: f64 = 0.95;
 /// Returns the blocks in which something is multiplied by the weight of the past.
 pub fn blocks(image: &Image<'_>, code: &FunctionCode) -> Vec<BlockId> {
     factor::blocks(image, code, OF_THE_PAST)
+}
+
+/// Returns where the average so far is kept, if that is known and one place.
+pub fn kept_at(image: &Image<'_>, code: &FunctionCode) -> Option<FileAddress> {
+    let mut execution = Execution::run(code);
+    let mut kept = Vec::new();
+    for block in blocks(image, code) {
+        let states = execution.states_in(block);
+        for (instruction, mut state) in code.blocks[block].instructions.iter().zip(states) {
+            execution.step(&mut state, instruction);
+            let atoms = &execution.atoms;
+            let past = factor::multiplied(image, atoms, &state, instruction, OF_THE_PAST);
+            kept.extend(past.iter().map(|value| atoms.as_global(value)));
+        }
+    }
+    kept.dedup();
+    match kept[..] {
+        [Some(address)] => Some(address),
+        _ => None,
+    }
 }

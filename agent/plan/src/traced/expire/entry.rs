@@ -2,8 +2,8 @@
 //! by the moving average that it keeps. The latency report mentions that text too, but keeps no average.
 //!
 //! Since Valkey 9.0 a cycle is two jobs, one for keys and one for fields of hashes, each of which keeps an
-//! average. Compilers make one function that both share, or two. One that both share is itself what is traced: only
-//! there is known which cycles do nothing. Of two, it is what calls them.
+//! average. Compilers make one function that both share, or two. These are themselves what is traced, as only there is known which
+//! cycles do nothing; where two are not told apart, it is what calls them.
 
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
@@ -41,6 +41,15 @@ pub struct Cycle {
     pub job_register: Option<usize>,
     /// The calls of its jobs. Empty where it does its work itself.
     pub jobs: Vec<Job>,
+    /// The functions that these are, if they are two.
+    pub job_functions: Option<[JobFunction; 2]>,
+}
+
+/// A function that is one of the two jobs.
+pub struct JobFunction {
+    pub address: FileAddress,
+    /// The numbers of the registers that it is called with the type in, as far as they are known.
+    pub type_registers: Vec<usize>,
 }
 
 /// The call of a job.
@@ -121,35 +130,53 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
             candidate.address
         ));
     }
-    if let [first, others @ ..] = jobs.as_slice()
-        && others.iter().all(|own| own.function == first.function)
-    {
-        let type_registers = passed_on(&code, &candidate.type_registers, &jobs);
+    let mut functions: Vec<FileAddress> = jobs.iter().map(|job| job.function).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    let job_function = |address| JobFunction {
+        address,
+        type_registers: passed_on(&code, &candidate.type_registers, &jobs, address),
+    };
+    if let [only] = functions[..] {
+        let JobFunction {
+            address,
+            type_registers,
+        } = job_function(only);
         // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed what it takes.
         let [job, of_type, ..] = ARGUMENTS;
         let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
         return Ok(Some(Cycle {
-            address: first.function,
+            address,
             type_registers,
             is_job: true,
             job_register,
             jobs: Vec::new(),
+            job_functions: None,
         }));
     }
+    let two = <[FileAddress; 2]>::try_from(functions).ok();
+    let job_functions = two.map(|two| two.map(job_function));
     Ok((averages || !jobs.is_empty()).then_some(Cycle {
         address: candidate.address,
         type_registers: candidate.type_registers,
         is_job: false,
         job_register: None,
         jobs,
+        job_functions,
     }))
 }
 
-/// Returns the registers that hold the type at all these calls, which came in `registers`. The callee may save one that
+/// Returns the registers that hold the type at all calls of a job's function, which came in `registers`. The callee may save one that
 /// is no argument.
-fn passed_on(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<usize> {
+fn passed_on(
+    code: &FunctionCode,
+    registers: &[usize],
+    jobs: &[Job],
+    function: FileAddress,
+) -> Vec<usize> {
     let mut by_type = ByType::run(code, registers);
-    let holding = jobs.iter().map(|job| by_type.registers(job.call));
+    let calls = jobs.iter().filter(|job| job.function == function);
+    let holding = calls.map(|job| by_type.registers(job.call));
     let all = holding.reduce(|mut all, here| {
         all.retain(|register| here.contains(register));
         all

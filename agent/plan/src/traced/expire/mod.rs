@@ -12,13 +12,15 @@ mod start;
 
 use evictscope_machine::code::{FunctionCode, instruction};
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{Execution, Point, Quotient};
+use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
 use evictscope_machine::sites::{Calls, Site};
 
 use crate::item::{Description, FunctionKind, Item};
+use crate::members::Member;
 use crate::plan::{Exit, InnerSite, TracedFunction};
 use crate::reason::Reason;
 use crate::traced::analysis::{Analysis, Traced};
+use entry::JobFunction;
 use keys::Keys;
 use kind::ByType;
 use start::Work;
@@ -52,6 +54,15 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .map_err(|why| analysis.miss(Item::Function(kind), Reason::Function(why)))
         .ok()?;
     let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.address)?;
+    let missed = analysis.not_found.len();
+    if let Some([keys, fields]) =
+        (cycle.job_functions.as_ref()).and_then(|functions| jobs_apart(analysis, kind, functions))
+    {
+        (function.inner, function.fields_inner) = (Some(keys.0), Some(fields.0));
+        function.exits = [keys.1, fields.1].concat();
+        return Some(function);
+    }
+    analysis.not_found.truncate(missed);
     let ends = match cycle.jobs.as_slice() {
         [] => average::blocks(analysis.image, &code),
         jobs => jobs.iter().map(|job| job.call.block).collect(),
@@ -90,6 +101,53 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         job: start.job,
     });
     Some(function)
+}
+
+/// Plans two functions that are the job for keys and that for fields of hashes, in this order. `None` where it is not certain which is which,
+/// or what either does.
+fn jobs_apart(
+    analysis: &mut Analysis<'_, '_>,
+    kind: FunctionKind,
+    functions: &[JobFunction; 2],
+) -> Option<[(InnerSite, Vec<Exit>); 2]> {
+    let image = analysis.image;
+    let of_keys = *analysis.info.shown.get(&Member::StatExpiredStalePerc)?;
+    let code = |of: &JobFunction| FunctionCode::decode(image, of.address).ok();
+    let [first, second] = functions;
+    let (first, second) = ((first, code(first)?), (second, code(second)?));
+    let keeps = |code| average::kept_at(image, code);
+    let jobs = match (keeps(&first.1)?, keeps(&second.1)?) {
+        (keys, fields) if keys == of_keys && fields != of_keys => [first, second],
+        (fields, keys) if keys == of_keys && fields != of_keys => [second, first],
+        _ => return None,
+    };
+    let mut planned = Vec::new();
+    for (job, (of, code)) in (0..).zip(&jobs) {
+        let ends = average::blocks(image, code);
+        let mut by_type = ByType::run(code, &of.type_registers);
+        let mut by_job = ByType::run(code, &[]);
+        let work = Work::before(code, &ends);
+        let start = work.start(code, &ends, &[], &mut by_type, &mut by_job)?;
+        let inner = InnerSite {
+            site: Site::at(image, &start.instruction)?,
+            quantities: Vec::new(),
+            cycle_type: Some(start.cycle_type?),
+            job: Some(Operand::Constant(job)),
+        };
+        let calls = Calls {
+            block: start.block,
+            by: &work.entered_by,
+            inner: Some(instruction::address(&start.instruction)),
+            ends_at_inner: false,
+            work: &[],
+        };
+        let exits = exits(analysis, kind, code, calls, None);
+        if exits.is_empty() {
+            return None;
+        }
+        planned.push((inner, exits));
+    }
+    planned.try_into().ok()
 }
 
 /// Plans the exits of the cycles that pass the start, with the counts there, unless they are `lost`.
