@@ -5,9 +5,7 @@
 //! is not counted, nor is any after it.
 
 use aya_ebpf::programs::ProbeContext;
-use evictscope_abi::{
-    CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds,
-};
+use evictscope_abi::{CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
 use crate::evaluate::{self, Known, Words, copy_registers};

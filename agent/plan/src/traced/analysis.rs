@@ -50,7 +50,10 @@ impl Analysis<'_, '_> {
     /// Notes that something was not found.
     pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
         let reason = reason.into();
-        self.not_found.push(NotFound { item, reason });
+        let missed = NotFound { item, reason };
+        if !self.not_found.contains(&missed) {
+            self.not_found.push(missed);
+        }
     }
 
     /// Reads the debug information of the executable, or else of its debug file.

@@ -10,10 +10,10 @@ mod keys;
 mod kind;
 mod start;
 
-use evictscope_machine::code::{FunctionCode, instruction};
+use evictscope_machine::code::FunctionCode;
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
-use evictscope_machine::sites::{Calls, Site};
+use evictscope_machine::sites::Calls;
 
 use crate::item::{Description, FunctionKind, Item};
 use crate::members::Member;
@@ -79,13 +79,6 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     if start.cycle_type.is_none() {
         analysis.miss(Item::CycleType, Reason::Unrecognised(NO_TYPE));
     }
-    let calls = Calls {
-        block: start.block,
-        by: &work.entered_by,
-        inner: Some(instruction::address(&start.instruction)),
-        ends_at_inner: false,
-        work: &jobs,
-    };
     // Counts of both jobs go by type.
     start.job = start.job.filter(|_| start.cycle_type.is_some());
     let lost = match (cycle.is_job, &start.job) {
@@ -93,13 +86,9 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         (true, None) => Some(NO_JOB),
         _ => None,
     };
+    let calls = work.calls(&start, &jobs);
     function.exits = exits(analysis, kind, &code, calls, lost);
-    function.inner = Site::at(analysis.image, &start.instruction).map(|site| InnerSite {
-        site,
-        quantities: Vec::new(),
-        cycle_type: start.cycle_type,
-        job: start.job,
-    });
+    function.inner = start.inner_site(analysis.image);
     Some(function)
 }
 
@@ -127,25 +116,13 @@ fn jobs_apart(
         let mut by_type = ByType::run(code, &of.type_registers);
         let mut by_job = ByType::run(code, &[]);
         let work = Work::before(code, &ends);
-        let start = work.start(code, &ends, &[], &mut by_type, &mut by_job)?;
-        let inner = InnerSite {
-            site: Site::at(image, &start.instruction)?,
-            quantities: Vec::new(),
-            cycle_type: Some(start.cycle_type?),
-            job: Some(Operand::Constant(job)),
-        };
-        let calls = Calls {
-            block: start.block,
-            by: &work.entered_by,
-            inner: Some(instruction::address(&start.instruction)),
-            ends_at_inner: false,
-            work: &[],
-        };
-        let exits = exits(analysis, kind, code, calls, None);
-        if exits.is_empty() {
+        let mut start = work.start(code, &ends, &[], &mut by_type, &mut by_job)?;
+        start.job = Some(Operand::Constant(job));
+        let exits = exits(analysis, kind, code, work.calls(&start, &[]), None);
+        if start.cycle_type.is_none() || exits.is_empty() {
             return None;
         }
-        planned.push((inner, exits));
+        planned.push((start.inner_site(image)?, exits));
     }
     planned.try_into().ok()
 }

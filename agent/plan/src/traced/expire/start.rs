@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, emulation};
-use evictscope_machine::elf::FileAddress;
+use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::flow::Operand;
+use evictscope_machine::sites::{Calls, Site};
 
 use super::kind::ByType;
+use crate::plan::InnerSite;
 
 /// A place for the start site.
 pub struct Start {
@@ -19,12 +21,24 @@ pub struct Start {
     pub job: Option<Operand>,
 }
 
+impl Start {
+    /// Returns the site for the plan.
+    pub fn inner_site(self, image: &Image<'_>) -> Option<InnerSite> {
+        Some(InnerSite {
+            site: Site::at(image, &self.instruction)?,
+            quantities: Vec::new(),
+            cycle_type: self.cycle_type,
+            job: self.job,
+        })
+    }
+}
+
 /// The part of a function behind the early returns.
 pub struct Work {
     /// From these blocks the function returns only by way of its end.
     blocks: BTreeSet<BlockId>,
     /// The edges that lead there.
-    pub entered_by: Vec<(BlockId, EdgeKind)>,
+    entered_by: Vec<(BlockId, EdgeKind)>,
 }
 
 impl Work {
@@ -40,6 +54,17 @@ impl Work {
             .map(|(from, (_, kind))| (from, kind))
             .collect();
         Self { blocks, entered_by }
+    }
+
+    /// Returns the calls that pass `start`, and may do their work in `jobs`.
+    pub fn calls<'a>(&'a self, start: &Start, jobs: &'a [FileAddress]) -> Calls<'a> {
+        Calls {
+            block: start.block,
+            by: &self.entered_by,
+            inner: Some(address(&start.instruction)),
+            ends_at_inner: false,
+            work: jobs,
+        }
     }
 
     /// Returns the first of the cheapest instructions that all calls pass which come here, before any
