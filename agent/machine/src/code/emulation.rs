@@ -20,10 +20,10 @@ pub fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Tells whether it is a nop that the kernel makes a jump of: on Linux 6.18 the calling function then loses what it
+/// Tells whether it is a nop that the kernel makes a jump of, or newer ones may: on Linux 6.18 the calling function then loses what it
 /// keeps in the red zone. No probe ever goes there.
 pub fn is_long_nop(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Nop && instruction.len() == 5
+    instruction.mnemonic() == Mnemonic::Nop && matches!(instruction.len(), 5 | 10)
 }
 
 /// Returns the relative cost of one hit.
