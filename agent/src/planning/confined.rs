@@ -11,8 +11,9 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_fi
 /// How willing it is to leave the CPU to others. With 19, a plan that takes 30 ms of CPU time waited 18 s
 /// for it on a machine that eight busy processes kept from resting.
 const NICE: i32 = 5;
-/// Most CPU time, in seconds. What a plan may take is counted in steps, of which there are enough for a second.
-pub const CPU_SECONDS: u64 = 5;
+/// Most CPU time, in seconds. What a plan may take is counted in steps, of which there are enough for a second. In an emulated machine
+/// that its host gave little of a CPU, a usual plan took more than five by the clock of that machine.
+pub const CPU_SECONDS: u64 = 20;
 /// Most memory, in bytes: an executable and a debug file of 128 MiB, what planning keeps of them, and this program.
 const MEMORY: u64 = 512 << 20;
 
