@@ -12,7 +12,7 @@ use evictscope_testkit::{
 };
 use rustix::process::Signal;
 
-use crate::bursts::fill;
+use crate::bursts::{fill, is_in};
 
 /// For how long the server is to be stalled, in seconds: one is enough for a record.
 const STALLED: f64 = 2.0;
@@ -137,7 +137,14 @@ impl Stalled {
 fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let stalled = Stalled::for_two_seconds()?;
     let Stalled { redis, agent, .. } = &stalled;
-    until_true("the burst is over", || Ok(!agent.bursts(redis)?.is_empty()))?;
+    // Until then it does what lay unread when the load ended, however long it has no CPU.
+    until_true("the server has closed the connections of the load", || {
+        Ok(redis.info("connected_clients")? <= 1.0)
+    })?;
+    until_true("the burst is over", || {
+        let is_over = is_in(&agent.settled_reading(redis)?, "not_saturated")?;
+        Ok(is_over && !agent.bursts(redis)?.is_empty())
+    })?;
     let scrape = agent.settled_reading(redis)?;
     let evicting = [("kind", "evicting")];
     let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
