@@ -15,6 +15,7 @@ mod config;
 mod error;
 #[cfg(test)]
 mod expire_cycle;
+mod heap;
 mod keeper;
 mod kernel_types;
 mod left;
@@ -35,6 +36,7 @@ pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
+pub use heap::share_heaps;
 pub use keeper::{LinkKeeper, keep};
 pub use profile::{Sample, Sampler, Sampling};
 pub use sockets::SocketIterator;

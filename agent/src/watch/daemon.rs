@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evictscope_host::Scanner;
-use evictscope_probes::{Probes, Sampler, SocketIterator};
+use evictscope_probes::{Probes, Sampler, SocketIterator, share_heaps};
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,6 +39,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     open_as_many_files_as_allowed();
+    share_heaps();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

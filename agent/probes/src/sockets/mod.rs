@@ -21,8 +21,8 @@ use evictscope_telemetry::SocketLook;
 use ticks::Ticks;
 
 use super::error::ProbeError;
+use super::heap::give_back;
 use super::kernel_types;
-use super::loading::give_back;
 use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
