@@ -92,12 +92,17 @@ impl TracedFunction {
         self.inner.iter().chain(&self.fields_inner)
     }
 
-    /// Returns where the time of a call begins: the inner site, the first where there are two, or the entry of a function without one.
+    /// Returns where the time of a call begins: the inner sites, or the entry of a function without one.
+    pub fn begins(&self) -> impl Iterator<Item = &Site> {
+        let has_inner = self.kind.description.inner.is_some();
+        let entry = self.entry.as_ref().filter(|_| !has_inner);
+        let inner = self.inner_sites().map(|inner| &inner.site);
+        entry.into_iter().chain(inner)
+    }
+
+    /// Returns the first of them.
     pub fn begin(&self) -> Option<&Site> {
-        match self.kind.description.inner {
-            Some(_) => self.inner.as_ref().map(|inner| &inner.site),
-            None => self.entry.as_ref(),
-        }
+        self.begins().next()
     }
 
     /// Returns the two ends between which calls are timed where not every call is probed. The one is of no use

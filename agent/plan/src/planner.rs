@@ -1,5 +1,7 @@
 //! From an executable to its plan: the steps in their order, joined.
 
+use std::cell::OnceCell;
+
 use evictscope_machine::elf::{ElfError, Image};
 
 use crate::dwarf::DebugInfo;
@@ -65,12 +67,11 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         Ok(config) => (config, None),
         Err(why) => (ConfigTable::new(), Some(why)),
     };
-    let info = members::info(image);
     let mut analysis = Analysis {
         image,
         texts,
         config: &config,
-        info: &info,
+        info: OnceCell::new(),
         files,
         debug: DebugInfo::default(),
         evidence: Evidence::default(),
@@ -85,6 +86,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         ));
     }
     let Analysis {
+        info,
         debug,
         evidence,
         mut not_found,
@@ -95,6 +97,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         _ if functions.is_empty() => {}
         Some(why) => members.not_found.push((Member::Maxmemory, why)),
         None => {
+            let info = info.into_inner().unwrap_or_else(|| members::info(image));
             members = Members::find(image, &config, info, evidence, &mut identity);
             compare(&mut members, &debug);
         }

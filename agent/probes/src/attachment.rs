@@ -316,7 +316,7 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
 
 /// Returns the sites of a probe. Where calls end, also the number of the exit, and which of them do.
 fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
-    let only = |site: Option<_>| -> Vec<_> {
+    let only = |site: Option<_>| {
         site.map(|site| (site, 0, When::NEVER))
             .into_iter()
             .collect()
@@ -331,10 +331,10 @@ fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     match probe {
         Probe::Enter | Probe::Return => only(function.every_call()),
         Probe::Inner if at_inner.is_empty() => {
-            let mut inner = only(function.begin());
-            let fields = function.fields_inner.as_ref();
-            inner.extend(fields.map(|inner| (&inner.site, 1, When::NEVER)));
-            inner
+            let begins = (0..).zip(function.begins());
+            begins
+                .map(|(number, site)| (site, number, When::NEVER))
+                .collect()
         }
         Probe::Inner => at_inner,
         Probe::Exit => elsewhere,

@@ -1,6 +1,8 @@
 //! What makes a function a traced one, and what is known of an executable while its traced functions
 //! are planned for.
 
+use std::cell::OnceCell;
+
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::{FileAddress, Image};
@@ -9,7 +11,7 @@ use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
 
 use crate::dwarf::{self, DebugInfo};
 use crate::item::{Description, FunctionKind, Item};
-use crate::members::{ConfigTable, Evidence, Info};
+use crate::members::{self, ConfigTable, Evidence, Info, Member};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
@@ -34,8 +36,8 @@ pub struct Analysis<'a, 'data> {
     pub texts: &'a Texts,
     /// Addresses of members that directives set; empty where the table was not found.
     pub config: &'a ConfigTable,
-    /// What INFO prints.
-    pub info: &'a Info,
+    /// What INFO prints, once somebody asked for it.
+    pub info: OnceCell<Info>,
     /// The contents of the files that can have debug information, the best first.
     pub files: &'a [&'a [u8]],
     /// What the debug information says, once a function asked for it.
@@ -47,6 +49,12 @@ pub struct Analysis<'a, 'data> {
 }
 
 impl Analysis<'_, '_> {
+    /// Returns where a member is that INFO prints, if that is known.
+    pub fn in_info(&self, member: Member) -> Option<FileAddress> {
+        let info = self.info.get_or_init(|| members::info(self.image));
+        info.shown.get(&member).copied()
+    }
+
     /// Notes that something was not found.
     pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
         let reason = reason.into();

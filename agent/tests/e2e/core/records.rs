@@ -141,11 +141,11 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     until_true("the server has closed the connections of the load", || {
         Ok(redis.info("connected_clients")? <= 1.0)
     })?;
-    until_true("the burst is over", || {
-        let is_over = is_in(&agent.settled_reading(redis)?, "not_saturated")?;
-        Ok(is_over && !agent.bursts(redis)?.is_empty())
+    let scrape = until("the burst is over", || {
+        let scrape = agent.settled_reading(redis)?;
+        let is_over = is_in(&scrape, "not_saturated")? && !agent.bursts(redis)?.is_empty();
+        Ok(is_over.then_some(scrape))
     })?;
-    let scrape = agent.settled_reading(redis)?;
     let evicting = [("kind", "evicting")];
     let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
     let longest = scrape.sum("evictscope_eviction_call_longest_seconds", &[])?;

@@ -17,13 +17,13 @@ pub fn blocks(image: &Image<'_>, code: &FunctionCode) -> Vec<BlockId> {
     factor::blocks(image, code, OF_THE_PAST)
 }
 
-/// Returns where the average so far is kept, if that is known and one place.
-pub fn kept_at(image: &Image<'_>, code: &FunctionCode) -> Option<FileAddress> {
+/// Returns where the average so far is kept that these `blocks` of a function compute, if that is known and one place.
+pub fn kept_at(image: &Image<'_>, code: &FunctionCode, blocks: &[BlockId]) -> Option<FileAddress> {
     let mut execution = Execution::run(code);
     let mut kept = Vec::new();
-    for block in blocks(image, code) {
-        let states = execution.states_in(block);
-        for (instruction, mut state) in code.blocks[block].instructions.iter().zip(states) {
+    for block in blocks {
+        let states = execution.states_in(*block);
+        for (instruction, mut state) in code.blocks[*block].instructions.iter().zip(states) {
             execution.step(&mut state, instruction);
             let atoms = &execution.atoms;
             let past = factor::multiplied(image, atoms, &state, instruction, OF_THE_PAST);

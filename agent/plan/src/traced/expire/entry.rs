@@ -130,23 +130,17 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
             candidate.address
         ));
     }
-    let mut functions: Vec<FileAddress> = jobs.iter().map(|job| job.function).collect();
-    functions.sort_unstable();
-    functions.dedup();
-    let job_function = |address| JobFunction {
-        address,
-        type_registers: passed_on(&code, &candidate.type_registers, &jobs, address),
+    let job_functions = match jobs[..] {
+        [] => Vec::new(),
+        _ => job_functions(&code, &candidate.type_registers, &jobs),
     };
-    if let [only] = functions[..] {
-        let JobFunction {
-            address,
-            type_registers,
-        } = job_function(only);
+    if let [only] = job_functions.as_slice() {
+        let type_registers = only.type_registers.clone();
         // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed what it takes.
         let [job, of_type, ..] = ARGUMENTS;
         let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
         return Ok(Some(Cycle {
-            address,
+            address: only.address,
             type_registers,
             is_job: true,
             job_register,
@@ -154,34 +148,35 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
             job_functions: None,
         }));
     }
-    let two = <[FileAddress; 2]>::try_from(functions).ok();
-    let job_functions = two.map(|two| two.map(job_function));
     Ok((averages || !jobs.is_empty()).then_some(Cycle {
         address: candidate.address,
         type_registers: candidate.type_registers,
         is_job: false,
         job_register: None,
         jobs,
-        job_functions,
+        job_functions: job_functions.try_into().ok(),
     }))
 }
 
-/// Returns the registers that hold the type at all calls of a job's function, which came in `registers`. The callee may save one that
-/// is no argument.
-fn passed_on(
-    code: &FunctionCode,
-    registers: &[usize],
-    jobs: &[Job],
-    function: FileAddress,
-) -> Vec<usize> {
+/// Returns the functions of jobs, each with the registers that hold the type at all its calls, which came in `registers`. The callee may
+/// save one that is no argument.
+fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<JobFunction> {
     let mut by_type = ByType::run(code, registers);
-    let calls = jobs.iter().filter(|job| job.function == function);
-    let holding = calls.map(|job| by_type.registers(job.call));
-    let all = holding.reduce(|mut all, here| {
-        all.retain(|register| here.contains(register));
-        all
-    });
-    all.unwrap_or_default()
+    let mut functions: Vec<JobFunction> = Vec::new();
+    for job in jobs {
+        let holding = by_type.registers(job.call);
+        let before = functions.iter_mut().find(|own| own.address == job.function);
+        match before {
+            Some(own) => own
+                .type_registers
+                .retain(|register| holding.contains(register)),
+            None => functions.push(JobFunction {
+                address: job.function,
+                type_registers: holding,
+            }),
+        }
+    }
+    functions
 }
 
 /// Returns where a function calls others that keep the average. Fails where it calls too many to look into.

@@ -69,9 +69,9 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     };
     let mut by_type = ByType::run(&code, &cycle.type_registers);
     let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|job| job.address).collect();
-    let mut by_job = ByType::run(&code, cycle.job_register.as_slice());
+    let mut by_job = (cycle.job_register).map(|register| ByType::run(&code, &[register]));
     let work = Work::before(&code, &ends);
-    let start = work.start(&code, &ends, &jobs, &mut by_type, &mut by_job);
+    let start = work.start(&code, &ends, &jobs, &mut by_type, by_job.as_mut());
     let Some(mut start) = start else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
         return Some(function);
@@ -100,23 +100,23 @@ fn jobs_apart(
     functions: &[JobFunction; 2],
 ) -> Option<[(InnerSite, Vec<Exit>); 2]> {
     let image = analysis.image;
-    let of_keys = *analysis.info.shown.get(&Member::StatExpiredStalePerc)?;
-    let code = |of: &JobFunction| FunctionCode::decode(image, of.address).ok();
-    let [first, second] = functions;
-    let (first, second) = ((first, code(first)?), (second, code(second)?));
-    let keeps = |code| average::kept_at(image, code);
-    let jobs = match (keeps(&first.1)?, keeps(&second.1)?) {
-        (keys, fields) if keys == of_keys && fields != of_keys => [first, second],
-        (fields, keys) if keys == of_keys && fields != of_keys => [second, first],
-        _ => return None,
+    let of_keys = analysis.in_info(Member::StatExpiredStalePerc)?;
+    let mut jobs = Vec::new();
+    for of in functions {
+        let code = FunctionCode::decode(image, of.address).ok()?;
+        let ends = average::blocks(image, &code);
+        let is_for_keys = average::kept_at(image, &code, &ends)? == of_keys;
+        jobs.push((!is_for_keys, of, code, ends));
+    }
+    jobs.sort_by_key(|(is_for_fields, ..)| *is_for_fields);
+    let [(false, ..), (true, ..)] = jobs[..] else {
+        return None;
     };
     let mut planned = Vec::new();
-    for (job, (of, code)) in (0..).zip(&jobs) {
-        let ends = average::blocks(image, code);
+    for (job, (_, of, code, ends)) in (0..).zip(&jobs) {
         let mut by_type = ByType::run(code, &of.type_registers);
-        let mut by_job = ByType::run(code, &[]);
-        let work = Work::before(code, &ends);
-        let mut start = work.start(code, &ends, &[], &mut by_type, &mut by_job)?;
+        let work = Work::before(code, ends);
+        let mut start = work.start(code, ends, &[], &mut by_type, None)?;
         start.job = Some(Operand::Constant(job));
         let exits = exits(analysis, kind, code, work.calls(&start, &[]), None);
         if start.cycle_type.is_none() || exits.is_empty() {

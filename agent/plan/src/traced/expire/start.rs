@@ -76,7 +76,7 @@ impl Work {
         ends: &[BlockId],
         jobs: &[FileAddress],
         by_type: &mut ByType<'_>,
-        by_job: &mut ByType<'_>,
+        mut by_job: Option<&mut ByType<'_>>,
     ) -> Option<Start> {
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
@@ -95,7 +95,9 @@ impl Work {
         let blocks = if all.is_empty() { before(&loops) } else { all };
         let mut found: Option<((bool, bool, u32), Start)> = None;
         for block in blocks {
-            let (places, jobs_here) = (by_type.places(block), by_job.places(block));
+            let places = by_type.places(block);
+            let jobs_here = by_job.as_mut().map(|by_job| by_job.places(block));
+            let jobs_here = jobs_here.unwrap_or_default();
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
                 if emulation::is_long_nop(instruction) {
                     continue;
