@@ -35,8 +35,9 @@ const CLIENT_BUFFERS: &str = "evictscope_client_buffers_bytes";
 const CALLS: &str = "evictscope_eviction_calls_total";
 const HITS: &str = "evictscope_probe_hits_total";
 
-/// What the agent and the server said at the same moment, when all was at rest.
+/// What the agent said between two answers of the server, when all was at rest.
 pub struct Reading {
+    earlier: Info,
     page: Scrape,
     info: Info,
 }
@@ -115,9 +116,14 @@ impl Readings {
 impl Reading {
     /// Asks both when all is at rest.
     pub fn of(agent: &Agent, redis: &Redis) -> Result<Self> {
+        let earlier = redis.all_info()?;
         let page = agent.settled_reading(redis)?;
         let info = redis.all_info()?;
-        Ok(Self { page, info })
+        Ok(Self {
+            earlier,
+            page,
+            info,
+        })
     }
 
     /// Tells whether the agent exports this.
@@ -174,19 +180,23 @@ fn stale_ratio(reading: &Reading, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Compares what the agent samples with `INFO`.
+/// Compares what the agent samples with `INFO` before and after. A server at rest frees memory, too, such as the larger of two
+/// hash tables after a resize.
 fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
-    let mut near = |column, told: f64, own: f64| {
-        let right = (told - own).abs() <= NEAR && own > NEAR;
+    let mut near = |column, told: f64, field| {
+        let [earlier, own] = [&reading.earlier, &reading.info].map(|info| info.number(field));
+        let (earlier, own) = (earlier?, own?);
+        let least = earlier.min(own) - NEAR;
+        let right = least > 0.0 && (least..=earlier.max(own) + NEAR).contains(&told);
         row.check(column, right, &format!("{:+} B of {own}", told - own));
+        anyhow::Ok(())
     };
     if let Ok(told) = reading.page.sum(USED_MEMORY, &[]) {
-        near("used memory", told, reading.info.number("used_memory")?);
+        near("used memory", told, "used_memory")?;
     }
     if let Ok(all) = reading.page.sum(CLIENT_BUFFERS, &[]) {
         let replicas = reading.page.sum(CLIENT_BUFFERS, &[("class", "replica")])?;
-        let own = reading.info.number("mem_clients_normal")?;
-        near("client buffers", all - replicas, own);
+        near("client buffers", all - replicas, "mem_clients_normal")?;
     }
     Ok(())
 }
