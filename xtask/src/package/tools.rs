@@ -31,7 +31,8 @@ pub fn path((package, version): Tool) -> Result<PathBuf> {
     );
     let mut install = workspace::cargo();
     install
-        // A debug build takes half the time, and is as fast at what it does here.
+        // A debug build takes half the time, and less without debug information. It is as fast at what it does here.
+        .env("CARGO_PROFILE_DEV_DEBUG", "false")
         .args(["install", "--debug", "--locked", "--force"])
         .args(["--version", version, package, "--root"])
         .arg(&root)

@@ -63,7 +63,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => Ok(Outcome::Failed(error)),
         })
     };
-    let core = beside(&report, "end-to-end tests", EndToEnd::core);
+    long.push(beside(&report, "end-to-end tests", EndToEnd::core));
+    long.push(beside(
+        &report,
+        "unit tests that need root",
+        EndToEnd::of_programs,
+    ));
+    if all {
+        report.step("release build", || {
+            cargo(&["build", "--release", "--locked", "--package", "evictscope"])
+        });
+        long.extend(more(&report));
+        long.push(beside(&report, "long end-to-end tests", EndToEnd::long));
+    }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || {
         match dashboards::missing_rules() {
@@ -88,19 +100,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.step("documentation, BPF programs", || {
         documentation(&["--package", EBPF])
     });
-    if all {
-        report.step("release build", || {
-            cargo(&["build", "--release", "--locked", "--package", "evictscope"])
-        });
-        long.extend(more(&report));
-    }
-    report.end(core);
-    let programs = "unit tests that need root";
-    let programs = beside(&report, programs, EndToEnd::of_programs);
-    if all {
-        long.push(beside(&report, "long end-to-end tests", EndToEnd::long));
-    }
-    report.end(programs);
     for step in long {
         report.end(step);
     }
