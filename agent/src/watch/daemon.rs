@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use super::pace::Pace;
 use super::privileges;
 use super::server::Watch;
 use super::service;
@@ -78,6 +79,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         stall_threshold: settings.stall_threshold,
         sockets,
         profiler,
+        pace: Pace::default(),
         shared: shared.clone(),
         stop: stop.clone(),
     };

@@ -8,6 +8,7 @@
 
 pub mod clock;
 mod daemon;
+mod pace;
 pub mod privileges;
 mod probing;
 mod reading;

@@ -11,6 +11,7 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
+use super::pace::Pace;
 use super::probing::Probing;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
@@ -21,8 +22,9 @@ use super::watched::{Sources, Watched};
 use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
-/// Least time between two states that are published of a server.
-const PUBLISHING_INTERVAL: Duration = Duration::from_millis(90);
+/// Least time between two states that are published of a server. Publishing takes more than half as long
+/// as reading does.
+const PUBLISHING_INTERVAL: Duration = Duration::from_millis(240);
 /// How long to wait before trying again a server that could not be attached to.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server that is waited for is looked at.
@@ -47,6 +49,8 @@ pub struct Watch {
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
+    /// How often servers are read.
+    pub pace: Pace,
     /// Where servers are published.
     pub shared: Shared,
     /// Tells when the agent is about to end.
@@ -219,6 +223,7 @@ impl Watch {
 
     /// Reads a server until it has ended, and replaces what is `published` of it.
     fn read(&self, mut watched: Watched, mut published: Arc<ExportedServer>) {
+        let mut pace = self.pace.of_server();
         let mut next = Instant::now();
         while !self.stop.wait_until(next) {
             let read = watched.read();
@@ -233,7 +238,7 @@ impl Watch {
             if has_news && published.read.elapsed() >= PUBLISHING_INTERVAL {
                 published = self.shared.publish(watched.exported());
             }
-            next = watched.next();
+            next = watched.next(pace.interval(watched.is_evicting()));
         }
         watched.finish_records();
     }

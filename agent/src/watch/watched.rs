@@ -21,11 +21,7 @@ use super::sockets::Sockets;
 
 /// What logs each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
-/// How often a server is read.
-const INTERVAL: Duration = Duration::from_millis(100);
-/// How often while it evicts, and while memory falls after it has.
-const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
-/// How often at most.
+/// How often a server is read at most.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Where what is known of a server comes from.
@@ -161,17 +157,13 @@ impl Watched {
     }
 
     /// Tells whether it evicts, or memory falls after it has.
-    fn is_evicting(&self) -> bool {
+    pub fn is_evicting(&self) -> bool {
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
         phase.is_some_and(|phase| phase != Phase::NotSaturated)
     }
 
-    /// Returns when to read it again.
-    pub fn next(&self) -> Instant {
-        let interval = match self.is_evicting() {
-            true => EVICTING_INTERVAL,
-            false => INTERVAL,
-        };
+    /// Returns when to read it again: after `interval`, or when probes are to be placed or taken off.
+    pub fn next(&self, interval: Duration) -> Instant {
         let turn = self.probing.next_turn();
         let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
         // What is due may have to wait until the last change is through.

@@ -1,0 +1,82 @@
+//! How often servers are read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How often a server is read.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// How often while it evicts, and while memory falls after it has.
+const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
+/// Where more servers than this evict, each is read more rarely: 1,600 readings a second take a fifth of a core.
+const OFTEN: usize = 32;
+
+/// How many servers evict.
+#[derive(Clone, Default)]
+pub struct Pace(Arc<AtomicUsize>);
+
+/// How often one server is read.
+pub struct ServerPace {
+    evicting: Arc<AtomicUsize>,
+    is_counted: bool,
+}
+
+impl Pace {
+    /// Returns that of a server that does not evict yet.
+    pub fn of_server(&self) -> ServerPace {
+        ServerPace {
+            evicting: self.0.clone(),
+            is_counted: false,
+        }
+    }
+}
+
+impl ServerPace {
+    /// Returns how long to wait until the server is read again.
+    pub fn interval(&mut self, is_evicting: bool) -> Duration {
+        self.count(is_evicting);
+        if !is_evicting {
+            return INTERVAL;
+        }
+        let evicting = self.evicting.load(Ordering::Relaxed).max(OFTEN);
+        let interval = EVICTING_INTERVAL.mul_f64(evicting as f64 / OFTEN as f64);
+        interval.min(INTERVAL)
+    }
+
+    fn count(&mut self, is_evicting: bool) {
+        match (self.is_counted, is_evicting) {
+            (false, true) => self.evicting.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.evicting.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
+        self.is_counted = is_evicting;
+    }
+}
+
+impl Drop for ServerPace {
+    fn drop(&mut self) {
+        self.count(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pace, ServerPace};
+
+    #[test]
+    fn servers_that_evict_share_the_readings() {
+        let pace = Pace::default();
+        let all_evict = |servers: &mut [ServerPace]| {
+            let intervals = servers.iter_mut().map(|server| server.interval(true));
+            intervals.last().map(|interval| interval.as_millis())
+        };
+        let mut servers: Vec<_> = (0..256).map(|_| pace.of_server()).collect();
+        assert_eq!(all_evict(&mut servers[..32]), Some(20));
+        assert_eq!(all_evict(&mut servers[..64]), Some(40));
+        assert_eq!(all_evict(&mut servers), Some(100));
+        // Those that end, or stop to evict, leave the rest to the others.
+        servers.truncate(33);
+        assert_eq!(servers[32].interval(false).as_millis(), 100);
+        assert_eq!(all_evict(&mut servers[..32]), Some(20));
+    }
+}
