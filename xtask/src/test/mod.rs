@@ -48,10 +48,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => cargo(&["fmt", "--all", "--check"]),
     });
-    let mut long = Vec::new();
+    let mut begun = Vec::new();
     if all {
         // Go builds Kubernetes' code for minutes, and does not wait for cargo.
-        long.push(report.begin("dashboards as generated, and the chart", generated));
+        begun.push(report.begin("dashboards as generated, and the chart", generated));
     }
     report.step("build of the tests", || outcome(tests().arg("--no-run")));
     let built = EndToEnd::built();
@@ -63,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Err(error) => Ok(Outcome::Failed(error)),
         })
     };
-    long.push(beside(&report, "end-to-end tests", EndToEnd::core));
-    long.push(beside(
+    begun.push(beside(&report, "end-to-end tests", EndToEnd::core));
+    begun.push(beside(
         &report,
         "unit tests that need root",
         EndToEnd::of_programs,
@@ -73,8 +73,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         report.step("release build", || {
             cargo(&["build", "--release", "--locked", "--package", "evictscope"])
         });
-        long.extend(more(&report));
-        long.push(beside(&report, "long end-to-end tests", EndToEnd::long));
+        begun.extend(more(&report));
+        begun.push(beside(&report, "long end-to-end tests", EndToEnd::long));
     }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || {
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.step("documentation, BPF programs", || {
         documentation(&["--package", EBPF])
     });
-    for step in long {
+    for step in begun {
         report.end(step);
     }
     Ok(report.close())

@@ -184,8 +184,8 @@ fn stale_ratio(reading: &Reading, row: &mut Row) -> Result<()> {
 /// hash tables after a resize.
 fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
     let mut near = |column, told: f64, field| {
-        let [earlier, own] = [&reading.earlier, &reading.info].map(|info| info.number(field));
-        let (earlier, own) = (earlier?, own?);
+        let earlier = reading.earlier.number(field)?;
+        let own = reading.info.number(field)?;
         let least = earlier.min(own) - NEAR;
         let right = least > 0.0 && (least..=earlier.max(own) + NEAR).contains(&told);
         row.check(column, right, &format!("{:+} B of {own}", told - own));
