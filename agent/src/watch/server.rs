@@ -225,6 +225,7 @@ impl Watch {
     fn read(&self, mut watched: Watched, mut published: Arc<ExportedServer>) {
         let mut pace = self.pace.of_server();
         let mut next = Instant::now();
+        let mut has_news = false;
         while !self.stop.wait_until(next) {
             let read = watched.read();
             if let Err(MemoryError::Gone) = read {
@@ -234,9 +235,11 @@ impl Watch {
                 drop(self.shared.requests().take(&published.label));
                 break;
             }
-            let has_news = !matches!(read, Ok(false));
+            // Also what was read too early to be published, where the server has become calm since.
+            has_news |= !matches!(read, Ok(false));
             if has_news && published.read.elapsed() >= PUBLISHING_INTERVAL {
                 published = self.shared.publish(watched.exported());
+                has_news = false;
             }
             next = watched.next(pace.interval(watched.is_evicting()));
         }
