@@ -7,6 +7,7 @@ mod rivals;
 mod side;
 mod spread;
 mod target;
+mod twins;
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use evictscope_testkit::debian;
 /// What to measure.
 #[derive(clap::Subcommand)]
 pub enum Bench {
-    /// A redis-server bare, under evictscope in each probe mode, funclatency and bpftrace, in turn
+    /// Two redis-servers under one load, one of them watched by evictscope in each probe mode, funclatency and bpftrace, in turn
     Probes(probes::Arguments),
     /// What evicting a key takes of the main thread, by its size
     Evictions(evictions::Arguments),

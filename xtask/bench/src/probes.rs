@@ -1,21 +1,21 @@
 //! `cargo xtask bench probes`: what probes cost a server, evictscope's and others'.
 //!
-//! Each round measures the same redis-server under the same load, alone and watched by each side in turn.
-//! Only measurements of one round are compared. The server has a core of its own.
+//! Each round measures the same two servers, one of them watched by each side in turn. Only measurements of one round are compared. The
+//! servers have a core of their own.
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::atomic::Ordering,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, process, redis::Redis};
+use evictscope_testkit::{cores::Cores, process};
 
 use crate::{
     report,
-    side::{Side, Watch},
-    target::{CONDITIONS, Condition, Measurement, Target},
+    side::{Said, Side},
+    target::Target,
+    twins::{CONDITIONS, Condition, Took, Twins},
 };
 
 /// What to measure, and how long.
@@ -29,6 +29,14 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
+/// One measurement.
+pub struct Measurement {
+    /// What the load took.
+    pub took: Took,
+    /// What the side says of it.
+    pub said: Said,
+}
+
 /// Measures and prints.
 pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let target = Target::find(arguments.server.as_deref())?;
@@ -38,22 +46,14 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     println!("server   {}: {}", target.program.display(), target.version);
     println!("function {}", target.function);
     if cores.is_none() {
-        println!("there is only one core: the load slows the server down");
+        println!("there is only one core: the load slows the servers down");
     }
     for condition in &CONDITIONS {
-        let program = Command::new(&target.program);
-        let start = || Redis::start_program(program, &["--maxmemory", condition.maxmemory]);
-        let server = match &cores {
-            Some(cores) => cores.on_the_servers(start)?,
-            None => start()?,
-        };
-        let requests = condition.requests;
         println!(
-            "\n{} server: maxmemory {}, {} rounds of {requests} SETs for each side",
+            "\n{} server: maxmemory {}, {} rounds",
             condition.name, condition.maxmemory, arguments.rounds
         );
-        // All rounds then find the same keys.
-        server.sets_per_second(condition.keys, condition.keys.max(requests))?;
+        let twins = Twins::start(&target, condition, cores.as_ref())?;
         let mut rounds = Vec::new();
         report::print_heading();
         for round in 0..arguments.rounds {
@@ -65,8 +65,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             let mut sides = Vec::new();
             for side in order {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
-                let watch = side.watch(agent, &server, &target)?;
-                let measured = measure(watch, condition, &server, requests);
+                let measured = measure(side, agent, &twins, &target, condition);
                 sides.push(measured.with_context(|| side.name())?);
             }
             if is_reversed {
@@ -80,26 +79,20 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Measures the server under load once, while it is watched.
+/// Measures the servers under load once, while a side watches one of them.
 fn measure(
-    watch: Watch,
+    side: Side,
+    agent: &Path,
+    twins: &Twins,
+    target: &Target,
     condition: &Condition,
-    server: &Redis,
-    requests: u32,
 ) -> Result<Measurement> {
-    let before = server.main_thread_times()?.running;
-    let rate = server.sets_per_second(condition.keys, requests)?;
-    let cpu = server.main_thread_times()?.running - before;
-    let said = watch.finish(server, requests)?;
-    let evicting_share = (said.evicting).map(|calls| calls / f64::from(requests));
+    let watch = side.watch(agent, &twins.watched, target)?;
+    let took = twins.load()?;
+    let said = watch.finish(&twins.watched, took.commands)?;
     ensure!(
-        !condition.evicts || evicting_share.is_none_or(|share| share > 0.5),
+        !condition.evicts || said.evicting_share.is_none_or(|share| share > 0.5),
         "hardly any command evicted: this is not the load that was meant"
     );
-    Ok(Measurement {
-        rate,
-        cpu: cpu.as_nanos() as f64 / f64::from(requests),
-        evicting_share,
-        said: said.cost_ns.map(|cost| cost / f64::from(requests)),
-    })
+    Ok(Measurement { took, said })
 }

@@ -1,40 +1,29 @@
 //! Tables.
 
-use crate::{
-    side::Side,
-    spread::Spread,
-    target::{Condition, Measurement},
-};
-
-/// The share of its time that the main thread must be busy if it is what limits the rate.
-const BUSY: f64 = 0.9;
+use crate::{probes::Measurement, side::Side, spread::Spread, twins::Condition};
 
 /// What a table says of each side: its heading, its digits, and its value in one round.
 type Column = (&'static str, usize, fn(&Round<'_>) -> f64);
 
-const OF_COMMANDS: [Column; 5] = [
-    ("throughput", 3, |round| round.with.rate / round.bare.rate),
+const OF_COMMANDS: [Column; 4] = [
+    (
+        "CPU of the main thread for a command, times that of an unwatched server",
+        2,
+        |round| by_twin(round.with) / by_twin(round.bare),
+    ),
     ("ns added to a command", 0, |round| round.added()),
-    ("of these, CPU of the main thread", 0, |round| {
-        round.added_cpu()
-    }),
     ("the same, by what funclatency adds", 2, |round| {
-        round.added_cpu() / (round.funclatency.cpu - round.bare.cpu)
+        round.added() / (added(round.funclatency) - added(round.bare))
     }),
     ("the same, by what evictscope says", 2, |round| {
-        round.added_cpu() / round.with.said.unwrap_or(f64::NAN)
+        round.added() / round.with.said.cost_ns.unwrap_or(f64::NAN)
     }),
 ];
 
 /// The same of a server that evicts.
-const OF_EVICTING_CALLS: [Column; 2] = [
-    ("ns added to an evicting call", 0, |round| {
-        round.added() / round.evicting_share
-    }),
-    ("of these, CPU of the main thread", 0, |round| {
-        round.added_cpu() / round.evicting_share
-    }),
-];
+const OF_EVICTING_CALLS: [Column; 1] = [("ns added to an evicting call", 0, |round| {
+    round.added() / round.evicting_share
+})];
 
 /// The measurements of one round that are compared.
 struct Round<'a> {
@@ -46,25 +35,32 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Returns what watching added to a command. Twins differ a little also where nobody watches.
     fn added(&self) -> f64 {
-        1e9 / self.with.rate - 1e9 / self.bare.rate
+        added(self.with) - added(self.bare)
     }
+}
 
-    fn added_cpu(&self) -> f64 {
-        self.with.cpu - self.bare.cpu
-    }
+/// Returns what a command of the watched server took, times one of its twin.
+fn by_twin(measured: &Measurement) -> f64 {
+    measured.took.watched_ns / measured.took.other_ns
+}
+
+/// Returns how much more a command of the watched server took.
+fn added(measured: &Measurement) -> f64 {
+    measured.took.watched_ns - measured.took.other_ns
 }
 
 /// The heading above [`print_round`]'s lines.
 pub fn print_heading() {
     let names = Side::ALL.map(|side| format!("{:>25}", side.name()));
-    println!("round {}  (SET/s)", names.concat());
+    println!("round {}  (ns of CPU for a SET)", names.concat());
 }
 
-/// The rates of one round.
+/// What commands took in one round.
 pub fn print_round(round: u32, sides: &[Measurement]) {
-    let rates = sides.iter().map(|side| format!("{:>25.0}", side.rate));
-    println!("{:>5} {}", round + 1, rates.collect::<String>());
+    let times = (sides.iter()).map(|side| format!("{:>25.0}", side.took.watched_ns));
+    println!("{:>5} {}", round + 1, times.collect::<String>());
 }
 
 /// Compares the sides, round by round, and prints the tables. Each round has a measurement of each side.
@@ -76,7 +72,7 @@ pub fn print(condition: &Condition, rounds: &[Vec<Measurement>]) {
     let position = |side| Side::ALL.iter().position(|one| *one == side);
     let compared = |index: usize| {
         rounds.iter().filter_map(move |round| {
-            let shares = round.iter().filter_map(|side| side.evicting_share);
+            let shares = round.iter().filter_map(|side| side.said.evicting_share);
             Some(Round {
                 with: round.get(index)?,
                 bare: round.get(position(Side::Bare)?)?,
@@ -97,18 +93,5 @@ pub fn print(condition: &Condition, rounds: &[Vec<Measurement>]) {
                 println!("  {:<25} {}", side.name(), spread.text(*digits));
             }
         }
-    }
-    let busy = rounds.iter().filter_map(|round| {
-        let bare = round.get(position(Side::Bare)?)?;
-        Some(bare.cpu * bare.rate / 1e9)
-    });
-    let busy = Spread::of(busy).median;
-    if busy < BUSY {
-        // Then the server did not limit the rates.
-        println!(
-            "\nThe bare server's main thread was busy only {:.0} % of the time: its rates depend \
-             on something else, too. Trust the CPU time.",
-            busy * 100.0
-        );
     }
 }

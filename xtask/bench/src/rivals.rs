@@ -61,7 +61,7 @@ impl Rival {
         match self {
             Self::Funclatency => command.arg(format!(":{function}")),
             Self::Bpftrace => {
-                let place = format!("{}:{function}", target.executable.display());
+                let place = format!("{}:{function}", target.watched.path().display());
                 command.arg("-e").arg(format!(
                     "uprobe:{place} {{ @start[tid] = nsecs; }} \
                      uretprobe:{place} /@start[tid]/ \

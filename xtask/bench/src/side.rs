@@ -66,7 +66,8 @@ impl Side {
         Ok(match self {
             Self::Bare => Watch::Nobody,
             Self::Evictscope(mode) => {
-                let mut arguments = vec!["--probe-mode", mode];
+                let watched = target.watched.only();
+                let mut arguments = vec![&*watched, "--probe-mode", mode];
                 if mode != AUTO {
                     // The mode is measured, not what the budget makes of it.
                     arguments.extend(["--overhead-budget", "100%"]);
@@ -101,15 +102,15 @@ pub enum Watch {
 /// What a watcher says of the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
-    /// Evicting calls, where it counts all of them.
-    pub evicting: Option<f64>,
-    /// What its probes cost, nanoseconds, where it says that of all the time.
+    /// The share of the commands that made an evicting call, where all of these were counted.
+    pub evicting_share: Option<f64>,
+    /// What its probes cost a command, nanoseconds, where it says that of all the time.
     pub cost_ns: Option<f64>,
 }
 
 impl Watch {
     /// Ends it, and checks that it watched while the server answered `commands` commands.
-    pub fn finish(self, server: &Redis, commands: u32) -> Result<Said> {
+    pub fn finish(self, server: &Redis, commands: f64) -> Result<Said> {
         let (agent, mode, since) = match self {
             Self::Nobody => return Ok(Said::default()),
             Self::Rival(process) => {
@@ -130,15 +131,16 @@ impl Watch {
         if mode == EVERY_CALL {
             let calls = evicting + calls("noop")?;
             ensure!(
-                calls >= COUNTED * f64::from(commands),
+                calls >= COUNTED * commands,
                 "only {calls} calls were counted of {commands} commands: the probes were not \
                  attached all the time"
             );
         }
         let ratio = reading.sum("evictscope_overhead_ratio", &[])?;
         Ok(Said {
-            evicting: (mode != AUTO).then_some(evicting),
-            cost_ns: (since.elapsed() < WINDOW).then_some(ratio * WINDOW.as_nanos() as f64),
+            evicting_share: (mode != AUTO).then_some(evicting / commands),
+            cost_ns: (since.elapsed() < WINDOW)
+                .then_some(ratio * WINDOW.as_nanos() as f64 / commands),
         })
     }
 }

@@ -221,20 +221,22 @@ impl Redis {
         Ok(())
     }
 
-    /// Sends pipelined `SET`s of 100 bytes to random ones of `keys` keys from 20 connections, and returns how
-    /// many a second the server answered.
-    pub fn sets_per_second(&self, keys: u32, requests: u32) -> Result<f64> {
-        let text = process::answer_of(self.benchmark("--csv -t set -d 100 -c 20 -P 16").args([
-            "-r",
-            &keys.to_string(),
-            "-n",
-            &requests.to_string(),
-        ]))?;
-        let rate = text.lines().find_map(|line| {
-            let rest = line.strip_prefix("\"SET\",\"")?;
-            rest.split('"').next()?.parse().ok()
-        });
-        rate.with_context(|| format!("redis-benchmark gives no rate:\n{text}"))
+    /// Writes `requests` random ones of `keys` keys of 100 bytes.
+    pub fn set_keys(&self, keys: u32, requests: u32) -> Result<()> {
+        process::answer_of(&mut self.sets(keys, requests))?;
+        Ok(())
+    }
+
+    /// Does the same without end, until the result is dropped.
+    pub fn load_of_sets(&self, keys: u32) -> Result<Owned> {
+        Owned::start(&mut self.sets(keys, u32::MAX / 4))
+    }
+
+    /// Returns pipelined `SET`s from 20 connections.
+    fn sets(&self, keys: u32, requests: u32) -> Command {
+        self.benchmark(&format!(
+            "-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}"
+        ))
     }
 }
 

@@ -125,7 +125,7 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
 
 /// Makes a server evict keys.
 fn evict(redis: &Redis) -> anyhow::Result<()> {
-    redis.sets_per_second(10_000, 20_000)?;
+    redis.set_keys(10_000, 20_000)?;
     redis.config_set("maxmemory", "1")?;
     until("keys are evicted", || {
         Ok((redis.info("evicted_keys")? > 0.0).then_some(()))

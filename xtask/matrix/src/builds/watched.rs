@@ -46,7 +46,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     let agent = watch("evicting-only")?;
     let begun = Reading::of(&agent, &redis)?;
     expire(&redis)?;
-    redis.sets_per_second(1000, 20_000)?;
+    redis.set_keys(1000, 20_000)?;
     let below = Reading::of(&agent, &redis)?;
     between::call(&redis)?;
     let between = Reading::of(&agent, &redis)?;

@@ -1,0 +1,129 @@
+//! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what only that one takes
+//! is what watching costs: whatever else goes on in the machine happens to both.
+
+use std::{process::Command, thread, time::Duration};
+
+use anyhow::Result;
+use evictscope_testkit::{cores::Cores, redis::Redis};
+
+use crate::target::Target;
+
+/// How long the load runs before it is measured, and for how long it is.
+const BEFORE: Duration = Duration::from_millis(500);
+const MEASURED: Duration = Duration::from_secs(6);
+
+/// A state of the servers.
+pub struct Condition {
+    /// Its name in the tables.
+    pub name: &'static str,
+    /// The limit of each.
+    pub maxmemory: &'static str,
+    /// The keys of the load, which writes random ones of them.
+    pub keys: u32,
+    /// Whether about every command must evict.
+    pub evicts: bool,
+}
+
+/// All of them.
+pub const CONDITIONS: [Condition; 2] = [
+    // All the keys take a fiftieth of the limit.
+    Condition {
+        name: "healthy",
+        maxmemory: "1gb",
+        keys: 100_000,
+        evicts: false,
+    },
+    // The limit is reached with about a tenth of the keys: nine of ten writes make a new one.
+    Condition {
+        name: "evicting",
+        maxmemory: "64mb",
+        keys: 3_000_000,
+        evicts: true,
+    },
+];
+
+/// Two servers.
+pub struct Twins {
+    /// The one that is watched.
+    pub watched: Redis,
+    /// The one that is not.
+    other: Redis,
+    keys: u32,
+}
+
+/// What a load took of them.
+pub struct Took {
+    /// CPU time of the main thread for a command of the watched server, nanoseconds.
+    pub watched_ns: f64,
+    /// The same of the other.
+    pub other_ns: f64,
+    /// The commands of the watched server, also those before and after it was measured.
+    pub commands: f64,
+}
+
+impl Twins {
+    /// Starts them, and writes so many keys that all measurements find the same.
+    pub fn start(target: &Target, condition: &Condition, cores: Option<&Cores>) -> Result<Self> {
+        let options = ["--maxmemory", condition.maxmemory];
+        let start = || {
+            anyhow::Ok(Self {
+                watched: target.watched.start(&options)?,
+                other: Redis::start_program(Command::new(&target.program), &options)?,
+                keys: condition.keys,
+            })
+        };
+        let twins = match cores {
+            Some(cores) => cores.on_the_servers(start)?,
+            None => start()?,
+        };
+        for server in [&twins.watched, &twins.other] {
+            server.set_keys(condition.keys, condition.keys.max(1_000_000))?;
+        }
+        Ok(twins)
+    }
+
+    /// Puts both under load for some seconds.
+    pub fn load(&self) -> Result<Took> {
+        let begun = Work::of(&self.watched)?;
+        let loads = [
+            self.watched.load_of_sets(self.keys)?,
+            self.other.load_of_sets(self.keys)?,
+        ];
+        thread::sleep(BEFORE);
+        let watched = Work::of(&self.watched)?;
+        let other = Work::of(&self.other)?;
+        thread::sleep(MEASURED);
+        let watched_ns = Work::of(&self.watched)?.command_ns_since(&watched);
+        let other_ns = Work::of(&self.other)?.command_ns_since(&other);
+        for load in loads {
+            // Then it has been there all the time.
+            load.must_be_alive()?;
+        }
+        let commands = Work::of(&self.watched)?.commands - begun.commands;
+        Ok(Took {
+            watched_ns,
+            other_ns,
+            commands,
+        })
+    }
+}
+
+/// What a server has done so far.
+struct Work {
+    commands: f64,
+    /// CPU time of its main thread, nanoseconds.
+    cpu_ns: f64,
+}
+
+impl Work {
+    fn of(server: &Redis) -> Result<Self> {
+        Ok(Self {
+            commands: server.info("total_commands_processed")?,
+            cpu_ns: server.main_thread_times()?.running.as_nanos() as f64,
+        })
+    }
+
+    fn command_ns_since(&self, earlier: &Self) -> f64 {
+        (self.cpu_ns - earlier.cpu_ns) / (self.commands - earlier.commands)
+    }
+}
