@@ -57,6 +57,17 @@ impl ProbePlan {
         Some(&first.reason)
     }
 
+    /// Returns this plan without one of its functions, and says `why`.
+    pub fn without(&self, function: &FunctionKind, why: String) -> Self {
+        let mut plan = self.clone();
+        plan.functions.retain(|one| one.kind != *function);
+        plan.not_found.push(NotFound {
+            item: Item::Function(*function),
+            reason: Reason::Told(why),
+        });
+        plan
+    }
+
     /// Tells whether the server's counter of commands can be read.
     pub fn counts_commands(&self) -> bool {
         self.member(Member::StatNumcommands).is_some()

@@ -87,6 +87,16 @@ impl ServerLog {
         );
     }
 
+    /// Logs that expire cycles are not timed any more, and why.
+    pub fn leaves_out_cycles(&self, why: &str) {
+        let (pid, server) = (self.pid, &self.server);
+        tracing::warn!(
+            pid,
+            server,
+            "expire cycles are no longer timed: {why}; --overhead-budget sets it"
+        );
+    }
+
     /// Logs that it has ended.
     pub fn ended(&self) {
         tracing::info!(pid = self.pid, server = self.server, "server has ended");

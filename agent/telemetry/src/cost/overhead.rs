@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use evictscope_abi::{EVICTION, Probe};
+use evictscope_abi::{EVICTION, EXPIRE, Probe};
 use evictscope_plan::Member;
 
 use super::correction::{Between, Correction};
@@ -24,6 +24,8 @@ pub struct Cost {
     pub second_ratio: f64,
     /// In the last ten seconds, likewise.
     pub ratio: f64,
+    /// What of that expire cycles have cost, whose probes no mode takes off.
+    pub cycles_ratio: f64,
     /// What every-call mode would have cost in the last second; `None` where it is not known how many eviction
     /// calls the server made.
     pub every_call_ratio: Option<f64>,
@@ -35,6 +37,8 @@ struct Reading {
     at: Duration,
     /// What the hits have cost since the server was found, as it was measured elsewhere, nanoseconds.
     hits_ns: f64,
+    /// What of that those of expire cycles have.
+    cycles_ns: f64,
     /// What placing and profiles have cost since then.
     other_ns: f64,
     /// What all has cost in this server since the first reading, nanoseconds.
@@ -105,12 +109,15 @@ impl Overhead {
     /// Takes in the counts until `at` (monotonic time); `is_sampled` tells whether the server was sampled until then. Returns the cost,
     /// but for the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
-        let mut hits_ns = 0.0;
-        for (calls, sites) in state.counted.calls.iter().zip(&self.sites) {
-            for probe in Probe::ALL {
-                hits_ns += calls.hits[probe as usize] as f64 * self.costs.hit_ns(probe, *sites);
-            }
-        }
+        let functions = state.counted.calls.iter().zip(&self.sites);
+        let hits_ns = functions.map(|(calls, sites)| {
+            let hit_ns = |probe| self.costs.hit_ns(probe, *sites);
+            let probes = Probe::ALL.iter();
+            probes
+                .map(|probe| calls.hits[*probe as usize] as f64 * hit_ns(*probe))
+                .sum()
+        });
+        let hits_ns: Vec<f64> = hits_ns.collect();
         let eviction = state.eviction();
         let sites = self.sites.get(usize::from(EVICTION)).copied();
         let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
@@ -120,7 +127,11 @@ impl Overhead {
         let member = |member| state.members.and_then(|members| members.get(member));
         let mut now = Reading {
             at,
-            hits_ns,
+            hits_ns: hits_ns.iter().sum(),
+            cycles_ns: hits_ns
+                .get(usize::from(EXPIRE))
+                .copied()
+                .unwrap_or_default(),
             other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
             total_ns: 0.0,
             inside_ns: inside_ns.iter().sum(),
@@ -158,6 +169,7 @@ impl Overhead {
             spent_ns: now.total_ns - last.total_ns,
             second_ratio: (now.total_ns - second.total_ns) / elapsed_ns,
             ratio: (now.total_ns - oldest.total_ns) / window.as_nanos() as f64,
+            cycles_ratio: (now.cycles_ns - oldest.cycles_ns) / window.as_nanos() as f64,
             every_call_ratio: self.every_call_ratio(second, now),
         })
     }
@@ -245,6 +257,21 @@ mod tests {
         let readings = [readings[0], readings[1], (22, (hits, 1_000))];
         let later = cost(&readings, EMULATED).map(|cost| cost.ratio);
         assert_eq!(later, Some(0.0));
+    }
+
+    #[test]
+    fn what_expire_cycles_cost_is_told_apart() {
+        let mut overhead = Overhead::new(COSTS, vec![EMULATED; 2]);
+        let mut state = ServerState::new();
+        overhead.update(Duration::from_secs(1), &state, false);
+        let mut snapshot = Snapshot::default();
+        snapshot.counted.calls.resize_with(2, Default::default);
+        snapshot.counted.calls[0].hits = [0, 0, 100, 100];
+        snapshot.counted.calls[1].hits = [0, 0, 500, 500];
+        state.apply(&snapshot);
+        let cost = overhead.update(Duration::from_secs(2), &state, false);
+        let told = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
+        assert_eq!(told, Some((1.2e6 / 10e9, 1e6 / 10e9)));
     }
 
     #[test]

@@ -70,3 +70,25 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     ensure!(noop >= before + counted, "no-op calls went back to {noop}");
     Ok(())
 }
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn expire_cycles_are_left_out_where_they_alone_cost_more_than_the_budget() -> anyhow::Result<()> {
+    // Five hundred cycles a second cost ten times as much.
+    let redis = Redis::own(&["--hz", "500"])?;
+    let agent = Agent::watching(&redis, &["--overhead-budget", "0.01%"])?;
+    until_true("cycles are left out", || {
+        let missing = agent
+            .reading(&redis)?
+            .by_label("evictscope_not_found", "item");
+        Ok(missing.contains_key("expire_cycle"))
+    })?;
+    let scrape = agent.settled_reading(&redis)?;
+    let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");
+    ensure!(cycles.is_empty(), "cycles are exported: {cycles:?}");
+    until_true("the budget is kept", || {
+        let scrape = agent.reading(&redis)?;
+        let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
+        Ok(ratio < scrape.sum("evictscope_overhead_budget_ratio", &[])?)
+    })
+}

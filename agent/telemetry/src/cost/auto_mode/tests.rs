@@ -60,6 +60,7 @@ impl Run {
                 spent_ns,
                 second_ratio: self.ratio(Duration::from_secs(1)),
                 ratio: self.ratio(WINDOW),
+                cycles_ratio: 0.0,
                 every_call_ratio: every_call,
             };
             self.auto.decide(self.at, cost);
