@@ -6,8 +6,7 @@ use std::time::Duration;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use evictscope_probes::{Attachment, Coverage, ProbeError, Probed};
 use evictscope_telemetry::{
-    AutoMode, Cost, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, ServerState,
-    Withdrawal,
+    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, ServerState, Withdrawal,
 };
 
 use super::clock::monotonic;
@@ -26,8 +25,8 @@ pub struct Probing {
     withdrawn: Option<Withdrawal>,
     /// The same of the expire cycle.
     cycles_withdrawn: Option<Withdrawal>,
-    /// Whether expire cycles alone have cost more than the budget.
-    are_cycles_too_dear: bool,
+    /// Whether expire cycles were taken out of the plan, as they alone cost more than the budget.
+    are_cycles_left_out: bool,
     overhead: Overhead,
     /// Whether no probe was being taken off when it was last read.
     was_settled: bool,
@@ -51,7 +50,7 @@ impl Probing {
             auto: None,
             withdrawn: None,
             cycles_withdrawn: None,
-            are_cycles_too_dear: false,
+            are_cycles_left_out: false,
             was_settled: true,
             budget,
         }
@@ -142,16 +141,16 @@ impl Probing {
         self.cycles_withdrawn = Some(withdrawal);
     }
 
-    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns what is left, and why.
-    pub fn leave_out_cycles(&mut self) -> Option<(Arc<ProbePlan>, String)> {
+    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns what is left.
+    pub fn leave_out_cycles(&mut self) -> Option<Arc<ProbePlan>> {
         let cycle = self.plan.function(EXPIRE_CYCLE.description)?;
-        if !self.are_cycles_too_dear {
+        if self.auto.is_none() || self.overhead.cycles_ratio()? <= self.budget.share() {
             return None;
         }
-        let percent = self.budget.share() * 100.0;
-        let why = format!("its probes alone cost more than the budget of {percent} %");
-        self.plan = Arc::new(self.plan.without(&cycle.kind, why.clone()));
-        Some((self.plan.clone(), why))
+        let why = "its probes alone cost more than --overhead-budget allows".to_owned();
+        self.plan = Arc::new(self.plan.without(&cycle.kind, why));
+        self.are_cycles_left_out = true;
+        Some(self.plan.clone())
     }
 
     /// Takes in what the probes, and profiles until now, have cost until a reading at `at`, and has the mode decided on. Returns what
@@ -161,8 +160,6 @@ impl Probing {
         self.overhead.profile(profiles_ns);
         let is_sampled = self.mode == ProbeMode::Sampled;
         let cost = self.overhead.update(at, state, is_sampled);
-        let is_over = |cost: Cost| self.auto.is_some() && cost.cycles_ratio > self.budget.share();
-        self.are_cycles_too_dear |= cost.is_some_and(is_over);
         // Until the last change is through, nothing can be changed; and what probes cost that were being taken off, which may be long
         // on a busy host, is not what this mode costs.
         let is_settled = self.was_settled && self.attachment.is_settled();
@@ -212,7 +209,7 @@ impl Probing {
                 true => probed(&self.plan, mode),
                 false => Probed::Nothing,
             },
-            cycles: self.cycles_withdrawn.is_none() && !self.are_cycles_too_dear,
+            cycles: self.cycles_withdrawn.is_none() && !self.are_cycles_left_out,
         }
     }
 

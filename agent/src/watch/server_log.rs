@@ -87,13 +87,13 @@ impl ServerLog {
         );
     }
 
-    /// Logs that expire cycles are not timed any more, and why.
-    pub fn leaves_out_cycles(&self, why: &str) {
+    /// Logs that expire cycles are not timed any more.
+    pub fn leaves_out_cycles(&self) {
         let (pid, server) = (self.pid, &self.server);
         tracing::warn!(
             pid,
             server,
-            "expire cycles are no longer timed: {why}; --overhead-budget sets it"
+            "expire cycles are no longer timed: their probes alone cost more than --overhead-budget allows"
         );
     }
 

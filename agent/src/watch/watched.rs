@@ -190,9 +190,9 @@ impl Watched {
         let profiles_ns = self.recorder.spent_ns();
         let spent_ns = (self.probing).spend(snapshot.at, &self.state, profiles_ns);
         self.state.observe(snapshot.observed, spent_ns);
-        if let Some((plan, why)) = self.probing.leave_out_cycles() {
+        if let Some(plan) = self.probing.leave_out_cycles() {
             self.plan = plan;
-            self.log.leaves_out_cycles(&why);
+            self.log.leaves_out_cycles();
         }
         self.record(snapshot, &seen, &bursts.unwrap_or_default());
     }

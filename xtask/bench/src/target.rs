@@ -12,6 +12,7 @@ use object::{Object as _, ObjectSymbol as _};
 
 /// The names of the eviction function: since Redis 6.2, and before.
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+
 /// A server program.
 pub struct Target {
     /// The program itself.

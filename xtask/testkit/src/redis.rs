@@ -223,21 +223,19 @@ impl Redis {
 
     /// Writes `requests` random ones of `keys` keys of 100 bytes.
     pub fn set_keys(&self, keys: u32, requests: u32) -> Result<()> {
-        process::answer_of(&mut self.sets(keys, requests))?;
+        process::answer_of(&mut self.benchmark(&sets(keys, requests)))?;
         Ok(())
     }
 
     /// Does the same without end, until the result is dropped.
     pub fn load_of_sets(&self, keys: u32) -> Result<Owned> {
-        Owned::start(&mut self.sets(keys, u32::MAX / 4))
+        self.load(&sets(keys, u32::MAX / 4))
     }
+}
 
-    /// Returns pipelined `SET`s from 20 connections.
-    fn sets(&self, keys: u32, requests: u32) -> Command {
-        self.benchmark(&format!(
-            "-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}"
-        ))
-    }
+/// Returns the arguments of pipelined `SET`s from 20 connections.
+fn sets(keys: u32, requests: u32) -> String {
+    format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
 /// What a server says of itself at one moment.

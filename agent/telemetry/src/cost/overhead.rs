@@ -109,33 +109,17 @@ impl Overhead {
     /// Takes in the counts until `at` (monotonic time); `is_sampled` tells whether the server was sampled until then. Returns the cost,
     /// but for the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
-        let functions = state.counted.calls.iter().zip(&self.sites);
-        let hits_ns = functions.map(|(calls, sites)| {
-            let hit_ns = |probe| self.costs.hit_ns(probe, *sites);
-            let probes = Probe::ALL.iter();
-            probes
-                .map(|probe| calls.hits[*probe as usize] as f64 * hit_ns(*probe))
-                .sum()
-        });
-        let hits_ns: Vec<f64> = hits_ns.collect();
-        let eviction = state.eviction();
-        let sites = self.sites.get(usize::from(EVICTION)).copied();
-        let inside_ns = [Probe::Inner, Probe::Exit].map(|probe| {
-            let hits = eviction.hits[probe as usize] as f64;
-            hits * self.costs.hit_ns(probe, sites.unwrap_or_default())
-        });
         let member = |member| state.members.and_then(|members| members.get(member));
         let mut now = Reading {
             at,
-            hits_ns: hits_ns.iter().sum(),
-            cycles_ns: hits_ns
-                .get(usize::from(EXPIRE))
-                .copied()
-                .unwrap_or_default(),
+            hits_ns: (0..self.sites.len())
+                .map(|function| self.hits_ns(state, function, &Probe::ALL))
+                .sum(),
+            cycles_ns: self.hits_ns(state, usize::from(EXPIRE), &Probe::ALL),
             other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
             total_ns: 0.0,
-            inside_ns: inside_ns.iter().sum(),
-            goals: eviction.hits[Probe::Inner as usize],
+            inside_ns: self.hits_ns(state, usize::from(EVICTION), &[Probe::Inner, Probe::Exit]),
+            goals: state.eviction().hits[Probe::Inner as usize],
             commands: member(Member::StatNumcommands),
             evicted_keys: member(Member::StatEvictedkeys),
             cpu_ns: state.main_thread.cpu_ns(),
@@ -154,6 +138,17 @@ impl Overhead {
         self.last = self.cost(&now);
         self.readings.push_back(now);
         self.last
+    }
+
+    /// Returns what hits of these probes of a function have cost, as it was measured elsewhere, nanoseconds; 0 where it has none.
+    fn hits_ns(&self, state: &ServerState, function: usize, probes: &[Probe]) -> f64 {
+        let (calls, sites) = (state.counted.calls.get(function), self.sites.get(function));
+        let Some((calls, sites)) = calls.zip(sites) else {
+            return 0.0;
+        };
+        let cost =
+            |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
+        probes.iter().map(cost).sum()
     }
 
     fn cost(&self, now: &Reading) -> Option<Cost> {
@@ -198,6 +193,11 @@ impl Overhead {
     /// until the second reading.
     pub fn ratio(&self) -> Option<f64> {
         self.last.map(|last| last.ratio)
+    }
+
+    /// Returns what of that expire cycles have cost.
+    pub fn cycles_ratio(&self) -> Option<f64> {
+        self.last.map(|last| last.cycles_ratio)
     }
 }
 
