@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use super::lookout::Lookout;
 use super::pace::Pace;
 use super::privileges;
 use super::server::Watch;
@@ -79,6 +80,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         stall_threshold: settings.stall_threshold,
         sockets,
         profiler,
+        lookout: Lookout::start(stop.clone()).context("cannot start a thread")?,
         pace: Pace::default(),
         shared: shared.clone(),
         stop: stop.clone(),

@@ -2,12 +2,14 @@
 //!
 //! `watcher` is the loop that finds servers, and gives each a thread. That of a `server` asks the `planner` for
 //! a plan, attaches, updates the `watched` server from one `reading` after the other, places its probes (`probing`), and
-//! publishes it. Another thread answers HTTP.
+//! publishes it. While its server is calm it waits for the `lookout`. Another thread answers HTTP.
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 
 pub mod clock;
 mod daemon;
+mod lookout;
+mod main_thread;
 mod pace;
 pub mod privileges;
 mod probing;

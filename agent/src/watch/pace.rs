@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How often a server is read.
-const INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// How often while it evicts, and while memory falls after it has.
 const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
 /// Where more servers than this evict, each is read more rarely: 1,600 readings a second take a fifth of a core.

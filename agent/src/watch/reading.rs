@@ -4,15 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_host::{MemoryError, Quotas, Scheduling, Words};
+use evictscope_host::{MemoryError, Quotas, Words};
 use evictscope_plan::{Member, ProbePlan, ProcessAddress};
 use evictscope_probes::{Attachment, Probed};
-use evictscope_telemetry::{
-    Calm, Candidate, Counted, Members, Observed, POOL_BYTES, Rest, Snapshot, ThreadReading,
-    ThreadTimes,
-};
+use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
 use super::clock::{both, monotonic};
+use super::lookout::Lookout;
+use super::main_thread::MainThread;
 use crate::keys::{self, Memory};
 
 /// How often keys are counted at most: what they take on the average changes slowly.
@@ -26,14 +25,13 @@ pub struct Reader {
     load_bias: u64,
     /// Which of the words are which member.
     members: Vec<(Member, Range<usize>)>,
-    scheduling: Option<Scheduling>,
+    /// `None` where the kernel does not tell of it.
+    main_thread: Option<MainThread>,
     /// When keys were last counted, or might have been first: for as long growth is not known either.
     keys_counted: Duration,
     quotas: Quotas,
     /// For how long the main thread had waited for a CPU when they were last read, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
-    rest: Rest,
-    calm: Calm,
     counted: Counted,
     observed: Observed,
     /// Until when `observed` was added up.
@@ -58,12 +56,10 @@ impl Reader {
             plan: plan.clone(),
             load_bias,
             members,
-            scheduling: Scheduling::of(pid),
+            main_thread: MainThread::of(pid),
             keys_counted: monotonic(),
             quotas: Quotas::of(pid),
             throttled: None,
-            rest: Rest::default(),
-            calm: Calm::default(),
             counted: Counted::default(),
             observed: Observed::default(),
             observed_until: monotonic(),
@@ -95,11 +91,13 @@ impl Reader {
         may_be_calm: bool,
     ) -> Result<Option<(Snapshot, Option<MemoryError>)>, MemoryError> {
         let (at, unix_time) = both();
-        let thread = self.thread(at);
-        let followed = thread.map(|thread| self.rest.follow(thread));
-        let is_calm = thread.is_some_and(|thread| self.calm.is_calm(&thread));
-        if is_calm && may_be_calm {
+        let main_thread = self.main_thread.as_mut();
+        let followed = main_thread.and_then(|thread| thread.read(at));
+        if may_be_calm && followed.is_some_and(|followed| !followed.is_due) {
             return Ok(None);
+        }
+        if let (Some(thread), Some(followed)) = (&mut self.main_thread, &followed) {
+            thread.read_all(followed);
         }
         self.count_observed(at, attachment.covered().eviction);
         attachment.read(&mut self.counted);
@@ -109,12 +107,12 @@ impl Reader {
             Err(error) => (None, Some(error)),
         };
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
-        let times = followed.map(|(times, _)| times);
+        let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
-            is_resting: thread.and_then(|thread| thread.is_resting),
-            child_ns: self.scheduling.as_ref().and_then(Scheduling::child_ns),
-            rested: followed.and_then(|(_, rested)| rested),
+            is_resting: followed.and_then(|followed| followed.is_resting),
+            child_ns: self.main_thread.as_ref().and_then(MainThread::child_ns),
+            rested: followed.and_then(|followed| followed.rested),
             look: None,
             unix_time,
             counted: self.counted.clone(),
@@ -126,6 +124,17 @@ impl Reader {
             observed: self.observed,
         };
         Ok(Some((snapshot, failed)))
+    }
+
+    /// Tells whether there is nothing to read soon, unless somebody waits for what the server does.
+    pub fn is_calm(&self) -> bool {
+        self.main_thread.as_ref().is_some_and(MainThread::is_calm)
+    }
+
+    /// Waits until there is something to read, or the agent is about to end.
+    pub fn wait(&mut self, lookout: &Lookout) {
+        let main_thread = self.main_thread.take();
+        self.main_thread = main_thread.and_then(|thread| lookout.follow(thread));
     }
 
     /// Counts the keys, where that is due.
@@ -145,20 +154,6 @@ impl Reader {
         let mut pool = [0; POOL_BYTES];
         let is_read = self.memory.0.fill(address, &mut pool);
         is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
-    }
-
-    /// Reads the main thread. Returns `None` where the process has ended, or the kernel does not tell.
-    fn thread(&self, at: Duration) -> Option<ThreadReading> {
-        let scheduling = self.scheduling.as_ref()?;
-        let (cpu_ns, waiting_ns) = scheduling.times_ns()?;
-        let is_resting = scheduling.is_resting();
-        Some(ThreadReading {
-            at,
-            times: ThreadTimes { cpu_ns, waiting_ns },
-            is_resting,
-            // It costs more than the rest, and tells nothing of a thread that sleeps.
-            sleeps: is_resting.is_none().then(|| scheduling.sleeps()).flatten(),
-        })
     }
 
     /// Returns for how long its quotas were used up. They are read only where it has waited for a CPU since, as a thread does

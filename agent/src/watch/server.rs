@@ -11,6 +11,7 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
+use super::lookout::Lookout;
 use super::pace::Pace;
 use super::probing::Probing;
 use super::reading::Reader;
@@ -49,7 +50,9 @@ pub struct Watch {
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
-    /// How often servers are read.
+    /// Looks at calm servers.
+    pub lookout: Lookout,
+    /// How often the others are read.
     pub pace: Pace,
     /// Where servers are published.
     pub shared: Shared,
@@ -242,6 +245,10 @@ impl Watch {
                 has_news = false;
             }
             next = watched.next(pace.interval(watched.is_evicting()));
+            if !has_news && watched.is_calm() {
+                watched.wait(&self.lookout);
+                next = Instant::now();
+            }
         }
         watched.finish_records();
     }

@@ -13,6 +13,7 @@ use evictscope_telemetry::{
 use evictscope_web::ExportedServer;
 
 use super::clock::monotonic;
+use super::lookout::Lookout;
 use super::probing::Probing;
 use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
@@ -140,8 +141,8 @@ impl Watched {
     ///
     /// Fails where the process has ended, or runs another program.
     pub fn read(&mut self) -> Result<bool, MemoryError> {
-        let is_pressing = self.is_evicting() || self.state.waits.waiting() > 0;
-        let may_be_calm = !is_pressing && !self.probing.is_changing();
+        let is_pressing = self.is_pressing();
+        let may_be_calm = self.may_be_calm();
         let read = (self.reader).read(self.probing.attachment(), may_be_calm)?;
         let Some((mut snapshot, failed)) = read else {
             return Ok(false);
@@ -154,6 +155,25 @@ impl Watched {
         self.take_in(&snapshot);
         self.probing.follow(&mut self.reader, &mut self.log);
         Ok(true)
+    }
+
+    /// Tells whether clients may wait for what it does.
+    fn is_pressing(&self) -> bool {
+        self.is_evicting() || self.state.waits.waiting() > 0
+    }
+
+    fn may_be_calm(&mut self) -> bool {
+        !self.is_pressing() && !self.probing.is_changing()
+    }
+
+    /// Tells whether there is nothing to read soon.
+    pub fn is_calm(&mut self) -> bool {
+        self.reader.is_calm() && self.may_be_calm()
+    }
+
+    /// Waits until there is something to read of a calm server, or the agent is about to end.
+    pub fn wait(&mut self, lookout: &Lookout) {
+        self.reader.wait(lookout);
     }
 
     /// Tells whether it evicts, or memory falls after it has.

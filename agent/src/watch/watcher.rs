@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
@@ -13,7 +14,7 @@ use super::server::{Outcome, Watch};
 use super::server_thread::ServerThread;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
-const SCAN_INTERVAL: Duration = Duration::from_millis(500);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the loop turns.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the agent waits, before it is ready, for the servers that it has found at first. Executables that
@@ -125,6 +126,9 @@ impl Watcher {
     fn reap(&mut self) -> anyhow::Result<()> {
         if self.watch.probes.has_lost_keeper() {
             return Err(ProbeError::KeeperEnded.into());
+        }
+        if self.watch.lookout.has_ended() && !self.watch.stop.wait_until(Instant::now()) {
+            bail!("the thread that looks at calm servers panicked; please report this");
         }
         let mut ended = Vec::new();
         for (identity, server) in &mut self.servers {

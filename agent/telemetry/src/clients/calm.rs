@@ -17,19 +17,25 @@ pub struct Calm {
 }
 
 impl Calm {
-    /// Takes in a reading of the main thread. Tells whether nothing else is to be read: it sleeps in its event loop, and has
-    /// hardly run since everything was read, less than a second ago.
-    pub fn is_calm(&mut self, now: &ThreadReading) -> bool {
-        let cpu_ns = now.times.cpu_ns;
-        let is_calm = now.is_resting == Some(true)
-            && self.last.is_some_and(|(at, before_ns)| {
-                now.at.saturating_sub(at) < INTERVAL
-                    && cpu_ns.saturating_sub(before_ns) <= LITTLE_NS
-            });
-        if !is_calm {
-            self.last = Some((now.at, cpu_ns));
-        }
-        is_calm
+    /// Tells by a reading of the main thread whether the server is calm: the thread sleeps in its event loop, and has hardly run
+    /// since everything was read.
+    pub fn is_calm(&self, now: &ThreadReading) -> bool {
+        let hardly_ran = |before_ns| now.times.cpu_ns.saturating_sub(before_ns) <= LITTLE_NS;
+        now.is_resting == Some(true)
+            && self
+                .last
+                .is_some_and(|(_, before_ns)| hardly_ran(before_ns))
+    }
+
+    /// Tells whether everything is to be read: the server is not calm, or that was a second ago.
+    pub fn is_due(&self, now: &ThreadReading) -> bool {
+        let is_old = |at| now.at.saturating_sub(at) >= INTERVAL;
+        !self.is_calm(now) || self.last.is_some_and(|(at, _)| is_old(at))
+    }
+
+    /// Takes in that everything is read with this reading.
+    pub fn read_all(&mut self, now: &ThreadReading) {
+        self.last = Some((now.at, now.times.cpu_ns));
     }
 }
 
@@ -46,7 +52,7 @@ mod tests {
         let mut calm = Calm::default();
         let tenths = 0..=20;
         let whole = tenths.filter(|tenth| {
-            !calm.is_calm(&ThreadReading {
+            let reading = ThreadReading {
                 at: Duration::from_millis(tenth * 100),
                 times: ThreadTimes {
                     cpu_ns: tenth * us * 1_000,
@@ -54,7 +60,12 @@ mod tests {
                 },
                 is_resting,
                 sleeps: None,
-            })
+            };
+            let is_due = calm.is_due(&reading);
+            if is_due {
+                calm.read_all(&reading);
+            }
+            is_due
         });
         whole.collect()
     }

@@ -1,0 +1,73 @@
+//! Looks at the main threads of all calm servers, in one thread. To wake a thread of each ten times a second costs more than
+//! what it reads.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::clock::monotonic;
+use super::main_thread::MainThread;
+use super::stop::Stop;
+
+/// How often it looks: as often as other servers are read that do not evict.
+const INTERVAL: Duration = super::pace::INTERVAL;
+
+/// The thread that looks. Clones share it.
+#[derive(Clone)]
+pub struct Lookout {
+    calm: Sender<CalmServer>,
+    thread: Arc<JoinHandle<()>>,
+}
+
+/// A server whose own thread waits.
+struct CalmServer {
+    main_thread: MainThread,
+    /// Wakes that thread.
+    back: Sender<MainThread>,
+}
+
+impl Lookout {
+    /// Starts the thread, which ends when the agent is about to.
+    ///
+    /// # Errors
+    ///
+    /// Fails where no thread can be started.
+    pub fn start(stop: Stop) -> std::io::Result<Self> {
+        let (calm, new) = channel();
+        let thread = std::thread::Builder::new().name("lookout".to_owned());
+        let thread = thread.spawn(move || look(&new, &stop))?;
+        Ok(Self {
+            calm,
+            thread: Arc::new(thread),
+        })
+    }
+
+    /// Has a main thread looked at until its server is not calm, and returns it then. Returns `None` where the agent is about to
+    /// end.
+    pub fn follow(&self, main_thread: MainThread) -> Option<MainThread> {
+        let (back, woken) = channel();
+        self.calm.send(CalmServer { main_thread, back }).ok()?;
+        woken.recv().ok()
+    }
+
+    /// Tells whether the thread has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+fn look(new: &Receiver<CalmServer>, stop: &Stop) {
+    let mut calm = Vec::new();
+    while !stop.wait_until(Instant::now() + INTERVAL) {
+        calm.extend(new.try_iter());
+        let wakes = |server: &mut CalmServer| {
+            let followed = server.main_thread.read(monotonic());
+            followed.is_none_or(|followed| followed.is_due)
+        };
+        for server in calm.extract_if(.., wakes) {
+            // Nobody waits for one whose thread has panicked.
+            let _ = server.back.send(server.main_thread);
+        }
+    }
+}

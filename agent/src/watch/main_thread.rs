@@ -1,0 +1,79 @@
+//! The main thread of a server: its times, and whether it does anything.
+
+use std::time::Duration;
+
+use evictscope_host::Scheduling;
+use evictscope_telemetry::{Calm, Rest, ThreadReading, ThreadTimes};
+
+/// The main thread of one server, which is read again and again.
+pub struct MainThread {
+    scheduling: Scheduling,
+    rest: Rest,
+    calm: Calm,
+    is_calm: bool,
+}
+
+/// What one reading of it says, with those before.
+#[derive(Clone, Copy)]
+pub struct Followed {
+    reading: ThreadReading,
+    /// Its times, with a wait for a CPU that is under way.
+    pub times: ThreadTimes,
+    /// When it last came to rest, as far as is known.
+    pub rested: Option<Duration>,
+    /// Whether it sleeps in its event loop; `None` where it runs, or where that is not known.
+    pub is_resting: Option<bool>,
+    /// Whether everything else is to be read too, unless somebody waits for what the server does.
+    pub is_due: bool,
+}
+
+impl MainThread {
+    /// Returns that of a process. Returns `None` where it has ended, or the kernel does not count its times.
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self {
+            scheduling: Scheduling::of(pid)?,
+            rest: Rest::default(),
+            calm: Calm::default(),
+            is_calm: false,
+        })
+    }
+
+    /// Reads it, at the monotonic time `at`. Returns `None` where the process has ended.
+    pub fn read(&mut self, at: Duration) -> Option<Followed> {
+        let (cpu_ns, waiting_ns) = self.scheduling.times_ns()?;
+        let is_resting = self.scheduling.is_resting();
+        let reading = ThreadReading {
+            at,
+            times: ThreadTimes { cpu_ns, waiting_ns },
+            is_resting,
+            // It costs more than the rest, and tells nothing of a thread that sleeps.
+            sleeps: (is_resting.is_none())
+                .then(|| self.scheduling.sleeps())
+                .flatten(),
+        };
+        let (times, rested) = self.rest.follow(reading);
+        self.is_calm = self.calm.is_calm(&reading);
+        Some(Followed {
+            reading,
+            times,
+            rested,
+            is_resting,
+            is_due: self.calm.is_due(&reading),
+        })
+    }
+
+    /// Tells whether the server did too little, until the last reading, for anything else to be read soon.
+    pub fn is_calm(&self) -> bool {
+        self.is_calm
+    }
+
+    /// Takes in that everything is read of the server now.
+    pub fn read_all(&mut self, now: &Followed) {
+        self.calm.read_all(&now.reading);
+    }
+
+    /// Returns for how many nanoseconds its child was on a CPU, as [`Scheduling::child_ns`].
+    pub fn child_ns(&self) -> Option<u64> {
+        self.scheduling.child_ns()
+    }
+}
