@@ -10,6 +10,8 @@ use super::clock::monotonic;
 use super::main_thread::MainThread;
 use super::stop::Stop;
 
+/// How long a server waits for it: all is due to be read of it after a second.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often it looks: as often as other servers are read that do not evict.
 const INTERVAL: Duration = super::pace::INTERVAL;
 
@@ -44,11 +46,12 @@ impl Lookout {
     }
 
     /// Has a main thread looked at until its server is not calm, and returns it then. Returns `None` where the agent is about to
-    /// end.
+    /// end, or another server holds the lookout up: the kernel has who reads where a process sleeps wait while that executes
+    /// another program, which may take as long as the process likes.
     pub fn follow(&self, main_thread: MainThread) -> Option<MainThread> {
         let (back, woken) = channel();
         self.calm.send(CalmServer { main_thread, back }).ok()?;
-        woken.recv().ok()
+        woken.recv_timeout(PATIENCE).ok()
     }
 
     /// Tells whether the thread has ended.
@@ -66,7 +69,7 @@ fn look(new: &Receiver<CalmServer>, stop: &Stop) {
             followed.is_none_or(|followed| followed.is_due)
         };
         for server in calm.extract_if(.., wakes) {
-            // Nobody waits for one whose thread has panicked.
+            // Its thread may not wait any more.
             let _ = server.back.send(server.main_thread);
         }
     }

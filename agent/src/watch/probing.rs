@@ -72,6 +72,11 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
+    /// Returns what is known of the executable, less what was left out.
+    pub fn plan(&self) -> &Arc<ProbePlan> {
+        &self.plan
+    }
+
     /// Returns what is attached.
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
@@ -141,16 +146,18 @@ impl Probing {
         self.cycles_withdrawn = Some(withdrawal);
     }
 
-    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns what is left.
-    pub fn leave_out_cycles(&mut self) -> Option<Arc<ProbePlan>> {
-        let cycle = self.plan.function(EXPIRE_CYCLE.description)?;
-        if self.auto.is_none() || self.overhead.cycles_ratio()? <= self.budget.share() {
-            return None;
-        }
+    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Tells whether it has done so now.
+    pub fn leave_out_cycles(&mut self) -> bool {
+        let ratio = self.overhead.cycles_ratio();
+        let is_dear = ratio.is_some_and(|ratio| ratio > self.budget.share());
+        let cycle = self.plan.function(EXPIRE_CYCLE.description);
+        let Some(cycle) = cycle.filter(|_| is_dear && self.auto.is_some()) else {
+            return false;
+        };
         let why = "its probes alone cost more than --overhead-budget allows".to_owned();
         self.plan = Arc::new(self.plan.without(&cycle.kind, why));
         self.are_cycles_left_out = true;
-        Some(self.plan.clone())
+        true
     }
 
     /// Takes in what the probes, and profiles until now, have cost until a reading at `at`, and has the mode decided on. Returns what

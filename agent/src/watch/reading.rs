@@ -20,6 +20,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 /// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
 pub struct Reader {
+    pid: u32,
     memory: Memory,
     plan: Arc<ProbePlan>,
     load_bias: u64,
@@ -52,6 +53,7 @@ impl Reader {
         }
         words.choose(&addresses);
         Self {
+            pid,
             memory: Memory(words),
             plan: plan.clone(),
             load_bias,
@@ -131,10 +133,13 @@ impl Reader {
         self.main_thread.as_ref().is_some_and(MainThread::is_calm)
     }
 
-    /// Waits until there is something to read, or the agent is about to end.
-    pub fn wait(&mut self, lookout: &Lookout) {
+    /// Waits until there is something to read of a calm server. Tells whether the lookout could wait for it.
+    pub fn wait(&mut self, lookout: &Lookout) -> bool {
         let main_thread = self.main_thread.take();
-        self.main_thread = main_thread.and_then(|thread| lookout.follow(thread));
+        let followed = main_thread.and_then(|thread| lookout.follow(thread));
+        let could_wait = followed.is_some();
+        self.main_thread = followed.or_else(|| MainThread::of(self.pid));
+        could_wait
     }
 
     /// Counts the keys, where that is due.

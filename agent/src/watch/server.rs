@@ -192,7 +192,6 @@ impl Watch {
             profiler: self.profiler.clone(),
             process: process.clone(),
             executable: executable.clone(),
-            plan: plan.clone(),
         };
         let around = Surroundings {
             keeper: self.shared.keeper().cloned().map_err(str::to_owned),
@@ -229,6 +228,7 @@ impl Watch {
         let mut pace = self.pace.of_server();
         let mut next = Instant::now();
         let mut has_news = false;
+        let mut has_lookout = true;
         while !self.stop.wait_until(next) {
             let read = watched.read();
             if let Err(MemoryError::Gone) = read {
@@ -245,8 +245,8 @@ impl Watch {
                 has_news = false;
             }
             next = watched.next(pace.interval(watched.is_evicting()));
-            if !has_news && watched.is_calm() {
-                watched.wait(&self.lookout);
+            if has_lookout && !has_news && watched.is_calm() {
+                has_lookout = watched.wait(&self.lookout);
                 next = Instant::now();
             }
         }

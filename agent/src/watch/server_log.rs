@@ -1,7 +1,6 @@
 //! What the log says of one server.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_host::ServerProcess;
@@ -21,7 +20,6 @@ pub struct ServerLog {
     server: String,
     /// Its executable, as it saw it.
     exe: PathBuf,
-    plan: Arc<ProbePlan>,
     /// Why probes could not be placed.
     not_placed: Option<String>,
     /// Why its memory could not be read.
@@ -30,21 +28,20 @@ pub struct ServerLog {
 
 impl ServerLog {
     /// Returns the log of a server of which nothing was said yet.
-    pub fn new(server: &str, process: &ServerProcess, plan: Arc<ProbePlan>) -> Self {
+    pub fn new(server: &str, process: &ServerProcess) -> Self {
         Self {
             pid: process.identity.pid,
             server: server.to_owned(),
             exe: process.exe.clone(),
-            plan,
             not_placed: None,
             not_read: None,
         }
     }
 
     /// Logs that so many probes are attached, how many breakpoints of others are there, and which items are not exported.
-    pub fn attached(&self, probes: usize, mode: ProbeMode, breakpoints: usize) {
+    pub fn attached(&self, plan: &ProbePlan, probes: usize, mode: ProbeMode, breakpoints: usize) {
         let (pid, server) = (self.pid, &self.server);
-        let version = &self.plan.identity.version;
+        let version = &plan.identity.version;
         match probes {
             0 => tracing::warn!(
                 pid,
@@ -62,7 +59,7 @@ impl ServerLog {
                 "there are breakpoints in its code: of another tool, or left by one that was killed"
             );
         }
-        for missing in &self.plan.not_found {
+        for missing in &plan.not_found {
             let (item, reason) = (&missing.item, &missing.reason);
             let Lost { metrics, alerts } = lost(*item);
             let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
@@ -134,14 +131,20 @@ impl ServerLog {
         self.not_placed = why;
     }
 
-    /// Logs that a part of its plan was withdrawn, after how many of `tested`, and what is `lost`.
-    pub fn withdrawn(&self, part: &str, withdrawal: &Withdrawal, [tested, lost]: [&str; 2]) {
+    /// Logs that a part of its `plan` was withdrawn, after how many of `tested`, and what is `lost`.
+    pub fn withdrawn(
+        &self,
+        part: &str,
+        plan: &ProbePlan,
+        withdrawal: &Withdrawal,
+        [tested, lost]: [&str; 2],
+    ) {
         let pid = self.pid;
         tracing::error!(
             pid,
             server = self.server,
             exe = %self.exe.display(),
-            build_id = self.plan.identity.build_id.as_deref().unwrap_or("none"),
+            build_id = plan.identity.build_id.as_deref().unwrap_or("none"),
             check = %withdrawal.broken,
             "{part} is wrong for this server and was withdrawn: {}, at {} of {} {tested}. {lost}; \
              please report this with the output of `evictscope inspect {pid} --json`",

@@ -66,7 +66,6 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         profiler: Err(NoProfile(none.to_owned())),
         process,
         executable: executable.clone(),
-        plan: plan.clone(),
     };
     let around = Surroundings {
         keeper: Err(none.to_owned()),

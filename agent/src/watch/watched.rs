@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
-use evictscope_plan::{EXPIRE_CYCLE, ProbePlan, TracedFunction};
+use evictscope_plan::{EXPIRE_CYCLE, TracedFunction};
 use evictscope_probes::ProbeError;
 use evictscope_telemetry::{
     AutoMode, Burst, Cycle, Moment, Observation, Phase, ProbeMode, RecordedReading, ServerState,
@@ -42,7 +42,6 @@ pub struct Watched {
     label: String,
     /// What its container is called, where that was found.
     container_name: Option<ContainerName>,
-    plan: Arc<ProbePlan>,
     probing: Probing,
     reader: Reader,
     sockets: Sockets,
@@ -65,23 +64,23 @@ impl Watched {
         stall_threshold: Duration,
     ) -> Self {
         let found = monotonic();
-        let (process, plan) = (subject.process.clone(), subject.plan.clone());
+        let process = subject.process.clone();
         let sees_evictions = sources.probing.times_evictions();
         // Here, and not where the server is found: a slow disk then holds up no other server.
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
-        let log = ServerLog::new(label, &process, plan.clone());
+        let log = ServerLog::new(label, &process);
+        let plan = sources.probing.plan().clone();
         Self {
             label: label.to_owned(),
             container_name,
-            plan,
             probing: sources.probing,
             reader: sources.reader,
             sockets: sources.sockets,
             state: ServerState::stalled_after(stall_threshold),
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
-            recorder: Recorder::new(label, subject, around, sees_evictions),
+            recorder: Recorder::new(label, subject, &plan, around, sees_evictions),
             log,
             process,
         }
@@ -105,7 +104,7 @@ impl Watched {
             exe: self.process.exe.clone(),
             container: self.process.container.clone(),
             container_name: self.container_name.clone(),
-            plan: self.plan.clone(),
+            plan: self.probing.plan().clone(),
             mode: self.probing.mode(),
             withdrawn: self.probing.withdrawn().map(|withdrawal| withdrawal.broken),
             cycles_withdrawn: (self.probing.cycles_withdrawn()).map(|withdrawal| withdrawal.broken),
@@ -124,8 +123,9 @@ impl Watched {
     pub fn log_attached(&self) {
         let attachment = self.probing.attachment();
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
-        self.log.attached(sites, self.probing.mode(), breakpoints);
-        if self.probing.is_auto() && !self.plan.counts_commands() {
+        let plan = self.probing.plan();
+        (self.log).attached(plan, sites, self.probing.mode(), breakpoints);
+        if self.probing.is_auto() && !plan.counts_commands() {
             self.log.stays_out_of_every_call();
         }
     }
@@ -171,9 +171,9 @@ impl Watched {
         self.reader.is_calm() && self.may_be_calm()
     }
 
-    /// Waits until there is something to read of a calm server, or the agent is about to end.
-    pub fn wait(&mut self, lookout: &Lookout) {
-        self.reader.wait(lookout);
+    /// Waits until there is something to read of it, while it is calm. Tells whether the lookout could wait for that.
+    pub fn wait(&mut self, lookout: &Lookout) -> bool {
+        self.reader.wait(lookout)
     }
 
     /// Tells whether it evicts, or memory falls after it has.
@@ -200,7 +200,7 @@ impl Watched {
         }
         self.withdraw_if_wrong();
         let mut seen = Observation::new(snapshot, &self.state);
-        let cycle = self.plan.function(EXPIRE_CYCLE.description);
+        let cycle = self.probing.plan().function(EXPIRE_CYCLE.description);
         if self.probing.cycles_withdrawn().is_some()
             || !cycle.is_some_and(TracedFunction::counts_keys)
         {
@@ -210,8 +210,7 @@ impl Watched {
         let profiles_ns = self.recorder.spent_ns();
         let spent_ns = (self.probing).spend(snapshot.at, &self.state, profiles_ns);
         self.state.observe(snapshot.observed, spent_ns);
-        if let Some(plan) = self.probing.leave_out_cycles() {
-            self.plan = plan;
+        if self.probing.leave_out_cycles() {
             self.log.leaves_out_cycles();
         }
         self.record(snapshot, &seen, &bursts.unwrap_or_default());
@@ -238,14 +237,16 @@ impl Watched {
             }
         }
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder.answer(timeline.as_deref());
+        self.recorder
+            .answer(self.probing.plan(), timeline.as_deref());
     }
 
     /// Has all records kept that are waited for: nothing more will be read.
     pub fn finish_records(&mut self) {
         self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder.finish(timeline.as_deref());
+        self.recorder
+            .finish(self.probing.plan(), timeline.as_deref());
     }
 
     /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
@@ -260,7 +261,8 @@ impl Watched {
             self.recorder.withdraw();
             let lost = "What rests on the plan is no longer exported";
             let said = ["evicting calls", lost];
-            self.log.withdrawn("the probe plan", &withdrawal, said);
+            let plan = self.probing.plan();
+            (self.log).withdrawn("the probe plan", plan, &withdrawal, said);
         }
         let are_members_wrong = (self.probing.withdrawn())
             .is_some_and(|withdrawal| withdrawal.broken.disproves_members());
@@ -278,7 +280,8 @@ impl Watched {
                 false => "cycles",
             };
             let part = "the probe plan of the expire cycle";
-            self.log.withdrawn(part, &withdrawal, [tested, lost]);
+            let plan = self.probing.plan();
+            (self.log).withdrawn(part, plan, &withdrawal, [tested, lost]);
         }
     }
 }

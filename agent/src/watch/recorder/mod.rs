@@ -60,7 +60,6 @@ pub struct Seen<'a> {
 /// What a server's thread does for records and profiles.
 pub struct Recorder {
     server: RecordedServer,
-    plan: Arc<ProbePlan>,
     around: Surroundings,
     profiles: Profiles,
     /// What is kept for records; `None` where evicting calls are not seen, or what the plan says of them was withdrawn.
@@ -122,11 +121,16 @@ impl Kept {
 }
 
 impl Recorder {
-    /// Begins with a server that is called `label`; `sees_evictions` tells whether its evicting calls are seen.
-    pub fn new(label: &str, subject: Subject, around: Surroundings, sees_evictions: bool) -> Self {
+    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` tells whether its evicting calls are seen.
+    pub fn new(
+        label: &str,
+        subject: Subject,
+        plan: &ProbePlan,
+        around: Surroundings,
+        sees_evictions: bool,
+    ) -> Self {
         Self {
-            server: recorded(label, &subject.process, &subject.plan),
-            plan: subject.plan.clone(),
+            server: recorded(label, &subject.process, plan),
             around,
             profiles: Profiles::new(subject),
             kept: sees_evictions.then(Kept::new),
@@ -195,7 +199,7 @@ impl Recorder {
     }
 
     /// Answers what was asked, and hands over the records that are due.
-    pub fn answer(&mut self, timeline: Option<&Timeline>) {
+    pub fn answer(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for request in self.around.requests.take(&self.server.label) {
             match request {
                 Request::Record(tell) => self.ask(tell),
@@ -207,7 +211,7 @@ impl Recorder {
         self.profiles.settle(monotonic());
         let due = self.kept.as_mut();
         let due = due.map(|kept| kept.occasions.due(monotonic()));
-        self.hand_over(due.unwrap_or_default(), timeline);
+        self.hand_over(due.unwrap_or_default(), plan, timeline);
     }
 
     fn ask(&mut self, tell: Tell) {
@@ -229,7 +233,7 @@ impl Recorder {
         let _ = tell.send(Err(refused));
     }
 
-    fn hand_over(&mut self, due: Vec<Wanted>, timeline: Option<&Timeline>) {
+    fn hand_over(&mut self, due: Vec<Wanted>, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for wanted in due {
             let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else {
                 continue;
@@ -238,7 +242,7 @@ impl Recorder {
                 Occasion::Asked => std::mem::take(&mut kept.tell),
                 _ => Vec::new(),
             };
-            if let Some(record) = self.record(&wanted, timeline)
+            if let Some(record) = self.record(&wanted, plan, timeline)
                 && let Ok(keeper) = &self.around.keeper
             {
                 keeper.keep(record, tell);
@@ -246,11 +250,11 @@ impl Recorder {
         }
     }
 
-    fn record(&self, wanted: &Wanted, timeline: &Timeline) -> Option<Record> {
+    fn record(&self, wanted: &Wanted, plan: &ProbePlan, timeline: &Timeline) -> Option<Record> {
         let kept = self.kept.as_ref()?;
         let (from, to) = wanted.span();
         let mut not_found: Vec<String> = Vec::new();
-        for missing in &self.plan.not_found {
+        for missing in &plan.not_found {
             not_found.push(format!("{}: {}", missing.item, missing.reason));
         }
         Some(Record {
@@ -309,10 +313,10 @@ impl Recorder {
     }
 
     /// Hands over all records with what there is: nothing more will be read.
-    pub fn finish(&mut self, timeline: Option<&Timeline>) {
+    pub fn finish(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>) {
         let all = self.kept.as_mut();
         let all = all.map(|kept| kept.occasions.finish());
-        self.hand_over(all.unwrap_or_default(), timeline);
+        self.hand_over(all.unwrap_or_default(), plan, timeline);
     }
 }
 

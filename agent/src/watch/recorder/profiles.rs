@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_host::{Executable, ServerProcess};
-use evictscope_plan::ProbePlan;
 use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
@@ -42,8 +41,6 @@ pub struct Subject {
     pub process: ServerProcess,
     /// Its executable.
     pub executable: Arc<Executable>,
-    /// What is known of it.
-    pub plan: Arc<ProbePlan>,
 }
 
 impl Subject {
