@@ -80,7 +80,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         stall_threshold: settings.stall_threshold,
         sockets,
         profiler,
-        lookout: Lookout::start(stop.clone()).context("cannot start a thread")?,
+        lookout: Lookout::start(stop.clone())
+            .context("cannot start the thread that looks at calm servers")?,
         pace: Pace::default(),
         shared: shared.clone(),
         stop: stop.clone(),

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::clock::monotonic;
 use super::main_thread::MainThread;
+use super::pace::INTERVAL;
 use super::stop::Stop;
 
 /// How long a server waits for it: all is due to be read of it after a second.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks: as often as other servers are read that do not evict.
-const INTERVAL: Duration = super::pace::INTERVAL;
 
 /// The thread that looks. Clones share it.
 #[derive(Clone)]

@@ -16,13 +16,12 @@ pub struct MainThread {
 /// What one reading of it says, with those before.
 #[derive(Clone, Copy)]
 pub struct Followed {
-    reading: ThreadReading,
+    /// What was read.
+    pub reading: ThreadReading,
     /// Its times, with a wait for a CPU that is under way.
     pub times: ThreadTimes,
     /// When it last came to rest, as far as is known.
     pub rested: Option<Duration>,
-    /// Whether it sleeps in its event loop; `None` where it runs, or where that is not known.
-    pub is_resting: Option<bool>,
     /// Whether everything else is to be read too, unless somebody waits for what the server does.
     pub is_due: bool,
 }
@@ -57,7 +56,6 @@ impl MainThread {
             reading,
             times,
             rested,
-            is_resting,
             is_due: self.calm.is_due(&reading),
         })
     }

@@ -112,7 +112,7 @@ impl Reader {
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
-            is_resting: followed.and_then(|followed| followed.is_resting),
+            is_resting: followed.and_then(|followed| followed.reading.is_resting),
             child_ns: self.main_thread.as_ref().and_then(MainThread::child_ns),
             rested: followed.and_then(|followed| followed.rested),
             look: None,

@@ -70,7 +70,8 @@ impl Watched {
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
         let log = ServerLog::new(label, &process);
-        let plan = sources.probing.plan().clone();
+        let plan = sources.probing.plan();
+        let recorder = Recorder::new(label, subject, plan, around, sees_evictions);
         Self {
             label: label.to_owned(),
             container_name,
@@ -80,7 +81,7 @@ impl Watched {
             state: ServerState::stalled_after(stall_threshold),
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
-            recorder: Recorder::new(label, subject, &plan, around, sees_evictions),
+            recorder,
             log,
             process,
         }
