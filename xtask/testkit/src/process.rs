@@ -16,7 +16,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::setsid;
+use rustix::process::{
+    Signal, kill_current_process_group, set_parent_process_death_signal, setsid,
+};
 
 use crate::progress::Progress;
 
@@ -29,7 +31,19 @@ static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 /// A process that leads a group stays in its session, and nothing is changed.
 pub fn comes_before_other_sessions() -> Result<()> {
     const PRIORITY: &str = "/proc/self/autogroup";
-    if setsid().is_err() || !Path::new(PRIORITY).exists() {
+    if setsid().is_err() {
+        return Ok(());
+    }
+    // The terminal's Ctrl-C no longer comes here. It ends the parent, and that ends this process and all that it has started.
+    ctrlc::set_handler(|| {
+        // This process ends all the same.
+        let _ = kill_current_process_group(Signal::TERM);
+        std::process::exit(1)
+    })
+    .context("cannot catch Ctrl-C")?;
+    set_parent_process_death_signal(Some(Signal::INT))
+        .context("cannot follow the parent process")?;
+    if !Path::new(PRIORITY).exists() {
         return Ok(());
     }
     fs::write(PRIORITY, "-20").context("cannot raise the priority of the session")
