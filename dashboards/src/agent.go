@@ -108,7 +108,7 @@ func coverage(made *dashboard.DashboardBuilder, y uint32) {
 func probes() *dashboard.RowBuilder {
 	return dashboard.NewRowBuilder("Probes").
 		WithPanel(lines("Servers by probe mode",
-			"every-call: every eviction call is counted and timed. evicting-only: only evicting calls are. sampled: only evicting calls are, and for a part of the time, because all of them would cost more than the budget. A server whose probes are switched off is in none.",
+			"every-call: every eviction call is counted and timed. evicting-only: only evicting calls are. sampled: only evicting calls are, part of the time, because all of them would cost more than the budget. A server whose probes are switched off is in none.",
 			"none",
 			query("A", allServers, "sum by (mode) (evictscope_probe_mode{LABELS})", "{{mode}}")).
 			FillOpacity(40).

@@ -12,7 +12,7 @@ const (
 // evictionCycle is about one server.
 func evictionCycle() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Eviction cycle", cycleUID,
-		"One Redis server: what its clients wait and why, and its cycle of eviction bursts (not_saturated, saturated, reclaim).").
+		"One Redis server: how long its clients wait and why, and its cycle of eviction bursts (not_saturated, saturated, reclaim).").
 		Time("now-1h", "now").
 		WithVariable(instances()).
 		WithVariable(labelVariable("server", "Server",
@@ -37,7 +37,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 
 // numbersOfServer are one row: how much it hurt, and what goes on.
 func numbersOfServer(made *dashboard.DashboardBuilder) {
-	made.WithPanel(number("What clients waited in the time range",
+	made.WithPanel(number("How long clients waited in the time range",
 		"From when a request came until its answer left. mean: of all commands. over 0.1 s, over 1 s: how many times a request waited for longer than that. longest: of all waits. Thresholds: a request over 0.1 s is orange, one over 1 s red. Empty where the kernel cannot look at sockets (before Linux 6.1).",
 		"none", thresholds(grey),
 		query("A", oneServer, "sum(increase(evictscope_client_wait_seconds_total{LABELS}[$__range])) / (sum(increase(evictscope_commands_processed_total{LABELS}[$__range])) > 0)", "mean"),

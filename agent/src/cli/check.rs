@@ -140,7 +140,7 @@ fn programs(checklist: &mut Checklist) {
     match sockets() {
         Ok(()) => checklist.ok("sockets", "the kernel shows which requests lie unread"),
         Err(why) => {
-            let lost = "what clients waited is not seen. Everything else works";
+            let lost = "how long clients wait cannot be seen. Everything else works";
             checklist.note("sockets", &format!("{why:#}: {lost}"));
         }
     }

@@ -135,7 +135,7 @@ fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
     let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
     tries
         .next()
-        .context("the databases cannot be read any more: has the process ended?")
+        .context("the databases can no longer be read: has the process ended?")
 }
 
 /// Returns where some entries are, or the heads of values with their keys, and what was asked for each.

@@ -12,13 +12,14 @@ use crate::text::shortened;
 const LONGEST_NAME: usize = 20;
 
 /// Explains the mode `sampled` of a server.
-const SAMPLED: &str = "sampled: evicting calls are observed for a part of the time; their rates are per second of it.";
+const SAMPLED: &str =
+    "sampled: evicting calls are observed part of the time; their rates are per second of it.";
 
 /// More servers than these are counted instead of named.
 const MOST_NAMES: usize = 3;
 
 /// Said of servers of whose clients nothing is seen.
-const UNSEEN: &str = "what clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
+const UNSEEN: &str = "how long clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
 
 /// A server, its last reading, and its rates since the one before.
 pub struct Row<'a> {

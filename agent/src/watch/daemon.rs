@@ -50,7 +50,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
     let sockets = SocketIterator::load();
     let sockets = sockets.inspect_err(|error| {
-        tracing::warn!("what clients wait is not seen, nor are stalls: {error}");
+        tracing::warn!("how long clients wait cannot be seen, nor when they are stalled: {error}");
     });
     let sockets = sockets.ok();
     let run_delay = sockets.as_ref().and_then(SocketIterator::run_delay);

@@ -47,7 +47,7 @@ impl Sockets {
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     let pid = self.pid;
-                    tracing::warn!(pid, "what its clients wait is not seen: {error}");
+                    tracing::warn!(pid, "how long its clients wait cannot be seen: {error}");
                 }
                 None
             }

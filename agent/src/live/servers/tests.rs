@@ -100,12 +100,12 @@ fn notes_say_what_the_table_cannot() {
     assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");
     assert!(notes[1].contains("6379") && notes[1].contains("evictions"));
     assert!(notes[2].contains("expire cycles") && notes[2].contains("expire_keys"));
-    assert!(notes[3].starts_with("6381: what clients wait is not known"));
+    assert!(notes[3].starts_with("6381: how long clients wait is not known"));
     assert!(notes[4].starts_with("sampled: "));
     for number in 7_000..7_064 {
         let name = number.to_string();
         reading.servers.insert(name, ServerReading::default());
     }
     let notes = super::notes(&reading, &[]);
-    assert!(notes[2].starts_with("65 servers: what clients wait"));
+    assert!(notes[2].starts_with("65 servers: how long clients wait"));
 }

@@ -165,7 +165,7 @@ impl Burst {
         let (Some(stalled), Some(by_evictions)) = (self.stalled, self.stalled_by_evictions) else {
             return (
                 BurstKind::Unknown,
-                "not known: what clients waited".to_owned(),
+                "not known: how long clients waited".to_owned(),
             );
         };
         if stalled.is_zero() {

@@ -10,7 +10,7 @@ use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
 use crate::published::exported::ExportedServer;
 
 /// Said where no look at a server's sockets has succeeded.
-const NOT_KNOWN: &str = "What clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
+const NOT_KNOWN: &str = "How long clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
                          with BTF; the agent's log says what is missing.";
 
 /// What is said of a server's clients, in words.

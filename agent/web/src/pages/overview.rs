@@ -116,7 +116,7 @@ fn impact(server: &ExportedServer) -> Markup {
                 }
                 td.number { (felt.longest) }
             },
-            None => td colspan="4" { "What its clients wait is not known." },
+            None => td colspan="4" { "How long its clients wait is not known." },
         }
         td { (refused) }
         td { (felt.map_or_else(|| UNKNOWN.to_owned(), |felt| felt.waiting)) }

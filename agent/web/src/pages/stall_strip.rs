@@ -37,7 +37,7 @@ pub fn strip(moments: &[Moment], span: Span) -> Markup {
         return html! {
             figure {
                 figcaption { strong { "Stalls" } }
-                p.note { "What clients waited is not known in this time." }
+                p.note { "How long clients waited is not known for this time." }
             }
         };
     }
@@ -190,7 +190,7 @@ mod tests {
         }
         let unknown = drawn(&moments);
         assert!(
-            unknown.contains("What clients waited is not known"),
+            unknown.contains("How long clients waited is not known"),
             "{unknown}"
         );
         assert!(!unknown.contains("No client"), "{unknown}");

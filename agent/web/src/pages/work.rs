@@ -52,7 +52,7 @@ fn mode(server: &ExportedServer) -> Markup {
             None => {
                 (server.mode)
                 @if server.mode == ProbeMode::Sampled {
-                    br; "evicting calls are observed for a part of the time"
+                    br; "evicting calls are observed part of the time"
                 }
             },
         }

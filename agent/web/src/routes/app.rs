@@ -74,9 +74,7 @@ impl App {
         }
         match timeout(limit, answered).await {
             Ok(Ok(answer)) => answer.map_err(|why| unavailable(&why)),
-            Ok(Err(_)) => Err(unavailable(
-                "the server has ended, or is not watched any more",
-            )),
+            Ok(Err(_)) => Err(unavailable("the server has ended, or is no longer watched")),
             Err(_) => {
                 let text = format!("no {done} in time; the agent's log may say why\n");
                 Err((StatusCode::GATEWAY_TIMEOUT, text))

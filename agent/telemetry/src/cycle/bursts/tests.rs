@@ -138,7 +138,7 @@ fn where_what_decides_is_missing_the_kind_is_not_known() {
     };
     unknown(
         |burst| burst.stalled = None,
-        "not known: what clients waited",
+        "not known: how long clients waited",
     );
     let change = |burst: &mut Burst| {
         burst.stalled_by_evictions = Some(Duration::ZERO);
