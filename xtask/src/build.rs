@@ -12,7 +12,7 @@ pub fn run() -> Result<PathBuf> {
     naming(&[])
 }
 
-/// Does the same with these variables, by which the agent names what it is built from.
+/// Does the same with these variables, which tell the agent what it is built from.
 pub fn naming(variables: &[(&str, String)]) -> Result<PathBuf> {
     setup::run(For::Build)?;
     let status = workspace::cargo()

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: one eviction burst on a throw-away redis-server, and what evictscope sees of it.
 //!
-//! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. All that is
+//! The lab makes the cycle happen and prints its own record. Every other number comes from the agent. Everything
 //! started here ends with the demo.
 
 use anyhow::Result;

@@ -1,9 +1,8 @@
-//! `cargo xtask fuzz`: damaged executables for each step of the planning of probes, and for the whole.
+//! `cargo xtask fuzz`: feeds damaged executables to each step of the planning of probes, and to the whole.
 //!
-//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. Neither
-//! `agent/machine` nor `agent/plan` has unsafe code, so none are used here: the stable compiler builds the targets with the
-//! same instrumentation, and libFuzzer runs them. The inputs that lead somewhere new are kept under
-//! `target/fuzz`, where the next run begins.
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. Neither `agent/machine` nor
+//! `agent/plan` has unsafe code, so no sanitizers are used: the stable compiler builds the targets with the same instrumentation,
+//! and libFuzzer runs them. Inputs that reach new code are kept under `target/fuzz`, and the next run starts from them.
 
 use std::{
     fs,
@@ -14,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 
-/// What cargo-fuzz gives to rustc, but for the sanitizer.
+/// What cargo-fuzz passes to rustc, except for the sanitizer.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -23,7 +22,7 @@ const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 \
     -Ccodegen-units=1 --cfg fuzzing";
 
-/// The targets, and each one's share of the time: most for the whole plan, which takes longest.
+/// The targets and their shares of the time: the whole plan takes longest and gets most.
 const TARGETS: [(&str, u32); 6] = [
     ("elf", 2),
     ("frames", 2),
@@ -33,18 +32,18 @@ const TARGETS: [(&str, u32); 6] = [
     ("plan", 4),
 ];
 
-/// How the small executables are compiled: each level, and the calculation called or inlined.
+/// How the small executables are compiled: at each level, with the calculation called or inlined.
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FORMS: [&str; 2] = [
     "__attribute__((noinline))",
     "static inline __attribute__((always_inline))",
 ];
 
-/// Changes of a server that are tried in one run: as many as fit into this many bytes of script.
+/// The longest script, in bytes. It limits how many changes of a server are tried in one run.
 const SCRIPT_BYTES: u32 = 512;
-/// Memory for one plan, and for the damaged file and the instrumentation besides, MiB.
+/// Memory for one plan, plus the damaged file and the instrumentation, in MiB.
 const MEMORY: u32 = 256 + 128;
-/// Longest time for one input, in seconds: only one that hangs takes so long.
+/// The longest time for one input, in seconds: only one that hangs takes this long.
 const TIMEOUT: u32 = 300;
 
 /// What libFuzzer writes before the number of inputs that it tried.
@@ -56,7 +55,7 @@ pub struct Arguments {
     /// Seconds to fuzz for, all targets together
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Where libFuzzer's random numbers begin; with 0, somewhere else each time
+    /// The seed of libFuzzer's random numbers; with 0, a different one each time
     #[arg(long, default_value_t = 0)]
     seed: u32,
 }
@@ -69,7 +68,7 @@ pub fn missing() -> Option<String> {
         .map(|compiler| format!("libFuzzer needs a C++ compiler: there is no {compiler} on PATH"))
 }
 
-/// Builds the targets and fuzzes with one after the other.
+/// Builds the targets and runs one after another.
 pub fn run(arguments: Arguments) -> Result<()> {
     if let Some(reason) = missing() {
         anyhow::bail!(reason);
@@ -119,7 +118,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
             "--manifest-path",
             "agent/plan/fuzz/Cargo.toml",
         ])
-        // Named, so that build scripts and macros are not instrumented.
+        // Naming the target keeps build scripts and macros from being instrumented.
         .args(["--target", &host, "--target-dir"])
         .arg(&build);
     process::succeed_as("cargo build", &mut command)?;
@@ -152,7 +151,7 @@ fn write_bases(directory: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// Writes an input for each base as it is, and one that is the file itself.
+/// Writes an input for each undamaged base, and one that is the file itself.
 fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;

@@ -1,7 +1,7 @@
-//! Go, which builds the generator of the dashboards, Grafana's linter, and what checks the chart for Kubernetes.
+//! Go, which builds the generator of the dashboards, Grafana's linter, and the program that checks the Kubernetes chart.
 //!
-//! The last two need a newer Go than Debian's package. Go 1.21 and later get it by themselves, as a
-//! module from the module proxy. This does the same for an older one.
+//! The last two need a newer Go than Debian's package. Go 1.21 and later download it themselves, as a module from the
+//! module proxy. This does the same for an older Go.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use serde::Deserialize;
 
-/// The first Go that gets the version that a module needs.
+/// The first Go that downloads the version that a module needs.
 const GETS_NEWER: (u32, u32) = (1, 21);
 
 /// The version that `dashboards/linter/go.mod` and `packaging/check/go.mod` need, as a module.
@@ -28,7 +28,7 @@ struct Downloaded {
 }
 
 impl Go {
-    /// Finds the one on `PATH`, or lets it get a newer one.
+    /// Finds the Go on `PATH`, or lets it download a newer one.
     pub fn find() -> Result<Self> {
         let version = process::answer_of(Command::new("go").args(["env", "GOVERSION"]))
             .context("there is no Go: `cargo xtask setup` installs it")?;
@@ -44,7 +44,7 @@ impl Go {
         Ok(Self(toolchain.join("bin/go")))
     }
 
-    /// Gets a module, as `path@version`, and returns its directory.
+    /// Downloads a module, given as `path@version`, and returns its directory.
     pub fn module(&self, module: &str) -> Result<PathBuf> {
         let mut command = Command::new(&self.0);
         let answer = process::answer_of(command.args(["mod", "download", "-json", module]))?;
@@ -66,7 +66,7 @@ impl Go {
         process::succeed(command.args(["build", "-o"]).arg(to).arg(package))
     }
 
-    /// Returns the command that runs the tests of the module in `module`. Go runs those again whose files have changed.
+    /// Returns the command that runs the tests of the module in `module`. Go reruns only those whose files have changed.
     pub fn test(&self, module: &Path) -> Command {
         let mut command = self.in_module(module);
         command.args(["test", "./..."]);
@@ -85,7 +85,7 @@ impl Go {
     }
 }
 
-/// Returns whether a Go gets newer ones, by its answer to `go env GOVERSION`. Before 1.16 it is empty.
+/// Returns whether a Go downloads newer ones, from its answer to `go env GOVERSION`, which is empty before 1.16.
 fn newer(version: &str) -> bool {
     let numbers = version.trim().strip_prefix("go").unwrap_or_default();
     let mut parts = numbers.split('.').map(str::parse::<u32>);

@@ -17,7 +17,7 @@ use crate::go::Go;
 /// prometheus-operator, for its CustomResourceDefinitions.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
 
-/// Its types, a module of their own of the same version, which `packaging/check/go.mod` names.
+/// Its types, a separate module of the same version, which `packaging/check/go.mod` names.
 const OPERATOR_TYPES: &str =
     "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
 
@@ -34,7 +34,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Checks the chart, and that the check itself refuses what it must. Returns what it says.
+/// Checks the chart, and that the check itself refuses what it must. Returns what the check says.
 pub fn check() -> Result<String> {
     let go = Go::find()?;
     let program = program(&go)?;
@@ -65,7 +65,7 @@ pub fn missing() -> Option<String> {
 fn program(go: &Go) -> Result<PathBuf> {
     let directory = workspace::target_directory()?.join("kubernetes");
     fs::create_dir_all(&directory).context("cannot make a directory for the program")?;
-    // Two tasks of `cargo xtask test --all` want it: the second must neither build it too nor write over it.
+    // Two tasks of `cargo xtask test --all` need it: the second must neither build it too nor overwrite it.
     let lock = File::create(directory.join("lock")).context("cannot make a lock")?;
     lock.lock().context("cannot wait for the lock")?;
     let program = directory.join("check");

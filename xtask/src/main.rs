@@ -1,8 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. What is more than a task is a crate beside this one: `lab`, `bench`,
-//! `matrix`, and `testkit`, which starts and reads everything.
-//! `setup` and the testkit's `debian` name everything that the tasks need on the machine.
+//! One file or folder per task. Anything larger than a task is a crate beside this one: `lab`, `bench`, `matrix`, and `testkit`,
+//! which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need on the machine.
 
 mod build;
 mod dashboards;
@@ -43,7 +42,7 @@ enum Task {
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
     #[command(subcommand)]
     Bench(evictscope_bench::Bench),
-    /// Damage executables and plan for them, with libFuzzer
+    /// Fuzz the planning of probes with damaged executables (libFuzzer)
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, or expiry fall behind, and record it
     Lab(evictscope_lab::Arguments),
@@ -53,7 +52,7 @@ enum Task {
     Kubernetes,
     /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
-    /// Make what is published of a version from its tag
+    /// Make the release of a version from its tag
     Release,
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_matrix::Arguments),

@@ -9,7 +9,7 @@ use crate::{
     servers, source,
 };
 
-/// Builds the agent unless that is done, and tries it on each build, or packs it and tries it on each kernel.
+/// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 pub fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.packed {
         build::run()?;

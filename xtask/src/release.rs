@@ -1,7 +1,7 @@
-//! `cargo xtask release`: makes what is published of a version, from its tag.
+//! `cargo xtask release`: makes the release of a version from its tag.
 //!
-//! It does so in a clone of the tag, so that nothing is in it but what was committed. Paths of this machine are in nothing
-//! that is compiled, so that a release can be made again with the same bytes.
+//! It works in a clone of the tag, so that nothing is in the release but what was committed. Nothing that is compiled has
+//! paths of this machine in it, so that a release can be made again with the same bytes.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use evictscope_testkit::{process, workspace};
 
 use crate::package::{self, SUMS, git};
 
-/// Variables that change what is built, beside those that set profiles and targets.
+/// Variables that change what is built, besides those that set profiles and targets.
 const OTHER_VARIABLES: [&str; 4] = [
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_INCREMENTAL",
@@ -49,7 +49,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Fails where the commit that is checked out cannot be released as this version.
+/// Fails if the commit that is checked out cannot be released as this version.
 fn must_be_ready(version: &str, tag: &str) -> Result<()> {
     let changed = git(&["status", "--porcelain"])?;
     ensure!(
@@ -75,7 +75,7 @@ fn must_be_ready(version: &str, tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Packs what is in a clone, with this program, which is built of the same commit.
+/// Packs what is in a clone, with this program, which is built from the same commit.
 fn pack(clone: &Path) -> Result<()> {
     let mut pack = Command::new(std::env::current_exe()?);
     pack.arg("package")

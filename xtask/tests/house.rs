@@ -1,4 +1,4 @@
-//! The structure of the agent's crates: on which others each stands, and that no files import each other in a circle.
+//! The structure of the agent's crates: which others each may depend on, and that no files import each other in a circle.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
 use syn::{Attribute, Item, UseTree, Visibility, visit::Visit};
 
-/// The crates from the bottom: each may stand only on those before it.
+/// The crates from the bottom up: each may depend only on those before it.
 const ORDER: [&str; 9] = [
     "evictscope-abi",
     "evictscope-machine",
@@ -24,7 +24,7 @@ const ORDER: [&str; 9] = [
     "evictscope",
 ];
 
-/// The first page of each, but for the smallest.
+/// The root file of each, except for the smallest.
 const FIRST_PAGES: [&str; 8] = [
     "agent/machine/src/lib.rs",
     "agent/plan/src/lib.rs",
@@ -42,9 +42,9 @@ type Segments = Vec<String>;
 /// A file of a crate.
 struct Source {
     file: PathBuf,
-    /// Names that it gives away for other files.
+    /// Names that it re-exports.
     exported: Vec<Segments>,
-    /// Names that it takes.
+    /// Names that it imports.
     imported: Vec<Segments>,
 }
 
@@ -100,7 +100,7 @@ fn no_files_import_each_other_in_a_circle() -> Result<()> {
     Ok(())
 }
 
-/// Reads a file and those of its modules, but for tests.
+/// Reads a file and those of its modules, except for tests.
 fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let parsed = syn::parse_file(&text).with_context(|| file.display().to_string())?;
@@ -171,7 +171,7 @@ fn flatten(tree: &UseTree, before: &Segments, paths: &mut Vec<Segments>) {
     }
 }
 
-/// Collects the paths in code that begin at the crate or at the module above.
+/// Collects the paths in code that begin with `crate` or `super`.
 struct Paths<'a>(&'a mut Vec<Segments>);
 
 impl<'ast> Visit<'ast> for Paths<'_> {
@@ -189,7 +189,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 }
 
-/// Returns the file that defines what a path in `module` names; `None` where that is in another crate. Re-exports are followed.
+/// Returns the file that defines what a path in `module` names, or `None` if it is in another crate. Follows re-exports.
 fn owner<'a>(
     modules: &'a Modules,
     module: &Segments,

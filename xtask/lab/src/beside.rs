@@ -1,4 +1,4 @@
-//! What the agent says of the bursts of a run, beside what the record shows. It is printed, and judges nothing.
+//! What the agent says about the bursts of a run, beside what the record shows. It is printed, and judges nothing.
 
 use evictscope_testkit::{
     burst::Burst,
@@ -7,7 +7,7 @@ use evictscope_testkit::{
 
 use crate::{cycles::Cycle, record::Outcome, witness::Testimony};
 
-/// A burst of the agent's that begins this close to one of the record is the same, in seconds.
+/// How close a burst of the agent's begins to the same burst of the record, in seconds.
 const SAME: f64 = 1.0;
 
 /// Returns a table for each burst that the record or the agent has.

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Commands sent at once while filling.
 const PIPELINE: usize = 1000;
 
-/// The server's `latency-monitor-threshold`: its latency monitor does not keep shorter calls, in milliseconds.
+/// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
 
 /// A connection to the lab's server.
@@ -39,7 +39,7 @@ impl Client {
         answer.context("the redis-server of the lab does not answer")
     }
 
-    /// Returns how long the longest evicting call took since the latency monitor was reset, in seconds, where it is above
+    /// Returns how long the longest evicting call took since the latency monitor was reset, in seconds, if it is above
     /// [`THRESHOLD`].
     pub fn longest_evicting_call(&mut self) -> Result<Option<f64>> {
         let mut latest = redis::cmd("LATENCY");

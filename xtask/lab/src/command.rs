@@ -27,7 +27,7 @@ pub struct Arguments {
     /// End after this many complete cycles
     #[arg(long)]
     cycles: Option<usize>,
-    /// Requests a second, in place of as many as keep the server as busy as the scenario wants it
+    /// Requests a second [default: as many as keep the server as busy as the scenario wants it]
     #[arg(long)]
     rate: Option<f64>,
     /// What `remedy` applies
@@ -106,7 +106,7 @@ pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     carry_out(&plan, cores.as_ref(), interrupted)
 }
 
-/// Returns what `evictscope compare` says of the first records of two runs.
+/// Returns what `evictscope compare` says about the first records of two runs.
 fn compared(agent: &Path, without: &Finished, with: &Finished) -> Result<String> {
     let Some((before, after)) = without.records.first().zip(with.records.first()) else {
         return Ok("nothing to compare, as one of the two runs left no record".to_owned());

@@ -4,7 +4,7 @@ use evictscope_testkit::text::{bytes, count, known, percent};
 
 use crate::{cycles::Cycle, expiry::Expiry, run::Finished};
 
-/// A line of the table: its label, and the text of a run, where the run has it.
+/// A line of the table: its label, and the text of a run, if the run has one.
 type Line = (&'static str, fn(&Finished) -> Option<String>);
 
 const LINES: &[Line] = &[
@@ -71,7 +71,7 @@ pub fn comparison(runs: &[(String, Finished)]) -> String {
     table
 }
 
-/// Returns a text about bursts, of which a run that is about expiry has none.
+/// Returns a text about bursts, or `None` for a run about expiry.
 fn of_bursts(run: &Finished, text: impl Fn(&[Cycle]) -> String) -> Option<String> {
     let cycles = &run.outcome.cycles;
     run.outcome.expiry.is_none().then(|| text(cycles))

@@ -21,7 +21,7 @@ pub struct Connection {
     skim: Skim,
     /// When the requests under way were due, in the order they were sent.
     under_way: VecDeque<Instant>,
-    /// When the requests were due that wait for their turn.
+    /// When the requests that wait for their turn were due.
     waiting: VecDeque<Instant>,
 }
 
@@ -43,7 +43,7 @@ impl Connection {
         })
     }
 
-    /// Connects anew after the server has hung up. Returns how many requests were under way, whose replies never come.
+    /// Reconnects after the server has hung up. Returns how many requests were under way: their replies never come.
     pub fn open_again(&mut self, port: u16, registry: &Registry, token: Token) -> Result<u64> {
         let again = Self::open(port, registry, token)?;
         let ended = std::mem::replace(self, again);
@@ -56,7 +56,7 @@ impl Connection {
         self.waiting.push_back(due);
     }
 
-    /// Sends requests while no more than `most` are under way, and returns how many left the queue.
+    /// Sends requests while fewer than `most` are under way, and returns how many left the queue.
     pub fn send(&mut self, most: usize, workload: &mut Workload) -> Result<u64> {
         let mut sent = 0;
         while self.under_way.len() < most
@@ -105,7 +105,7 @@ impl Connection {
     }
 }
 
-/// Returns whether the socket cannot take or give more now, also because it is not connected yet.
+/// Returns whether the socket cannot take or give more now, or is not connected yet.
 fn must_wait(error: &Error) -> bool {
     use ErrorKind::{NotConnected, WouldBlock};
     matches!(error.kind(), WouldBlock | NotConnected)

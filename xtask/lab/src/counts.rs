@@ -1,4 +1,4 @@
-//! Counts the generator's requests, and tells the counts ten times a second.
+//! Counts the generator's requests, and reports the counts ten times a second.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub struct Load {
     /// The counts.
     #[serde(flatten)]
     pub totals: Totals,
-    /// Requests due and not answered.
+    /// Requests due and neither answered nor lost.
     pub backlog: u64,
     /// The highest backlog since the line before.
     pub backlog_peak: u64,
@@ -59,7 +59,7 @@ pub struct Load {
     pub latency_max: f64,
     /// Seconds in which the generator had not come to requests that were due, since it connected.
     pub behind: f64,
-    /// Seconds for which the main thread was on a CPU, by the kernel's scheduler.
+    /// Seconds for which the main thread was on a CPU, according to the kernel's scheduler.
     pub running: f64,
     /// Seconds for which it waited for a CPU.
     pub waiting: f64,

@@ -1,19 +1,19 @@
 //! The three-phase cycle, as the record shows it.
 //!
-//! A burst is `saturated` from the first eviction after a quiet time until the last one before a quiet time. `reclaim`
-//! follows, in which memory falls, until the backlog is worked off. The time before the burst, back to the last cycle or to the beginning
-//! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that
-//! the agent can be judged by it.
+//! A burst is `saturated` from the first eviction after a quiet time until the last one before a quiet time. `reclaim` follows,
+//! in which memory falls, until the backlog is worked off. The time before the burst, back to the last cycle or to the beginning
+//! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that the agent
+//! can be judged against it.
 
 use serde::Serialize;
 
 use crate::{counts::Load, premise::Premise, sample::Sample};
 
-/// Without an eviction for this long, `saturated` is over: seconds, by the definition of a burst and
-/// as known from samples, which are 0.1 s apart or less.
+/// How long without an eviction ends `saturated`, in seconds: by the definition of a burst, and as known from samples, which are
+/// 0.1 s apart or less.
 pub const QUIET: f64 = 1.0;
 
-/// How long after the backlog is worked off memory may still fall, in seconds: in each round of its event loop the server's
+/// How long memory may still fall after the backlog is worked off, in seconds: in each round of its event loop the server's
 /// memory swells by the replies that it holds.
 const SETTLED: f64 = 1.0;
 
@@ -45,12 +45,12 @@ pub struct Cycle {
     pub reclaim_seconds: f64,
     /// Keys evicted.
     pub evicted_keys: u64,
-    /// Commands in the last minute of `not_saturated`, or in all of it where it is shorter. `None` where it has no
-    /// length, or where a backlog was worked off in it.
+    /// Commands in the last minute of `not_saturated`, or in all of it if it is shorter. `None` if it has no length, or if a
+    /// backlog was worked off in it.
     pub throughput_before: Option<f64>,
-    /// Commands between the first and the last sample that lie in the burst for certain, because right after it a
-    /// server answers ten times as many. Where there are no two such samples, it is between the last one before the
-    /// burst and the first one after it.
+    /// Commands between the first and the last sample that lie in the burst for certain, because right after it a server answers
+    /// ten times as many. If there are no two such samples, it is between the last one before the burst and the first one after
+    /// it.
     pub throughput_during: f64,
     /// The backlog at the last count before `start`.
     pub backlog_before: u64,

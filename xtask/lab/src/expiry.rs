@@ -74,7 +74,7 @@ fn set_active_expire(client: &mut Client, value: &str) -> Result<()> {
 }
 
 impl Expiry {
-    /// Returns the bytes that the SCAN freed, but for those of clients.
+    /// Returns the bytes that the SCAN freed, except for those of clients.
     pub fn held(&self) -> u64 {
         (self.before.without_clients()).saturating_sub(self.after.without_clients())
     }

@@ -11,8 +11,8 @@ use crate::{
     workload::Workload,
 };
 
-/// How far the server is filled before its clients do anything, as a share of the memory that the load begins
-/// with. The clients' buffers, and what they write while the capacity is measured, must find room.
+/// How far the server is filled before its clients do anything, as a share of the memory that the load begins with. The
+/// clients' buffers, and what they write while the capacity is measured, must still fit.
 const FILLED_AT_FIRST: f64 = 0.4;
 
 /// Keys with which the size of a key is measured.
@@ -21,8 +21,8 @@ const FIRST_KEYS: usize = 50_000;
 /// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
 const FILLED_AT_ONCE: u64 = 10_000;
 
-/// Where Redis doubles a hash table of the keys although that exceeds the limit: with so many keys for each bucket. With
-/// fewer, from one on, it doubles the table only where the new one finds room below the limit.
+/// The number of keys for each bucket at which Redis doubles a hash table of the keys even if that exceeds the limit. With
+/// fewer, from one on, it doubles the table only if the new one fits below the limit.
 const DOUBLES_AT: f64 = 1.618;
 
 /// The most that a load may write before the tables double, as a share of the room below the limit.
@@ -58,7 +58,7 @@ pub struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    /// Writes the big key, where there is to be one, and as many others as there may be before the clients do anything.
+    /// Writes the big key, if there is to be one, and as many others as there may be before the clients do anything.
     /// Measures the size of a key.
     pub fn begin(port: u16, parameters: &'a Parameters, workload: &mut Workload) -> Result<Self> {
         let mut client = Client::connect(port)?;
@@ -83,8 +83,8 @@ impl<'a> Filler<'a> {
         })
     }
 
-    /// Lets keys live so long that as many are alive as the load, of this many requests a second, is to begin with.
-    /// Deletes those that live longer.
+    /// Lets keys live so long that a load of `rate` requests a second keeps as many alive as it is to begin with. Deletes
+    /// those that live longer.
     pub fn fit_lives(&mut self, workload: &mut Workload, rate: f64) -> Result<()> {
         if let Filled::Alive { keys } = self.parameters.filled {
             let mean = keys as f64 / (rate * self.parameters.mix.set_share);
@@ -94,8 +94,8 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then, which is to run the
-    /// clients at that rate for a moment: Redis takes the buffers of idle clients away.
+    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the clients
+    /// at that rate for a moment: Redis takes buffers away from idle clients.
     pub fn fill_up(
         &mut self,
         generator: &mut Generator,
@@ -114,7 +114,7 @@ impl<'a> Filler<'a> {
                 Ok(())
             }
             Filled::Alive { keys } => {
-                // Keys expire in the meantime. Those that have are not to be counted.
+                // Keys expire in the meantime. Those that have must not be counted.
                 self.set("active-expire-effort", u64::from(MOST_EFFORT))?;
                 while !next(self, To::Keys(keys))? {}
                 self.set("active-expire-effort", u64::from(self.parameters.effort))
@@ -126,7 +126,7 @@ impl<'a> Filler<'a> {
                 let most = ROOM_FOR_WRITES * room as f64 / self.key_bytes as f64;
                 let written = (rate * self.parameters.mix.set_share * after).min(most);
                 let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
-                // With a limit that is never so far above the used memory that twice as many buckets find room.
+                // The limit is never so far above the used memory that twice as many buckets fit.
                 let room = buckets * 2 * size_of::<u64>() as u64 / 2;
                 let mut is_full = false;
                 while !is_full {
@@ -177,7 +177,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// Writes a hash with this many fields, where there are to be any.
+/// Writes a hash with this many fields, if there are to be any.
 fn write_big_key(client: &mut Client, fields: u64) -> Result<()> {
     let mut first = 1;
     while first <= fields {

@@ -1,8 +1,8 @@
 //! The load: thousands of clients in one thread, whose requests fall due whether or not earlier ones were answered.
 //!
-//! Each request goes to the next connection when it is due. Where the connection has as many requests under way as
-//! it may have, the request waits in the generator. Latency counts from when a request was due, so that it includes
-//! this wait and any lateness of the generator.
+//! Each request goes to the next connection when it is due. If the connection has as many requests under way as it may have,
+//! the request waits in the generator. Latency counts from when a request was due, so that it includes this wait and any
+//! lateness of the generator.
 
 use std::{
     io::ErrorKind,
@@ -22,8 +22,8 @@ use crate::{
     workload::Workload,
 };
 
-/// How long connecting takes. Redis 7 gives a client's reply buffer a new size every 5 s after it connected. The
-/// buffers of 3,000 clients that connected at once would swell and shrink together by 10 MB.
+/// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers of
+/// 3,000 clients that connected at once would swell and shrink together by 10 MB.
 const CONNECTING: Duration = Duration::from_secs(5);
 
 /// With more waiting requests than this, some minutes of load, the server is considered dead.

@@ -39,8 +39,8 @@ impl Lives {
     /// Returns how long a key that was written some time ago and is still there has left to live.
     pub fn left_of_earlier_key(self, random: &mut Rng) -> f64 {
         match self {
-            // A key that lives long is seen more often, at any time of its life. Where lives are spread evenly,
-            // the density of what is left of them falls linearly.
+            // A key that lives long is met more often, at any time of its life. If lives are spread evenly, the
+            // density of what is left of them falls linearly.
             Self::Even { mean } => (1.0 - random.f64().sqrt()) * 2.0 * mean,
             Self::One { seconds } => seconds * random.f64(),
         }

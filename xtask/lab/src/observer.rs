@@ -66,7 +66,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Returns whether nothing but the load has happened: no key was evicted, and nothing has come.
+    /// Returns whether nothing but the load has happened: no key was evicted, and no visitor has come.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
         let visitor = self.run.parameters.visitor.as_ref();
@@ -80,14 +80,14 @@ impl Observer {
         self.loads.last()
     }
 
-    /// Returns what was missing under all of the load.
+    /// Returns what was missing during the whole load.
     pub fn premise(&self) -> Premise {
         Premise::between(f64::MIN, f64::MAX, &self.loads)
     }
 
     /// Returns the cycles so far.
     pub fn cycles(&mut self) -> Vec<Cycle> {
-        // They come from several threads. The count of commands orders two of one instant.
+        // They come from several threads. The count of commands orders two from the same instant.
         self.samples.sort_by(|left, right| {
             left.at
                 .total_cmp(&right.at)

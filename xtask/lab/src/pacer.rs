@@ -1,8 +1,8 @@
-//! The rate at which the server's main thread is as busy as it is to be.
+//! The rate at which the server's main thread is as busy as wanted.
 //!
 //! What a command costs depends on the machine, on what runs beside it, on the rate itself (a round of the event loop
-//! with more requests takes less time for each) and on how full the server is. So the rate follows from the CPU time
-//! that it takes, look after look.
+//! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time that
+//! it takes, look after look.
 
 use crate::counts::Load;
 
@@ -18,7 +18,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Finds a rate from a guess, so it may change much in each look.
+    /// Finds a rate from a guess, so it may change a lot in each look.
     pub fn finds(busy: f64) -> Self {
         Self {
             busy,
@@ -37,7 +37,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the rate after one of `rate`, where it is time for a look.
+    /// Returns the rate that follows `rate`, if it is time for a look.
     pub fn look(&mut self, rate: f64, load: &Load) -> Option<f64> {
         let before = self.last.get_or_insert(*load);
         let seconds = load.at - before.at;
@@ -46,7 +46,7 @@ impl Pacer {
         }
         let due = (load.totals.due - before.totals.due) as f64;
         let answered = (load.totals.answered - before.totals.answered) as f64;
-        // What all that was due needs, also where it was not all answered because the thread waited for a CPU.
+        // What all that was due needs, even if not all was answered because the thread waited for a CPU.
         let needed = (load.running - before.running) / seconds * due / answered;
         self.last = Some(*load);
         let change = (self.busy / needed).clamp(1.0 / self.most, self.most);

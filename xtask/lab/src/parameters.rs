@@ -15,8 +15,7 @@ pub struct Parameters {
     pub most_under_way: usize,
     /// The server's limit, in bytes.
     pub maxmemory: u64,
-    /// How far the limit under load is above the memory that is used when it begins, in bytes. `None`: it is
-    /// `maxmemory`.
+    /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is `maxmemory`.
     pub room: Option<u64>,
     /// The server's `maxmemory-policy`.
     pub policy: &'static str,
@@ -44,7 +43,7 @@ pub struct Parameters {
     pub subscribers_limit: &'static str,
     /// Whether processes that the server forks are kept from its core.
     pub forks_elsewhere: bool,
-    /// What comes beside the clients.
+    /// What comes besides the clients.
     pub visitor: Option<Visitor>,
 }
 
@@ -57,15 +56,14 @@ pub enum Filled {
         /// In bytes.
         bytes: u64,
     },
-    /// So many keys that all of them are there that are written in the mean time to live, and no expired one. That time
-    /// follows from it.
+    /// As many keys as are written in the mean time to live, and no expired one. That time follows from this number.
     Alive {
         /// Keys.
         keys: u64,
     },
     /// So many keys that the hash tables of the keys double soon.
     Table {
-        /// The buckets of the tables before, a power of 2.
+        /// The buckets of the tables before that, a power of 2.
         buckets: u64,
         /// When they double, in seconds of load.
         after: f64,
@@ -85,14 +83,14 @@ pub struct Visitor {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
-    /// A replica that asks for all data and then reads nothing, as one behind a slow network: what the server writes for it
-    /// piles up in the buffers that replicas and the replication backlog share.
+    /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
+    /// it piles up in the buffers that replicas and the replication backlog share.
     Replica,
     /// Subscribers that read nothing, and a client that publishes.
     Subscribers,
     /// The end of many keys that were written before.
     Pile {
-        /// The longest that a key lives on, at random, in seconds.
+        /// The longest that a key lives on, in seconds; how long is random.
         spread: f64,
     },
     /// A process that writes all data to a file (`BGSAVE`).

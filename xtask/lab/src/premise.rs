@@ -1,14 +1,14 @@
 //! How busy the server's main thread was, and whether the lab had what its runs need: a CPU for that thread, and a load that keeps
 //! its pace.
 //!
-//! Without it a burst is of another kind, or there is none, and that is no fault of the agent's.
+//! Without these, a burst is of another kind, or there is none, and that is not the agent's fault.
 
 use evictscope_testkit::text::percent;
 use serde::Serialize;
 
 use crate::counts::Load;
 
-/// The most of a span that may be without it. On two idle cores the main thread waited for 1 to 3 % of a phase.
+/// The largest share of a span that may lack one of these. On two idle cores the main thread waited for 1 to 3 % of a phase.
 const MOST: f64 = 0.05;
 
 /// Shares of a span of time.
@@ -23,7 +23,7 @@ pub struct Premise {
 }
 
 impl Premise {
-    /// Returns the shares from one time to another, by the counts around it, which are in the order of time.
+    /// Returns the shares from one time to another, from the counts around them, which are in order of time.
     pub fn between(from: f64, to: f64, loads: &[Load]) -> Self {
         let begin = loads.partition_point(|load| load.at <= from);
         let end = loads.partition_point(|load| load.at < to);
@@ -41,7 +41,7 @@ impl Premise {
         }
     }
 
-    /// Says what was missing, where that was too much. A server that is to share its core has to wait.
+    /// Says what was missing, if that was too much. A server that is to share its core has to wait.
     pub fn disturbance(&self, shares_core: bool) -> Option<String> {
         let mut what = Vec::new();
         for (share, text) in [
@@ -87,7 +87,7 @@ mod tests {
         assert!(near(Premise::between(4.0, 6.0, &loads).waiting, 0.1));
         let early = Premise::between(-1.0, 5.0, &loads);
         assert!(near(early.running, 0.5) && early.disturbance(false).is_none());
-        // A span of which nothing is known.
+        // A span about which nothing is known.
         assert_eq!(Premise::between(1.0, 2.0, &[]), Premise::default());
     }
 }

@@ -1,7 +1,7 @@
 //! Before the record begins: a filled server, connected clients, and the rate of the load.
 //!
-//! Machines differ, and so does one machine from hour to hour. The rate is therefore what keeps the server's main thread
-//! as busy as the scenario wants it, by the CPU time that a request takes at that rate.
+//! Machines differ, and so does one machine from hour to hour. The rate is therefore the one that keeps the server's
+//! main thread as busy as the scenario wants it, given the CPU time that a request takes at that rate.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,16 +20,16 @@ use crate::{
 /// The rate with which the search for one begins: no machine is too slow for it.
 const GUESS: f64 = 500.0;
 
-/// How long the rate is searched for: six looks.
+/// How long to search for the rate: six looks.
 const SEARCH: Duration = Duration::from_millis(3500);
 
 /// How long the clients then run at that rate, so that their buffers get their sizes.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// How long they run at the rate of the load now and then, so that their buffers keep these sizes.
+/// How long they now and then run at the rate of the load, so that their buffers keep these sizes.
 const WARM: Duration = Duration::from_millis(50);
 
-/// Files that the server and the lab open beside one for each connection.
+/// Files that the server and the lab open besides one for each connection.
 const OTHER_FILES: u64 = 512;
 
 /// Starts the server on its core.
@@ -64,11 +64,11 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
             "client-output-buffer-limit",
             parameters.subscribers_limit.to_owned(),
         ),
-        // A replica gets all data from a child process, as soon as it asks for it and over its connection.
+        // A replica gets all data from a child process over its connection, as soon as it asks.
         ("repl-diskless-sync", "yes".to_owned()),
         ("repl-diskless-sync-delay", "0".to_owned()),
         ("bgsave_cpulist", others.join(",")),
-        // The recorder connects, and a replica.
+        // The recorder and a replica also connect.
         ("maxclients", (parameters.connections + 1024).to_string()),
     ];
     let options = directives.map(|(directive, value)| [format!("--{directive}"), value]);

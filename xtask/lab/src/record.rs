@@ -19,7 +19,7 @@ pub enum Line {
     Info(Sample),
     /// The generator's counts, ten times a second.
     Load(Load),
-    /// The last line: what the record shows, each cycle among it.
+    /// The last line: what the record shows, including each cycle.
     Result(Box<Outcome>),
 }
 
@@ -34,7 +34,7 @@ pub struct Run {
     pub pid: u32,
     /// The server's TCP port on loopback.
     pub port: u16,
-    /// The cores of the server and of the lab, where there are enough for both.
+    /// The cores of the server and of the lab, if there are enough for both.
     pub cores: Option<Cores>,
     /// What was measured before the load.
     #[serde(flatten)]
@@ -73,16 +73,16 @@ pub struct Outcome {
     pub backlog_peak: u64,
     /// The highest `mem_clients_normal`, in bytes.
     pub client_buffers_peak: u64,
-    /// Requests due a second in the end.
+    /// Requests due a second at the end.
     pub rate: f64,
     /// Keys evicted.
     pub evicted_keys: u64,
-    /// How long the longest evicting call took, by the server, in seconds; `None` where all were brief.
+    /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
     pub longest_call: Option<f64>,
     /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// What was missing under load.
     pub premise: Premise,
-    /// For `expire`: what expired, and what expired keys held in the end.
+    /// For `expire`: what expired, and what expired keys held at the end.
     pub expiry: Option<Expiry>,
 }

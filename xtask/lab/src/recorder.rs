@@ -17,17 +17,18 @@ use crate::{client::Client, record::Line, sample::Sample};
 
 /// The time between two questions.
 ///
-/// The memory of a server that works off a backlog swells by tens of MiB in each round of its event loop. It
-/// is lowest when the server answers the first question of the round before. Rounds take 0.1 s and more, so
-/// that this question was asked within a twentieth of a round from its beginning.
+/// The memory of a server that works off a backlog swells by tens of MiB in each round of its event loop. It is lowest
+/// when the server answers the first question of the previous round. Rounds take 0.1 s and more, so this question was
+/// asked within the first twentieth of a round.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Connections to ask on, one for each question that waits for its answer, as a share of the clients' connections.
+/// How many of the clients' connections there are for each connection to ask on. Each question that waits for its answer
+/// needs one.
 ///
 /// A saturated server answers in one round of its event loop what it was asked in the round before, and a
 /// round may take more than a second. One connection would get one answer a round. Fewer clients make shorter rounds.
 const SHARE: usize = 5;
-/// There are at least this many.
+/// The fewest connections to ask on.
 const FEWEST: usize = 100;
 
 /// The lowest nice value.
@@ -51,7 +52,7 @@ impl Recorder {
         })
     }
 
-    /// Returns what asks until `stop`, however late the answers are, each in a thread of its own.
+    /// Returns functions that ask until `stop`, however late the answers are, each for a thread of its own.
     pub fn asking<'a>(
         &'a mut self,
         stop: &'a AtomicBool,
@@ -84,7 +85,7 @@ fn is_due(next: &Mutex<Instant>, stop: &AtomicBool) -> bool {
         return false;
     }
     let now = Instant::now();
-    // Questions were due while every connection waited for an answer: they are left out.
+    // Questions that fell due while every connection waited for an answer are left out.
     while *next < now {
         *next += INTERVAL;
     }

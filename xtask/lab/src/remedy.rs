@@ -9,7 +9,7 @@ use crate::{
     scenario::{Scenario, name_of},
 };
 
-/// A remedy against a burst.
+/// A remedy for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Remedy {
     /// Keys live so briefly that memory stays below the limit
@@ -50,15 +50,15 @@ const EFFORTS: [u32; 2] = [5, 10];
 /// The share of the requests that the remedy `rate` leaves.
 const FEWER: f64 = 2.0 / 3.0;
 
-/// The share of the connections that the remedy `outstanding` leaves in its second run.
+/// The remedy `outstanding` divides the connections by this in its second run.
 const FEWER_CONNECTIONS: usize = 10;
 
-/// How much higher the remedy `maxmemory` sets a limit that is a distance from the used memory: more than the hash
+/// How much higher the remedy `maxmemory` sets a limit that is relative to the used memory: more than the hash
 /// tables of the keys, the replication backlog or expired keys take in the scenarios.
 const MORE_ROOM: u64 = 128 * 1024 * 1024;
 
 /// What clients may take beyond the buffers that they have before a burst, with the remedy `clients`: less than they
-/// take in it.
+/// take in the burst.
 const CLIENTS_ROOM: u64 = 10 * 1024 * 1024;
 
 /// The replication backlog that the remedy `backlog` leaves: the server's default.
@@ -68,7 +68,7 @@ const SMALL_BACKLOG: u64 = 1024 * 1024;
 const SPREAD: f64 = 20.0;
 
 impl Remedy {
-    /// Returns the scenario in which it is tried, where no other one is asked for.
+    /// Returns the scenario in which it is tried unless another is asked for.
     pub fn scenario(self) -> Scenario {
         match self {
             Self::Effort => Scenario::Expire,

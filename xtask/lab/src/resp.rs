@@ -1,8 +1,8 @@
-//! Replies skimmed, in the protocol of Redis (RESP2).
+//! Skims replies in the protocol of Redis (RESP2).
 //!
-//! The generator must know only where a reply ends and whether it is an error. It receives some 100 MB a second on a
-//! core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer for
-//! all connections. A parser would keep each unfinished reply and read it from its beginning again.
+//! The generator needs to know only where a reply ends and whether it is an error. It receives some 100 MB a second
+//! on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer
+//! for all connections. A parser would keep each unfinished reply and read it from its beginning again.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -14,9 +14,9 @@ const LONGEST_LINE: usize = 4096;
 pub struct Skim {
     /// The part of a header line that has come so far.
     line: Vec<u8>,
-    /// Bytes of a bulk string, its line end included, that are still to come.
+    /// Bytes of a bulk string, including its line end, that are still to come.
     skip: usize,
-    /// Elements of the current reply that are still to come, those of arrays within included.
+    /// Elements of the current reply that are still to come, including those of nested arrays.
     elements: u64,
     error: bool,
 }

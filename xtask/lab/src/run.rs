@@ -26,10 +26,10 @@ use crate::{
     witness::{Testimony, Witness},
 };
 
-/// How often the run looks whether something has ended.
+/// How often the run checks whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// From one line about the state of the run to the next.
+/// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after its last eviction a cycle is complete for good, in seconds. A backlog that is worked off makes
@@ -42,7 +42,7 @@ pub struct Finished {
     pub measured: Measured,
     /// What the record shows.
     pub outcome: Outcome,
-    /// What the agent said, where there was one that watched to the end.
+    /// What the agent said, if it watched to the end.
     pub testimony: Option<Testimony>,
     /// Copies of the records that the agent kept, the oldest first.
     pub records: Vec<PathBuf>,
@@ -53,14 +53,14 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let server = start_server(&plan.parameters, cores)?;
     let progress = Progress::start(&plan.name);
     let prepared = prepare(plan, &server, &progress, interrupted);
-    // Where the server has ended, that is the better reason.
+    // If the server has ended, that is the better reason.
     server.must_be_alive()?;
     let Prepared {
         mut generator,
         mut recorder,
         measured,
     } = prepared?;
-    // Off while the agent comes, so that it sees each key that expires under load and no other.
+    // Off while the agent starts, so that it sees each key that expires under load and no other.
     let mut expiry = (plan.measures_expiry)
         .then(|| Switch::off_without_keys(server.port()))
         .transpose()?;
@@ -114,7 +114,7 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
             witness: witness.as_mut(),
             observer: &mut observer,
             printed: (0, f64::NEG_INFINITY),
-            // Where expiry is to fall behind, the server is to have more to do than it can.
+            // If expiry is to fall behind, the server must have more to do than it can.
             pacer: (plan.rate.is_none() && !plan.measures_expiry)
                 .then(|| Pacer::corrects(plan.parameters.busy)),
         };
@@ -181,7 +181,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Records until the plan is fulfilled, or a thread has ended, which it does early only for an error or an interruption.
+    /// Records until the plan is fulfilled, or a thread has ended, which happens early only on an error or an interruption.
     fn until_fulfilled(&mut self, has_ended: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
         let mut told = begun;
@@ -226,7 +226,7 @@ impl Watch<'_> {
         complete.retain(|cycle| cycle.complete);
         for cycle in &complete {
             let (number, last) = self.printed;
-            // A cycle that seemed complete may go on, and is not printed again then.
+            // A cycle that seemed complete may go on, and is then not printed again.
             if cycle.start < last {
                 continue;
             }

@@ -31,7 +31,7 @@ pub struct Sample {
     pub expire_cycle_seconds: f64,
     /// `total_commands_processed`
     pub commands: u64,
-    /// Keys, expired ones among them (`DBSIZE`).
+    /// Keys, including expired ones (`DBSIZE`).
     pub keys: u64,
     /// Those with a time to live.
     pub keys_with_ttl: u64,
@@ -71,7 +71,7 @@ impl Sample {
         })
     }
 
-    /// Returns the memory that is no client's. Clients come and go, and their buffers with them.
+    /// Returns the memory that belongs to no client. Clients come and go, and their buffers with them.
     pub fn without_clients(&self) -> u64 {
         self.used_memory.saturating_sub(self.client_buffers)
     }

@@ -29,15 +29,15 @@ pub enum Scenario {
     Subscribers,
     /// Two million keys expire at once
     PileUp,
-    /// The server forks to save its data while it evicts, and the child has its core
+    /// The server forks to save its data while it evicts, and the child shares its core
     Fork,
-    /// Busy processes come to the server's core
+    /// Busy processes run on the server's core
     Neighbour,
     /// A scenario without and with a remedy
     Remedy,
 }
 
-/// A run to be made.
+/// A planned run.
 pub struct Plan {
     /// The name of the record.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Plan {
     pub length: Duration,
     /// The number of complete cycles after which the run ends.
     pub cycles: Option<usize>,
-    /// Whether keys expire with the load only, and what expired keys hold is measured at its end.
+    /// Whether keys expire only under load, and what expired keys hold is measured at its end.
     pub measures_expiry: bool,
     /// The executable of the agent that watches it.
     pub agent: Option<PathBuf>,

@@ -27,7 +27,7 @@ impl Rate {
         self.0.store(rate.to_bits(), Ordering::Relaxed);
     }
 
-    /// Returns the time between two requests; `None` where there are none.
+    /// Returns the time between two requests, or `None` if there are none.
     fn interval(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(1.0 / self.get()).ok()
     }

@@ -8,7 +8,7 @@ use crate::{
     record::{Outcome, Run},
 };
 
-/// Returns a heading that says what is run, up to where the record is.
+/// Returns a heading that says what is run. The record's path follows it.
 pub fn heading(run: &Run) -> String {
     let parameters = &run.parameters;
     let mix = &parameters.mix;
@@ -47,7 +47,7 @@ pub fn heading(run: &Run) -> String {
     )
 }
 
-/// Returns what there is to say of a cycle.
+/// Returns what there is to say about a cycle.
 pub fn cycle(number: usize, cycle: &Cycle, shares_core: bool) -> String {
     let disturbance = cycle.during.disturbance(shares_core);
     let disturbed = disturbance.map_or_else(String::new, |what| format!("\n  disturbed: {what}"));

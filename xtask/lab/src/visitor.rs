@@ -1,4 +1,4 @@
-//! What comes to a server under load, beside its clients.
+//! What comes to a server under load, besides its clients.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -17,14 +17,14 @@ use crate::{
     parameters::{Visitor, What},
 };
 
-/// How often it looks whether its time has come.
+/// How often it checks whether its time has come.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Says that all data may come over this connection while the server's child process writes it.
 const INTRODUCTION: &[u8] = b"REPLCONF capa eof capa psync2\r\n";
 /// Asks for all data.
 const ASK: &[u8] = b"PSYNC ? -1\r\n";
-/// The answer to the introduction. Redis refuses the request where this has not left.
+/// The answer to the introduction. Redis refuses the request if this has not been sent.
 const WELCOME: &[u8] = b"+OK\r\n";
 
 /// Clients that subscribe.
@@ -39,7 +39,7 @@ const PILE: u64 = 2_000_000;
 const AT_ONCE: usize = 1_000;
 /// From one script to the next.
 const BETWEEN_SCRIPTS: Duration = Duration::from_millis(4);
-/// Writes keys from the first one to the last one, which expire at a time, or up to so many milliseconds later.
+/// Writes keys from the first one to the last one, which expire at a given time, or up to a given number of milliseconds later.
 const WRITE: &str = "for i = ARGV[1], ARGV[2] do \
      redis.call('SET', 'pile:' .. i, 'value', 'PXAT', ARGV[3] + math.random(0, ARGV[4])) end return 'OK'";
 

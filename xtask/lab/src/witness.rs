@@ -27,7 +27,7 @@ pub struct Witness {
     phase: Option<String>,
 }
 
-/// What the agent said in the end.
+/// What the agent said at the end.
 pub struct Testimony {
     /// All finished bursts, the oldest first.
     pub bursts: Vec<Burst>,
@@ -36,7 +36,7 @@ pub struct Testimony {
 }
 
 impl Testimony {
-    /// Returns for how long evictions stalled clients, in seconds, where that is known.
+    /// Returns for how long evictions stalled clients, in seconds, if that is known.
     pub fn stalled(&self) -> Option<f64> {
         let cause = [("cause", "eviction")];
         (self.reading.sum("evictscope_stall_seconds_total", &cause)).ok()
@@ -56,7 +56,7 @@ impl Witness {
         format!("pid {}, {}", self.agent.pid(), self.agent.metrics_url())
     }
 
-    /// Returns the phase that it shows, where that has changed since the last call.
+    /// Returns the phase that it shows, if that has changed since the last call.
     pub fn new_phase(&mut self, server: &Redis) -> Result<Option<String>> {
         let phase = self.phase_of(server)?;
         let is_new = phase != self.phase;
@@ -76,7 +76,7 @@ impl Witness {
         })
     }
 
-    /// Ends it, which makes it keep the records that wait, and copies all of them into a directory.
+    /// Ends it, which makes it write the records that wait, and copies all records into a directory.
     pub fn end(self, into: &Path) -> Result<Vec<PathBuf>> {
         self.agent.end(Signal::TERM)?;
         let mut records = workspace::entries(&self.agent.state().join("records"))?;

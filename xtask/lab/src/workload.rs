@@ -12,7 +12,7 @@ const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], '
 pub struct Mix {
     /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
     pub set_share: f64,
-    /// Keys of one write: a `SET`, or a script where there are several.
+    /// Keys of one write: a `SET`, or a script if there are several.
     pub keys_per_write: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -33,7 +33,7 @@ pub struct Workload {
     value: Vec<u8>,
     /// Keys set so far; the number of the next one.
     keys: u64,
-    /// From so many keys on, writes overwrite the newest ones.
+    /// From this many keys on, writes overwrite the newest ones.
     most_keys: u64,
 }
 
@@ -76,12 +76,12 @@ impl Workload {
         self.set(key, left, output);
     }
 
-    /// Lets the data grow by so many keys, and no further.
+    /// Lets the data grow by this many keys, and no further.
     pub fn end_growth_after(&mut self, keys: u64) {
         self.most_keys = self.keys + keys;
     }
 
-    /// Lets keys live as long as these from now on.
+    /// Sets how long keys live from now on.
     pub fn set_lives(&mut self, lives: Lives) {
         self.mix.lives = lives;
     }

@@ -20,7 +20,7 @@ use super::{
 ///
 /// # Errors
 ///
-/// Fails where a query has no data, except for [`EMPTY_QUERIES`], which must have none.
+/// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must have none.
 pub fn of_dashboards(
     prometheus: &Prometheus,
     dashboards: &Path,
@@ -86,7 +86,7 @@ fn has_data(series: &[Series]) -> bool {
         .any(|(_, value)| !value.is_nan())
 }
 
-/// Checks every rule: that it can be evaluated, that the series exist which it records or asks for, and that the alerts that
+/// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts that
 /// fire about this server have sound texts. Returns how many rules there are.
 pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
     let rules = prometheus.rules()?;

@@ -14,8 +14,8 @@ pub const EMPTY_QUERIES: [&str; 9] = [
     "evictscope / Agent / Not found, or switched off / B",
 ];
 
-/// Queries that have data or not, as it happens: they show what changed between two scrapes, or what is known once memory has
-/// grown for a minute without evictions.
+/// Queries that may or may not have data: they show what changed between two scrapes, or what is known once memory has grown
+/// for a minute without evictions.
 pub const UNCERTAIN_QUERIES: [&str; 3] = [
     "evictscope / Eviction cycle / Client buffers / B",
     "evictscope / Eviction cycle / At the limit / B",
@@ -31,11 +31,11 @@ pub const EMPTY_SELECTORS: [&str; 3] = [
     "evictscope_plan_withdrawn",
 ];
 
-/// Series in the rules of alerts that have data or not, for the same reason.
+/// Series in the rules of alerts that may or may not have data, for the same reason.
 pub const UNCERTAIN_SELECTORS: [&str; 2] = [
     "evictscope_evictions_would_add_ratio",
     "evictscope_maxmemory_reached_seconds{estimate=\"likely\"}",
 ];
 
-/// The alerts that must fire. Of the others, promtool's tests tell when they do.
+/// The alerts that must fire. promtool's tests say when the others do.
 pub const FIRING: [&str; 1] = ["EvictscopeStalled"];

@@ -11,7 +11,7 @@ use evictscope_testkit::process;
 use super::{folders, rules};
 use crate::go::Go;
 
-/// Generates the committed dashboards and rules anew.
+/// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {
     generate(&generator(&Go::find()?)?, &folders::sources())?;
     for file in files(&folders::sources())? {

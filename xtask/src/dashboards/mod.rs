@@ -1,8 +1,8 @@
 //! `cargo xtask dashboards`: generates the Grafana dashboards, and checks them and the Prometheus rules.
 //!
-//! A Go program (`dashboards/src`) makes the dashboards with Grafana's Foundation SDK, and they are
-//! committed. [`generated`] refuses a dashboard that is stale, not in Grafana's schema, or against the
-//! rules of Grafana's linter. [`proof`] asks a real Prometheus all their queries.
+//! A Go program (`dashboards/src`) makes the dashboards with Grafana's Foundation SDK, and they are committed.
+//! [`generated`] refuses a dashboard that is stale, not in Grafana's schema, or against the rules of Grafana's
+//! linter. [`proof`] runs all their queries in a real Prometheus.
 
 mod answers;
 mod expected;

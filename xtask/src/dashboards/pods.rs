@@ -1,5 +1,5 @@
-//! Checks that the dashboard of all servers finds their pods by what kube-state-metrics says, and shows all servers where
-//! there is none, and that the query in docs/KUBERNETES.md finds them too. promtool computes the queries over made-up series.
+//! Checks that the dashboard of all servers finds their pods from kube-state-metrics, and shows all servers if there is none,
+//! and that the query in docs/KUBERNETES.md finds them too. promtool evaluates the queries on made-up series.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -19,10 +19,10 @@ const BEFORE: &str = "to any series:\n\n";
 /// The dashboard that has variables for namespace and pod.
 const DASHBOARD: &str = "fleet.json";
 
-/// The tests, with names in the place of queries.
+/// The tests, with names in place of queries.
 const TESTS: &str = include_str!("pods.yaml");
 
-/// Computes what the dashboard and the page ask in each case.
+/// Evaluates the queries of the dashboard and the page in each case.
 pub fn check() -> Result<()> {
     let dashboard = folders::read(&folders::sources().join(DASHBOARD))?;
     let mut file: Value = serde_saphyr::from_str(TESTS).context("cannot understand pods.yaml")?;
@@ -43,7 +43,7 @@ pub fn check() -> Result<()> {
             let query = query.with_context(|| format!("{DASHBOARD} has no {place}"));
             query.map(|query| query.text.clone())
         };
-        // Lists of YAML cannot be joined.
+        // YAML lists cannot be joined.
         let kube = test.remove("kube").unwrap_or_default();
         if let (Value::Array(all), Value::Array(kube)) = (&mut test["input_series"], kube) {
             all.extend(kube);

@@ -25,8 +25,7 @@ use evictscope_testkit::{
 
 use super::{answers, expected::FIRING, rules};
 
-/// From one scrape to the next, and from one evaluation of the rules to the next: an operator's 15 s would be too slow
-/// here.
+/// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);
 
 /// The keys that fill the stalled server.
@@ -38,16 +37,17 @@ pub fn run(installed: &Installed) -> Result<()> {
     process::comes_before_other_sessions()?;
     let start = unix_time()?;
     let port = free_port()?;
-    // So many keys are looked at for each that is evicted, that a request waits for seconds.
+    // So many keys are looked at for each eviction that a request waits for seconds.
     let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
-    // By 200 kB a second, for 200 s at most. Without it, only chance would give a server whose memory is on its way to the limit.
+    // It grows by 200 kB a second, for 200 s at most. Otherwise, only by chance would a server's memory be on its way to the
+    // limit.
     let growing = Redis::own(&[])?;
     let mut grow = Command::new("redis-cli");
     grow.args(["-p", &growing.name(), "-r", "4000", "-i", "0.05"]);
     grow.args(["append", "growing", &"x".repeat(10_000)]);
     let _growth = Owned::start(&mut grow)?;
-    // Of others' servers it may not know all.
+    // It may not find everything in other people's servers.
     let agent = Agent::start_command(installed.start(&[&own_build::all()]), port, &[])?;
     installed
         .must_be(agent.pid())
@@ -80,7 +80,7 @@ pub fn run(installed: &Installed) -> Result<()> {
         "the burst is over, and scraped",
         || Ok(reclaims()? > before),
     )?;
-    // Its panels have a value for each second.
+    // The burst's panels have a value for each second.
     thread::sleep(3 * PACE);
     let rules = answers::of_rules(&prometheus, &server, start)?;
     let dashboards = installed.path("/usr/share/evictscope/dashboards");
@@ -92,7 +92,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     Ok(())
 }
 
-/// Has a server that is at its limit evict, and memory fall right behind that: else it is chance whether a reclaim follows.
+/// Makes a server at its limit evict, and its memory fall right after that: otherwise, chance decides whether a reclaim follows.
 fn evict_and_flush(port: u16) -> Result<()> {
     let mut client = TcpStream::connect(("127.0.0.1", port))?;
     client.set_read_timeout(Some(HANG))?;

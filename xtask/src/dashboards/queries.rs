@@ -48,12 +48,12 @@ pub struct Opened<'a> {
     pub range: Duration,
 }
 
-/// Returns the elements of a list; none where it is not there.
+/// Returns the elements of a list, or none if it is missing.
 pub fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Returns a text; an empty one where it is not there.
+/// Returns a text, or an empty one if it is missing.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -62,7 +62,7 @@ pub fn text(value: &Value) -> &str {
 pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("cannot understand a dashboard")?;
     let title = text(&dashboard["title"]);
-    // A row that folds has panels of its own.
+    // A collapsed row has panels of its own.
     let panels = each(&dashboard["panels"])
         .flat_map(|panel| iter::once(panel).chain(each(&panel["panels"])))
         .flat_map(|panel| {
@@ -103,10 +103,10 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// Fills the values of its variables into a query of a panel with this shortest step.
+/// Fills in the variables of a query whose panel has this shortest step.
 fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<String> {
     let seconds = |time: Duration| format!("{}s", time.as_secs());
-    // Four scrapes, or the panel's own step where that is longer.
+    // Four scrapes, or the panel's own step if that is longer.
     let four = seconds(4 * opened.pace);
     let rate_interval = step.filter(|step| *step != STEP).unwrap_or(&four);
     let variables = [

@@ -76,7 +76,7 @@ pub fn check(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads files of YAML. JSON is YAML too.
+/// Reads YAML files. JSON is YAML too.
 fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
     let parse = |file: &PathBuf| {
         serde_saphyr::from_str(&folders::read(file)?)
@@ -94,7 +94,7 @@ fn check_alert(alert: &str, rule: &Value, tests: &[&Value], dashboards: &[Value]
     );
     let annotation = |name: &str| text(&rule["annotations"][name]);
     let (summary, description) = (annotation("summary"), annotation("description"));
-    // Annotations ask queries, too.
+    // Annotations contain queries, too.
     let texts = [text(&rule["expr"]), summary, description].join(" ");
     ensure!(
         !reads_histogram(&texts)?,
@@ -136,7 +136,7 @@ fn reads_histogram(expression: &str) -> Result<bool> {
     Ok(Regex::new(READ)?.is_match(expression))
 }
 
-/// Checks that an alert leads to a dashboard that there is, and sets variables that this has.
+/// Checks that an alert leads to a dashboard that exists, and sets variables that it has.
 fn check_link(alert: &str, address: &str, dashboards: &[Value]) -> Result<()> {
     let (path, variables) = address.split_once('?').unwrap_or((address, ""));
     let uid = path.strip_prefix(GRAFANA).unwrap_or_default();

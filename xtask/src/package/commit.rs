@@ -11,7 +11,7 @@ const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// What the packages are made of.
 pub struct Commit {
-    /// The first twelve digits, with `-modified` where the files differ from the commit. `None` without a repository.
+    /// The first twelve digits, with `-modified` if the files differ from the commit. `None` without a repository.
     pub name: Option<String>,
     /// The time of the commit, or the one that the caller has set; without a repository, the time of packing.
     pub time: Timestamp,
@@ -62,7 +62,7 @@ impl Commit {
         }
     }
 
-    /// Returns a command of a tool that makes the same bytes of the same commit.
+    /// Returns a command for a tool that makes the same bytes from the same commit.
     pub fn reproducibly(&self, tool: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(tool);
         command

@@ -1,4 +1,4 @@
-//! The agent in a container: runs the image by podman as docs/CONFIGURATION.md says, and without one option after the other.
+//! The agent in a container: runs the image with podman as docs/CONFIGURATION.md says, and then without one option after another.
 
 use std::{
     fs,
@@ -13,15 +13,15 @@ use super::{seccomp, sequence::counts_evictions};
 
 /// The page that tells operators how to run the image.
 const PAGE: &str = "docs/CONFIGURATION.md";
-/// How the command begins on it.
+/// How the command begins on that page.
 const BEGINNING: &str = "podman run --detach";
 
-/// The options of that command that a test gives by itself.
+/// The options of that command that a test sets itself.
 const OWN: [&str; 3] = ["--name ", "--restart=", "--volume "];
-/// The option with the filter of system calls, and where the package has it.
+/// The option with the filter of system calls.
 const FILTER: &str = "--security-opt seccomp=";
 
-/// What `check` says without the options that begin so, or with others in their place.
+/// What `check` says without the options that begin like this, or with others in their place.
 const MISSING: [(&str, &str, &str); 4] = [
     ("--pid=", "", "add --pid=host (podman, Docker)"),
     (
@@ -41,7 +41,7 @@ const MISSING: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Tries an image out, which is in this archive.
+/// Tries out the image in this archive.
 pub fn try_out(archive: &Path) -> Result<()> {
     let loaded = Loaded::load(archive)?;
     let page = fs::read_to_string(workspace::root().join(PAGE));
@@ -88,7 +88,7 @@ pub fn try_out(archive: &Path) -> Result<()> {
 fn printed(page: &str) -> Result<(Vec<String>, String)> {
     let absent = || format!("{PAGE} has no `{BEGINNING}`");
     let (_, command) = page.split_once(BEGINNING).with_context(absent)?;
-    // It ends with the first line that does not go on.
+    // It ends with the first line that is not continued.
     let lines = command.split_inclusive('\n');
     let mut goes_on = true;
     let lines = lines.take_while(|line| std::mem::replace(&mut goes_on, line.ends_with("\\\n")));
@@ -107,7 +107,7 @@ fn printed(page: &str) -> Result<(Vec<String>, String)> {
     Ok((options, image))
 }
 
-/// Returns `podman run` with these options, and what this machine asks for beside them.
+/// Returns `podman run` with these options, and others that this machine needs.
 fn run(options: &[String]) -> Result<Command> {
     let mut run = podman::command()?;
     run.arg("run").args(podman::LIMITS);
@@ -122,7 +122,7 @@ fn check(image: &str, options: &[String]) -> Result<Output> {
     check.output().context("cannot run podman")
 }
 
-/// Runs the agent on one server, and fails where it counts something else than that does.
+/// Runs the agent on one server, and fails if they count different evictions.
 fn counts(image: &str, options: &[String]) -> Result<()> {
     let container = Named(format!("evictscope-{}", std::process::id()));
     let mut agent = run(options)?;

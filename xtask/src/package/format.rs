@@ -7,15 +7,15 @@ use evictscope_testkit::process;
 
 use super::{libraries, root::Root};
 
-/// What the package is called, by either.
+/// The package's name in both.
 const NAME: &str = "evictscope";
 
 /// A kind of package.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// By the dpkg of the root.
+    /// Handled by the root's dpkg.
     Deb,
-    /// By the rpm of this machine, which enters the root: Debian's root has none.
+    /// Handled by this machine's rpm, which enters the root: Debian's root has none.
     Rpm,
 }
 
@@ -31,7 +31,7 @@ impl Format {
             }
             Self::Rpm => {
                 requirements_are_there(package, root)?;
-                // It knows nothing of what dpkg has installed.
+                // rpm knows nothing of what dpkg has installed.
                 process::answer_of(rpm(root).args(["--install", "--nodeps"]).arg(package))?;
             }
         }
@@ -57,7 +57,7 @@ impl Format {
         }
     }
 
-    /// Fails where a file is not as packed.
+    /// Fails if a file is not as packed.
     pub fn verify(self, root: &Root) -> Result<()> {
         let changed = match self {
             Self::Deb => root.run("dpkg", &["--verify", NAME])?,
@@ -91,10 +91,10 @@ fn rpm(root: &Root) -> Command {
     rpm
 }
 
-/// What rpm, the loader and the package itself provide, of what an .rpm requires.
+/// Requirements of an .rpm that rpm, the loader and the package itself provide.
 const PROVIDED: [&str; 3] = ["rpmlib", "rtld", "config"];
 
-/// Checks each of the things that an .rpm requires: a file of the root, or a library that its agent is linked to.
+/// Checks that everything that an .rpm requires is there: a file of the root, or a library that its agent is linked to.
 fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
     let mut ask = rpm(root);
     ask.args(["--query", "--requires", "--package"]);

@@ -11,7 +11,7 @@ use super::{
     libraries::{Library, packages},
 };
 
-/// What `podman load` calls it, with the version behind a colon.
+/// What `podman load` calls it, with the version after a colon.
 const NAME: &str = "localhost/evictscope";
 
 /// The agent, in the .deb as in the image.
@@ -20,8 +20,8 @@ pub const PROGRAM: &str = "usr/bin/evictscope";
 /// Where the agent keeps its records.
 const STATE: &str = "/var/lib/evictscope";
 
-/// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own,
-/// also on a root that is read-only.
+/// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own, even
+/// on a read-only root.
 const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", "sys", "dev"];
 
 /// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
@@ -86,7 +86,7 @@ pub fn make(
     )
 }
 
-/// Adds the list of images that `docker load` looks for, which takes no OCI layout alone before its containerd store.
+/// Adds the list of images that `docker load` looks for: before its containerd store, it took no OCI layout alone.
 fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
     let read = |path: &str| -> Result<Value> {
         let text = fs::read(layout.join(path));

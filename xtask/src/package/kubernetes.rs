@@ -1,4 +1,4 @@
-//! What clusters take: the chart for Helm, and the manifests that it makes.
+//! What clusters take: the chart for Helm, and the manifests that Helm makes.
 
 use std::{
     fs,

@@ -24,11 +24,11 @@ pub struct Package {
     pub architecture: String,
 }
 
-/// Returns all that a program needs to be started, also what its libraries need.
+/// Returns all that a program needs to start, including what its libraries need.
 ///
 /// # Errors
 ///
-/// Fails where a library is not there, or not from a Debian package.
+/// Fails if a library is not there, or not from a Debian package.
 pub fn of(program: &Path) -> Result<Vec<Library>> {
     let paths = libraries_of(program)?.into_iter();
     paths
@@ -56,7 +56,7 @@ pub fn packages(libraries: &[Library]) -> Vec<&Package> {
 }
 
 fn package_of(file: &Path) -> Result<Package> {
-    // Debian is moving /lib to /usr/lib, where its list of files then has them.
+    // Debian is moving /lib to /usr/lib, where its list of files then names them.
     let moved = Path::new("/usr").join(file.strip_prefix("/")?);
     let found = search(file).or_else(|_| search(&moved))?;
     let format = "--showformat=${Package} ${Version} ${Architecture}";
@@ -71,7 +71,7 @@ fn package_of(file: &Path) -> Result<Package> {
     })
 }
 
-/// Returns the package that has installed a file: `libc6:amd64` of `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
+/// Returns the package that installed a file: `libc6:amd64` from `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
 fn search(file: &Path) -> Result<String> {
     let answer = process::answer_of(Command::new("dpkg-query").arg("--search").arg(file))?;
     let mut owners = answer

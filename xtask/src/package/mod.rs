@@ -1,8 +1,8 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm of its files, and the tarball and
-//! the image are made of them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes is packed as it
-//! is, with a file of what Helm makes of it beside it. [`sequence`] tries the packages out.
+//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm from its files, and the tarball
+//! and the image are made from them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes is packed
+//! as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages out.
 
 mod commit;
 mod contained;
@@ -36,7 +36,7 @@ pub const DIRECTORY: &str = "package";
 /// The checksums of the products, as `sha256sum` writes them.
 pub const SUMS: &str = "SHA256SUMS";
 
-/// The filter of system calls for the image, as the package and the directory of products have it.
+/// The name of the image's filter of system calls, in the package and among the products.
 const SECCOMP: &str = "seccomp.json";
 
 /// What to do with the packages.
@@ -54,7 +54,7 @@ pub struct Arguments {
     as_built: bool,
 }
 
-/// Builds, packs and tries out the agent, as far as the arguments say so.
+/// Builds, packs and tries out the agent, as the arguments say.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let packages = packages(match arguments {
         Arguments { packed: true, .. } => Source::Packed,
@@ -71,17 +71,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The packages that a program of the distribution installs.
+/// The packages that are tried out.
 pub struct Packages {
-    /// For Debian and what is made of it.
+    /// For Debian and its derivatives.
     pub deb: PathBuf,
-    /// For Fedora, RHEL, SUSE and what is made of them.
+    /// For Fedora, RHEL, SUSE and their derivatives.
     pub rpm: PathBuf,
     /// For container runtimes.
     pub image: PathBuf,
 }
 
-/// What to make the packages of.
+/// What to make the packages from.
 #[derive(Clone, Copy)]
 pub enum Source {
     /// The files that are checked out: the agent is built, and names their commit.
@@ -92,7 +92,7 @@ pub enum Source {
     Packed,
 }
 
-/// Returns the packages, which are made first unless they were.
+/// Returns the packages. Makes them first, unless they were made before.
 pub fn packages(source: Source) -> Result<Packages> {
     match source {
         Source::Commit => {
@@ -170,7 +170,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let beside_image = bill.write_beside(&image)?;
     products.extend([image.clone(), beside_image]);
     products.extend(kubernetes::make(&directory, commit)?);
-    // For hosts that have the image alone.
+    // For hosts that have only the image.
     let filter_beside = directory.join(SECCOMP);
     fs::copy(&filter, &filter_beside).with_context(|| format!("cannot copy {SECCOMP}"))?;
     products.push(filter_beside);
@@ -192,7 +192,6 @@ fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
     Ok(sums)
 }
 
-/// Makes the .deb.
 fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
     let made = process::answer_of(
         commit
@@ -206,7 +205,7 @@ fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
     only(directory, "deb")
 }
 
-/// Returns the one file in a directory that ends so.
+/// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
     let mut files = workspace::files_ending(directory, ending)?;
     Ok(files.remove(0))
@@ -216,7 +215,7 @@ fn unpack(deb: &Path, files: &Path) -> Result<()> {
     process::succeed(Command::new("dpkg-deb").arg("--extract").args([deb, files]))
 }
 
-/// Makes a tarball of the files, below one directory of the name that they have here.
+/// Makes a tarball of the files, below one directory, named as here.
 fn make_tarball(tarball: &Path, files: &Path, commit: &Commit) -> Result<()> {
     let above = files.parent().context("a path has no parent")?;
     process::succeed(
@@ -229,7 +228,7 @@ fn make_tarball(tarball: &Path, files: &Path, commit: &Commit) -> Result<()> {
     )
 }
 
-/// Returns a `tar` that makes the same bytes of the same files.
+/// Returns a `tar` that makes the same bytes from the same files.
 fn tar(commit: &Commit) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])

@@ -98,7 +98,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Fails where something was added since, or removed.
+    /// Fails if something was added since `before`, or removed.
     pub fn must_be_as(&self, before: &Self) -> Result<()> {
         let left: Vec<_> = self.files.difference(&before.files).collect();
         ensure!(left.is_empty(), "removing the package leaves {left:?}");

@@ -9,7 +9,7 @@ use super::commit::Commit;
 
 const SPEC: &str = "packaging/rpm/evictscope.spec";
 
-/// Makes the .rpm of the unpacked .deb.
+/// Makes the .rpm from the unpacked .deb.
 pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!("evictscope-{version}-1.x86_64.rpm");

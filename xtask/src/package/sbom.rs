@@ -1,4 +1,4 @@
-//! Bills of materials, in CycloneDX JSON: of every crate in the agent, and for the image of the Debian packages beside it.
+//! Bills of materials, in CycloneDX JSON: every crate in the agent and, for the image, the Debian packages beside it.
 
 use std::{
     fs,
@@ -23,8 +23,8 @@ impl Bill {
     /// Lists every crate in the agent. `work` is a directory that is removed later.
     pub fn of_crates(work: &Path, commit: &Commit) -> Result<Self> {
         const NAME: &str = "evictscope-sbom";
-        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. In a copy, because cargo
-        // builds the agent anew whenever something has changed in agent-ebpf.
+        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. This happens in a copy, because
+        // cargo rebuilds the agent whenever something has changed in agent-ebpf.
         let copy = work.join("sources");
         fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
         process::succeed(
@@ -46,7 +46,7 @@ impl Bill {
         let written = copy.join("agent").join(format!("{NAME}.json"));
         let text =
             fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
-        // The crates of the workspace are named by where they are.
+        // The crates of the workspace are named by their paths.
         let here = copy.display().to_string();
         let text = text.replace(&here, "/evictscope");
         let bill = serde_json::from_str(&text).context("the bill of materials is no JSON")?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).
 const DIRECTIVE: &str = "SystemCallFilter=";
-/// What a container runtime calls under the filter until it executes the agent, and systemd before it sets its own.
+/// What a container runtime calls under the filter until it executes the agent, and what systemd calls before it sets its own.
 const OF_RUNTIMES: &str = "@setuid";
 
 /// Writes the profile.

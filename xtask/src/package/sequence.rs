@@ -1,7 +1,6 @@
-//! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed
-//! agent as its unit's user while evictions stall a server, runs the queries of the installed dashboards and
-//! rules in a Prometheus, and purges the package. Then the .rpm in the same root, which is clean again, with a short
-//! look at one server.
+//! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed agent as its
+//! unit's user while evictions stall a server, runs the queries of the installed dashboards and rules in a Prometheus, and
+//! purges the package. Before that come the image, and the .rpm in the same root, each with a short look at one server.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -28,7 +27,7 @@ const FILES: [&str; 10] = [
     "/usr/share/fish/vendor_completions.d/evictscope.fish",
 ];
 
-/// Folders of this repository, the extension of the files in them that are installed, and where to.
+/// Folders of this repository, the extension of their files that are installed, and where to.
 const SHIPPED: [(&str, &str, &str); 3] = [
     ("dashboards", "json", "/usr/share/evictscope/dashboards"),
     ("dashboards/rules", "yaml", "/usr/share/evictscope/rules"),
@@ -39,10 +38,10 @@ const SHIPPED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Keys that are written into a server of 64 MB while the agent of the .rpm looks on: more than it can keep.
+/// Keys that are written to a server of 64 MB while a packed agent watches: more than it can keep.
 const KEYS: u32 = 150_000;
 
-/// Runs all of it. Call it in a process of its own, as [`dashboards::prove`].
+/// Runs all of it. Call it in a process of its own, like [`dashboards::prove`].
 pub fn run(packages: &Packages) -> Result<()> {
     must_be_root("install a package and attach BPF programs")?;
     let root = Root::take()?;
@@ -78,7 +77,7 @@ fn with_deb(deb: &Path, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Tries the .rpm out. What it leaves is left for the administrator to remove, which is done here.
+/// Tries out the .rpm. It leaves some files for the administrator to remove, which is done here.
 fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     let before = root.traces()?;
     install(Format::Rpm, rpm, root)?;
@@ -105,7 +104,7 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     for command in [
         ["rm", "--recursive", "/etc/evictscope"],
         ["rm", "--recursive", "/var/lib/evictscope"],
-        // They belong to the shells. Without these, nothing owns them, and rpm leaves them there.
+        // These belong to the shells. Without the shells, nothing owns them, and rpm leaves them.
         ["rm", "--recursive", "/usr/share/zsh"],
         ["rm", "--recursive", "/usr/share/fish"],
         ["userdel", "--", "evictscope"],
@@ -120,7 +119,7 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Starts a server that evicts, and fails where the agent counts something else than that does.
+/// Starts a server that evicts, and fails if the agent counts other evictions than the server.
 pub fn counts_evictions(agent: &Agent) -> Result<()> {
     let redis = Redis::start(&[])?;
     agent.watches(&redis)?;

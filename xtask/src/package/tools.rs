@@ -13,7 +13,7 @@ pub const DEB: Tool = ("cargo-deb", "3.8.0");
 /// Makes the bill of materials.
 pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");
 
-/// Returns the path of a tool, which is first installed below `target/tools` if this version is not there.
+/// Returns the path of a tool. Installs it below `target/tools` first if this version is not there.
 pub fn path((package, version): Tool) -> Result<PathBuf> {
     let root = workspace::target_directory()?.join("tools");
     let path = root.join("bin").join(package);

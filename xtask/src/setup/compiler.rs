@@ -1,6 +1,6 @@
 //! The compilers of the BPF programs on this machine, and whether they are suitable.
 //!
-//! `agent/probes/build.rs` takes the rustup toolchain [`TOOLCHAIN`], or the `cargo` on `PATH` where there is no
+//! `agent/probes/build.rs` takes the rustup toolchain [`TOOLCHAIN`], or the `cargo` on `PATH` if there is no
 //! rustup. aya-build then asks a nightly to build `core` from its source (component `rust-src`). Any other
 //! compiler must bring a built `core` for the BPF target, as Debian's does.
 
@@ -89,7 +89,7 @@ pub fn rustup() -> Option<PathBuf> {
     which::which("rustup").ok()
 }
 
-/// Returns the compiler that the build takes as things are, if it is suitable.
+/// Returns the compiler that the build would take now, if it is suitable.
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
         Some(rustup) => vec![
@@ -114,7 +114,7 @@ pub fn debian() -> Result<Compiler> {
     suitable(vec![format!("{DEBIAN_SYSROOT}/bin/rustc").into()])
 }
 
-/// Returns the command that makes `agent/probes/build.rs` take the compiler in `sysroot`, where there is rustup.
+/// Returns the command that makes `agent/probes/build.rs` take the compiler in `sysroot`, if there is rustup.
 pub fn link_command(sysroot: &Path) -> Option<Command> {
     let mut command = Command::new(rustup()?);
     command.args(["toolchain", "link", TOOLCHAIN]).arg(sysroot);

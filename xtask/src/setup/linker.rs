@@ -16,13 +16,12 @@ const VERSION: &str = "0.13.0";
 /// The LLVM versions on which [`VERSION`] can be built, by its features.
 const LLVM_VERSIONS: std::ops::RangeInclusive<u64> = 21..=23;
 
-/// The shortest program to link. It has no `core`, because linking that takes seconds and tells no more
-/// about the linker.
+/// The shortest program to link. It has no `core`, because linking `core` takes seconds and tells no more about the linker.
 const PROBE: &str =
     "#![feature(no_core)]\n#![no_core]\n#![no_main]\n#![allow(internal_features)]\n";
 
-/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes: not if its LLVM is older
-/// than the compiler's.
+/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes. It cannot if its LLVM is
+/// older than the compiler's.
 pub fn fit_for(compiler: &Compiler) -> Result<String> {
     let path = which::which("bpf-linker").context("there is no bpf-linker on PATH")?;
     let version = process::answer_of(Command::new(&path).arg("--version"))?;
@@ -74,7 +73,7 @@ pub fn install_command(llvm: u64) -> Command {
     command
 }
 
-/// Fails where bpf-linker is in cargo's directory of programs, but not found on `PATH`.
+/// Fails if bpf-linker is in cargo's directory of programs, but not on `PATH`.
 pub fn must_not_be_off_path() -> Result<()> {
     let from = |variable| std::env::var_os(variable).map(PathBuf::from);
     let directory = from("CARGO_INSTALL_ROOT").or_else(|| from("CARGO_HOME"));

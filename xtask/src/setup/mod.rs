@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: finds or installs what the build, the demo and the tests need.
 //!
-//! It looks at everything, does what is missing, and looks again: only what has worked counts as found. It does not install
-//! anything twice. Where it may not install, it prints the commands that would.
+//! It looks at everything, sets up what is missing, and looks again: only what has worked counts as found. It does not
+//! install anything twice. If it may not install, it prints the commands that would.
 
 mod compiler;
 mod linker;
@@ -14,7 +14,7 @@ use evictscope_testkit::{debian, process};
 use self::compiler::Compiler;
 use crate::{servers, source};
 
-/// What everything is for. Each needs what the one before needs.
+/// What to set up for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum For {
     /// The build and the demo. Prints only what is missing and what is done about it.
@@ -52,7 +52,7 @@ pub fn run(purpose: For) -> Result<()> {
     Ok(())
 }
 
-/// Returns the compiler and the linker for the BPF programs, where these are here, and Debian's programs too.
+/// Returns the compiler and the linker for the BPF programs, if both are here, and Debian's programs too.
 fn look() -> Result<(Compiler, String)> {
     let compiler = compiler::current().context("no compiler for the BPF programs")?;
     let linker = linker::fit_for(&compiler).context("no linker for the BPF programs")?;
@@ -91,7 +91,7 @@ fn provide() -> Result<()> {
     install(&Vec::from_iter(servers))
 }
 
-/// Installs packages of Debian's, or says what to do where it may not.
+/// Installs Debian's packages, or says what to do if it may not.
 fn install(packages: &[String]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -117,7 +117,7 @@ fn choose_compiler() -> Result<Option<Compiler>> {
     Ok(debians)
 }
 
-/// Returns what the user can do where set-up may not install these packages.
+/// Returns what the user can do if set-up may not install these packages.
 fn what_to_do(packages: &[String]) -> String {
     let commands = debian::install_commands(packages);
     let commands = commands.map(|command| format!("    {}", process::display(&command)));

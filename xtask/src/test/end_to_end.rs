@@ -25,7 +25,7 @@ pub struct EndToEnd {
 }
 
 impl EndToEnd {
-    /// Finds what the build of the tests has left: their program, and the agent that was built with it.
+    /// Finds what the build of the tests has left: their programs, and the agent that was built with them.
     pub fn built() -> Result<Self> {
         let mut cargo = tests();
         cargo
@@ -64,13 +64,13 @@ impl EndToEnd {
         })
     }
 
-    /// Runs those of real servers that the project is for.
+    /// Runs the tests of what the project is for, on real servers.
     pub fn core(&self) -> Result<Outcome> {
         self.of_servers("core::", 2)
     }
 
-    /// Runs the other ones of real servers, with the agent that is published: beside so much else, one that is not optimized
-    /// would plan for seconds.
+    /// Runs the other tests on real servers, with the release build: beside so much else, an unoptimized agent would plan
+    /// for seconds.
     pub fn long(&self) -> Result<Outcome> {
         let agent = workspace::agent_binary()?;
         Self {
@@ -90,7 +90,7 @@ impl EndToEnd {
         self.run(&self.units, "--ignored", "", 2)
     }
 
-    /// Runs the tests in some programs whose names begin with `module`, so many at once for each core.
+    /// Runs the tests in some programs whose names begin with `module`, `for_each_core` at once for each core.
     fn run(
         &self,
         programs: &[PathBuf],
@@ -159,7 +159,7 @@ impl EndToEnd {
             let said = String::from_utf8_lossy(&said);
             format!("$ {}\n{}", process::display(&command), said.trim_end())
         });
-        // What a test that is skipped says goes there.
+        // A test that is skipped says so there.
         let said = String::from_utf8_lossy(&output.stderr);
         let skipped = said.lines().find(|line| line.starts_with("skipped: "));
         Ok(Ended {
@@ -176,7 +176,7 @@ pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("it needs root".to_owned()));
     }
-    // The agent knows by its own `check`.
+    // The agent's own `check` finds out.
     let check = Command::new(agent).arg("check").output()?;
     let said = String::from_utf8_lossy(&check.stdout);
     let failed = || format!("`evictscope check` says why:\n{}", said.trim_end());
@@ -187,7 +187,7 @@ pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
 struct Ended {
     name: String,
     took: Duration,
-    /// What it said, where it failed.
+    /// What it said, if it failed.
     failed: Option<String>,
     skipped: Option<String>,
 }

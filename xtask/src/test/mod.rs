@@ -1,4 +1,4 @@
-//! `cargo xtask test`: what finds out whether evictscope works here, and with `--all` whatever CI runs.
+//! `cargo xtask test`: finds out whether evictscope works here, and with `--all` runs whatever CI runs.
 
 mod end_to_end;
 mod report;
@@ -22,21 +22,21 @@ use crate::{
 
 const EBPF: &str = "evictscope-ebpf";
 
-/// Where the random numbers of property tests and of fuzzing begin. Property tests take the same cases each time here, so
-/// that what fails is what the change broke. Fuzzing begins alike; how far it comes in its minute depends on the machine.
-/// A plain `cargo test` and `cargo xtask fuzz` begin elsewhere each time.
+/// The seed of property tests and of fuzzing. Property tests take the same cases each time here, so that what fails is what
+/// the change broke. Fuzzing starts the same way; how far it gets in its minute depends on the machine. A plain `cargo test`
+/// and `cargo xtask fuzz` take a new seed each time.
 const SEED: &str = "20221122";
 
 /// What to run.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Also what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the long
+    /// Also run what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the long
     /// end-to-end tests
     #[arg(long)]
     all: bool,
 }
 
-/// Runs every step once, also after one that failed, and prints a summary.
+/// Runs every step once, even after a failure, and prints a summary.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut report = Report::default();
     let all = arguments.all;
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     let mut begun = Vec::new();
     if all {
-        // Go builds Kubernetes' code for minutes, and does not wait for cargo.
+        // Go takes minutes to build Kubernetes' code, and does not wait for cargo.
         begun.push(report.begin("dashboards as generated, and the chart", generated));
     }
     report.step("build of the tests", || outcome(tests().arg("--no-run")));
@@ -86,8 +86,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.step("clippy", || {
         clippy(&["--workspace", "--exclude", EBPF], &[])
     });
-    // In one build with the others, the panic handler of the BPF programs would be the second, beside std's. And on a
-    // host target, a program without std has to be told that nothing unwinds.
+    // In one build with the others, the BPF programs' panic handler would be a second one, beside std's. On a host target, a
+    // program without std must also be told that nothing unwinds.
     report.step("clippy, BPF programs", || {
         clippy(
             &["--package", EBPF],
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(report.close())
 }
 
-/// Begins what takes minutes with the release build.
+/// Begins the steps that take minutes with the release build.
 fn more(report: &Report) -> Vec<Beside> {
     vec![
         report.begin("fuzzing for a minute", || {
@@ -132,8 +132,8 @@ fn generated() -> Result<Outcome> {
     task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))
 }
 
-/// Runs another task in a process of its own, with a lower priority than the steps beside it, but not so low that what others
-/// run takes nearly all from it. Skips it where there is a `reason` why it cannot run.
+/// Runs another task in a process of its own, with a lower priority than the steps beside it, but not so low that other
+/// processes take nearly all CPU time from it. Skips it if there is a `reason` why it cannot run.
 fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     if let Some(reason) = reason {
         return Ok(Outcome::Skipped(reason));
@@ -147,8 +147,8 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there,
-/// as no other step does: this machine's kernel mostly has uprobe_multi links.
+/// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there, which
+/// no other step does: this machine's kernel usually has uprobe_multi links.
 fn on_an_old_kernel() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
     task(
@@ -158,7 +158,7 @@ fn on_an_old_kernel() -> Result<Outcome> {
 }
 
 /// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the newest that
-/// runs on Debian 12, each stripped too.
+/// runs on Debian 12, each also stripped.
 fn on_builds() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
     let mut arguments = vec!["matrix", "--packed", "--only", SUITE];
@@ -183,7 +183,7 @@ fn cannot_attach() -> Result<Option<String>> {
     end_to_end::cannot_attach(&workspace::agent_binary()?)
 }
 
-/// Returns a path of this program by which it can be started, also after cargo has built it again.
+/// Returns a path that starts this program, even after cargo has rebuilt it.
 fn this_program() -> PathBuf {
     PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
@@ -219,8 +219,8 @@ fn documentation(packages: &[&str]) -> Result<Outcome> {
     outcome(&mut command)
 }
 
-/// Returns the cargo of every step that runs tests. With fewer packages their dependencies might have fewer features, and
-/// would be built once more.
+/// Returns the cargo command of every step that runs tests. With fewer packages, dependencies might have fewer features and
+/// be built again.
 fn tests() -> Command {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--exclude", EBPF]);

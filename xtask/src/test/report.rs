@@ -22,7 +22,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Goes on where a part of a step passed.
+    /// Goes on with `next` if this part of a step passed.
     pub fn then(self, next: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let said = match self {
             Self::Passed => return next(),
@@ -58,7 +58,7 @@ impl Report {
         self.close_step(name, outcome, started.elapsed());
     }
 
-    /// Begins a step beside those that follow. It must not print anything itself, but returns what is to be printed.
+    /// Begins a step beside those that follow. It must not print anything itself, but return what is to be printed.
     pub fn begin(
         &self,
         name: &'static str,

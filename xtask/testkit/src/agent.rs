@@ -22,12 +22,12 @@ use crate::{
 
 /// The variable that says where an agent keeps what it writes.
 pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
-/// A directory that cannot be made: nothing of a test lands in that of the host's own agent.
+/// A directory that cannot be made: no test writes into that of the host's own agent.
 pub const NO_STATE: &str = "/dev/null/none";
 
-/// For how long eviction calls were observed.
+/// The metric of how long eviction calls were observed.
 const OBSERVED: &str = "evictscope_observed_seconds_total";
-/// What was read longer ago is not exported.
+/// Readings older than this are not exported.
 const OLDEST: Duration = Duration::from_secs(5);
 
 /// The user `nobody`.
@@ -35,7 +35,7 @@ const NOBODY: u32 = 65534;
 
 /// The variable that says which agent a test of the agent starts.
 pub const AGENT: &str = "EVICTSCOPE_AGENT";
-/// The variable in which cargo says which one was built with the test.
+/// The variable in which cargo says which agent was built with the test.
 const BUILT_WITH_TEST: &str = "CARGO_BIN_EXE_evictscope";
 
 /// Returns the agent's program in a test of the agent.
@@ -48,7 +48,7 @@ pub fn evictscope() -> Command {
     command
 }
 
-/// Returns what `evictscope inspect --json` says of a file or, by its number, of a process.
+/// Returns what `evictscope inspect --json` says about a file or, by its number, a process.
 pub fn inspect(target: impl AsRef<OsStr>) -> Result<serde_json::Value> {
     let mut inspect = evictscope();
     let output = inspect.args(["inspect", "--json"]).arg(target).output()?;
@@ -179,12 +179,12 @@ impl Agent {
         self.settle(|| self.reading(redis))
     }
 
-    /// Scrapes until all is read anew. Each reading of a server whose calls are observed adds to the time for which they are. By
-    /// nothing can two readings of another server be told apart.
+    /// Scrapes until all servers have been read again. Each reading of a server whose calls are observed adds to its observed
+    /// time. Two readings of any other server cannot be told apart.
     fn settle(&self, scrape: impl Fn() -> Result<Scrape>) -> Result<Scrape> {
         let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
         let mut last = scrape()?;
-        // What is published next may have been read from before.
+        // What is published next may have been read earlier.
         for _ in 0..2 {
             let before = observed(&last);
             last = until("the agent reads its servers", || {
@@ -207,8 +207,8 @@ impl Agent {
         Ok(last)
     }
 
-    /// Returns what /metrics says about one server, once it says something: where the agent had no CPU for seconds, it exports
-    /// nothing, as nothing that it knows is new.
+    /// Returns what /metrics says about one server, once it says something: an agent that had no CPU for seconds exports
+    /// nothing, because nothing that it knows is new.
     pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
         let about = || Ok(self.scrape()?.of_server(redis.pid()).ok());
         self.process.until("evictscope shows the server", about)

@@ -1,4 +1,4 @@
-//! A finished burst, as the agent's API has it.
+//! A finished burst, as the agent's API describes it.
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -19,9 +19,9 @@ pub struct Burst {
     pub duration_seconds: f64,
     /// From `end` until memory had fallen, in seconds.
     pub reclaim_seconds: f64,
-    /// Evicting calls, where they were counted.
+    /// Evicting calls, if they were counted.
     pub evicting_calls: Option<f64>,
-    /// Keys evicted, where that is known.
+    /// Keys evicted, if that is known.
     pub evicted_keys: Option<f64>,
     /// For how long clients were stalled, in seconds.
     pub stalled_seconds: Option<f64>,

@@ -1,4 +1,4 @@
-//! A cache with keys of all types, and what its server says of each.
+//! A cache with keys of all types, and what its server says about each.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{process, redis::Redis};
 
-/// Makes keys of all types, small and large. Each third expires, as does a field of half the hashes where fields can, and each second one
-/// is named `b:`.
+/// Makes keys of all types, small and large. Every third one expires, as does a field of half the hashes if fields can, and every
+/// second one is named `b:`.
 const FILL: &str = "
 for i = 1, tonumber(ARGV[1]) do
   local key = (i % 2 == 0 and 'a:' or 'b:') .. i
@@ -36,7 +36,7 @@ for i = 1, tonumber(ARGV[1]) do
   else redis.call('rpush', key, i) end
   if i % 3 == 0 then redis.call('expire', key, 1000000) end
 end";
-/// Says of each type and encoding how many keys there are, what they take, and how many never expire.
+/// Says for each type and encoding how many keys there are, what they take, and how many never expire.
 const TRUTH: &str = "
 local all = {}
 for _, key in ipairs(redis.call('keys', '*')) do
@@ -53,21 +53,21 @@ for name, sum in pairs(all) do
 end
 return lines";
 
-/// Fewest types and encodings that are made, on any version.
+/// The fewest types and encodings that are made on any version.
 const KINDS: usize = 9;
 
-/// What a server says of the keys of one type and encoding.
+/// What a server says about the keys of one type and encoding.
 #[derive(Debug)]
 pub struct Kind {
     /// How many there are.
     pub keys: f64,
-    /// What they take, by `MEMORY USAGE`.
+    /// What they take, according to `MEMORY USAGE`.
     pub bytes: f64,
     /// How many never expire.
     pub lasting: f64,
 }
 
-/// Makes so many keys.
+/// Makes this many keys.
 pub fn fill(redis: &Redis, keys: u64) -> Result<()> {
     let answer = redis.cli(&["eval", FILL, "0", &keys.to_string()])?;
     ensure!(answer.trim().is_empty(), "{answer}");
@@ -83,7 +83,7 @@ pub fn kinds(redis: &Redis) -> Result<BTreeMap<String, Kind>> {
     Ok(kinds)
 }
 
-/// Returns what `evictscope keys` says of a process.
+/// Returns what `evictscope keys` says about a process.
 pub fn told(mut evictscope: Command, pid: u32, options: &[&str]) -> Result<Value> {
     let keys = evictscope.args(["keys", &pid.to_string(), "--json"]);
     let answer = process::answer_of(keys.args(options))?;

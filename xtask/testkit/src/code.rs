@@ -41,11 +41,11 @@ impl Code {
         })
     }
 
-    /// Returns the offsets in the file of the bytes that are others in memory.
+    /// Returns the offsets in the file of the bytes that differ in memory.
     pub fn changed(&self) -> Result<BTreeSet<u64>> {
         let mut running = vec![0; self.original.len()];
         self.memory.read_exact_at(&mut running, self.address)?;
-        // Mostly so, and compared at once.
+        // The usual case, compared at once.
         if running == self.original {
             return Ok(BTreeSet::new());
         }
@@ -59,7 +59,7 @@ impl Code {
         self.address.wrapping_add(offset).wrapping_sub(self.offset)
     }
 
-    /// Returns how many of the bytes at these offsets are others in memory. This takes some microseconds.
+    /// Returns how many of the bytes at these offsets differ in memory. This takes some microseconds.
     pub fn changed_of(&self, offsets: &BTreeSet<u64>) -> Result<usize> {
         let mut changed = 0;
         for offset in offsets {

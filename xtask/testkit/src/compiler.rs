@@ -1,4 +1,4 @@
-//! Compiles small programs, where there is a compiler.
+//! Compiles small programs, if there is a compiler.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::workspace;
 /// Where the sources of programs are, below the root of the checkout.
 const FIXTURES: &str = "agent/plan/tests/fixtures";
 
-/// Runs a tool in a folder; `false` where the tool is not installed.
+/// Runs a tool in a folder. Returns `false` if it is not installed.
 pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(tool);
     match command.args(arguments).current_dir(folder).output() {
@@ -25,8 +25,7 @@ pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// Compiles `source`, which can include what is in `agent/plan/tests/fixtures`; `None` where the compiler is not
-/// installed.
+/// Compiles `source`, which can include what is in `agent/plan/tests/fixtures`. Returns `None` if the compiler is not installed.
 pub fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let file = |name| folder.path().join(name);

@@ -16,7 +16,7 @@ pub struct Cores {
 
 impl Cores {
     /// Gives the first core to the server and keeps this thread, and all that it starts, on the others.
-    /// Returns `None` where there is only one core.
+    /// Returns `None` if there is only one core.
     pub fn split() -> Result<Option<Self>> {
         let allowed = sched_getaffinity(None).context("cannot ask which cores may be used")?;
         let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));

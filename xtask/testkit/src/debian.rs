@@ -1,4 +1,4 @@
-//! Debian's packages: the programs that the tasks need of them, and installing them.
+//! Debian's packages: the programs that the tasks need from them, and how they are installed.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -20,7 +20,7 @@ pub const SERVERS: Needed = Needed {
         ("redis-server", "redis-server"),
         ("redis-cli", "redis-tools"),
         ("redis-benchmark", "redis-tools"),
-        // It judges the unit.
+        // It checks the unit.
         ("systemd-analyze", "systemd"),
         // It tests the web configuration.
         ("curl", "curl"),
@@ -99,7 +99,7 @@ pub const CONTAINERS: Needed = Needed {
 /// Packages that start a service of the same name unless they are told not to.
 const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 
-/// Where a running systemd has its directory.
+/// A directory that exists while systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";
 
 impl Needed {
@@ -125,8 +125,7 @@ pub fn knows(package: &str) -> bool {
         .is_ok_and(|answer| !answer.trim().is_empty())
 }
 
-/// Installs those of the needed programs that are absent, all at once. Where it may not, it prints what cannot be done
-/// without them.
+/// Installs the needed programs that are absent, all at once. If it may not, it prints what cannot be done without them.
 pub fn provide(all: &[&Needed]) -> Result<()> {
     let absent = |needed: &&Needed| {
         let packages = needed.absent().map(|(_, package)| package.to_owned());
@@ -189,7 +188,7 @@ pub fn install(packages: &[String]) -> Result<()> {
         println!("  running: {}", process::display(&command));
         command
             .env("DEBIAN_FRONTEND", "noninteractive")
-            // Waits for another apt (unattended-upgrades, say), but not for ever.
+            // Waits for another apt (unattended-upgrades, say), but not forever.
             .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
         process::succeed(&mut command)?;
     }

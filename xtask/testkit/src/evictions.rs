@@ -1,4 +1,4 @@
-//! When a server evicts, by its own counter.
+//! When a server evicts, according to its own counter.
 
 use std::{thread, time::Duration};
 
@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use crate::{clock::unix_time, redis::Redis};
 
-/// From one reading to the next.
+/// The pause between readings.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The evictions in some time.
 #[derive(Default)]
 pub struct Evictions {
-    /// The two readings between which `evicted_keys` grew, in seconds since 1970, each time that it did.
+    /// The times of the two readings between which `evicted_keys` grew, in seconds since 1970, whenever it did.
     grown: Vec<(f64, f64)>,
 }
 
@@ -33,18 +33,17 @@ impl Evictions {
         Ok(seen)
     }
 
-    /// Returns between which moments the first eviction was, where there was one.
+    /// Returns the moments between which the first eviction was, if there was one.
     pub fn first(&self) -> Option<(f64, f64)> {
         self.grown.first().copied()
     }
 
-    /// Returns the same of the last.
+    /// Returns the same for the last.
     pub fn last(&self) -> Option<(f64, f64)> {
         self.grown.last().copied()
     }
 
-    /// Returns how many bursts these are, at least and at most, where one ends with this many seconds without an
-    /// eviction.
+    /// Returns how many bursts these are, at least and at most, if one ends with this many seconds without an eviction.
     pub fn bursts(&self, quiet: f64) -> (usize, usize) {
         let pauses = self.grown.windows(2).filter_map(|pair| match pair {
             [(from, to), (next_from, next_to)] => Some((next_from - to, next_to - from)),

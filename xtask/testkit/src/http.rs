@@ -51,7 +51,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// Fails where the status is not 200.
+    /// Fails if the status is not 200.
     pub fn get(&self, path: &str) -> Result<String> {
         let (status, text) = self.ask(path, &[])?;
         let url = self.url(path);

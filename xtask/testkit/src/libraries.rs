@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process;
 
-/// Returns where all that a program needs to be started is, the loader and what its libraries need too.
+/// Returns the paths of all that a program needs to start, including the loader and what its libraries need.
 ///
 /// # Errors
 ///
-/// Fails where a library is not there.
+/// Fails if a library is not there.
 pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     let listed = process::answer_of(Command::new("ldd").arg(program))?;
     paths(&listed).with_context(|| format!("{} cannot be started", program.display()))

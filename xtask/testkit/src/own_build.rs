@@ -19,7 +19,7 @@ use crate::{
 /// The option by which an agent watches servers of these names.
 pub(crate) const OPTION: &str = "--process-match";
 
-/// Numbers those of this process.
+/// Numbers the copies of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
@@ -36,7 +36,7 @@ pub fn all() -> String {
 pub struct OwnBuild {
     directory: TempDir,
     name: String,
-    /// The root directory in which its servers run, where that is not this machine's.
+    /// The root directory in which its servers run, if that is not this machine's.
     root: Option<PathBuf>,
 }
 
@@ -71,21 +71,19 @@ impl OwnBuild {
         self.directory.path().join(&self.name)
     }
 
-    /// Returns the option by which an agent watches the servers of this file, and of those that have its name with an
-    /// extension.
+    /// Returns the option by which an agent watches the servers of this file, and of files with its name and an extension.
     pub fn only(&self) -> String {
         format!("{OPTION}=^{}(\\.|$)", self.name)
     }
 
-    /// Puts a copy of another executable in its place, as a package manager does: programs that run keep the old
-    /// file.
+    /// Puts a copy of another executable in its place, as a package manager does: running programs keep the old file.
     pub fn replace(&self, executable: &Path) -> Result<()> {
         let new = self.directory.path().join("new");
         program::copy(executable, &new)?;
         Ok(fs::rename(new, self.path())?)
     }
 
-    /// Deletes the file. Programs that run keep it.
+    /// Deletes the file. Running programs keep it.
     pub fn delete(&self) -> Result<()> {
         Ok(fs::remove_file(self.path())?)
     }
@@ -98,7 +96,7 @@ impl OwnBuild {
         let inside = Path::new("/").join(self.directory.path().strip_prefix(root)?);
         let program = root::enter(root, &inside.join(&self.name).to_string_lossy());
         let directory = inside.to_string_lossy();
-        // A server in another root begins in `/`.
+        // A server in another root starts in `/`.
         Redis::start_program(program, &[&["--dir", &*directory], options].concat())
     }
 }

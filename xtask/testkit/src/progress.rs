@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::text::seconds;
 
-/// How often a line is written where there is no terminal.
+/// How often a line is written if there is no terminal.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
 /// The display of one task's progress.
@@ -47,8 +47,8 @@ impl Progress {
         }
     }
 
-    /// Shows what the task is doing now: at once on a terminal, elsewhere in a line where the last one is 30 s old.
-    /// Callers call this often, with an empty message where there is nothing new.
+    /// Shows what the task is doing now: at once on a terminal, elsewhere in a line once the last one is 30 s old.
+    /// Callers call this often, with an empty message if there is nothing new.
     pub fn show(&self, message: String) {
         if !message.is_empty() {
             match &self.bar {

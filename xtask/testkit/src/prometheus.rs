@@ -47,14 +47,14 @@ pub struct Rule {
     /// `alerting` or `recording`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `ok` where it could be evaluated.
+    /// `ok` if it could be evaluated.
     pub health: String,
 }
 
 /// An alert that is pending or firing.
 #[derive(Debug, Deserialize)]
 pub struct Alert {
-    /// Labels, `alertname` among them.
+    /// Labels, including `alertname`.
     pub labels: BTreeMap<String, String>,
     /// Texts, as they are sent.
     pub annotations: BTreeMap<String, String>,
@@ -63,8 +63,8 @@ pub struct Alert {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that scrapes the agent on this loopback port as [`JOB`], and itself, and evaluates all rules,
-    /// once in each `pace`.
+    /// Starts a Prometheus that, once in each `pace`, scrapes the agent on this loopback port as [`JOB`] and itself, and
+    /// evaluates all rules.
     pub fn start(agent_port: u16, rules: &[PathBuf], pace: Duration) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evictscope-prometheus-")
@@ -105,7 +105,7 @@ impl Prometheus {
         })
     }
 
-    /// Fails with its log where it has ended.
+    /// Fails with its log if it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         self.process.must_be_alive()
     }

@@ -19,12 +19,12 @@ use crate::{
     wait::until_true,
 };
 
-/// How long it may take to give keys a time to live: they expire this much after it began.
+/// How long giving keys a time to live may take: they expire this long after it began.
 const TO_EXPIRE: Duration = Duration::from_secs(5);
 
-/// A load that stalls the clients of a full server, on any machine: evictions leave it time for nothing else, as the clients send
-/// pipelined `SET`s without a pause. A turn of its event loop has 27,000 evictions, and no request of it is answered before its end: after
-/// 0.3 s with `maxmemory-samples` 64, and 3 s with 1,000, of which all but the first 0.1 s is a stall.
+/// A load that stalls the clients of a full server, on any machine: evictions leave it time for nothing else, because the clients
+/// send pipelined `SET`s without a pause. A turn of its event loop has 27,000 evictions, and its requests are answered only at
+/// its end: after 0.3 s with `maxmemory-samples` 64, or 3 s with 1,000. All but the first 0.1 s is a stall.
 pub const EVICTING_WITHOUT_PAUSE: &str = "-t set -d 500 -r 10000000 -c 900 -P 30 -n 100000000";
 
 /// A running redis-server, which is killed when this is dropped.
@@ -33,7 +33,7 @@ pub struct Redis {
     process: Owned,
     port: u16,
     _directory: TempDir,
-    /// Its executable, where that has a name of its own.
+    /// Its executable, if that has a name of its own.
     own: Option<OwnBuild>,
 }
 
@@ -77,7 +77,7 @@ impl Redis {
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"])
-            // Of two options for one thing, redis-server takes the last.
+            // If an option is given twice, redis-server takes the last.
             .args(options)
             .current_dir(directory.path());
         let redis = Self {
@@ -124,7 +124,7 @@ impl Redis {
         schedstat::of_thread(self.pid(), self.pid())
     }
 
-    /// Fails with its log where it has ended.
+    /// Fails with its log if it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         self.process.must_be_alive()
     }
@@ -164,7 +164,7 @@ impl Redis {
         self.all_info()?.number(field)
     }
 
-    /// Returns a redis-benchmark of this server, not started yet. Spaces are between its arguments.
+    /// Returns a redis-benchmark of this server, not started yet. Spaces separate its arguments.
     pub fn benchmark(&self, arguments: &str) -> Command {
         let mut command = Command::new("redis-benchmark");
         command
@@ -178,8 +178,8 @@ impl Redis {
         Owned::start(&mut self.benchmark(arguments))
     }
 
-    /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. Where a call
-    /// stops at its time limit, a timer goes on with it, before the next command or the one after that.
+    /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. If a call stops at
+    /// its time limit, a timer continues it, before the next command or the one after that.
     pub fn write_keys(&self, requests: u32) -> Result<()> {
         let load = format!("-t set -d 500 -r 10000000 -P 4 -n {requests}");
         process::answer_of(&mut self.benchmark(&load))?;
@@ -190,8 +190,8 @@ impl Redis {
         })
     }
 
-    /// Writes so many keys, most of which expire at the same moment, and waits until none is left that can expire. With
-    /// 20,000 of them and `hz` at 500, expire cycles meet their time limit.
+    /// Writes this many keys, most of which expire at the same moment, and waits until none that can expire is left. With 20,000
+    /// of them and `hz` at 500, expire cycles reach their time limit.
     pub fn expire_keys(&self, keys: u32) -> Result<()> {
         let among = format!("-r {keys} -P 100");
         // More requests than keys, because they choose at random.
@@ -199,7 +199,7 @@ impl Redis {
         process::answer_of(&mut self.benchmark(&write))?;
         let moment = SystemTime::now() + TO_EXPIRE;
         let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
-        // Fewer of these, as the last has to be there before that moment, also on a busy machine.
+        // Fewer of these, because the last must arrive before that moment, even on a busy machine.
         let expire = format!(
             "-n {} {among} pexpireat short:__rand_int__ {moment}",
             2 * keys
@@ -212,7 +212,7 @@ impl Redis {
         until_true("all keys expire", none_is_left)
     }
 
-    /// Looks up a key that there is, twice, and one that there is not.
+    /// Looks up a key that exists, twice, and one that does not.
     pub fn look_up(&self) -> Result<()> {
         self.cli(&["set", "there", "x"])?;
         for key in ["there", "there", "not-there"] {
@@ -221,13 +221,13 @@ impl Redis {
         Ok(())
     }
 
-    /// Writes `requests` random ones of `keys` keys of 100 bytes.
+    /// Makes `requests` writes to random ones of `keys` keys, of 100 bytes each.
     pub fn set_keys(&self, keys: u32, requests: u32) -> Result<()> {
         process::answer_of(&mut self.benchmark(&sets(keys, requests)))?;
         Ok(())
     }
 
-    /// Does the same without end, until the result is dropped.
+    /// Does the same until the result is dropped.
     pub fn load_of_sets(&self, keys: u32) -> Result<Owned> {
         self.load(&sets(keys, u32::MAX / 4))
     }
@@ -238,7 +238,7 @@ fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
-/// What a server says of itself at one moment.
+/// What a server says about itself at one moment.
 pub struct Info(String);
 
 impl Info {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-/// Fails where this does not run as root, with what root is needed for.
+/// Fails if this does not run as root, and says what root is needed for.
 pub fn must_be_root(what: &str) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
@@ -21,8 +21,8 @@ for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
 exec chroot "$@"
 "#;
 
-/// Returns a command that runs a script of the shell, whose arguments are those that are added, in a mount namespace of its own: what it
-/// mounts nobody else sees. A program that the script executes keeps the process's id.
+/// Returns a command that runs a shell script in a mount namespace of its own: nobody else sees what it mounts. Arguments added
+/// to the command go to the script. A program that the script executes keeps the process id.
 pub fn unseen(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command

@@ -1,5 +1,4 @@
-//! CPU time by the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too
-//! coarse.
+//! CPU time according to the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too coarse.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use procfs::process::Process;
 pub struct ThreadTimes {
     /// Time on a CPU.
     pub running: Duration,
-    /// Time in which it could have run and waited for a CPU.
+    /// Time in which it could have run, but waited for a CPU.
     pub waiting: Duration,
 }
 

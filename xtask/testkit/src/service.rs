@@ -1,7 +1,7 @@
 //! The agent with the user and the capabilities that `packaging/evictscope.service` gives it.
 //!
-//! `setpriv` applies them, as there is no systemd to ask. Everything else in the unit (the filter of
-//! system calls, the read-only file system, the limits of control groups) is absent here.
+//! `setpriv` applies them, because there is no systemd to ask. Everything else in the unit (the filter of system calls, the
+//! read-only file system, the limits of control groups) is absent here.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -64,7 +64,7 @@ impl Installed {
     ///
     /// # Errors
     ///
-    /// Fails where the unit in it asks for other privileges than this module gives.
+    /// Fails if the unit in it asks for other privileges than this module gives.
     pub fn at(root: &Path) -> anyhow::Result<Self> {
         let installed = Self(root.to_owned());
         unit_must_ask_for_these_privileges(&installed.path(UNIT))?;
@@ -93,7 +93,7 @@ impl Installed {
     ///
     /// # Errors
     ///
-    /// Fails where one of them differs, or where the process has ended.
+    /// Fails if one of them differs, or if the process has ended.
     pub fn must_be(&self, pid: u32) -> anyhow::Result<()> {
         let file = |path: &Path| {
             let file = fs::metadata(path);
@@ -108,11 +108,11 @@ impl Installed {
         must_have_these_privileges(pid, number("/etc/passwd")?, number("/etc/group")?)
     }
 
-    /// Waits until nothing runs as the unit's user: the keeper of an agent that was killed still takes probes off.
+    /// Waits until nothing runs as the unit's user: the keeper of an agent that was killed still removes probes.
     ///
     /// # Errors
     ///
-    /// Fails where the root has no such user, or where something runs on.
+    /// Fails if the root has no such user, or if something keeps running.
     pub fn wait_for_end(&self) -> anyhow::Result<()> {
         let user = self.number_in("/etc/passwd")?;
         until_true("all processes of the unit's user end", || {
@@ -133,16 +133,16 @@ impl Installed {
     }
 }
 
-/// What opening executables takes: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE. The agent passes it on to the processes that plan, which
-/// give it up before they read.
+/// What opening executables needs: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE. The agent passes them on to the processes that plan,
+/// which drop them before they read.
 const PASSED_ON: u64 = 1 << 2 | 1 << 19;
 
-/// Checks that each thread of a process has this user and this group, holds the unit's capabilities and
-/// can neither pass on others than opening executables takes, nor gain any.
+/// Checks that each thread of a process has this user and this group, holds the unit's capabilities, can pass on only those that
+/// opening executables needs, and can gain none.
 ///
 /// # Errors
 ///
-/// Fails where a thread differs, or where the process has ended.
+/// Fails if a thread differs, or if the process has ended.
 pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Result<()> {
     let allowed = CAPABILITIES.iter().map(|(_, number)| 1 << number).sum();
     for task in Process::new(pid.try_into()?)?.tasks()? {

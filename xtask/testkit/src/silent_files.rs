@@ -22,7 +22,7 @@ use crate::{own_build, process};
 /// The only file.
 const FILE: INodeNo = INodeNo(2);
 
-/// The requests that are not answered; `None` while all are.
+/// The requests that have not been answered; `None` while all are answered.
 type Held = Arc<Mutex<Option<Vec<Box<dyn Any + Send>>>>>;
 
 /// A file system with one program in it, which only the agents of this process look for.
@@ -30,7 +30,7 @@ pub struct SilentFiles {
     held: Held,
     _session: BackgroundSession,
     directory: TempDir,
-    /// Shows the same program, with nothing that tells where it is.
+    /// Shows the same program without revealing where it is.
     overlay: TempDir,
     name: String,
 }
@@ -42,7 +42,7 @@ struct Files {
 }
 
 impl SilentFiles {
-    /// Mounts one with this content of the program. Needs root.
+    /// Mounts one whose program has this content. Needs root.
     pub fn mount(content: Vec<u8>) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let (held, name) = (Held::default(), format!("{}silent", own_build::prefix()));
@@ -75,18 +75,18 @@ impl SilentFiles {
         self.directory.path().join(&self.name)
     }
 
-    /// Returns the path of the program in an overlay, where nothing tells on which file system it is.
+    /// Returns the path of the program in an overlay, which does not reveal its file system.
     pub fn path_in_overlay(&self) -> PathBuf {
         self.overlay.path().join(&self.name)
     }
 
-    /// Answers no request from now on, or all again: those that have waited fail.
+    /// Stops answering requests, or answers all again: those that have waited fail.
     pub fn silence(&self, is_silent: bool) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         *held = is_silent.then(Vec::new);
     }
 
-    /// Returns how many requests wait.
+    /// Returns how many requests are waiting.
     pub fn waiting(&self) -> usize {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().map_or(0, Vec::len)
@@ -96,7 +96,7 @@ impl SilentFiles {
 impl Drop for SilentFiles {
     fn drop(&mut self) {
         self.silence(false);
-        // Also where a program of it still runs.
+        // Even if a program on it still runs.
         for mounted in [&self.overlay, &self.directory] {
             let mut unmount = Command::new("umount");
             let _ = unmount.arg("--lazy").arg(mounted.path()).status();

@@ -26,7 +26,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // Where it has ended, nothing is left to do.
+        // If it has ended, nothing is left to do.
         let _ = ptrace::detach(self.0, None);
     }
 }

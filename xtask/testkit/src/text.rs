@@ -14,7 +14,7 @@ pub fn count(value: f64) -> String {
     HumanCount(value.round().max(0.0) as u64).to_string()
 }
 
-/// Returns the text of a value, or a hyphen where it is not known.
+/// Returns the text of a value, or a hyphen if it is not known.
 pub fn known<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), text)
 }

@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// Longer than anything takes that does not hang, however slow the machine is.
+/// Longer than anything takes unless it hangs, however slow the machine is.
 pub const HANG: Duration = Duration::from_secs(300);
 
-/// From one attempt to the next.
+/// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Asks until `is_so` answers with `true`.
+/// Repeats `is_so` until it returns `true`.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn until_true(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result
 ///
 /// # Errors
 ///
-/// Fails with `what` where that hangs, and at once where an attempt fails.
+/// Fails with `what` if that hangs, and at once if an attempt fails.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {

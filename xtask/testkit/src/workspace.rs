@@ -24,15 +24,15 @@ pub fn root() -> &'static Path {
     &ROOT
 }
 
-/// How the variables begin that cargo sets for a program that it runs, by its package and by `.cargo/config.toml`.
+/// How the variables begin that cargo sets for a program that it runs, from its package and `.cargo/config.toml`.
 const OF_CALLER: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "RUSTC_BOOTSTRAP"];
 
 /// Returns the cargo that runs this program, at the root of the checkout.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
-    // The cargo that runs this program has set them. With them, build scripts that look at them, ring's among them, would run
-    // again in each of the two, and half of all crates would be built again.
+    // The cargo that runs this program has set them. If they stayed, build scripts that look at them, such as ring's,
+    // would run again under each of the two cargos, and half of all crates would be rebuilt.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if OF_CALLER.iter().any(|begin| text.starts_with(begin)) {
@@ -57,7 +57,7 @@ pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
 }
 
-/// Returns all that is in a directory, by name.
+/// Returns all that is in a directory, sorted by name.
 pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let list = || {
         fs::read_dir(directory)?
@@ -70,11 +70,11 @@ pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Returns the files in a directory that have this extension, by name.
+/// Returns the files in a directory that have this extension, sorted by name.
 ///
 /// # Errors
 ///
-/// Fails where there is none.
+/// Fails if there is none.
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = entries(directory)?;
     files.retain(|path| path.extension().is_some_and(|found| found == extension));

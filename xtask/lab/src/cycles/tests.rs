@@ -3,7 +3,7 @@ use crate::counts::Totals;
 
 const BEGIN: f64 = 1000.0;
 
-/// Samples every 0.1 s of a server that is filled from 80 on, at 2 a second, evicts from 100 for
+/// Returns samples every 0.1 s of a server that fills from 80 on, at 2 a second, evicts from 100 for
 /// two seconds, and then falls to 80 at 10 a second; and the counts of its load.
 fn record(rounds: usize) -> (Vec<Sample>, Vec<Load>) {
     let (mut samples, mut loads) = (Vec::new(), Vec::new());
