@@ -1,15 +1,15 @@
-//! From what is read of a server to what is known of it: phases, bursts, stalls, CPU time, and what the probes cost.
+//! Turns snapshots of a server into phases, bursts, stalls, CPU time and the cost of the probes.
 //!
 //! | folder | what is in it |
 //! |---|---|
-//! | `snapshots` | what is read of one server at one moment: begin with [`Snapshot`] |
+//! | `snapshots` | what is read from one server at one moment: start with [`Snapshot`] |
 //! | `clients` | what clients feel: how long requests wait, and what the main thread did meanwhile |
-//! | `state` | [`ServerState`]: snapshots added up to totals that only grow, and whether they agree with the plan ([`Withdrawal`]) |
+//! | `state` | [`ServerState`]: snapshots added up into totals that only grow, and whether they agree with the plan ([`Withdrawal`]) |
 //! | `cycle` | [`Cycle`]: phases and bursts, and how far a server is from them |
-//! | `cost` | what the probes cost ([`Overhead`]), and which are placed for that reason ([`AutoMode`]) |
+//! | `cost` | what the probes cost ([`Overhead`]), and which are placed as a result ([`AutoMode`]) |
 //! | `history` | [`Timeline`]: the last ten minutes |
 //!
-//! It does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading the maps
+//! This crate does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading the maps
 //! (`evictscope-probes`), and names of metrics (`evictscope-web`).
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! A snapshot as a line of text, so that what follows from real ones can be judged again and again.
+//! A snapshot as a line of text, so that conclusions from real ones can be checked again and again.
 //!
 //! `RUST_LOG=info,readings=trace evictscope run` logs one at each reading.
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::nanoseconds;
 use crate::{ServerState, Snapshot};
 
-/// What of a snapshot phases, bursts and stalls by evictions rest on. Times are monotonic nanoseconds, sizes bytes.
+/// The parts of a snapshot that phases, bursts and stalls by evictions depend on. Times are monotonic nanoseconds, sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedReading {
     at: u64,
@@ -31,7 +31,7 @@ pub struct RecordedReading {
     evicted_keys: Option<u64>,
     used_memory: Option<u64>,
     client_buffers: Option<u64>,
-    /// What the last look saw, where one was made.
+    /// What the look saw, if one was made.
     look: Option<RecordedLook>,
 }
 
@@ -41,12 +41,12 @@ struct RecordedLook {
     at: u64,
     connected: u64,
     waiting: u64,
-    /// Since when the oldest request had waited.
+    /// Since when the oldest request had been waiting.
     oldest: Option<u64>,
 }
 
 impl RecordedReading {
-    /// Keeps what is needed of a snapshot that has been applied to `state`.
+    /// Returns the parts needed from a snapshot that has been applied to `state`.
     pub fn of(snapshot: &Snapshot, state: &ServerState) -> Self {
         let calls = snapshot.counted.calls.first();
         let calls = calls.copied().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! A counter of the server's own, as one that only grows.
+//! A server's own counter, made one that only grows.
 
-/// Makes a counter of the server's own, which `CONFIG RESETSTAT` sets back to 0, one that only grows.
+/// Turns one of the server's own counters, which `CONFIG RESETSTAT` sets back to 0, into one that only grows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unreset {
     last: Option<u64>,
@@ -8,8 +8,8 @@ pub(super) struct Unreset {
 }
 
 impl Unreset {
-    /// Takes in the counter's value, and returns how much it has grown since the first. One that is lower than before has
-    /// been reset, and has counted from 0 since.
+    /// Takes in the counter's value and returns how much it has grown since the first. A value lower than the one before shows
+    /// that the counter was reset, and has counted from 0 since.
     pub fn advance(&mut self, counter: Option<u64>) -> Option<u64> {
         let counter = counter?;
         if let Some(last) = self.last {

@@ -1,12 +1,12 @@
-//! When a server does too little for anything but its main thread to be read.
+//! When a server does so little that only its main thread need be read.
 
 use std::time::Duration;
 
 use super::look_pace::INTERVAL;
 use crate::ThreadReading;
 
-/// The CPU time since everything was last read in which a server does nothing that anybody would miss. Its cron takes
-/// some 1 ms a second.
+/// A server that has used at most this much CPU time since everything was last read has done nothing worth reading. Its cron
+/// takes some 1 ms a second.
 const LITTLE_NS: u64 = 2_000_000;
 
 /// Decides at which readings of a server everything is read.
@@ -17,8 +17,8 @@ pub struct Calm {
 }
 
 impl Calm {
-    /// Tells by a reading of the main thread whether the server is calm: the thread sleeps in its event loop, and has hardly run
-    /// since everything was read.
+    /// Returns whether a reading of the main thread shows that the server is calm: the thread sleeps in its event loop, and has
+    /// hardly run since everything was last read.
     pub fn is_calm(&self, now: &ThreadReading) -> bool {
         let hardly_ran = |before_ns| now.times.cpu_ns.saturating_sub(before_ns) <= LITTLE_NS;
         now.is_resting == Some(true)
@@ -27,13 +27,13 @@ impl Calm {
                 .is_some_and(|(_, before_ns)| hardly_ran(before_ns))
     }
 
-    /// Tells whether everything is to be read: the server is not calm, or that was a second ago.
+    /// Returns whether everything must be read: the server is not calm, or everything was last read a second ago.
     pub fn is_due(&self, now: &ThreadReading) -> bool {
         let is_old = |at| now.at.saturating_sub(at) >= INTERVAL;
         !self.is_calm(now) || self.last.is_some_and(|(at, _)| is_old(at))
     }
 
-    /// Takes in that everything is read with this reading.
+    /// Notes that everything is read with this reading.
     pub fn read_all(&mut self, now: &ThreadReading) {
         self.last = Some((now.at, now.times.cpu_ns));
     }
@@ -46,8 +46,8 @@ mod tests {
     use super::Calm;
     use crate::{ThreadReading, ThreadTimes};
 
-    /// Returns when everything is read of a thread that is read every 100 ms for 2 s, and uses so many microseconds of CPU time
-    /// meanwhile.
+    /// Returns at which tenths of a second everything is read, for a thread that is read every 100 ms for 2 s and uses `us`
+    /// microseconds of CPU time each time.
     fn read(us: u64, is_resting: Option<bool>) -> Vec<u64> {
         let mut calm = Calm::default();
         let tenths = 0..=20;

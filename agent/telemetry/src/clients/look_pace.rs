@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::Snapshot;
 
-/// How often at least; of a server that does nothing, everything else is read as often.
+/// How often to look at least; everything else of an idle server is read as often.
 pub(super) const INTERVAL: Duration = Duration::from_millis(990);
-/// A look that cost the agent some CPU time is the last one for this many times as long: 5 % of a core at most.
+/// No look follows within this many times the CPU time that a look cost the agent: 5 % of a core at most.
 const PAUSE: u32 = 20;
 /// Decides when to look at the sockets of one server.
 ///
-/// While its main thread comes to rest between two readings, no request waits for long. So a look is due once a second,
-/// and at each reading since whose last one the thread did not come to rest, while it evicts, and while requests wait.
+/// While its main thread comes to rest between two readings, no request waits for long. So a look is due once a second, and at
+/// each reading if the thread has not come to rest since the reading before, if the server evicts, or if requests wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookPace {
     last: Option<Duration>,
@@ -22,7 +22,7 @@ pub struct LookPace {
 }
 
 impl LookPace {
-    /// Tells whether a look is due at a reading. `is_pressing` tells whether the server evicts, or requests wait.
+    /// Returns whether a look is due at a reading. `is_pressing` is whether the server evicts or requests wait.
     pub fn is_due(&mut self, now: &Snapshot, is_pressing: bool) -> bool {
         let at = now.at;
         let before = std::mem::replace(&mut self.read, at);
@@ -32,7 +32,7 @@ impl LookPace {
         (is_wanted || self.last.is_none_or(is_old)) && at >= self.pause
     }
 
-    /// Takes in that a look was made at `at`, which took `cost` of the agent's CPU time.
+    /// Notes that a look was made at `at`, which took `cost` of the agent's CPU time.
     pub fn looked(&mut self, at: Duration, cost: Duration) {
         self.last = Some(at);
         self.pause = at + cost * PAUSE;
@@ -46,7 +46,7 @@ mod tests {
     use super::LookPace;
     use crate::{Snapshot, ThreadTimes};
 
-    /// Returns when looks were made of a thread, until 3 s after the first; `rests` tells whether it rests between readings.
+    /// Returns when looks were made, until 3 s after the first; `rests` is whether the thread rests between readings.
     fn looks(rests: bool, is_pressing: bool, cost: u64) -> Vec<u64> {
         let mut pace = LookPace::default();
         let times = (0..=30).map(|tenth| 1_000 + tenth * 100);

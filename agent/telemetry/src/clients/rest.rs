@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::ThreadTimes;
 
-/// The longest tick of a kernel. It brings a thread's CPU time up to date when the thread is switched out and at each tick, and says to
-/// a tick when data came.
+/// The longest tick of a kernel. The kernel updates a thread's CPU time when the thread is switched out and at each tick, and
+/// tells to a tick when data came.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
-/// What was read of a main thread at one moment.
+/// A reading of a main thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadReading {
     /// Monotonic time.
     pub at: Duration,
-    /// Its times, as the kernel has them.
+    /// Its times, according to the kernel.
     pub times: ThreadTimes,
-    /// Whether it slept in its event loop; `None` where it ran, or where that is not known.
+    /// Whether it slept in its event loop; `None` if it ran, or if that is not known.
     pub is_resting: Option<bool>,
-    /// How often it has gone to sleep; `None` where that is not known.
+    /// How often it has gone to sleep; `None` if that is not known.
     pub sleeps: Option<u64>,
 }
 
-/// Follows whether a main thread comes to rest: sleeps in its event loop, as there is nothing that it could read or answer.
+/// Follows whether a main thread comes to rest: sleeps in its event loop because there is nothing that it could read or answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
     read: Option<ThreadReading>,
@@ -33,11 +33,11 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Takes in a reading. Returns the thread's times, and when it last came to rest, as far as is known: it may have done so a
+    /// Takes in a reading. Returns the thread's times, and when it is last known to have come to rest: it may have done so a
     /// little later.
     ///
-    /// The kernel counts the time that a thread has waited for a CPU when it gets one. Of a thread that has not slept, all
-    /// time in which it did not run is such time, so that of a wait under way is added here.
+    /// The kernel counts the time that a thread has waited for a CPU only when it gets one. A thread that has not slept has
+    /// waited whenever it did not run, so the time of a wait under way is added here.
     pub fn follow(&mut self, now: ThreadReading) -> (ThreadTimes, Option<Duration>) {
         let before = self.read.replace(now);
         let is_awake = |before: &ThreadReading| {
@@ -72,7 +72,7 @@ impl Rest {
     }
 }
 
-/// Tells whether a thread neither ran nor waited for a CPU for some of the time between two readings.
+/// Returns whether a thread neither ran nor waited for a CPU for some of the time between two readings.
 fn lacks_work(before: ThreadReading, now: ThreadReading) -> bool {
     let work = |times: ThreadTimes| Duration::from_nanos(times.cpu_ns + times.waiting_ns);
     let worked = work(now.times).saturating_sub(work(before.times));
@@ -90,7 +90,7 @@ mod tests {
     /// has slept.
     type Read = (u64, u64, u64, Option<bool>, Option<u64>);
 
-    /// Returns, after these readings, how long the thread has waited for a CPU, and when it last rested, in milliseconds.
+    /// Returns how long the thread has waited for a CPU after these readings, and when it last rested, in milliseconds.
     fn follow(readings: &[Read]) -> (u64, Option<u128>) {
         let mut rest = Rest::default();
         let followed = readings
@@ -159,7 +159,7 @@ mod tests {
             (400, 100, 7, None, Some(1)),
         ];
         assert_eq!(follow(&readings), (247, Some(0)), "to a tick, 10 ms");
-        // It runs again, and the kernel counts.
+        // It runs again, and the kernel counts the wait.
         readings.push((450, 110, 297, None, Some(1)));
         assert_eq!(follow(&readings), (297, Some(0)));
         // It rests, and the wait was counted once.

@@ -1,8 +1,8 @@
-//! The time in which clients of a server were stalled, by what its main thread did meanwhile.
+//! The time for which clients of a server were stalled, by what its main thread did meanwhile.
 //!
-//! Clients are stalled while some request has waited for longer than a threshold. That needs no usual load to compare
-//! with, and no end of a burst: it is counted as it happens. Its cause is what took most of the main thread's time since that request
-//! came. A stall ends at the last look that found such a request, so it is short by up to the time between two looks.
+//! Clients are stalled while some request has waited for longer than a threshold. That is counted as it happens: it needs neither
+//! a usual load to compare with nor the end of a burst. The cause is what has taken most of the main thread's time since that
+//! request came. A stall ends at the last look that found such a request, so it is too short by up to the time between two looks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
 
-/// How long a request waits before its client is stalled, where the user does not say. People notice a tenth of a second.
+/// How long a request waits before its client is stalled, unless the user sets it. People notice a tenth of a second.
 pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
-/// How far back readings are kept. Of a longer wait, what took the thread's time in its last seconds tells why.
+/// How far back readings are kept. The cause of a longer wait is what took the thread's time in these last seconds.
 const SPAN: Duration = Duration::from_secs(10);
 
 /// What takes a main thread's time while a request waits.
@@ -32,9 +32,9 @@ pub enum StallCause {
     Commands,
     /// It was ready to run and had no CPU: another process or a quota.
     Cpu,
-    /// It slept elsewhere than in its event loop: a disk, a lock, a stopped process.
+    /// It slept outside its event loop: a disk, a lock, a stopped process.
     Blocked,
-    /// It slept in its event loop, or ran while evicting calls or expire cycles are not timed, or is not known.
+    /// It slept in its event loop, or ran while evicting calls or expire cycles were not timed, or what it did is not known.
     Unknown,
 }
 
@@ -64,20 +64,21 @@ impl fmt::Display for StallCause {
     }
 }
 
-/// Adds up the time in which clients of a server were stalled.
+/// Adds up the time for which clients of a server were stalled.
 #[derive(Clone, Debug)]
 pub(crate) struct Stalls {
     threshold: Duration,
     /// By [`StallCause`].
     stalled: [Duration; StallCause::ALL.len()],
-    /// Until when time was counted.
+    /// Until when time has been counted.
     counted_to: Duration,
     /// The last readings, oldest first.
     readings: VecDeque<Reading>,
 }
 
 impl Stalls {
-    /// Begins with a server that was not read yet, whose clients are stalled while a request waits for longer than `threshold`.
+    /// Begins with a server that has not been read yet, whose clients are stalled while a request waits for longer than
+    /// `threshold`.
     pub fn new(threshold: Duration) -> Self {
         Self {
             threshold,
@@ -87,7 +88,7 @@ impl Stalls {
         }
     }
 
-    /// Returns the time in which clients were stalled by this.
+    /// Returns the time for which this cause stalled clients.
     pub fn total(&self, by: StallCause) -> Duration {
         self.stalled[by as usize]
     }
@@ -99,8 +100,8 @@ impl Stalls {
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
-    /// Takes in a look at `at`, right after the last reading, that found a request which has waited since `oldest`. Returns
-    /// what clients are stalled by, if they are.
+    /// Takes in a look at `at`, right after the last reading, that found a request waiting since `oldest`. Returns what stalls
+    /// clients, if anything does.
     pub fn look(&mut self, at: Duration, oldest: Duration) -> Option<StallCause> {
         let from = (oldest + self.threshold).max(self.counted_to);
         let stalled = at.checked_sub(from).filter(|stalled| !stalled.is_zero())?;
@@ -126,7 +127,7 @@ impl Stalls {
         };
         let cpu = grown(|one| one.times.cpu_ns);
         let waiting = grown(|one| one.times.waiting_ns);
-        // Between the reading before and the request the thread may have rested.
+        // The thread may have rested between the reading before and the request.
         let span = to.saturating_sub(from.max(begin.at));
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let slept = match end.is_resting {

@@ -1,15 +1,16 @@
 //! How long requests of clients wait: from when they come until their answers leave.
 //!
-//! A look at a server's sockets tells in which connections data lies that the server has not read, which of them are owed an answer
-//! to what it has read, and when data last came. A request that a look finds is as old as the first look that found the server at the
-//! same place of that connection, or older by what the kernel says. So a client that goes on sending does not look young
-//! for ever, and one whose requests are being read, one after the other, does not look old.
+//! A look at a server's sockets tells which connections have data that the server has not read, which are owed an answer to what
+//! it has read, and when data last came. A request that a look finds is as old as the first look that found the server at the
+//! same place of that connection, or older if the kernel says so. So a client that keeps sending does not look young forever, and
+//! a client whose requests are being read one after another does not look old.
 //!
-//! Two kinds of clients wait on purpose, and are left out. When the main thread came to rest, it had read and answered
-//! what it could. And a client that is owed an answer while later ones are answered is blocked (BLPOP, WAIT).
+//! Two kinds of clients wait on purpose, and are left out: clients that were still owed an answer when the main thread came to
+//! rest, because it had then read and answered what it could; and clients that are owed an answer while later requests are
+//! answered, because they are blocked (BLPOP, WAIT).
 //!
-//! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a
-//! command (Little's law). Between two looks, the number of connections is taken to change evenly.
+//! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command (Little's
+//! law). Between two looks, the number of waiting connections is assumed to change evenly.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,11 +33,11 @@ pub struct Waits {
     seconds: f64,
     over: [u64; OVER.len()],
     longest: RecentMaximum,
-    /// When the latest of the requests came that were seen to be answered.
+    /// When the latest request came that was seen to be answered.
     answered: Duration,
 }
 
-/// A request that is not answered.
+/// A request that has not been answered.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     read_to: u32,
@@ -44,7 +45,7 @@ struct Request {
     /// Whether the server has read it.
     is_read: bool,
     came: Option<Duration>,
-    /// Since when it waits, as far as is known.
+    /// Since when it has been waiting, as far as is known.
     since: Duration,
     /// How many of [`OVER`] it has passed.
     passed: usize,
@@ -118,18 +119,18 @@ impl Waits {
         self.requests.values().filter(|request| !request.is_blocked)
     }
 
-    /// Returns since when the oldest request waits that the last look found.
+    /// Returns since when the oldest request that the last look found has been waiting.
     pub fn oldest(&self) -> Option<Duration> {
         self.all_waiting().map(|request| request.since).min()
     }
 
-    /// Returns how long that had waited then; zero where there was none.
+    /// Returns how long that request had waited then; zero if there was none.
     pub fn oldest_wait(&self) -> Duration {
         let wait = self.last.zip(self.oldest());
         wait.map_or(Duration::ZERO, |(at, since)| at.saturating_sub(since))
     }
 
-    /// Returns in how many connections requests waited at the last look.
+    /// Returns the number of connections in which requests waited at the last look.
     pub fn waiting(&self) -> u64 {
         self.all_waiting().count() as u64
     }
@@ -139,7 +140,7 @@ impl Waits {
         self.connected.into()
     }
 
-    /// Returns connections times the time that their requests waited, seconds.
+    /// Returns the sum over connections of the time that their requests waited, seconds.
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
@@ -149,26 +150,26 @@ impl Waits {
         self.over
     }
 
-    /// Returns how long the request waited that waited longest in the last five minutes.
+    /// Returns the longest wait of a request in the last five minutes.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.get())
     }
 
-    /// Tells whether a look was ever made.
+    /// Returns whether a look was ever made.
     pub fn is_known(&self) -> bool {
         self.last.is_some()
     }
 }
 
 impl Request {
-    /// Tells whether the server has got no further in that connection since `before`: it has read no more, and what it had read is
-    /// not answered.
+    /// Returns whether the server has got no further in that connection since `before`: it has read no more, and has not answered
+    /// what it had read.
     fn is_behind(&self, before: &Self) -> bool {
         let is_answered = before.is_read && before.answered_to != self.answered_to;
         before.read_to == self.read_to && !is_answered
     }
 
-    /// Returns what is known of it at a look, where `before` is the request of the same connection that the last look found, and
+    /// Returns what is known about it at a look. `before` is the request that the last look found in the same connection, and
     /// when that was.
     fn follow(self, before: Option<(&Self, Duration)>, at: Duration) -> Self {
         let Some((before, last)) = before else {
@@ -178,7 +179,7 @@ impl Request {
         let came_together = before.came.zip(self.came);
         let came_together = came_together.is_some_and(|(before, now)| now.abs_diff(before) <= TICK);
         if is_unanswered_still || self.is_read && !before.is_read && came_together {
-            // The same one, which the server may have read by now.
+            // The same request, which the server may have read by now.
             return Self {
                 read_to: self.read_to,
                 answered_to: self.answered_to,
@@ -186,7 +187,7 @@ impl Request {
                 ..*before
             };
         }
-        // The server has read since; when, is not known. What it left had come by then, or came later.
+        // The server has read since, at an unknown time. What it left had come by then, or came later.
         let since = match self.is_read || before.is_read {
             true => self.since,
             false => self.since.max(last + at.saturating_sub(last) / 2),

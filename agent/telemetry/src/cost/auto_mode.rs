@@ -1,12 +1,11 @@
 //! Chooses the probe mode of a server if the user leaves that to the agent, and when its probes are on.
 //!
-//! A pure state machine over what the probes cost until each reading, and what they would cost. A
-//! server begins in evicting-only mode, and comes to every-call mode only where that is known to be
-//! cheap: a busy server never pays for finding out. Where evicting calls alone cost too much, it is
-//! sampled: twice a second the probes are on, for as long as the budget allows.
+//! A pure state machine over what the probes cost until each reading, and what they would cost. A server begins in evicting-only
+//! mode, and enters every-call mode only if that is known to be cheap: a busy server never pays for finding out. If evicting
+//! calls alone cost too much, the server is sampled: twice a second the probes are on, for as long as the budget allows.
 //!
-//! Invariant: over any ten seconds the mean cost is below the budget, but for what is spent before the reading
-//! at which it is noticed.
+//! Invariant: over any ten seconds the mean cost is below the budget, except for what is spent before the reading that notices
+//! it.
 
 use std::time::Duration;
 
@@ -14,22 +13,22 @@ use super::overhead::WINDOW;
 use super::sampling::Sampling;
 use crate::{Cost, OverheadBudget, ProbeMode};
 
-/// How long every-call mode has to look cheap before a server enters it for the first time: long
-/// enough to tell a quiet server from a pause of a busy one.
+/// How long every-call mode must look cheap before a server enters it for the first time: long enough to tell a quiet server from
+/// a pause of a busy one.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// The shortest wait after every-call mode was left. Longer than the usual scrape interval of
-/// 15 s, so that each gap in the counts of no-op calls shows as a gap in their series.
+/// The shortest wait after leaving every-call mode. Longer than the usual scrape interval of 15 s, so that each gap in the counts
+/// of no-op calls shows as a gap in their series.
 const SHORTEST_RETURN: Duration = Duration::from_secs(20);
 /// The wait doubles at each return that did not last, up to this.
 const LONGEST_RETURN: Duration = Duration::from_secs(600);
-/// Every-call mode that lasted as long as this was right: the next wait is the shortest again.
+/// Every-call mode that lasted this long was right: the next wait is the shortest again.
 const LASTED: Duration = Duration::from_secs(600);
-/// Every-call mode is entered below this share of the budget, so that a load at the budget's edge
-/// does not go back and forth. Likewise sampling ends below it.
+/// Every-call mode is entered below this share of the budget, so that a load at the budget's edge does not switch back and forth.
+/// Sampling ends below it, too.
 const ENTER_BELOW: f64 = 0.5;
-/// What of the budget may be spent in ten seconds: what is noticed late has room in the rest.
+/// The share of the budget that may be spent in ten seconds: the rest is room for what is noticed late.
 const SPENDABLE: f64 = 0.9;
-/// A load that is over the budget may spend this part of that at once. So a short burst is seen whole.
+/// A load over the budget may spend this part of that at once, so that a short burst is seen whole.
 const AT_ONCE: f64 = 0.5;
 
 /// The probe mode of one server, and what it depends on.
@@ -43,7 +42,7 @@ pub struct AutoMode {
     since: Option<Duration>,
     /// Since when every-call mode has looked cheap.
     cheap_since: Option<Duration>,
-    /// How long it has to look cheap.
+    /// How long it must look cheap.
     wait: Duration,
     /// What the probes have cost since the present mode was entered, nanoseconds.
     spent_ns: f64,
@@ -51,8 +50,7 @@ pub struct AutoMode {
 }
 
 impl AutoMode {
-    /// Begins with a server that was found just now. `has_every_call` tells whether its plan lets every call be
-    /// probed.
+    /// Begins with a server that was found just now. `has_every_call` is whether its plan lets every call be probed.
     pub fn new(budget: OverheadBudget, has_every_call: bool) -> Self {
         Self {
             budget,
@@ -71,12 +69,12 @@ impl AutoMode {
         self.mode
     }
 
-    /// Tells whether the probes are to be on now.
+    /// Returns whether the probes must be on now.
     pub fn is_on(&self) -> bool {
         self.mode != ProbeMode::Sampled || self.sampling.on_since().is_some()
     }
 
-    /// Returns when to decide again at the latest, monotonic time, where that cannot wait for the next reading.
+    /// Returns when to decide again at the latest, monotonic time, if that cannot wait for the next reading.
     pub fn next(&self) -> Option<Duration> {
         (self.mode == ProbeMode::Sampled).then_some(self.sampling.until())
     }
@@ -96,13 +94,13 @@ impl AutoMode {
         }
     }
 
-    /// Returns what of the last ten seconds' budget is spent, as a share of what may be.
+    /// Returns how much of the last ten seconds' budget is spent, as a share of what may be spent.
     fn used(&self, cost: Cost) -> f64 {
         cost.ratio / (self.budget.0 * SPENDABLE).max(f64::MIN_POSITIVE)
     }
 
-    /// Tells whether the probes of this mode have cost more than the budget in the last second, and what a load
-    /// may cost at once is spent.
+    /// Returns whether the probes of this mode have cost more than the budget in the last second, and have used up what a load
+    /// may spend at once.
     fn is_too_much(&self, cost: Cost) -> bool {
         // What another mode cost in that second does not count.
         let second = cost.second_ratio.min(self.spent_ns / 1e9);

@@ -1,20 +1,20 @@
-//! What hits cost in one server, by its own CPU time.
+//! What hits cost in one server, judged by its own CPU time.
 //!
-//! While a server is sampled, evicting calls are probed for some milliseconds and then not, twice a second, under the same load. So
-//! its CPU time is explained by the commands that it executed and by the cost of hits as it was measured elsewhere: least squares say how
-//! much of each there is.
+//! While a server is sampled, evicting calls are probed for some milliseconds and then not, twice a second, under the same load.
+//! So its CPU time can be explained by the commands that it executed and the cost of hits as measured elsewhere: least squares
+//! tell how much of each there is.
 
 use std::time::Duration;
 
-/// The time constant at which what was seen is forgotten, seconds.
+/// The time constant at which readings are forgotten, seconds.
 const SEEN_OVER: f64 = 120.0;
 /// Fewer readings than this decide nothing.
 const FEWEST: f64 = 20.0;
-/// The standard error, as a share of the result, from which on it is believed.
+/// The result is believed if its standard error is below this share of it.
 const CERTAIN: f64 = 0.1;
-/// Where the probes are on for longer than the rest, what evicting calls take themselves would pass for hits.
+/// If the probes are on most of the time, the time of evicting calls themselves would pass for that of hits.
 const OFF: f64 = 0.2;
-/// Nothing else is believed, however certain it looks.
+/// Factors outside this range are not believed, however certain they look.
 const LIKELY: std::ops::RangeInclusive<f64> = 0.5..=3.0;
 
 /// What happened between two readings of a server that evicted all the time.
@@ -22,13 +22,13 @@ const LIKELY: std::ops::RangeInclusive<f64> = 0.5..=3.0;
 pub(super) struct Between {
     pub(super) time: Duration,
     pub(super) commands: f64,
-    /// What hits cost, as it was measured elsewhere, nanoseconds.
+    /// What hits cost, as measured elsewhere, nanoseconds.
     pub(super) hits_ns: f64,
     /// CPU time of the main thread, nanoseconds.
     pub(super) cpu_ns: f64,
 }
 
-/// How much more hits cost in a server than where that was measured.
+/// How much more hits cost in a server than where their cost was measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correction {
     factor: f64,
@@ -58,7 +58,7 @@ impl Default for Correction {
 }
 
 impl Correction {
-    /// Returns by what the cost of hits is to be multiplied.
+    /// Returns the factor by which to multiply the cost of hits.
     pub(super) fn factor(&self) -> f64 {
         self.factor
     }
@@ -88,7 +88,7 @@ impl Correction {
         }
     }
 
-    /// Returns the factor of least squares, where it is certain.
+    /// Returns the least-squares factor, if it is certain.
     fn fitted(&self) -> Option<f64> {
         let determinant = self.commands2 * self.hits2 - self.commands_hits.powi(2);
         if self.readings < FEWEST || determinant <= OFF * self.commands2 * self.hits2 {
@@ -111,8 +111,8 @@ mod tests {
 
     use super::{Between, Correction};
 
-    /// Readings of 20 ms: one of 25 with probes that cost 200 ns a command by measurement, and `factor` times that in truth. The
-    /// kernel brings CPU time up to date at ticks, 4 ms apart.
+    /// Returns the factor found in readings of 20 ms. In one of 25, probes cost 200 ns a command as measured, and `factor` times
+    /// that in truth. The kernel updates CPU time at ticks, 4 ms apart.
     fn corrected(factor: f64, readings: u32) -> f64 {
         let mut correction = Correction::default();
         let (mut truth, mut shown) = (0.0, 0.0);

@@ -14,13 +14,13 @@ pub struct HitCosts {
     pub return_ns: f64,
     /// A hit at the goal site and one at a done site together, both emulated.
     pub goal_and_done_ns: f64,
-    /// What any hit costs more where the kernel single-steps the instruction.
+    /// What any hit costs in addition if the kernel single-steps the instruction.
     pub single_step_ns: f64,
-    /// To place a probe and take it off again, hits apart.
+    /// Placing a probe and removing it again, hits apart.
     pub placing_ns: f64,
 }
 
-/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; else it executes a copy
+/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; if not, it executes a copy
 /// of it elsewhere, with two more traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbedSites {
@@ -28,9 +28,9 @@ pub struct ProbedSites {
     pub entry: Option<bool>,
     /// The inner site.
     pub inner: Option<bool>,
-    /// The exits: emulated where each of them is.
+    /// The exits: emulated if each of them is.
     pub exits: Option<bool>,
-    /// How many of the exits a call can pass that does not end there.
+    /// How many of the exits a call can pass without ending there.
     pub passed_exits: u32,
 }
 
@@ -54,8 +54,7 @@ impl ProbedSites {
 }
 
 impl HitCosts {
-    /// The highest costs measured on a 2-core virtual machine with Linux 6.18, for
-    /// predictions where nothing can be measured.
+    /// The highest costs measured on a 2-core virtual machine with Linux 6.18, for predictions if nothing can be measured.
     pub const DOCUMENTED: Self = Self {
         enter_ns: 870.0,
         return_ns: 460.0,
@@ -64,7 +63,7 @@ impl HitCosts {
         placing_ns: 10_000.0,
     };
 
-    /// Returns the cost of one hit of a probe; 0 where the function has no such site.
+    /// Returns the cost of one hit of a probe; 0 if the function has no such site.
     pub(super) fn hit_ns(&self, probe: Probe, sites: ProbedSites) -> f64 {
         let (is_emulated, emulated) = match probe {
             Probe::Enter => (sites.entry, self.enter_ns),
@@ -80,8 +79,7 @@ impl HitCosts {
         }
     }
 
-    /// Returns the most time that the probes of a mode add to a call; `inner` tells whether it is an inner
-    /// call.
+    /// Returns the most time that the probes of a mode add to a call; `inner` is whether it is an inner call.
     pub fn call_ns(&self, sites: ProbedSites, mode: ProbeMode, inner: bool) -> f64 {
         let is_every = mode == ProbeMode::EveryCall;
         let hits = |probe: Probe| match probe {

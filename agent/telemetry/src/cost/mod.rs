@@ -1,4 +1,4 @@
-//! What the probes cost a server, and which are placed for that reason.
+//! What the probes cost a server, and which are placed as a result.
 
 pub(crate) mod auto_mode;
 pub(crate) mod budget;

@@ -5,11 +5,11 @@ use std::fmt;
 /// Which of the programs are attached to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMode {
-    /// Those at which every eviction call is counted and timed, no-op calls too.
+    /// Programs that count and time every eviction call, no-op calls too.
     EveryCall,
-    /// Those that only evicting calls hit: a server below its limit pays nothing.
+    /// Programs that only evicting calls hit: a server below its limit pays nothing.
     EvictingOnly,
-    /// As evicting-only, but for a part of the time.
+    /// Like evicting-only, but for part of the time.
     Sampled,
 }
 

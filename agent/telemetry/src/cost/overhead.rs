@@ -10,12 +10,12 @@ use super::correction::{Between, Correction};
 use super::hit_costs::{HitCosts, ProbedSites};
 use crate::{ProbeMode, ServerState};
 
-/// The time over which the mean is taken that the budget limits.
+/// The time over which the budget limits the mean cost.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// The time over which a load is judged.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the probes cost a server until a moment.
+/// What the probes have cost a server until a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Since the reading before, nanoseconds of the main thread.
@@ -24,10 +24,10 @@ pub struct Cost {
     pub second_ratio: f64,
     /// In the last ten seconds, likewise.
     pub ratio: f64,
-    /// What of that expire cycles have cost, whose probes no mode takes off.
+    /// The part of that for expire cycles, whose probes no mode removes.
     pub cycles_ratio: f64,
-    /// What every-call mode would have cost in the last second; `None` where it is not known how many eviction
-    /// calls the server made.
+    /// What every-call mode would have cost in the last second; `None` if it is not known how many eviction calls the server
+    /// made.
     pub every_call_ratio: Option<f64>,
 }
 
@@ -35,15 +35,15 @@ pub struct Cost {
 #[derive(Clone, Debug)]
 struct Reading {
     at: Duration,
-    /// What the hits have cost since the server was found, as it was measured elsewhere, nanoseconds.
+    /// What the hits have cost since the server was found, as measured elsewhere, nanoseconds.
     hits_ns: f64,
-    /// What of that those of expire cycles have.
+    /// The part of that for expire cycles.
     cycles_ns: f64,
-    /// What placing and profiles have cost since then.
+    /// What placing and profiles have cost since the server was found.
     other_ns: f64,
-    /// What all has cost in this server since the first reading, nanoseconds.
+    /// What everything has cost in this server since the first reading, nanoseconds.
     total_ns: f64,
-    /// What evicting calls have cost of `hits_ns`.
+    /// The part of `hits_ns` for evicting calls.
     inside_ns: f64,
     goals: u64,
     commands: Option<u64>,
@@ -53,7 +53,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns what happened since `last`, where all of it is known and the server evicted.
+    /// Returns what happened since `last`, if all of it is known and the server evicted.
     fn since(&self, last: &Self) -> Option<Between> {
         let more =
             |now: Option<u64>, last: Option<u64>| now?.checked_sub(last?).filter(|more| *more > 0);
@@ -77,13 +77,13 @@ pub struct Overhead {
     placed: u64,
     /// What profiles have cost so far, nanoseconds.
     profiled_ns: u64,
-    /// Those of the last ten seconds, the first one a little older.
+    /// Readings of the last ten seconds, the first one a little older.
     readings: VecDeque<Reading>,
     last: Option<Cost>,
 }
 
 impl Overhead {
-    /// Begins with a server whose probes have not been hit yet; `sites` are those of each traced function.
+    /// Begins with a server whose probes have not been hit yet; `sites` has the sites of each traced function.
     pub fn new(costs: HitCosts, sites: Vec<ProbedSites>) -> Self {
         Self {
             costs,
@@ -96,7 +96,7 @@ impl Overhead {
         }
     }
 
-    /// Notes that probes were placed at so many sites.
+    /// Notes that probes were placed at this many sites.
     pub fn place(&mut self, sites: usize) {
         self.placed += sites as u64;
     }
@@ -106,8 +106,8 @@ impl Overhead {
         self.profiled_ns = self.profiled_ns.max(spent_ns);
     }
 
-    /// Takes in the counts until `at` (monotonic time); `is_sampled` tells whether the server was sampled until then. Returns the cost,
-    /// but for the first time.
+    /// Takes in the counts until `at` (monotonic time); `is_sampled` is whether the server was sampled until then. Returns the
+    /// cost, except the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
         let member = |member| state.members.and_then(|members| members.get(member));
         let mut now = Reading {
@@ -140,7 +140,7 @@ impl Overhead {
         self.last
     }
 
-    /// Returns what hits of these probes of a function have cost, as it was measured elsewhere, nanoseconds; 0 where it has none.
+    /// Returns what hits of these probes of a function have cost, as measured elsewhere, nanoseconds; 0 if it has none.
     fn hits_ns(&self, state: &ServerState, function: usize, probes: &[Probe]) -> f64 {
         let (calls, sites) = (state.counted.calls.get(function), self.sites.get(function));
         let Some((calls, sites)) = calls.zip(sites) else {
@@ -175,8 +175,8 @@ impl Overhead {
             .checked_sub(second.at)
             .filter(|elapsed| *elapsed >= SECOND)?;
         let elapsed_ns = elapsed_ns.as_nanos() as f64;
-        // Each command makes one eviction call at most, so this is never too low but for commands
-        // that were rejected: they make a call, and are not counted. A counter that was reset tells nothing.
+        // Each command makes one eviction call at most, so this is too low only for commands that were rejected: they make a
+        // call, and are not counted. A counter that was reset tells nothing.
         let commands = now.commands?.checked_sub(second.commands?)?;
         let calls = commands.max(now.goals - second.goals) as f64;
         let sites = self
@@ -195,7 +195,7 @@ impl Overhead {
         self.last.map(|last| last.ratio)
     }
 
-    /// Returns what of that expire cycles have cost.
+    /// Returns the part of that for expire cycles.
     pub fn cycles_ratio(&self) -> Option<f64> {
         self.last.map(|last| last.cycles_ratio)
     }
@@ -298,7 +298,7 @@ mod tests {
         let hits = [0, 0, 100, 100];
         assert_eq!(predicted(hits, [7, 507], EMULATED), Some(800_000.0));
         assert_eq!(predicted(hits, [7, 507], STEPPED_ENTRY), Some(3_800_000.0));
-        // More calls than commands: those that were rejected are not counted.
+        // More calls than commands: rejected commands are not counted.
         assert_eq!(predicted(hits, [7, 7], EMULATED), Some(320_000.0));
         // CONFIG RESETSTAT.
         assert_eq!(predicted(hits, [507, 7], EMULATED), None);

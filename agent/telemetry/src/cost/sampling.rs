@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// How often the probes are on while a server is sampled. Shorter than the quiet time between two bursts
-/// (`QUIET_NS`), so that a burst of calls that evict nothing is still one.
+/// How often the probes are turned on while a server is sampled. Shorter than the quiet time between two bursts (`QUIET_NS`), so
+/// that a burst of calls that evict nothing is still one.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The shortest time for which they are on: attaching takes about a millisecond.
 const SHORTEST_ON: Duration = Duration::from_millis(5);
-/// The longest. Where more would fit into the budget, sampling ends.
+/// The longest such time. If more would fit into the budget, sampling ends.
 const LONGEST_ON: Duration = Duration::from_millis(400);
-/// Each time, this part of what is left of the ten seconds' budget may be spent. In the long run that
-/// spends five sixths of it (20 times a quarter of what they leave), and never more than there is.
+/// Each time, this part of what is left of the ten seconds' budget may be spent. In the long run that spends five sixths of it
+/// (20 times a quarter of what is left), and never more than there is.
 const AT_A_TIME: f64 = 0.25;
-/// By how much each period differs from the one before: the golden ratio's multiples do not fall into step
-/// with anything that the server does regularly.
+/// The step from one period's jitter to the next, modulo 1: the golden ratio's multiples do not fall into step with anything that
+/// the server does regularly.
 const JITTER: f64 = 0.618_033_988_749;
 
 /// When the probes are on in mode `sampled`.
@@ -23,19 +23,19 @@ pub struct Sampling {
     on_since: Option<Duration>,
     /// Until when they are on, or off.
     until: Duration,
-    /// What they have cost since then, nanoseconds, and what they may.
+    /// What they have cost since they were turned on, and what they may cost, nanoseconds.
     spent_ns: f64,
     allowed_ns: f64,
     /// What they cost while they are on, as a share of the main thread: the last time, and the time before.
     shares: [f64; 2],
-    /// For how long they were to be on the last time.
+    /// For how long they were meant to be on the last time.
     length: Duration,
     /// How often they have been on.
     times: u32,
 }
 
 impl Sampling {
-    /// Begins at `at` with probes that are off, and cost this share of the main thread while they were on.
+    /// Begins at `at` with probes that are off, and that cost this share of the main thread while they were on.
     pub fn begin(at: Duration, share: f64) -> Self {
         Self {
             shares: [share; 2],
@@ -60,7 +60,8 @@ impl Sampling {
         last.max(before)
     }
 
-    /// Takes in what probes have cost that are on since `since`, and turns them off if it is time.
+    /// Takes in what the probes, on since `since`, have cost. Turns them off if it is time, and returns whether they are still
+    /// on.
     pub fn is_on_still(&mut self, at: Duration, since: Duration, spent_ns: f64) -> bool {
         self.spent_ns += spent_ns;
         if at < self.until && self.spent_ns < 2.0 * self.allowed_ns {
@@ -75,7 +76,7 @@ impl Sampling {
         false
     }
 
-    /// Turns the probes on if it is time, and `left_ns` of the budget allows it.
+    /// Turns the probes on if it is time, and if `left_ns` of the budget allows it.
     pub fn turn_on_if_due(&mut self, at: Duration, left_ns: f64) {
         if at < self.until {
             return;

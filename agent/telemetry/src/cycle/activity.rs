@@ -1,4 +1,4 @@
-//! When evicting calls were made, by what the kernel timed and by what the server counts.
+//! When evicting calls were made, from the kernel's times and the server's own counter.
 
 use std::time::Duration;
 
@@ -10,15 +10,14 @@ use crate::{EvictionTimes, Observation};
 /// Evicting calls that are further apart belong to two bursts.
 pub(super) const QUIET: Duration = Duration::from_nanos(QUIET_NS);
 
-/// Follows evictions through times in which calls are not observed: there, keys that are evicted tell of them,
-/// as exactly as readings are close.
+/// Follows evictions even while calls are not observed: then evicted keys show them, as exactly as readings are close.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Activity {
     at: Duration,
     observed: Duration,
     evicted_keys: Option<u64>,
     times: EvictionTimes,
-    /// The beginning of a burst, as the kernel timed it, that was taken in last.
+    /// The beginning of the last burst that was taken in, as the kernel timed it.
     begun: Duration,
 }
 
@@ -38,7 +37,7 @@ impl Activity {
             before = before.max(kernel.burst_before_ended);
             began = Some(kernel.burst_began);
         }
-        // The kernel takes a time in which it saw no call for quiet.
+        // To the kernel, any time in which it saw no call was quiet.
         if let Some(began) = began.filter(|began| *began >= before + QUIET) {
             self.times.burst_began = began;
             self.times.burst_before_ended = before;

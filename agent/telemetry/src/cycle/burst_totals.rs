@@ -14,10 +14,11 @@ const DURATION_NS: Bounds = Bounds::List(&[S, 2 * S, 5 * S, 10 * S, 30 * S, 120 
 /// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and GitLab's 30 to 60 s.
 const RECLAIM_NS: Bounds = Bounds::List(&[2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 300 * S]);
 
-/// Shorter bursts are in no mean where they stalled nobody: a calm cache may have one every second, and the means would be theirs.
+/// Shorter bursts whose evictions stalled nobody are in no mean: a calm cache may have one every second, and the means would be
+/// theirs.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// What the finished bursts of a server add up to. Short ones that stalled nobody are only in `finished`.
+/// What the finished bursts of a server add up to. Short ones whose evictions stalled nobody are only in `finished`.
 #[derive(Clone, Debug)]
 pub struct BurstTotals {
     /// Finished bursts, by [`crate::BurstKind`].
@@ -26,11 +27,11 @@ pub struct BurstTotals {
     pub duration: HistogramTotals,
     /// Duration of the reclaim, nanoseconds; of bursts that had one.
     pub reclaim: HistogramTotals,
-    /// By how much client buffers grew, bytes; where that is known.
+    /// By how much client buffers grew, bytes; if known.
     pub client_buffer_growth: u64,
-    /// By how much memory fell after the last evicting call, bytes; where that is known.
+    /// By how much memory fell after the last evicting call, bytes; if known.
     pub reclaimed: u64,
-    /// When the last burst began, as time since 1970, be it finished or not.
+    /// When the last burst, finished or not, began, as time since 1970.
     pub last_start: Option<Duration>,
 }
 

@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 
 use super::seconds;
 
-/// From this share of its time on, the main thread has no time to spare. GitLab's was at 100 %; a burst's first and last
-/// moments are less busy.
+/// A main thread that is busy for at least this share of its time has none to spare. GitLab's was at 100 %; a burst's first and
+/// last moments are less busy.
 const SATURATED_CPU: f64 = 0.9;
-/// Evicting calls that take less than this share of the main thread's CPU time are not what it lacks.
+/// Evicting calls that take less than this share of the main thread's CPU time are not why it lacks CPU time.
 const LARGE_SHARE: f64 = 0.2;
-/// More and more requests wait where in so many times as many connections some lie unread as before …
+/// More and more requests wait if they wait in at least this many times as many connections as before …
 const GROWN_WAITING: u64 = 2;
-/// … and in at least so many: the three conditions of the article need many clients.
+/// … and in at least this many more: the three conditions of the article need many clients.
 const GROWN_WAITING_CLIENTS: u64 = 10;
-/// Client buffers have grown when they did so by this part of what they were … The lab saw them double.
+/// Client buffers have grown if they grew by at least this part of what they were … The lab saw them double.
 const GROWN_BUFFERS: f64 = 0.1;
-/// … and by at least as many bytes: a few clients' buffers are no backlog.
+/// … and by at least this many bytes: a few clients' buffers are no backlog.
 const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 
-/// Expiry was behind where more than this share of the sampled keys had expired. It is what Redis itself puts up with
-/// at `active-expire-effort` 1 (`ACTIVE_EXPIRE_CYCLE_ACCEPTABLE_STALE`, expire.c; 0.01 at 10): a cycle goes on with a
-/// database while more of a sample than that has expired, and leaves more behind only at its time limit.
+/// Expiry was behind if more than this share of the sampled keys had expired. Redis itself accepts this share at
+/// `active-expire-effort` 1 (`ACTIVE_EXPIRE_CYCLE_ACCEPTABLE_STALE`, expire.c; 0.01 at 10): a cycle goes on with a database while
+/// more of a sample than that has expired, and leaves more behind only at its time limit.
 const EXPIRY_BEHIND: f64 = 0.1;
 
 /// The kind of a burst.
@@ -38,9 +38,9 @@ pub enum BurstKind {
     SelfAmplifying,
     /// Its evicting calls stalled clients.
     Stalling,
-    /// They stalled none.
+    /// Its evicting calls stalled no client.
     Plain,
-    /// What decides is not known.
+    /// Too little is known to decide.
     Unknown,
 }
 
@@ -66,17 +66,17 @@ impl fmt::Display for BurstKind {
     }
 }
 
-/// A finished burst. What is not known is `None`.
+/// A finished burst. A value that is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// Its first evicting call passed the goal site, as time since 1970.
+    /// When its first evicting call passed the goal site, as time since 1970.
     #[serde(rename = "started_unix_seconds", with = "seconds")]
     pub started: Duration,
-    /// From there to the end of its last evicting call.
+    /// From then to the end of its last evicting call.
     #[serde(rename = "duration_seconds", with = "seconds")]
     pub duration: Duration,
-    /// From there to when memory had fallen but for a fifth, or the next burst began; zero where it did
-    /// not fall at all.
+    /// From that end until four fifths of the fall of memory were over, or the next burst began; zero if memory did not fall at
+    /// all.
     #[serde(rename = "reclaim_seconds", with = "seconds")]
     pub reclaim: Duration,
     /// Evicting calls that were observed in it.
@@ -88,17 +88,17 @@ pub struct Burst {
     pub evicted_keys: Option<u64>,
     /// Commands a second in the burst.
     pub commands_per_second: Option<f64>,
-    /// For how long clients were stalled, by whatever it was, until the end of the reclaim.
+    /// For how long clients were stalled, by whatever cause, until the end of the reclaim.
     #[serde(rename = "stalled_seconds", with = "seconds::optional")]
     pub stalled: Option<Duration>,
     /// For how long evicting calls stalled them.
     #[serde(rename = "stalled_by_evictions_seconds", with = "seconds::optional")]
     pub stalled_by_evictions: Option<Duration>,
-    /// In how many connections requests waited at its start.
+    /// Connections in which requests waited at its start.
     pub clients_waiting_before: Option<u64>,
-    /// In how many at most, until the end of the reclaim.
+    /// The most of these until the end of the reclaim.
     pub clients_waiting_peak: Option<u64>,
-    /// Of the keys that expire cycles sampled in the last minute before it, the share that had expired.
+    /// The expired share of the keys that expire cycles sampled in the minute before it.
     pub expired_share_before: Option<f64>,
     /// The server's own estimate, just before it, of the share of keys with a time to live that have expired and are
     /// still held.
@@ -112,13 +112,13 @@ pub struct Burst {
     /// Memory tracked by the allocator at its start, bytes.
     #[serde(rename = "memory_start_bytes")]
     pub memory_start: Option<u64>,
-    /// Highest in the burst, bytes.
+    /// Highest memory in the burst, bytes.
     #[serde(rename = "memory_peak_bytes")]
     pub memory_peak: Option<u64>,
-    /// At its last evicting call, bytes.
+    /// Memory at its last evicting call, bytes.
     #[serde(rename = "memory_end_bytes")]
     pub memory_end: Option<u64>,
-    /// Lowest until it fell no more, bytes.
+    /// Lowest memory until it stopped falling, bytes.
     #[serde(rename = "memory_after_bytes")]
     pub memory_after: Option<u64>,
     /// CPU time of the main thread, as a share of the burst.
@@ -131,7 +131,7 @@ pub struct Burst {
     pub eviction_cpu_share: Option<f64>,
 }
 
-/// Whether a condition holds, and what was seen of it, for people.
+/// Whether a condition holds, and what was seen of it, in words.
 type Finding = (bool, String);
 
 impl Burst {
@@ -146,9 +146,9 @@ impl Burst {
         Some(self.memory_end?.saturating_sub(self.memory_after?))
     }
 
-    /// Says, for people, that expiry was behind when it began, where that is known. Keys that expire all at once
-    /// make the share high for a moment, though the next cycles delete them. So the server's own estimate has to be high, too:
-    /// it follows in some twenty cycles.
+    /// Returns, in words, that expiry was behind when the burst began, if it is known to have been. Keys that expire all at once
+    /// make the share high for a moment, though the next cycles delete them. So the server's own estimate must be high, too: it
+    /// follows in some twenty cycles.
     pub fn expiry_behind(&self) -> Option<String> {
         let share = self.expired_share_before?;
         let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
@@ -160,7 +160,7 @@ impl Burst {
         })
     }
 
-    /// Returns its kind, and why, for people.
+    /// Returns its kind, and the reason in words.
     pub fn kind(&self) -> (BurstKind, String) {
         let (Some(stalled), Some(by_evictions)) = (self.stalled, self.stalled_by_evictions) else {
             return (
@@ -172,7 +172,7 @@ impl Burst {
             return (BurstKind::Plain, "no client was stalled".to_owned());
         }
         let felt = format!("clients were stalled for {:.1} s", stalled.as_secs_f64());
-        // What else stalled clients for longer, such as a bulk load, would have done so without evictions.
+        // Something else that stalled clients for longer, such as a bulk load, would have done so without evictions.
         let is_by_evictions = by_evictions * 2 >= stalled;
         let findings = [
             (self.cpu(), "the main thread's CPU time"),
@@ -204,7 +204,7 @@ impl Burst {
         }
     }
 
-    /// Tells whether evicting calls took the CPU time that the main thread lacked.
+    /// Returns whether evicting calls took the CPU time that the main thread lacked.
     fn cpu(&self) -> Option<Finding> {
         let (cpu, waiting) = (self.cpu_share?, self.waiting_share?);
         let evicting = self.eviction_cpu_share? * cpu;
@@ -218,7 +218,7 @@ impl Burst {
         Some((busy >= SATURATED_CPU && is_large, text))
     }
 
-    /// Tells whether more and more requests waited.
+    /// Returns whether more and more requests waited.
     fn waiting(&self) -> Option<Finding> {
         let (before, peak) = (self.clients_waiting_before?, self.clients_waiting_peak?);
         let text = format!("{before} clients waited at its start, {peak} at most");

@@ -1,4 +1,4 @@
-//! How many of the keys had expired that expire cycles sampled in the last minute.
+//! How many of the keys that expire cycles sampled in the last minute had expired.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const LEAST_SAMPLED: u64 = 100;
 /// The last minute of a server's expire cycles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpiredShare {
-    /// How many keys cycles had sampled until some moments, and how many of those had expired. The oldest is a minute old,
+    /// For some moments, how many keys cycles had sampled by then, and how many of those had expired. The oldest is a minute old,
     /// or a little older.
     counted: VecDeque<(Duration, (u64, u64))>,
 }
@@ -38,8 +38,7 @@ impl ExpiredShare {
         }
     }
 
-    /// Returns the share of the keys that had expired, of those sampled in the last minute before `at`, to a second; `None`
-    /// where they were too few.
+    /// Returns the expired share of the keys sampled in the minute before `at`, to a second; `None` if they were too few.
     pub fn before(&self, at: Duration) -> Option<f64> {
         let last = self.counted.partition_point(|one| one.0 <= at);
         let (_, last) = self.counted.get(last.checked_sub(1)?)?;
@@ -58,7 +57,7 @@ mod tests {
     use super::ExpiredShare;
     use crate::Observation;
 
-    /// Goes on for some seconds, with so many keys sampled and expired in each.
+    /// Goes on for some seconds, with this many keys sampled and expired in each.
     fn goes_on(share: &mut ExpiredShare, now: &mut Observation, seconds: u64, keys: [u64; 2]) {
         for tenth in 1..=10 * seconds {
             now.at += Duration::from_millis(100);

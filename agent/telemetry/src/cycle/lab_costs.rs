@@ -11,7 +11,7 @@ const COSTS: [(f64, f64); 6] = [
     (65_867.0, 2_896.0),
 ];
 
-/// Returns the CPU time for each byte, seconds, where a key takes `key_bytes` on the average.
+/// Returns the CPU time for each evicted byte, seconds, if a key takes `key_bytes` on average.
 pub fn of_a_byte(key_bytes: f64) -> f64 {
     let [first, .., last] = COSTS;
     let above = COSTS.partition_point(|(bytes, _)| *bytes < key_bytes);

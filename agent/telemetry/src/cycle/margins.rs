@@ -1,5 +1,5 @@
-//! How far a server is from two of the three conditions of the cycle: memory at its limit, and a main thread without CPU
-//! time to spare. The third, how many clients ask, is what [`crate::Waits`] has.
+//! How far a server is from two of the three conditions of the cycle: memory at its limit, and a main thread without CPU time to
+//! spare. The third, clients that wait, is in [`crate::Waits`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::{Observation, Phase};
 
 /// How far back growth is measured.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// In less time, growth is not known.
+/// Over less time, growth is not known.
 const SHORTEST: Duration = Duration::from_secs(60);
-/// Least time between two points. A sixth of [`SHORTEST`], so that each part has its own.
+/// The least time between two points. A sixth of [`SHORTEST`], so that each part has its own.
 const GRAIN: Duration = Duration::from_secs(10);
 /// How far back the main thread's load counts, and what a command adds to memory.
 const LATELY: Duration = Duration::from_secs(60);
-/// The time is divided into so many parts, and what they differ by is the error of the whole.
+/// The time is divided into this many parts, and their differences give the error of the whole.
 const PARTS: usize = 6;
 /// The quantile of Student's distribution for 95 % and [`PARTS`] values.
 const STUDENT: f64 = 2.571;
@@ -24,10 +24,10 @@ const STUDENT: f64 = 2.571;
 const LEAST_KEYS: u64 = 100;
 /// Fewer commands do not tell what each adds to memory.
 const LEAST_COMMANDS: f64 = 1_000.0;
-/// In less, a good part is not keys', but what a server has without any.
+/// In less memory, a good part is not keys', but what a server takes without any.
 const LEAST_MEMORY: f64 = 1.6e7;
 
-/// A server that does not evict, at one moment.
+/// A server at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at: Duration,
@@ -36,13 +36,13 @@ struct Point {
     commands: f64,
     evicted_keys: u64,
     cpu_ns: f64,
-    /// What evictions took of that, observed or not, is their share in what was observed.
+    /// CPU time while evicting calls were observed. The share of evictions in it is taken for their share of `cpu_ns`.
     observed_ns: f64,
     eviction_ns: f64,
 }
 
 impl Point {
-    /// Returns `None` where something is not known.
+    /// Returns `None` if something is not known.
     fn of(seen: &Observation) -> Option<Self> {
         Some(Self {
             at: seen.at,
@@ -56,12 +56,12 @@ impl Point {
         })
     }
 
-    /// Returns the memory that is not clients', bytes.
+    /// Returns the memory without client buffers, bytes.
     fn kept(&self) -> f64 {
         self.used_memory - self.client_buffers
     }
 
-    /// Returns what each of so many keys takes of that on the average, where it is mostly theirs.
+    /// Returns what each of `keys` keys takes of that on average, if it is mostly theirs.
     fn key_bytes(&self, keys: u64) -> Option<f64> {
         (keys > 0 && self.kept() >= LEAST_MEMORY).then(|| self.kept() / keys as f64)
     }
@@ -76,21 +76,21 @@ impl Point {
 pub struct MemoryGrowth {
     /// The mean.
     pub mean: f64,
-    /// The true one lies within this of it in 95 % of cases, as far as the parts of that time differ.
+    /// The true growth is within this of the mean in 95 % of cases, judging by how the parts of that time differ.
     pub error: f64,
-    /// The time in which it was measured.
+    /// The time over which it was measured.
     pub over: Duration,
 }
 
 impl MemoryGrowth {
-    /// Returns in how many seconds `room` bytes are full: at the earliest, likely, and at the latest; `None` for never.
+    /// Returns in how many seconds `room` bytes are full: at the earliest, probably, and at the latest; `None` for never.
     pub fn fills(self, room: u64) -> [Option<f64>; 3] {
         let growths = [self.mean + self.error, self.mean, self.mean - self.error];
         growths.map(|growth| (growth > 0.0).then(|| room as f64 / growth))
     }
 }
 
-/// What evictions would take of the main thread at the limit.
+/// What evictions would take of the main thread's time at the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvictionLoad {
     /// The share of its time.
@@ -99,32 +99,32 @@ pub struct EvictionLoad {
     pub measured: Measured,
 }
 
-/// Where it was measured what evicting takes.
+/// Where the cost of evicting was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
     /// In this server, when it last evicted.
     Here,
-    /// In the lab, in keys of the size that this server's have: it has not evicted yet.
+    /// In the lab, with keys as large as this server's: it has not evicted yet.
     InTheLab,
 }
 
-/// What the next evictions can be foretold from.
+/// What the next evictions can be predicted from.
 #[derive(Clone, Debug, Default)]
 pub struct Margins {
-    /// The time since evictions ended, and the newest observation in it. Shared, as it is published ten times a second.
+    /// The time since evictions ended, and the newest observation in it. Shared, because it is published ten times a second.
     calm: Arc<VecDeque<Point>>,
     newest: Option<Point>,
     /// What each command added to memory before the last evictions.
     by_command: Option<f64>,
-    /// Where evictions began.
+    /// The point at which evictions began.
     evicting: Option<Point>,
     cost: Option<f64>,
-    /// The memory that a key took on the average when keys were last counted, bytes.
+    /// The memory that a key took on average when keys were last counted, bytes.
     key_bytes: Option<f64>,
 }
 
 impl Margins {
-    /// Takes in an observation, which is in this phase.
+    /// Takes in an observation made in this phase.
     pub(super) fn observe(&mut self, now: &Observation, phase: Phase) {
         let keys = now.keys;
         let Some(now) = Point::of(now) else {
@@ -146,7 +146,7 @@ impl Margins {
             Phase::Saturated => {
                 if self.evicting.is_none() {
                     self.evicting = Some(now);
-                    // A server that evicts now and then has no calm of its own each time.
+                    // If a server evicts now and then, the calm before may be too short to measure.
                     self.by_command = self
                         .lately()
                         .and_then(growth_by_command)
@@ -183,14 +183,14 @@ impl Margins {
         })
     }
 
-    /// Returns the share of the last minute that the main thread ran for, while the server does not evict.
+    /// Returns the share of the last minute for which the main thread ran, while the server does not evict.
     pub fn busy(&self) -> Option<f64> {
         let (from, to) = self.lately()?;
         Some((to.cpu_ns - from.cpu_ns) / 1e9 / to.since(&from))
     }
 
-    /// Returns what evictions would add at the limit: for each byte that memory grows by, what they took for each byte that they
-    /// freed, when the server last evicted, or in the lab.
+    /// Returns what evictions would add at the limit: the growth of memory times the CPU time per freed byte, from when the
+    /// server last evicted or from the lab.
     pub fn evictions_would_add(&self) -> Option<EvictionLoad> {
         let (cost, measured) = match self.cost {
             Some(cost) => (cost, Measured::Here),
@@ -200,12 +200,12 @@ impl Margins {
         Some(EvictionLoad { share, measured })
     }
 
-    /// Returns whether keys are to be counted, as it is not known here what evictions take.
+    /// Returns whether keys must be counted, because the cost of evictions in this server is not known.
     pub fn needs_keys(&self) -> bool {
         self.cost.is_none()
     }
 
-    /// Returns the ends of the last minute in which the server did not evict.
+    /// Returns the first and last points of the last minute in which the server did not evict.
     fn lately(&self) -> Option<(Point, Point)> {
         let to = self.newest?;
         let begin = to.at.saturating_sub(LATELY);
@@ -213,8 +213,8 @@ impl Margins {
         (to.at > from.at).then_some((*from, to))
     }
 
-    /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` where too few keys were
-    /// evicted, or too long ago for what is known of the time before.
+    /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` if too few keys were
+    /// evicted, or if evictions began too long ago for what is known about the time before.
     fn cost_until(&self, now: &Point) -> Option<f64> {
         let (from, by_command) = (self.evicting?, self.by_command?);
         if now.at.saturating_sub(from.at) > LATELY
@@ -222,7 +222,7 @@ impl Margins {
         {
             return None;
         }
-        // What came in and does not show in memory was freed. What clients hold came in, too.
+        // What came in but does not show in memory was freed. What clients hold came in, too.
         let came =
             by_command * (now.commands - from.commands) + now.client_buffers - from.client_buffers;
         let freed = came - (now.used_memory - from.used_memory);
@@ -233,7 +233,7 @@ impl Margins {
     }
 }
 
-/// Returns by how much each command made memory grow that is not clients', bytes.
+/// Returns by how much each command made memory without client buffers grow, bytes.
 fn growth_by_command((from, to): (Point, Point)) -> Option<f64> {
     let commands = to.commands - from.commands;
     (commands >= LEAST_COMMANDS).then(|| (to.kept() - from.kept()) / commands)

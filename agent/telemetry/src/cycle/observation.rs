@@ -7,20 +7,20 @@ use evictscope_plan::Member;
 
 use crate::{MainThread, ServerState, Snapshot, StallCause, Waits};
 
-/// When evicting calls were made. Monotonic; zero is never.
+/// When evicting calls were made. Monotonic; zero means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvictionTimes {
-    /// The evicting call under way passed the goal site.
+    /// When the evicting call under way passed the goal site.
     pub since: Duration,
-    /// The last evicting call ended.
+    /// When the last evicting call ended.
     pub last: Duration,
-    /// The first evicting call after a quiet time passed the goal site.
+    /// When the first evicting call after a quiet time passed the goal site.
     pub burst_began: Duration,
-    /// The last evicting call before that quiet time ended.
+    /// When the last evicting call before that quiet time ended.
     pub burst_before_ended: Duration,
 }
 
-/// A server at one moment, as far as phases and bursts need it. What is not known is `None`.
+/// A server at one moment, as far as phases and bursts need it. A value that is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation {
     /// Monotonic time of the snapshot.
@@ -31,7 +31,7 @@ pub struct Observation {
     pub evictions: EvictionTimes,
     /// Evicting calls since the server was found.
     pub evicting_calls: u64,
-    /// Those of them that failed: nothing could be evicted.
+    /// Evicting calls that failed: nothing could be evicted.
     pub failed_calls: u64,
     /// `mem_reported` of the last evicting call that ended, bytes.
     pub last_reported: Option<u64>,
@@ -41,7 +41,7 @@ pub struct Observation {
     pub cpu_eviction_ns: Option<u64>,
     /// CPU time of the main thread elsewhere, while evicting calls were observed, nanoseconds.
     pub cpu_other_ns: Option<u64>,
-    /// CPU time of the main thread while they were not, nanoseconds.
+    /// CPU time of the main thread while evicting calls were not observed, nanoseconds.
     pub cpu_unobserved_ns: u64,
     /// How long the main thread was ready to run and had no CPU, nanoseconds.
     pub waiting_ns: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Observation {
     pub used_memory: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
-    /// Keys, where they were counted.
+    /// Keys, if they were counted.
     pub keys: Option<u64>,
     /// Connections in which requests waited at the last look.
     pub clients_waiting: Option<u64>,
@@ -61,7 +61,7 @@ pub struct Observation {
     pub stalled: Option<Duration>,
     /// For how long evicting calls stalled them.
     pub stalled_by_evictions: Option<Duration>,
-    /// Keys that expire cycles have sampled, and those of them that had expired.
+    /// Keys that expire cycles have sampled, and how many of those had expired.
     pub cycle_keys: Option<(u64, u64)>,
     /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
     pub stale_ratio: Option<f64>,
@@ -117,7 +117,7 @@ impl Observation {
         )
     }
 
-    /// Returns the counters at `at`, on the straight line from here to `later`; what is no counter is that of `later`.
+    /// Returns an observation at `at`: counters on the straight line from here to `later`, everything else from `later`.
     pub(super) fn interpolate(&self, later: &Self, at: Duration) -> Self {
         let way = later.at.saturating_sub(self.at).as_secs_f64();
         let gone = at.saturating_sub(self.at).as_secs_f64();

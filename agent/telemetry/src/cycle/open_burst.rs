@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::reclaim::Reclaim;
 use crate::{Burst, Observation};
 
-/// What is known of the time before a burst.
+/// What is known about the time before a burst.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
-    /// Of the keys that expire cycles sampled in the last minute, the share that had expired.
+    /// The expired share of the keys that expire cycles sampled in the last minute.
     pub expired_share: Option<f64>,
-    /// The server's own estimate of the keys that have expired and are still held.
+    /// The server's own estimate of the share of keys that have expired and are still held.
     pub stale_ratio: Option<f64>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct OpenBurst {
     last: Observation,
     /// At the first observation in it.
     first_inside: Observation,
-    /// At the last observation that an evicting call came after.
+    /// At the last observation that was followed by an evicting call.
     last_inside: Observation,
     memory_peak: Option<u64>,
     buffers_peak: Option<u64>,
     waiting_peak: Option<u64>,
-    /// `None` where memory is not known.
+    /// `None` if memory is not known.
     reclaim: Option<Reclaim>,
 }
 
@@ -78,12 +78,12 @@ impl OpenBurst {
         failed > 0 && failed >= self.calls()
     }
 
-    /// Tells whether memory has fallen after the last evicting call.
+    /// Returns whether memory has fallen after the last evicting call.
     pub fn has_reclaim(&self) -> bool {
         self.reclaim.as_ref().is_some_and(Reclaim::has_fallen)
     }
 
-    /// Tells whether memory may fall further.
+    /// Returns whether memory may fall further.
     pub fn goes_on_falling(&self, at: Duration) -> bool {
         (self.reclaim.as_ref()).is_some_and(|reclaim| reclaim.goes_on(at))
     }
@@ -94,7 +94,7 @@ impl OpenBurst {
         over.unwrap_or(self.end.at)
     }
 
-    /// Takes in an observation, when the last evicting call so far had ended at `evicting`.
+    /// Takes in an observation; the last evicting call so far had ended at `evicting`.
     pub fn saw(&mut self, now: &Observation, evicting: Duration) {
         if evicting > self.end.at {
             self.end = self.last.interpolate(now, evicting);
@@ -116,15 +116,14 @@ impl OpenBurst {
         self.last = *now;
     }
 
-    /// Returns when the reclaim was over, now that the next burst began at `at`.
+    /// Returns when the reclaim was over, given that the next burst began at `at`.
     pub fn reclaim_over_before(&self, at: Duration) -> Duration {
         let over = self.reclaim.as_ref();
         over.map_or(self.end.at, |reclaim| reclaim.over_before(at))
     }
 
-    /// Returns the counters at the two moments between which rates and shares are measured: the
-    /// first and the last observation in the burst, or its interpolated ends if more than half of the
-    /// burst lies outside of these observations.
+    /// Returns the counters at the two moments between which rates and shares are measured: the first and the last observation in
+    /// the burst, or its interpolated ends if more than half of the burst is outside these observations.
     fn measured(&self) -> (Observation, Observation) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
@@ -133,8 +132,8 @@ impl OpenBurst {
         }
     }
 
-    /// Returns the burst, now that its reclaim was over at `over`, if it had one; `None` where all its calls failed: then
-    /// writes were refused, and it was no burst.
+    /// Returns the burst, whose reclaim, if it had one, was over at `over`; `None` if all its calls failed: then writes were
+    /// refused, and it was no burst.
     pub fn finish(self, over: Duration) -> Option<Burst> {
         if self.has_failed() {
             return None;
@@ -179,8 +178,8 @@ impl OpenBurst {
     }
 }
 
-/// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a
-/// microsecond; no rate is made of that.
+/// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a microsecond;
+/// that gives no rate.
 fn rate(
     from: &Observation,
     to: &Observation,

@@ -32,9 +32,9 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The present phase, and how long each lasted. Time is credited to a phase only when it certainly
-/// belongs there, and never taken back. Whether an evicting call was the last is known only a quiet
-/// time later, and when a reclaim was over only when memory falls no more; until then, the time since is missing from all phases.
+/// The present phase, and how long each lasted. Time is credited to a phase only when it certainly belongs there, and never taken
+/// back. Whether an evicting call was the last is known only a quiet time later, and when a reclaim was over only when memory no
+/// longer falls; until then, the time since is missing from all phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     /// The present phase.
@@ -44,7 +44,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Begins with a server that was found at `at`, monotonic.
+    /// Begins with a server that was found at the monotonic time `at`.
     pub(super) fn new(at: Duration) -> Self {
         Self {
             phase: Phase::NotSaturated,
@@ -65,8 +65,8 @@ impl Phases {
         self.phase = phase;
     }
 
-    /// Returns the time that a phase lasted, of all its visits. The sum of all phases lags behind the
-    /// time since the server was found by a quiet time, and in a reclaim by what may not belong to it.
+    /// Returns how long a phase lasted, over all its visits. The sum of all phases lags behind the time since the server was
+    /// found by a quiet time, and in a reclaim by what may not belong to it.
     pub fn time(&self, phase: Phase) -> Duration {
         self.time[phase as usize]
     }

@@ -1,25 +1,24 @@
 //! How memory falls after the last evicting call of a burst.
 //!
-//! A server that works off a backlog holds the replies of a whole round of its event loop, so its memory swells and
-//! shrinks several times a second. What falls is the highest of each second. The reclaim is over when that has fallen
-//! but for a fifth of its whole fall, and stays there. How far it falls is known only when it falls no more.
+//! A server that works off a backlog holds the replies of a whole round of its event loop, so its memory swells and shrinks
+//! several times a second. What falls is the highest memory of each second. The reclaim is over when that has completed four
+//! fifths of its whole fall, and stays there. How far it falls is known only when it no longer falls.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Memory falls when it reaches a new low by at least this much within [`PATIENCE`], in bytes. A smaller
-/// fall may be a few clients' buffers (16 KiB for one reply), which come and go at any time.
+/// Memory is falling if it reaches a new low by at least this much within [`PATIENCE`], in bytes. A smaller fall may be a few
+/// clients' buffers (16 KiB for one reply), which come and go at any time.
 const LEAST_STEP: f64 = (64 << 10) as f64;
-/// It has to fall by this share of its whole fall too, so that the end of a long fall, which gets slower and slower,
-/// is seen.
+/// It must fall by this share of its whole fall, too, so that the end of a long fall, which gets slower and slower, is seen.
 const LEAST_SHARE: f64 = 0.01;
-/// How long memory may fail to reach a new low before it falls no more: longer than a slow command and some rounds of
-/// a server that works off a backlog, much shorter than GitLab's reclaims of 30 to 60 s. A low is known only when its
-/// [`ROUNDS`] are over, so that much later.
+/// How long memory may go without a new low before it no longer counts as falling: longer than a slow command and some rounds of
+/// a server that works off a backlog, much shorter than GitLab's reclaims of 30 to 60 s. A low is known only when its [`ROUNDS`]
+/// are over, so that much later.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// The span of which the highest counts: some rounds of the event loop.
+/// The span whose highest memory counts: some rounds of the event loop.
 const ROUNDS: Duration = Duration::from_secs(1);
-/// What is left of the whole fall when the reclaim is over. Memory comes near its lowest slowly, and when it gets there
+/// The share of the whole fall that is left when the reclaim is over. Memory approaches its lowest slowly, and when it gets there
 /// is a matter of chance.
 const LEFT: f64 = 0.2;
 
@@ -35,19 +34,19 @@ pub(super) struct Reclaim {
     memory: f64,
     /// The highest memory in the burst.
     peak: f64,
-    /// The last second, less what is followed by something higher: memory falls from one to the next.
+    /// The last second, without values that a later one has reached: memory falls from each to the next.
     last: VecDeque<At>,
     lows: Vec<Low>,
-    /// The lowest at any moment.
+    /// The lowest memory at any moment.
     lowest: f64,
 }
 
-/// A span of which the highest memory was a new low.
+/// A span whose highest memory was a new low.
 #[derive(Clone, Copy, Debug)]
 struct Low {
     begin: Duration,
     highest: f64,
-    /// The lowest at any moment until its end.
+    /// The lowest memory at any moment until its end.
     lowest: f64,
 }
 
@@ -89,12 +88,12 @@ impl Reclaim {
         }
     }
 
-    /// Returns the highest of the last second.
+    /// Returns the highest memory of the last second.
     fn highest(&self) -> Option<f64> {
         self.last.front().map(|first| first.1)
     }
 
-    /// Returns the lowest so far of which each was the highest of a second.
+    /// Returns the lowest so far of the highest values of each second.
     fn low(&self) -> f64 {
         self.lows.last().map_or(self.peak, |low| low.highest)
     }
@@ -104,18 +103,18 @@ impl Reclaim {
         self.lows.last().map_or(self.lowest, |low| low.lowest)
     }
 
-    /// Tells whether memory is lower than at the last evicting call, be it for a moment.
+    /// Returns whether memory has been lower than at the last evicting call, even for a moment.
     pub fn has_fallen(&self) -> bool {
         self.lowest + LEAST_STEP <= self.memory
     }
 
-    /// Tells whether memory may fall further.
+    /// Returns whether memory may fall further.
     pub fn goes_on(&self, at: Duration) -> bool {
         let since = self.lows.last().map_or(self.end, |low| low.begin);
         at.saturating_sub(since) < PATIENCE + ROUNDS
     }
 
-    /// Returns when it was over, had memory fallen as far as it ever will: it is not over before.
+    /// Returns when it was over, if memory falls no further: it is not over before.
     pub fn over(&self) -> Duration {
         let low = self.low();
         let near = low + LEFT * (self.peak - low);
@@ -123,7 +122,7 @@ impl Reclaim {
         settled.map_or(self.end, |settled| settled.begin)
     }
 
-    /// Returns when it was over, now that the next burst began at `at`: then, if memory fell until then.
+    /// Returns when it was over, given that the next burst began at `at`: then, if memory fell until then.
     pub fn over_before(&self, at: Duration) -> Duration {
         let rises = self.highest().is_some_and(|highest| highest > self.low());
         if rises { self.over() } else { at }
@@ -156,7 +155,7 @@ mod tests {
         assert!((over - seconds).abs() < 0.1, "{over} s, not {seconds} s");
     }
 
-    /// Falls by 10 MiB a second for 10 s, and is level then.
+    /// Falls by 10 MiB a second for 10 s, and then stays level.
     fn straight(time: f64) -> f64 {
         1_000.0 - 10.0 * time.min(10.0)
     }
@@ -213,7 +212,7 @@ mod tests {
         assert!(over < Duration::from_secs(3), "{over:?}");
     }
 
-    /// Falls by 10 MiB a second for 10 s, with a pause in the midst of it.
+    /// Falls by 10 MiB a second for 10 s, with a pause in the middle.
     #[test]
     fn a_low_that_is_reached_in_time_counts_though_it_is_known_a_second_later() {
         let pause = PATIENCE.as_secs_f64() - 0.2;

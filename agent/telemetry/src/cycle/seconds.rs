@@ -1,4 +1,4 @@
-//! Durations as seconds in JSON, as everywhere else outside.
+//! Durations as seconds in JSON, as in all other output.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
     Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(D::Error::custom)
 }
 
-/// The same for one that may not be known.
+/// The same for durations that may not be known.
 pub mod optional {
     use super::{Deserializer, Duration, Serializer};
     use serde::de::Error as _;

@@ -1,13 +1,12 @@
 //! The state machine of the eviction cycle: from observations to phases and bursts.
 //!
-//! `saturated` begins with the first evicting call after a quiet time, at the moment at which the
-//! kernel timed it (while calls are not observed, as [`Activity`] has it), and ends with the last one, which is known to have been the last when a quiet
-//! time has passed. If memory has fallen by then, `reclaim` follows ([`super::reclaim`]). So the
-//! boundaries of `saturated` are exact, however rarely a server is observed. Memory and client buffers between two
-//! observations are estimates.
+//! `saturated` begins with the first evicting call after a quiet time, at the moment at which the kernel timed it (or
+//! [`Activity`], while calls are not observed). It ends with the last one, which is known to have been the last when a quiet time
+//! has passed. If memory has fallen by then, `reclaim` follows ([`super::reclaim`]). So the boundaries of `saturated` are exact,
+//! however rarely a server is observed. Memory and client buffers between two observations are estimates.
 //!
-//! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never
-//! finishes. One that does so slower than a call in each quiet time has many short, plain bursts.
+//! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never finishes. A cache that evicts
+//! less often than once in each quiet time has many short, plain bursts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ const KEPT: usize = 100;
 pub struct Cycle {
     /// The phases, and the time in each.
     pub phases: Phases,
-    /// What the next evictions can be foretold from.
+    /// What the next evictions can be predicted from.
     pub margins: Margins,
     activity: Activity,
     commands: Unreset,
@@ -50,7 +49,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Begins with a server that was found at `at`, monotonic.
+    /// Begins with a server that was found at the monotonic time `at`.
     pub fn new(at: Duration) -> Self {
         Self {
             phases: Phases::new(at),
@@ -69,8 +68,7 @@ impl Cycle {
         }
     }
 
-    /// Takes in an observation, unless it is not later than the last one. Returns the bursts that are
-    /// now known to be over.
+    /// Takes in an observation if it is later than the last one. Returns the bursts that are now known to be over.
     pub fn observe(&mut self, seen: &Observation) -> Vec<Arc<Burst>> {
         let last = self.last;
         if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
@@ -84,7 +82,7 @@ impl Cycle {
         };
         let mut before = last.unwrap_or(Observation {
             at: self.phases.credited_to,
-            // Counted since then; what the server itself counts began long before.
+            // Counted since then; the server's own counters began long before.
             evicting_calls: 0,
             failed_calls: 0,
             ..now
@@ -97,7 +95,7 @@ impl Cycle {
         let is_another =
             self.phases.phase == Phase::Saturated && now.evictions.burst_began > self.begun;
         if is_another {
-            // It ended, and the next began, since the last observation or in the quiet time.
+            // The burst ended, and the next began, since the last observation or in the quiet time.
             let ended = now.evictions.burst_before_ended.min(now.at);
             if ended > before.at {
                 before = before.interpolate(&now, ended);
@@ -182,8 +180,7 @@ impl Cycle {
         self.open.take()?.finish(over)
     }
 
-    /// Ends the open burst at `ended`, which is not later than `before`. Where memory was seen to
-    /// fall since, the reclaim goes on.
+    /// Ends the open burst at `ended`, which is not later than `before`. If memory was seen to fall since, the reclaim goes on.
     fn close_at(&mut self, before: &Observation, ended: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(before, ended.max(burst.ended()));
@@ -203,7 +200,7 @@ impl Cycle {
         burst
     }
 
-    /// Tells whether a burst, or the reclaim that follows it, is under way.
+    /// Returns whether a burst, or the reclaim that follows it, is under way.
     pub fn has_open_burst(&self) -> bool {
         self.open.is_some()
     }

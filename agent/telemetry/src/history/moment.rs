@@ -1,4 +1,4 @@
-//! What a server was at one moment, as records and pages keep it.
+//! The state of a server at one moment, as records and pages keep it.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use crate::units::microseconds;
 use crate::{Candidate, ClientBuffers, Phase, ServerState, Snapshot, StallCause, Waits};
 
-/// Client buffers of less than this are nothing unusual, bytes, as in the alert EvictscopeClientBuffersSwelling.
+/// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
 
-/// A server at one moment. Counters run since the server was attached to; the difference of two moments is what happened
-/// between them. What is not known is `None`.
+/// A server at one moment. The agent's counters start when it attaches to the server; the difference between two moments is what
+/// happened between them. A value that is not known is `None`.
 #[derive(
     Clone, Copy, Debug, PartialEq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
 )]
 pub struct Moment {
     /// Time since 1970, microseconds.
     pub unix_us: u64,
-    /// The phase that it was in, as far as was known then; `None` where evicting calls are not seen.
+    /// The phase that it was in, as far as was known then; `None` if evicting calls are not seen.
     pub phase: Option<Phase>,
     /// Memory tracked by the allocator, bytes.
     pub used_memory: Option<u64>,
@@ -50,34 +50,34 @@ pub struct Moment {
     pub cpu_us: Option<u64>,
     /// Time in which the main thread wanted a CPU and had none, microseconds.
     pub waiting_us: Option<u64>,
-    /// In how many connections requests waited at the last look.
+    /// Connections in which requests waited at the last look.
     pub clients_waiting: Option<u64>,
-    /// How long the oldest of these requests had waited, microseconds; 0 where there was none.
+    /// How long the oldest of these requests had waited, microseconds; 0 if there was none.
     pub longest_wait_us: Option<u64>,
     /// For how long clients have been stalled, microseconds.
     pub stalled_us: Option<u64>,
-    /// By what they were since the moment before; `None` where they were not.
+    /// What stalled them since the moment before; `None` if nothing did.
     pub stalled_by: Option<StallCause>,
-    /// Commands that were refused, as no key could be evicted.
+    /// Commands that were refused because no key could be evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
-    /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` where none was known of.
+    /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` if none was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_us: Option<u64>,
-    /// For how long its CPU quotas were used up, of all CPUs together, microseconds; `None` where it is under none that is known.
+    /// For how long its CPU quotas were used up, summed over all CPUs, microseconds; `None` if it is under no known quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
-    /// For how long the longest-idle key of its eviction pool had not been used, seconds, by policies by LRU.
+    /// For how long the longest-idle key of its eviction pool had not been used, seconds; only under LRU policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate_idle_s: Option<u32>,
-    /// The server's own counters of lookups that found their key, and of those that did not.
+    /// The server's own counters of lookups that found their key and of lookups that did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookups: Option<(u64, u64)>,
 }
 
 impl Moment {
-    /// Returns what a server was whose last snapshot has been applied to `state`. `times_cycles` tells whether its expire
-    /// cycles are timed.
+    /// Returns the state of a server whose last snapshot has been applied to `state`. `times_cycles` is whether its expire cycles
+    /// are timed.
     pub fn new(
         snapshot: &Snapshot,
         state: &ServerState,
@@ -117,8 +117,8 @@ impl Moment {
         }
     }
 
-    /// Returns the share of `maxmemory` that client buffers take, but for those of replicas, which may be shared. It is 0 where they
-    /// are so small that a few clients have them at any time, and `None` where it is not known or there is no limit.
+    /// Returns the share of `maxmemory` that client buffers take, except those of replicas, which may be shared. It is 0 if they
+    /// are so small that a few clients have them at any time, and `None` if it is not known or there is no limit.
     pub fn buffers_share(&self) -> Option<f64> {
         let limit = self.maxmemory.filter(|limit| *limit > 0)?;
         let buffers = self.client_buffers?;
@@ -137,8 +137,8 @@ impl Moment {
     }
 }
 
-/// Returns of the lookups between the first and the last of some moments the share that found their key; `None` where there was none,
-/// or where the counters were reset.
+/// Returns the share of lookups between the first and the last moment that found their key; `None` if there were no lookups or
+/// the counters were reset.
 pub fn found_share(moments: impl Iterator<Item = Moment>) -> Option<f64> {
     let mut lookups = moments.filter_map(|moment| moment.lookups);
     let first = lookups.next()?;

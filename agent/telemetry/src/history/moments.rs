@@ -1,4 +1,4 @@
-//! The moments of the last ten minutes of a server, within a bound.
+//! The moments of a server's last ten minutes, in bounded memory.
 
 mod series;
 
@@ -11,11 +11,12 @@ use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);
-/// For how long all of them are kept; ten a second before that. Both are kept a little longer: whole blocks of a series go.
+/// For how long all of them are kept; after that, ten a second. Both are kept a little longer, because a series drops whole
+/// blocks.
 const DETAILED: Duration = Duration::from_secs(180);
-/// Closer ones are left out: while a server is sampled, it is read at odd times too.
+/// Moments closer together are left out: a server that is being sampled is read at odd times too.
 const CLOSEST: Duration = Duration::from_millis(10);
-/// Least time between two samples: ten a second, give or take what a reading comes early.
+/// The least time between two samples: ten a second, with some tolerance for readings that come early.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(90);
 
 /// The moments of the last ten minutes, the oldest first.
@@ -26,7 +27,7 @@ pub(super) struct Moments {
     recent: Series,
     last: Option<Duration>,
     last_sample: Option<Duration>,
-    /// What clients were stalled by in moments that were left out since the last of `recent`.
+    /// The stall cause in moments left out since the last of `recent`.
     stalled_by: Option<StallCause>,
     /// The same since the last of `older`.
     older_stalled_by: Option<StallCause>,
@@ -68,27 +69,27 @@ impl Moments {
         older.chain(self.recent.around(from, to))
     }
 
-    /// Returns those between two monotonic times.
+    /// Returns the moments between two monotonic times.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
         let around = self.around(from, to);
         let within = around.filter(|kept| (from..=to).contains(&kept.at()));
         within.map(|kept| dated(kept, since_1970)).collect()
     }
 
-    /// Returns all of them, as the clock that tells the time since 1970 has it now.
+    /// Returns all moments, dated by the clock for the time since 1970 as it is set now.
     pub fn since_1970(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         let all = self.around(Duration::ZERO, Duration::MAX);
         all.map(move |kept| dated(kept, since_1970))
     }
 
-    /// Returns ten a second.
+    /// Returns ten moments a second.
     pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         let samples = self.around(Duration::ZERO, Duration::MAX);
         let samples = samples.filter(|kept| kept.is_sample);
         samples.map(move |kept| dated(kept, since_1970))
     }
 
-    /// Forgets what was measured of expire cycles.
+    /// Forgets the measurements of expire cycles.
     pub fn forget_cycles(&mut self) {
         for series in [&mut self.older, &mut self.recent] {
             series.change(|moment| moment.expiring_us = None);
@@ -96,7 +97,7 @@ impl Moments {
     }
 }
 
-/// Returns the moment, as the clock that tells the time since 1970 has it now.
+/// Returns the moment, dated by the clock for the time since 1970 as it is set now.
 fn dated(kept: Kept, since_1970: Duration) -> Moment {
     Moment {
         unix_us: microseconds(since_1970.saturating_add(kept.at())),
@@ -104,7 +105,7 @@ fn dated(kept: Kept, since_1970: Duration) -> Moment {
     }
 }
 
-/// Hands what clients were stalled by in moments that were left out on to the next one, whose counters tell for how long.
+/// Hands the stall cause of moments that were left out to the next one, whose counters tell for how long.
 fn hand_on(stalled_by: &mut Option<StallCause>, kept: &mut Kept) {
     let left_out = stalled_by.take();
     kept.moment.stalled_by = kept.moment.stalled_by.or(left_out);
@@ -125,7 +126,7 @@ mod tests {
         Moment::new(&Snapshot::default(), &ServerState::new(), None, true)
     }
 
-    /// Follows a server that is read 50 times a second for a quarter of an hour.
+    /// Follows a server that is read 50 times a second for 13 minutes.
     fn followed() -> (Moments, Duration) {
         let (mut moments, mut now) = (Moments::default(), Duration::ZERO);
         while now < SPAN + DETAILED {
@@ -165,7 +166,7 @@ mod tests {
         while now < SPAN {
             now += STEP;
             let seconds = now.as_millis() / 1_000;
-            // What is read at once after another reading is never kept.
+            // A reading right after another is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
                 let is_stalled = stalls && seconds.is_multiple_of(60);
                 let moment = Moment {
@@ -182,7 +183,7 @@ mod tests {
                 stalled[since.as_secs() as usize / 60] += 1;
             }
         }
-        // A second of each minute: at first ten moments of it are kept, later all.
+        // Clients are stalled for one second of each minute: ten of its moments are kept at first, later all.
         for (minute, stalled) in stalled.into_iter().enumerate() {
             match minute {
                 0..7 => assert!((9..=11).contains(&stalled), "{minute}: {stalled}"),

@@ -2,7 +2,7 @@
 
 use crate::{Moment, StallCause};
 
-/// A time in which clients were stalled by one cause, since 1970, microseconds.
+/// A time in which one cause stalled clients, since 1970, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallTime {
     /// Its beginning.
@@ -20,9 +20,9 @@ impl StallTime {
     }
 }
 
-/// Returns when clients were stalled between the first and the last of these moments, which come in the order of time.
+/// Returns when clients were stalled between the first and the last of these moments, which are in order of time.
 ///
-/// The time that a look has added up ends at that look. So it may begin before the moment that precedes it.
+/// The time that a look adds ends at that look, so it may begin before the preceding moment.
 pub fn stall_times(moments: impl IntoIterator<Item = Moment>) -> impl Iterator<Item = StallTime> {
     let mut last: Option<Moment> = None;
     moments.into_iter().filter_map(move |now| {

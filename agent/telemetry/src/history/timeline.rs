@@ -1,4 +1,4 @@
-//! The last ten minutes of a server: what it was at each reading, and what its main thread did, 20 ms by 20 ms.
+//! The last ten minutes of a server: its state at each reading, and what its main thread did in each 20 ms.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{EvictionTimes, Moment, Observation};
 pub const BIN_NS: u64 = 20_000_000;
 /// How many bins are kept: ten minutes.
 const KEPT: usize = 30_000;
-/// Between two observations that are further apart, what happened when is not known.
+/// If two observations are further apart, it is not known what happened when.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happened in 20 ms, nanoseconds.
@@ -31,8 +31,7 @@ pub struct TimeBin {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
-    /// observed.
+    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
     /// The last observation, and the wall time in evicting calls until then, nanoseconds.
@@ -42,7 +41,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Begins with a server that was found at `at`, monotonic.
+    /// Begins with a server that was found at the monotonic time `at`.
     pub fn new(at: Duration) -> Self {
         Self {
             first: index(at),
@@ -53,7 +52,8 @@ impl Timeline {
         }
     }
 
-    /// Returns the bins of moments that were kept. All CPU time outside of evicting calls is taken for CPU time elsewhere.
+    /// Returns a timeline with the bins of kept moments. CPU time beyond the wall time in evicting calls is taken for time
+    /// elsewhere.
     pub fn of(moments: &[Moment]) -> Self {
         let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
         for moment in moments {
@@ -80,8 +80,8 @@ impl Timeline {
         timeline
     }
 
-    /// Takes in an observation, until which evicting calls had taken `evicting_ns` of wall time, and the same as a
-    /// moment.
+    /// Takes in an observation, before which evicting calls had taken `evicting_ns` of wall time, and the moment of the same
+    /// reading.
     pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
         self.moments.push(seen.at, moment);
         self.fill(seen, evicting_ns);
@@ -101,7 +101,7 @@ impl Timeline {
             self.forget(last.at, seen.at);
             return;
         }
-        // Where the interval has the beginning of a burst or its end in it, evicting calls were made on one side only.
+        // If a burst begins or ends in the interval, evicting calls were made on only one side of that.
         let ended = match seen.evictions.since.is_zero() {
             true => seen.evictions.last.clamp(last.at, seen.at),
             false => seen.at,
@@ -119,7 +119,7 @@ impl Timeline {
         self.spread(last.at, seen.at, cpu_other, |bin| &mut bin.cpu_other);
     }
 
-    /// Adds bins up to this one, and drops those that are too old.
+    /// Adds bins up to `newest`, and drops those that are too old.
     fn extend_to(&mut self, newest: u64) {
         if newest.saturating_sub(self.end()) > KEPT as u64 {
             self.bins.clear();
@@ -151,7 +151,7 @@ impl Timeline {
         for bin in begin / BIN_NS..=(end - 1) / BIN_NS {
             let within = end.min((bin + 1) * BIN_NS) - begin.max(bin * BIN_NS);
             let share = u128::from(ns) * u128::from(within) / u128::from(end - begin);
-            // The last one has what rounding left over.
+            // The last bin takes what rounding left over.
             let share = match bin == (end - 1) / BIN_NS {
                 true => left,
                 false => share as u64,
@@ -159,7 +159,7 @@ impl Timeline {
             left -= share;
             if let Some(Some(bin)) = self.bin(bin) {
                 let part = part(bin);
-                // CPU time shows up to a tick late, and so can exceed the bin's length.
+                // CPU time is counted up to a tick late, so it can exceed the bin's length.
                 let sum = (u64::from(*part) + share).min(BIN_NS);
                 *part = u32::try_from(sum).unwrap_or(u32::MAX);
             }
@@ -183,18 +183,18 @@ impl Timeline {
         self.first + self.bins.len() as u64
     }
 
-    /// Returns when the first bin begins, since 1970.
+    /// Returns when the first bin begins, as time since 1970.
     pub fn start(&self) -> Duration {
         self.since_1970 + Duration::from_nanos(self.first * BIN_NS)
     }
 
-    /// Returns the full bins from [`Self::start`] on without a gap; `None` where one is not known.
+    /// Returns the full bins from [`Self::start`] on without a gap; `None` for a bin that is not known.
     pub fn bins(&self) -> impl Iterator<Item = Option<TimeBin>> + '_ {
         self.bins.iter().take(self.bins.len() - 1).copied()
     }
 
-    /// Returns the moments between two times since 1970, the oldest first: all that were read in the last three minutes,
-    /// and ten a second of those before.
+    /// Returns the moments between two times since 1970, the oldest first: all that were read in the last three minutes, and ten
+    /// a second before that.
     pub fn moments(&self, from: Duration, to: Duration) -> Vec<Moment> {
         let since_1970 = self.since_1970;
         self.moments.between(
@@ -214,7 +214,7 @@ impl Timeline {
         self.moments.samples(self.since_1970)
     }
 
-    /// Forgets what is measured of expire cycles: the plan of them was found wrong.
+    /// Forgets the measurements of expire cycles, because their plan was found wrong.
     pub fn forget_cycles(&mut self) {
         self.moments.forget_cycles();
     }

@@ -1,7 +1,7 @@
-//! What the agent makes of real readings, against what another observer saw of the same run.
+//! Compares what the agent concludes from real readings with what another observer saw of the same run.
 //!
-//! `testdata/NAME.jsonl.gz` has the readings, and `testdata/NAME.json` what the server's own `INFO` showed meanwhile, and
-//! the command that made both.
+//! `testdata/NAME.jsonl.gz` has the readings. `testdata/NAME.json` has what the server's own `INFO` showed meanwhile, and the
+//! command that made both.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -26,17 +26,17 @@ const CLOCK: f64 = 0.003;
 /// What another observer saw. Times are seconds since 1970.
 #[derive(Deserialize)]
 struct Info {
-    /// Each burst: between which moments it began, and between which it ended, and the keys that it evicted.
+    /// Each burst: the bounds of its beginning and of its end, and the number of keys that it evicted.
     bursts: Vec<SeenBurst>,
-    /// For how long clients were stalled, by each cause, at least and at most, in seconds: nothing by those that are not there.
+    /// For how long each cause stalled clients, at least and at most, in seconds; 0 for a cause that is missing.
     stalled: BTreeMap<String, (f64, f64)>,
-    /// By all of them.
+    /// The same for all causes together.
     stalled_in_all: (f64, f64),
 }
 
 #[derive(Deserialize)]
 struct SeenBurst {
-    /// What it has to be called; `None` where the run does not tell.
+    /// Its expected kind; `None` if the run does not tell.
     kind: Option<String>,
     began: (f64, f64),
     ended: (f64, f64),
@@ -89,9 +89,9 @@ impl RecordedReading {
 }
 
 impl RecordedLook {
-    /// Returns a look that saw as many connections with unread data, the oldest of which is as old.
+    /// Returns a look that saw the same number of connections with unread data, and the same oldest request.
     fn as_seen(self, time: fn(u64) -> Duration) -> SocketLook {
-        // Of the others it is only known that they are younger: each look has new ones.
+        // The others are only known to be younger: each look has new ones.
         let unread = |socket| Unread {
             socket,
             read_to: self.at as u32,
@@ -101,7 +101,7 @@ impl RecordedLook {
         };
         let mut unread: Vec<_> = (1..=self.waiting).map(unread).collect();
         if let (Some(first), Some(oldest)) = (unread.first_mut(), self.oldest) {
-            // Another one than before, or the same.
+            // The same request has the same socket in each look.
             *first = Unread {
                 socket: u64::MAX - oldest,
                 read_to: 0,
@@ -157,7 +157,7 @@ fn judge(name: &str) -> anyhow::Result<()> {
         let began = burst.started.as_secs_f64();
         is_between("it began", began, seen_burst.began)?;
         let ended = began + burst.duration.as_secs_f64();
-        // Where calls were not observed, the end is as exact as readings are close.
+        // If calls were not observed, the end is only as exact as readings are close.
         let is_observed = burst.observed >= burst.duration.mul_f64(0.95);
         let late = if is_observed { Duration::ZERO } else { gap };
         let (from, to) = seen_burst.ended;

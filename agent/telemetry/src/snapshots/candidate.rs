@@ -1,30 +1,30 @@
-//! The candidate: the best key to evict that a server's eviction pool has. The server evicts it next, unless it comes to know
-//! a better one, as it often does. What the pool's layout does not allow is not known.
+//! The candidate: the best key to evict in a server's eviction pool. The server evicts it next, unless it finds a better one, as
+//! it often does. If the content does not fit the pool's layout, the candidate is not known.
 
 use std::time::Duration;
 
 /// Entries of a pool.
 const ENTRIES: usize = 16;
-/// Words of 8 bytes of an entry: what it is ordered by, its key, its place for a short key, and its database with other things.
+/// Words of 8 bytes in an entry: its order, its key, its place for a short key, and its database with other things.
 const WORDS: usize = 4;
 /// Bytes of a pool.
 pub const POOL_BYTES: usize = 8 * ENTRIES * WORDS;
 /// Idle times are whole seconds below this: `LRU_CLOCK_RESOLUTION` and `LRU_CLOCK_MAX` of server.h.
 const IDLE_END: Duration = Duration::from_secs(1 << 24);
 
-/// What a pool says of the best key in it.
+/// What a pool says about the best key in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidate {
-    /// How long it had not been used when the server took it into its pool.
+    /// For how long it had not been used when the server took it into its pool.
     Idle(Duration),
-    /// How long it has still to live.
+    /// How long it still has to live.
     Ttl(Duration),
 }
 
 impl Candidate {
-    /// Returns what the content of a pool says while the server evicts by this policy; idle times in it have this `unit`, and `now` is
-    /// since 1970. `None` where no key is in it, where the policy looks at neither idle times nor times to live, or where this is no
-    /// pool by it: its writing was under way, or the policy has just changed.
+    /// Returns the candidate in the content of a pool while the server evicts by this policy. Idle times in it have this `unit`;
+    /// `now` is since 1970. `None` if no key is in it, if the policy looks at neither idle times nor times to live, or if this is
+    /// not a pool for it: it was being written, or the policy has just changed.
     pub fn in_pool(
         pool: &[u8; POOL_BYTES],
         policy: &str,
@@ -52,7 +52,7 @@ impl Candidate {
         Self::of(*order, policy, unit, now)
     }
 
-    /// Returns its idle time, where the policy looks at that.
+    /// Returns its idle time, if the policy looks at that.
     pub fn idle(self) -> Option<Duration> {
         match self {
             Self::Idle(idle) => Some(idle),
@@ -60,7 +60,7 @@ impl Candidate {
         }
     }
 
-    /// Returns its time to live, where the policy looks at that.
+    /// Returns its time to live, if the policy looks at that.
     pub fn ttl(self) -> Option<Duration> {
         match self {
             Self::Ttl(ttl) => Some(ttl),
@@ -68,7 +68,8 @@ impl Candidate {
         }
     }
 
-    /// Returns what a key is ordered by: its idle time, or `ULLONG_MAX` less the time in milliseconds at which it expires.
+    /// Returns the candidate with this `order`: its idle time, or `ULLONG_MAX` minus the time in milliseconds at which it
+    /// expires.
     fn of(order: u64, policy: &str, unit: Duration, now: Duration) -> Option<Self> {
         match policy {
             "allkeys-lru" | "volatile-lru" => {
@@ -95,7 +96,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_700_000_000);
 
-    /// Returns a pool whose first entries are ordered by these; each second key is too long for its place.
+    /// Returns a pool whose first entries have these orders; every second key is too long for its place.
     fn pool(order: &[u64]) -> Vec<[u64; WORDS]> {
         let entry = |index: usize| {
             let place = 0x7f00_0000 + 0x140 * index as u64;

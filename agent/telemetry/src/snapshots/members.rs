@@ -4,7 +4,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_plan::{Content, Member};
 use serde::{Deserialize, Serialize};
 
-/// Values read together from a server's memory; one that is not known is `None`.
+/// Values read together from a server's memory; a value that is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Members {
     values: [Option<u64>; Member::ALL.len()],
@@ -12,7 +12,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Takes in a member, given the words of 8 bytes that were read of it.
+    /// Takes in a member from the words of 8 bytes that were read for it.
     pub fn set(&mut self, member: Member, words: &[u64]) {
         // Threads can free what others allocated, so one of several counters can be negative.
         let sum = words
@@ -43,7 +43,7 @@ impl Members {
         }
     }
 
-    /// Returns a member; where it is several numbers, their sum.
+    /// Returns a member, or the sum of its numbers if it has several.
     pub fn get(&self, member: Member) -> Option<u64> {
         self.values[member as usize]
     }
@@ -60,7 +60,7 @@ impl Members {
         ratio.filter(|ratio| (0.0..=1.0).contains(ratio))
     }
 
-    /// Returns the `maxmemory-policy`, as `CONFIG` has it, where it is a known one.
+    /// Returns the `maxmemory-policy` as `CONFIG` spells it, if it is a known one.
     pub fn policy(&self) -> Option<&'static str> {
         policy_name(self.get(Member::MaxmemoryPolicy)?)
     }
@@ -76,8 +76,8 @@ impl FromIterator<(Member, u64)> for Members {
     }
 }
 
-/// Returns the name of a policy with this number (server.h: `MAXMEMORY_VOLATILE_LRU` and the
-/// others, the same since Redis 4.0; the last two are of Redis 8.4 and later). `None` for one that is not known.
+/// Returns the name of the policy with this number, if it is known (server.h: `MAXMEMORY_VOLATILE_LRU` and the others, the same
+/// since Redis 4.0; the last two since Redis 8.4).
 fn policy_name(number: u64) -> Option<&'static str> {
     const LRU: u64 = 1 << 0;
     const LFU: u64 = 1 << 1;
@@ -99,7 +99,7 @@ fn policy_name(number: u64) -> Option<&'static str> {
     known.map(|(_, name)| *name)
 }
 
-/// What the server accounts to its clients, by type, bytes.
+/// The memory that the server attributes to its clients, by type, bytes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
 )]
@@ -133,7 +133,7 @@ mod tests {
         let mut members = Members::default();
         members.set(Member::UsedMemory, &[u64::MAX, 11]);
         assert_eq!(members.get(Member::UsedMemory), Some(10));
-        // What lies behind an `int` is not part of it.
+        // What follows an `int` is not part of it.
         members.set(Member::MaxmemoryPolicy, &[7 << 8 | 99 << 32]);
         assert_eq!(members.policy(), Some("noeviction"));
         members.set(Member::StatClientsTypeMemory, &[1, 2, 3, 4]);
@@ -155,7 +155,7 @@ mod tests {
         for none in [-0.01_f64, 1.01, 5.12, f64::NAN, f64::INFINITY] {
             assert_eq!(read(none.to_bits()), None, "{none}");
         }
-        // A whole number that is not one.
+        // All bits set: not a number either.
         assert_eq!(read(u64::MAX), None);
     }
 }

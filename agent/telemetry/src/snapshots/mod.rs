@@ -1,4 +1,4 @@
-//! What is read of a server at one moment.
+//! What is read from a server at one moment.
 
 pub(crate) mod candidate;
 pub(crate) mod look;

@@ -1,4 +1,4 @@
-//! What was read of one server at one moment.
+//! What was read from one server at one moment.
 
 use std::time::Duration;
 
@@ -6,15 +6,14 @@ use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts}
 
 use crate::{Candidate, Members, SocketLook};
 
-/// What the programs have counted of one server. Its counters run since the server was attached to, modulo
-/// 2^64.
+/// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo 2^64.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// What was counted of each traced function's calls, the eviction call first.
+    /// What was counted for each traced function, the eviction call first.
     pub calls: Vec<CallStats>,
-    /// What else was counted of eviction calls.
+    /// What else was counted for eviction calls.
     pub evictions: EvictionStats,
-    /// What else was counted of expire cycles.
+    /// What else was counted for expire cycles.
     pub expires: ExpireStats,
     /// What the programs could not read or count.
     pub faults: FaultCounts,
@@ -31,16 +30,16 @@ impl Default for Counted {
     }
 }
 
-/// For how long eviction calls were observed since the server was attached to.
+/// For how long eviction calls have been observed since the agent attached to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The evicting ones.
+    /// Evicting calls.
     pub evicting: Duration,
-    /// The others.
+    /// No-op calls.
     pub noop: Duration,
 }
 
-/// How long a main thread has run, and waited, since its start.
+/// How long a main thread has run and waited since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
     /// CPU time, nanoseconds.
@@ -49,32 +48,32 @@ pub struct ThreadTimes {
     pub waiting_ns: u64,
 }
 
-/// What was read of one server at one moment.
+/// What was read from one server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Monotonic time before it was read: no call that it misses is earlier.
+    /// Monotonic time before it was read: it misses no earlier call.
     pub at: Duration,
     /// The same moment as time since 1970.
     pub unix_time: Duration,
     /// What the programs have counted.
     pub counted: Counted,
-    /// The server's own counters; `None` where its memory could not be read.
+    /// The server's own counters; `None` if its memory could not be read.
     pub members: Option<Members>,
-    /// How many keys it has, where they were counted.
+    /// How many keys it has, if they were counted.
     pub keys: Option<u64>,
-    /// The best key in its eviction pool, where that is known.
+    /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
-    /// The main thread's times; `None` where the kernel does not tell.
+    /// The main thread's times; `None` if the kernel does not tell.
     pub times: Option<ThreadTimes>,
-    /// Whether the main thread slept in its event loop; `None` where it ran, or where the kernel does not tell.
+    /// Whether the main thread slept in its event loop; `None` if it ran, or if the kernel does not tell.
     pub is_resting: Option<bool>,
-    /// For how long the CPU quotas that the process is under were used up, since they were made; `None` where it is under none.
+    /// For how long the CPU quotas of the process have been used up since they were created; `None` if it has none.
     pub throttled: Option<Duration>,
-    /// CPU time of a process that it has forked and that runs, nanoseconds; `None` where none is known of.
+    /// CPU time of a running process that it has forked, nanoseconds; `None` if none is known.
     pub child_ns: Option<u64>,
-    /// When the main thread last came to rest, as [`crate::Rest`] has it.
+    /// When the main thread last came to rest, according to [`crate::Rest`].
     pub rested: Option<Duration>,
-    /// What a look at its sockets saw, where one was made.
+    /// What a look at its sockets saw, if one was made.
     pub look: Option<SocketLook>,
     /// For how long calls were observed until then.
     pub observed: Observed,
@@ -97,8 +96,8 @@ pub(crate) fn under_way_since(calls: &CallStats) -> Option<Duration> {
     (calls.inner_since_ns > 0).then(|| Duration::from_nanos(calls.inner_since_ns))
 }
 
-/// Tells whether calls were observed in a time, of which they were for `observed`; placing probes takes a little
-/// of it.
+/// Returns whether calls were observed throughout `elapsed`, given that they were for `observed`: placing probes takes a little
+/// time.
 pub(crate) fn is_observed(elapsed: Duration, observed: Duration) -> bool {
     observed + elapsed / 20 >= elapsed
 }

@@ -1,11 +1,11 @@
-//! Whether what was counted of expire cycles agrees with what the server itself counts.
+//! Checks whether the counts of expire cycles agree with what the server itself counts.
 //!
-//! The server's counters are read a moment after those of the programs, and cycles go on meanwhile. So a window begins
-//! and ends where no cycle was under way, and what the server counted in it lies between two differences: from
-//! before its beginning to after its end, and from after its beginning to before its end.
+//! The server's counters are read a moment after those of the programs, and cycles go on meanwhile. So a window begins and ends
+//! at moments without a cycle under way, and what the server counted in it lies between two differences: from before its
+//! beginning to after its end, and from after its beginning to before its end.
 //!
-//! One window proves nothing: `CONFIG RESETSTAT` sets the server's counters to 0, which shows only where they go back,
-//! and the server's clock may be set. Several in a row, with nothing between them that was right, do.
+//! One wrong window proves nothing: `CONFIG RESETSTAT` sets the server's counters to 0, which shows only if they then go back,
+//! and the server's clock may be set. Several wrong windows in a row are proof.
 
 use std::time::Duration;
 
@@ -13,15 +13,14 @@ use crate::{BrokenInvariant, Withdrawal};
 
 /// A window has at least this many cycles: 10 s of an idle server, a second of one that is busy with expiry.
 const LEAST_CYCLES: u64 = 100;
-/// Time is compared where there is at least this much of it …
+/// Time is compared if there is at least this much of it …
 const LEAST_TIME: Duration = Duration::from_millis(100);
-/// … and cycles take as long as this in the mean: the server counts whole microseconds, and takes the time of the
-/// probes for its own.
+/// … and cycles take at least this long on average: the server counts whole microseconds, and includes the time of the probes.
 const LEAST_MEAN: Duration = Duration::from_micros(50);
 /// The server's time in cycles begins before the early returns, and ends a little before or after ours. A site in the
 /// wrong place is off by more than this factor: by the whole loop.
 const FACTOR: f64 = 2.0;
-/// How many windows in a row have to be wrong.
+/// How many windows in a row must be wrong.
 const WINDOWS: u64 = 3;
 
 /// What the server itself counts.
@@ -52,7 +51,7 @@ struct Edge {
     after: ServerCounts,
 }
 
-/// Holds the two against each other, window by window.
+/// Compares the server's counts with the programs' counts, window by window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpireAudit {
     last: Option<ServerCounts>,
@@ -64,7 +63,7 @@ pub(super) struct ExpireAudit {
 /// Windows that were tested.
 #[derive(Clone, Copy, Debug, Default)]
 struct Windows {
-    /// How many of the last ones were wrong, one after the other.
+    /// How many of the last windows in a row were wrong.
     wrong: u64,
     tested: u64,
 }
@@ -81,7 +80,7 @@ impl Windows {
 }
 
 impl ExpireAudit {
-    /// Takes in a reading; `seen` is `None` where a cycle was under way.
+    /// Takes in a reading; `seen` is `None` if a cycle was under way.
     pub fn advance(&mut self, own: ServerCounts, seen: Option<CycleCounts>) {
         let Some(before) = self.last.replace(own) else {
             return;
@@ -109,7 +108,7 @@ impl ExpireAudit {
         }
     }
 
-    /// No more keys expired in cycles than in all.
+    /// Checks that no more keys expired in cycles than in all.
     fn compare_keys(&mut self, begin: &Edge, end: &Edge) {
         let expired = end.seen.expired.saturating_sub(begin.seen.expired);
         let most = difference(begin.before.expired_keys, end.after.expired_keys);
@@ -118,7 +117,7 @@ impl ExpireAudit {
         }
     }
 
-    /// Cycles took about as long as the server says.
+    /// Checks that cycles took about as long as the server says.
     fn compare_time(&mut self, begin: &Edge, end: &Edge) {
         let seconds = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
         let (most, least) = (
@@ -150,7 +149,7 @@ fn difference(from: Option<u64>, to: Option<u64>) -> Option<u64> {
     to?.checked_sub(from?)
 }
 
-/// Tells whether a counter was set back, or is not known any more.
+/// Returns whether a counter was set back, or is no longer known.
 fn has_gone_back(before: &ServerCounts, now: &ServerCounts) -> bool {
     let counters = |own: &ServerCounts| [own.expired_keys, own.cycle_us];
     let mut pairs = counters(before).into_iter().zip(counters(now));

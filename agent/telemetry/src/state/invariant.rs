@@ -1,4 +1,4 @@
-//! What a server may do that shows its probe plan to be wrong.
+//! The ways in which a server can show its probe plan to be wrong.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// Returns what that means, for people.
+    /// Returns what that means, in words.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Allocator => "mem_reported is not what the allocator counts",
@@ -41,13 +41,13 @@ impl BrokenInvariant {
         }
     }
 
-    /// Tells whether the members of `server` are not where the plan says. All of them rest on the address of
+    /// Returns whether it shows that the members of `server` are not where the plan says. All of them depend on the address of
     /// `maxmemory`, by which the layout was recognised.
     pub fn disproves_members(self) -> bool {
         self == Self::Maxmemory
     }
 
-    /// Tells whether it was found broken by what members of `server` say, over spans of cycles.
+    /// Returns whether it was found broken by members of `server`, over spans of cycles.
     pub fn rests_on_members(self) -> bool {
         matches!(self, Self::ExpiredKeys | Self::CycleTime)
     }
@@ -70,7 +70,7 @@ impl fmt::Display for BrokenInvariant {
     }
 }
 
-/// Why a plan is withdrawn, of eviction calls or of the expire cycle.
+/// Why the plan of eviction calls or of the expire cycle is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withdrawal {
     /// What was broken.

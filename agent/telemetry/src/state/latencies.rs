@@ -29,7 +29,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Takes in all calls until `unix_time`: those that are new ended in its second.
+    /// Takes in all calls until `unix_time`: the new ones ended in its second.
     pub fn take_in<const BUCKETS: usize>(
         &mut self,
         unix_time: Duration,
@@ -100,7 +100,7 @@ mod tests {
         ) {
             let mut latencies = Latencies::default();
             let (mut counted, mut now) = (Counted::ZERO, Duration::from_secs(1_700_000_000));
-            // What a second that was dropped had.
+            // The calls until each reading.
             let mut expected = Vec::new();
             for (index, (later, calls)) in readings.iter().enumerate() {
                 now += Duration::from_millis(*later);

@@ -31,7 +31,7 @@ impl LongestCalls {
         self.ended.forget(at);
     }
 
-    /// Returns how long the longest one took, or takes, if it is still under way; zero where there was none.
+    /// Returns how long the longest call took, or has taken so far if it is still under way; zero if there was none.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.ended.get()).max(self.under_way)
     }

@@ -1,22 +1,22 @@
 //! The CPU time of a main thread by what it does.
 //!
-//! No evicting call is made inside of an expire cycle, and no cycle inside of an evicting call: eviction calls come from
-//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that
-//! lets clients run (`RedisModule_Yield`) while it is told of an expired key could make one inside of the other. Whatever it
-//! does, no time is counted twice: what is an eviction's is never an expire cycle's.
+//! No evicting call is made inside an expire cycle, and no cycle inside an evicting call: eviction calls come from
+//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that lets clients
+//! run (`RedisModule_Yield`) while it is told of an expired key could nest them. Even then, no time is counted twice: time that
+//! counts as an eviction's never counts as an expire cycle's.
 
 use std::time::Duration;
 
 use crate::ThreadTimes;
 
-/// The kernel brings a thread's CPU time up to date when it is switched out and at each tick (10 ms at most), so
-/// so much of the time in evicting calls may show as CPU time only later.
+/// The kernel updates a thread's CPU time when the thread is switched out and at each tick (10 ms at most), so this much of the
+/// time in evicting calls may show as CPU time only later.
 const TICK_NS: u64 = 10_000_000;
-/// The time over which it is measured how busy the thread is: the time constant of an exponential mean.
+/// The time over which the thread's load is measured: the time constant of an exponential mean.
 const BUSY_OVER: f64 = 0.2;
 
-/// The time over which the share of evicting calls is measured, for the time in which they are not observed: a
-/// server that is sampled is observed twice a second, each time for some milliseconds.
+/// The time over which the share of evicting calls is measured, to estimate what they take while they are not observed: a sampled
+/// server is observed twice a second, for some milliseconds each time.
 const SHARE_OVER: f64 = 5.0;
 
 /// What the main thread has spent its time on until one moment.
@@ -32,7 +32,7 @@ pub(super) struct Spent {
     pub evicted_keys: Option<u64>,
     /// For how long evicting calls were observed.
     pub observed: Duration,
-    /// The same in expire cycles, which are observed all the time, nanoseconds.
+    /// The time in expire cycles, likewise; they are observed all the time.
     pub expiring_ns: u64,
     /// For how long its CPU quotas were used up.
     pub throttled: Option<Duration>,
@@ -43,31 +43,31 @@ pub(super) struct Spent {
 pub struct MainThread {
     /// Inside evicting calls.
     pub eviction_ns: u64,
-    /// Elsewhere, while evicting calls were observed; with expire cycles.
+    /// Elsewhere, including expire cycles, while evicting calls were observed.
     pub other_ns: u64,
-    /// While they were not observed.
+    /// While evicting calls were not observed.
     pub unobserved_ns: u64,
-    /// Of that, what evicting calls took, by the share that they had while they were observed.
+    /// What evicting calls took of that, estimated from their share while they were observed.
     estimated_ns: u64,
     /// Inside expire cycles.
     expire_ns: u64,
-    /// CPU time inside evicting calls of late, and all that was observed, while keys were evicted.
+    /// Recent CPU time inside evicting calls, and all that was observed, while keys were evicted.
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
     pub waiting_ns: u64,
-    /// For how long its CPU quotas were used up; `None` where it is under none.
+    /// For how long its CPU quotas were used up; `None` if it has none.
     pub throttled: Option<Duration>,
     last: Option<Spent>,
-    /// Share of the time in which it had work.
+    /// Share of the time for which it had work.
     busy: f64,
     /// Time in evicting calls that has not shown as CPU time yet.
     owed_ns: u64,
-    /// The same of expire cycles.
+    /// The same for expire cycles.
     owed_expire_ns: u64,
 }
 
 impl MainThread {
-    /// Returns its CPU time as it was last read, nanoseconds.
+    /// Returns its CPU time as last read, nanoseconds.
     pub(crate) fn cpu_ns(&self) -> Option<u64> {
         Some(self.last?.times.cpu_ns)
     }
@@ -104,8 +104,8 @@ impl MainThread {
         self.recent = self.recent.map(|ns| ns * remembered);
         let unobserved_ns = cpu_ns.saturating_sub(observed_ns);
         self.unobserved_ns += unobserved_ns;
-        // Where no key was evicted meanwhile, no call took long. Nor does such a time tell what calls take while keys are: a busy
-        // server's time before a burst would outweigh the little of the burst that is observed.
+        // If no key was evicted meanwhile, no call took long. Nor does such a time tell what calls take while keys are evicted: a
+        // busy server's time before a burst would outweigh the little of the burst that is observed.
         let is_evicting = now.evicted_keys.is_none() || now.evicted_keys != last.evicted_keys;
         if is_evicting {
             self.recent[0] += eviction_ns as f64;
@@ -122,7 +122,7 @@ impl MainThread {
         self.expire_ns += shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
     }
 
-    /// Returns the CPU time inside evicting calls, with an estimate of what they took while they were not observed.
+    /// Returns the CPU time inside evicting calls, including an estimate of what they took while they were not observed.
     pub fn all_eviction_ns(&self) -> u64 {
         self.eviction_ns + self.estimated_ns
     }
@@ -137,22 +137,22 @@ impl MainThread {
         (self.other_ns + self.unobserved_ns).saturating_sub(self.estimated_ns + self.expire_ns)
     }
 
-    /// Returns the share of the time in which it has work of late.
+    /// Returns the share of recent time for which it had work.
     pub fn busy(&self) -> f64 {
         self.busy
     }
 
-    /// Tells whether it was ever read.
+    /// Returns whether it was ever read.
     pub fn is_known(&self) -> bool {
         self.last.is_some()
     }
 }
 
-/// Returns what shows as CPU time of the wall time in calls, of which some is owed from before.
+/// Returns how much of the wall time in calls shows as CPU time; some of it is owed from before.
 fn shown(owed_ns: &mut u64, wall_ns: u64, cpu_ns: u64) -> u64 {
     let all_ns = *owed_ns + wall_ns;
     let shown_ns = all_ns.min(cpu_ns);
-    // What is more was wall time in which the thread had no CPU.
+    // Any more was wall time in which the thread had no CPU.
     *owed_ns = (all_ns - shown_ns).min(TICK_NS);
     shown_ns
 }

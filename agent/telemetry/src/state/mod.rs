@@ -1,4 +1,4 @@
-//! Snapshots added up to totals that only grow, and whether they agree with the probe plan.
+//! Snapshots added up into totals that only grow, and whether they agree with the probe plan.
 
 pub(crate) mod expire_audit;
 pub(crate) mod invariant;

@@ -1,7 +1,8 @@
 //! Commands that were refused because no key could be evicted.
 //!
-//! Redis tries to evict before each command. Where that fails, it answers those that may take memory with an error, and executes
-//! the others. So failing calls say little: a server that is read a lot makes tens of thousands of them a second, and refuses nothing.
+//! Redis tries to evict before each command. If that fails, it answers commands that may take memory with an error, and executes
+//! the others. So failing calls say little: a server with many reads makes tens of thousands of them a second, and refuses
+//! nothing.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use evictscope_plan::Member;
 use crate::Snapshot;
 use crate::unreset::Unreset;
 
-/// When calls were observed for so long and none failed, they fail no more. Where the probes are on for some milliseconds at a time, the
-/// first of these may have had no call.
+/// Calls no longer fail once they have been observed for this long without a failure. If the probes are on for some milliseconds
+/// at a time, the first of these may have had no call.
 const NONE_FAILED: Duration = Duration::from_millis(100);
 
 /// Counts refused commands: the errors that a server answered while its evicting calls failed.
@@ -27,7 +28,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Returns how many were refused; `None` where the server's errors are not known.
+    /// Returns how many commands were refused; `None` if the server's errors are not known.
     pub fn total(&self) -> Option<u64> {
         self.total
     }
@@ -108,7 +109,7 @@ mod tests {
             (Some(40), 3, 100),
         ];
         assert_eq!(refused(&sampled), Some(16));
-        // They are on for so short a time that no call is made in it.
+        // They are on so briefly that no call is made meanwhile.
         let briefly = [
             (Some(5), 0, 100),
             (Some(8), 3, 100),

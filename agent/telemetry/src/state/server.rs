@@ -16,11 +16,11 @@ use crate::{
     Observed, Snapshot, Waits, Withdrawal,
 };
 
-/// Least time between two entries in the histogram of client buffers: 10 a second at most, give or take what a
-/// reading comes early.
+/// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for readings
+/// that come early.
 const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
 
-/// What is known of one server since it was found: totals that only grow, and last values.
+/// What is known about one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
 pub struct ServerState {
     /// What the programs have counted; the eviction call is always there.
@@ -33,12 +33,12 @@ pub struct ServerState {
     evicting_ns: u64,
     expiring_ns: u64,
     expire_audit: ExpireAudit,
-    /// The longest evicting calls of late.
+    /// The longest recent evicting calls.
     pub longest: LongestCalls,
     /// The CPU time of the main thread.
     pub main_thread: MainThread,
-    /// For how long calls were observed; while the server is sampled, less what the probes took of the time in
-    /// which the main thread has work: without them, it would have made as many calls in the rest.
+    /// For how long calls were observed. While the server is sampled, the part of the main thread's working time that the probes
+    /// took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
     /// Whether evicting calls are timed, and whether expire cycles are.
@@ -47,11 +47,11 @@ pub struct ServerState {
     pub waits: Waits,
     stalls: Stalls,
     refused: Refused,
-    /// What clients were stalled by since the last snapshot.
+    /// What stalled clients between the last two snapshots.
     stalled_by: Option<StallCause>,
-    /// The values last read from the server's memory; `None` where the last reading failed.
+    /// The values last read from the server's memory; `None` if the last reading failed.
     pub members: Option<Members>,
-    /// The best key in its eviction pool, where that is known.
+    /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
 }
 
@@ -62,7 +62,7 @@ impl Default for ServerState {
 }
 
 impl ServerState {
-    /// Returns the state of a server that was not read yet.
+    /// Returns the state of a server that has not been read yet.
     pub fn new() -> Self {
         Self::stalled_after(STALL_THRESHOLD)
     }
@@ -142,7 +142,7 @@ impl ServerState {
         self.record_client_buffers(at);
     }
 
-    /// Holds what was counted of expire cycles against the server's own counters.
+    /// Compares the counts of expire cycles with the server's own counters.
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
         let members = self.members.unwrap_or_default();
         let own = ServerCounts {
@@ -159,12 +159,12 @@ impl ServerState {
             .advance(own, is_between_cycles.then_some(seen));
     }
 
-    /// Returns what the server's own counters contradict of its expire cycles, once that is certain.
+    /// Returns how the server's own counters contradict the counts of expire cycles, once that is certain.
     pub(super) fn cycles_contradicted(&self) -> Option<Withdrawal> {
         self.expire_audit.contradiction()
     }
 
-    /// Returns what tells why clients are stalled; `None` where the main thread's times could not be read.
+    /// Returns the reading that the cause of a stall is judged by; `None` if the main thread's times could not be read.
     fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
         Some(Reading {
             at: snapshot.at,
@@ -175,7 +175,7 @@ impl ServerState {
         })
     }
 
-    /// Adds the time in which calls were observed until `now`, in which the probes cost `spent_ns`.
+    /// Adds the time for which calls were observed until `now`, and in which the probes cost `spent_ns`.
     pub fn observe(&mut self, now: Observed, spent_ns: f64) {
         // An idle thread has time for the probes, a busy one makes fewer calls.
         let taken = Duration::from_nanos((spent_ns * self.main_thread.busy()) as u64);
@@ -184,27 +184,27 @@ impl ServerState {
         self.observed.noop += now.noop.saturating_sub(last.noop + taken);
     }
 
-    /// Returns the wall time in evicting calls, with that of the one under way, nanoseconds.
+    /// Returns the wall time in evicting calls, including the one under way, nanoseconds.
     pub fn evicting_ns(&self) -> u64 {
         self.evicting_ns
     }
 
-    /// Returns the wall time in expire cycles, with that of the one under way, nanoseconds.
+    /// Returns the wall time in expire cycles, including the one under way, nanoseconds.
     pub fn expiring_ns(&self) -> u64 {
         self.expiring_ns
     }
 
-    /// Returns how long requests of its clients wait; `None` where no look was ever made.
+    /// Returns how long requests of its clients wait; `None` if no look was ever made.
     pub fn known_waits(&self) -> Option<&Waits> {
         Some(&self.waits).filter(|waits| waits.is_known())
     }
 
-    /// Returns the time in which clients were stalled by this; `None` where it is not known what they wait.
+    /// Returns the time for which this cause stalled clients; `None` if it is not known how long they wait.
     pub fn stalled(&self, by: StallCause) -> Option<Duration> {
         self.waits.is_known().then(|| self.stalls.total(by))
     }
 
-    /// Returns the time in which clients were stalled by anything; `None` where it is not known what they wait.
+    /// Returns the time for which clients were stalled in all; `None` if it is not known how long they wait.
     pub fn stalled_in_all(&self) -> Option<Duration> {
         StallCause::ALL
             .iter()
@@ -212,17 +212,17 @@ impl ServerState {
             .sum()
     }
 
-    /// Returns how many evicting calls could evict nothing, of those that were observed.
+    /// Returns how many of the observed evicting calls could evict nothing.
     pub fn failed_calls(&self) -> u64 {
         self.counted.evictions.evicting_results[ResultKind::Fail as usize]
     }
 
-    /// Returns how many commands were refused, as nothing could be evicted; `None` where that is not known.
+    /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub fn refused(&self) -> Option<u64> {
         self.refused.total()
     }
 
-    /// Returns what clients were stalled by since the snapshot before the last one; `None` where they were not.
+    /// Returns what stalled clients between the last two snapshots; `None` if nothing did.
     pub fn stalled_by(&self) -> Option<StallCause> {
         self.stalled_by
     }
@@ -240,7 +240,7 @@ impl ServerState {
         }
     }
 
-    /// Returns what was counted of the eviction call's calls.
+    /// Returns what was counted for the eviction call.
     pub fn eviction(&self) -> &CallStats {
         &self.counted.calls[usize::from(EVICTION)]
     }
@@ -256,13 +256,12 @@ impl ServerState {
         (sampled, cycles().map(|one| one.expired).iter().sum())
     }
 
-    /// Returns all client buffers at each sample, bytes; `None` until they were first read.
+    /// Returns all client buffers at each sample, bytes; `None` until they are first read.
     pub fn client_buffers(&self) -> Option<HistogramView<'_>> {
         Some(self.client_buffers.view()).filter(|samples| samples.count() > 0)
     }
 
-    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they were
-    /// first read.
+    /// Returns the highest total of client buffers since the server was found, bytes; `None` until they are first read.
     pub fn client_buffers_peak(&self) -> Option<u64> {
         self.client_buffers().map(|_| self.client_buffers_peak)
     }
@@ -274,7 +273,7 @@ impl ServerState {
     }
 }
 
-/// Returns a sum of the durations of calls with that of the one under way until `at`, nanoseconds.
+/// Returns the sum of the durations of calls, including the one under way until `at`, nanoseconds.
 fn until(at: Duration, sum_ns: u64, since: Option<Duration>) -> u64 {
     let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
     sum_ns.saturating_add(nanoseconds(under_way))

@@ -1,4 +1,4 @@
-//! The slowest evicting calls of late.
+//! The slowest recent evicting calls.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::units::microseconds;
 
 /// For how long calls are kept.
 const SPAN: Duration = Duration::from_secs(600);
-/// Most calls that are kept of a second, and that are shown. The longest of each window is always among those kept.
+/// The most calls to keep of a second, and to show. The longest of each window is always kept.
 const SLOWEST: usize = 50;
 
 /// One evicting call.
@@ -18,9 +18,9 @@ const SLOWEST: usize = 50;
 pub struct SlowCall {
     /// When it ended, since 1970, microseconds.
     pub unix_us: u64,
-    /// How long it took, nanoseconds.
+    /// How long it took without waits for a CPU, nanoseconds.
     pub duration_ns: u64,
-    /// Its goal (`mem_tofree`), bytes; `None` where that is not known.
+    /// Its goal (`mem_tofree`), bytes; `None` if that is not known.
     pub goal: Option<u64>,
     /// How it ended.
     pub result: CallResult,
@@ -36,12 +36,12 @@ pub enum CallResult {
     Running,
     /// Nothing could be evicted.
     Fail,
-    /// Where the result is was not found.
+    /// The place of the result was not found.
     Unknown,
 }
 
 impl CallResult {
-    /// Returns what the programs note.
+    /// Returns the result that the programs noted.
     fn of(noted: u64) -> Self {
         match noted {
             noted if noted == ResultKind::Ok as u64 => Self::Ok,
@@ -55,9 +55,9 @@ impl CallResult {
 /// The slowest evicting calls of the last ten minutes.
 #[derive(Clone, Debug, Default)]
 pub struct SlowCalls {
-    /// When the call ended that was taken from each slot last, nanoseconds.
+    /// When the call last taken from each slot ended, nanoseconds.
     taken: [[u64; SLOW_SLOTS]; SLOW_BANKS],
-    /// Those of each second, by monotonic time, the oldest second first.
+    /// The calls of each second, by monotonic time, the oldest second first.
     seconds: VecDeque<(u64, Vec<SlowEviction>)>,
 }
 
@@ -118,8 +118,8 @@ impl SlowCalls {
         }
     }
 
-    /// Returns the slowest calls that ended between two times since 1970, the slowest first; `since_1970` is what to add to
-    /// a monotonic time to get such a time.
+    /// Returns the slowest calls that ended between two times since 1970, the slowest first; `since_1970` is added to a monotonic
+    /// time to get such a time.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<SlowCall> {
         let unix = |call: &SlowEviction| since_1970 + Duration::from_nanos(call.ended_ns);
         let calls = self.seconds.iter().flat_map(|(_, calls)| calls);

@@ -19,7 +19,7 @@ pub struct HistogramTotals {
 }
 
 impl<'a> HistogramView<'a> {
-    /// Returns a histogram of the kernel with these bounds, whose sum is below 2^64.
+    /// Returns a view of a kernel histogram with these bounds, whose sum is below 2^64.
     pub fn of<const BUCKETS: usize>(bounds: Bounds, kernel: &'a Histogram<BUCKETS>) -> Self {
         Self {
             bounds,
@@ -60,8 +60,8 @@ impl HistogramTotals {
         }
     }
 
-    /// Takes in the kernel's histogram, whose bounds are the same, and whose sum is modulo 2^64. That of `mem_tofree` can
-    /// wrap: after `maxmemory` was lowered by 10 GB, at 50,000 calls a second within ten hours.
+    /// Takes in the kernel's histogram, which has the same bounds, and a sum modulo 2^64. The sum of `mem_tofree` can wrap: after
+    /// `maxmemory` was lowered by 10 GB, within ten hours at 50,000 calls a second.
     pub(super) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
         self.counts.clone_from(&kernel.counts.to_vec());
         let grown = kernel.sum.wrapping_sub(self.sum as u64);
@@ -76,7 +76,7 @@ impl HistogramTotals {
         }
     }
 
-    /// Returns what it has.
+    /// Returns a view of it.
     pub fn view(&self) -> HistogramView<'_> {
         HistogramView {
             bounds: self.bounds,
@@ -114,7 +114,7 @@ mod tests {
             let mut kernel = Histogram::<BUCKETS>::ZERO;
             let mut totals = HistogramTotals::new(bounds::MEM_TOFREE);
             for value in &values {
-                // As the memory of a server: below 2^62, so that no single step reaches 2^63.
+                // Like the memory of a server: below 2^62, so that no single step reaches 2^63.
                 kernel.record(bounds::MEM_TOFREE.bucket(value >> 2), value >> 2);
                 totals.advance(&kernel);
             }

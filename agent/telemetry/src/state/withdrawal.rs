@@ -1,24 +1,23 @@
-//! Whether what a server does agrees with its probe plan.
+//! Decides whether what a server does agrees with its probe plan.
 //!
-//! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at the
-//! first failure. This module decides whether the plan is withdrawn: what it says of eviction calls, or of the expire
-//! cycle. The one goes on without the other. Deliberately absent: comparing the members that are read from
-//! outside, since `used_memory` is the very counter that the kernel compares with at each call.
+//! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at its first
+//! failure. This module decides whether the plan is withdrawn for eviction calls or for the expire cycle; each goes on without
+//! the other. Deliberately absent: comparing the members that are read from outside, because `used_memory` is the very counter
+//! that the kernel compares with at each call.
 
 use evictscope_abi::{CallStats, Check, CycleCheck, EXPIRE, Probe};
 
 use crate::{BrokenInvariant, ServerState, Withdrawal};
 
-/// The end of one evicting call in this many may be missed. Calls whose end is not seen are not
-/// counted, so beyond this the counts are noticeably wrong. A call inside another call (a module
-/// that runs a command when a key is evicted) loses an end even where the plan is right, but few
-/// servers do that.
+/// The end of one evicting call in this many may be missed. Calls whose end is not seen are not counted, so beyond this the
+/// counts are noticeably wrong. A call inside another call (a module that runs a command when a key is evicted) loses an end even
+/// if the plan is right, but few servers do that.
 const LOST_EXITS_ONE_IN: u64 = 100;
 /// How many ends must be missed before the share means anything.
 const LEAST_LOST_EXITS: u64 = 10;
 
 impl Withdrawal {
-    /// Returns why what the plan says of eviction calls has to be withdrawn, if it has to be.
+    /// Returns why the plan must be withdrawn for eviction calls, if it must be.
     pub fn of_evictions(state: &ServerState) -> Option<Self> {
         let checks = [
             (BrokenInvariant::Allocator, Check::Allocator),
@@ -38,7 +37,7 @@ impl Withdrawal {
         failed.or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
     }
 
-    /// Returns why what the plan says of the expire cycle has to be withdrawn, if it has to be.
+    /// Returns why the plan must be withdrawn for the expire cycle, if it must be.
     pub fn of_cycles(state: &ServerState) -> Option<Self> {
         let calls = state.counted.calls.get(usize::from(EXPIRE))?;
         let checks = [

@@ -57,7 +57,7 @@ impl Server {
         server
     }
 
-    /// Goes on for some milliseconds, and is read and looked at each time so many have passed.
+    /// Goes on for some milliseconds, and is read and looked at every `every` of them.
     fn goes_on(&mut self, doing: Doing, milliseconds: u64, every: u64) {
         for step in 1..=milliseconds {
             let now = &mut self.now;
@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// Does the same while a request waits that comes now.
+    /// Does the same while a request that comes now waits.
     fn stalls(&mut self, doing: Doing, milliseconds: u64, every: u64) {
         self.oldest = Some(self.now.at);
         self.goes_on(doing, milliseconds, every);

@@ -7,12 +7,12 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Connections with unread data: which, how far it was read, and when data last came.
+/// Looks at connections with unread data: which socket, how far it was read, and when data last came.
 fn look(waits: &mut Waits, at: u64, unread: &[(u64, u32, Option<u64>)]) {
     look_at_both(waits, at, unread, &[], None);
 }
 
-/// The same, with those that are owed an answer, and when the main thread last came to rest.
+/// The same, with connections that are owed an answer, and when the main thread last came to rest.
 fn look_at_both(
     waits: &mut Waits,
     at: u64,
@@ -52,7 +52,7 @@ fn a_request_is_as_old_as_its_data() {
     assert_eq!((waits.over(), waits.connected()), ([0, 0], 9));
     look(&mut waits, 5_060, &both);
     assert_eq!(waits.over(), [1, 0]);
-    // Each is counted once, at each length.
+    // Each is counted once for each length.
     look(&mut waits, 6_100, &both);
     look(&mut waits, 6_200, &both);
     assert_eq!((waits.over(), waits.longest()), ([2, 2], ms(1_250)));
@@ -102,7 +102,7 @@ fn waits_are_added_up() {
     assert!((waits.seconds() - 2.1).abs() < 1e-9, "{}", waits.seconds());
 }
 
-/// What was executed before a script in the same turn of the event loop is answered after it.
+/// A command executed before a script in the same turn of the event loop is answered after it.
 #[test]
 fn a_request_that_was_read_waits_until_it_is_answered() {
     let mut waits = Waits::default();
@@ -112,7 +112,7 @@ fn a_request_that_was_read_waits_until_it_is_answered() {
     look_at_both(&mut waits, 1_300, &[], &owed, rested);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
     assert_eq!(waits.over(), [2, 0]);
-    // The one that was unread has an answer, and has sent another request since, which is read.
+    // The client whose request was unread has an answer, and has since sent another request, which was read.
     look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], rested);
     assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_390)), [2, 0]));
 }
@@ -124,7 +124,7 @@ fn clients_that_block_on_purpose_do_not_wait() {
     look_at_both(&mut waits, 1_000, &[], &[(1, 7, 900)], Some(990));
     look_at_both(&mut waits, 60_000, &[], &[(1, 7, 900)], Some(59_990));
     assert_eq!((waits.waiting(), waits.over()), (0, [0, 0]));
-    // One that has no rest: it answers others that came later.
+    // A server that never rests: it answers others that came later.
     let mut waits = Waits::default();
     for at in (1_000..3_000).step_by(20) {
         let owed = [(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)];
@@ -154,7 +154,7 @@ fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
     assert_eq!(waits.oldest(), Some(ms(950)));
 }
 
-/// A client sends its next request as soon as it has the answer to the one before, of which the server has read all.
+/// A client sends its next request as soon as it has the answer to the one before, which the server has read completely.
 #[test]
 fn a_request_that_was_answered_makes_the_next_no_older() {
     let owed = |answered_to| Owed {
@@ -188,6 +188,6 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
         (waits.oldest(), waits.over())
     };
     assert_eq!(take_in(unread(12)), (Some(ms(1_390)), [0, 0]));
-    // Of a pipeline, where the first is not answered yet, it is.
+    // In a pipeline whose first request is not answered yet, it does.
     assert_eq!(take_in(unread(5)), (Some(ms(990)), [1, 0]));
 }

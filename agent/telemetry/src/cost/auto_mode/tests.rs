@@ -8,7 +8,7 @@ use crate::{Cost, ProbeMode};
 
 const BUDGET: OverheadBudget = OverheadBudget(0.01);
 
-/// A server under one load after the other, read ten times a second, fifty while its probes cost anything.
+/// A server under one load after another, read ten times a second, or fifty times while its probes cost anything.
 struct Run {
     auto: AutoMode,
     at: Duration,
@@ -31,12 +31,12 @@ impl Run {
         }
     }
 
-    /// A load at which every-call mode costs `every_call`, and evicting-only mode nothing.
+    /// Runs a load at which every-call mode costs `every_call`, and evicting-only mode nothing.
     fn load(self, seconds: u64, every_call: Option<f64>) -> Self {
         self.loads(seconds, every_call, 0.0)
     }
 
-    /// A load at which every-call mode costs `every_call`, and evicting-only mode `evicting`.
+    /// Runs a load at which every-call mode costs `every_call`, and evicting-only mode `evicting`.
     fn loads(mut self, seconds: u64, every_call: Option<f64>, evicting: f64) -> Self {
         let end = self.at + Duration::from_secs(seconds);
         while self.at < end {
@@ -96,7 +96,7 @@ fn evicting_calls_that_cost_too_much_are_sampled_within_the_budget() {
         assert_eq!(run.auto.mode, ProbeMode::Sampled, "{share}");
         let highest = run.highest(Duration::ZERO);
         assert!(highest < BUDGET.0, "{share}: {highest}");
-        // And most of the budget is used, in the long run.
+        // In the long run, most of the budget is used.
         let spent = run.spent_until(Duration::MAX) / 60e9;
         assert!(spent > 0.5 * BUDGET.0, "{share}: {spent}");
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{Burst, BurstKind};
 
-/// Returns a burst as GitLab's article describes them.
+/// Returns a burst like those of GitLab's article.
 pub fn of_the_article() -> Burst {
     Burst {
         started: Duration::from_millis(1_700_000_000_250),

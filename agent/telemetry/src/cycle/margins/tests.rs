@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{EvictionLoad, Margins, Measured, MemoryGrowth, lab_costs};
 use crate::{Observation, Phase};
 
-/// A server without clients' buffers, whose main thread runs for a quarter of the time.
+/// Returns an observation of a server without client buffers, whose main thread runs for a quarter of the time.
 fn seen(second: f64, used_memory: f64) -> Observation {
     Observation {
         at: Duration::from_secs_f64(second),
@@ -19,7 +19,7 @@ fn seen(second: f64, used_memory: f64) -> Observation {
     }
 }
 
-/// Returns what is known after so many seconds, in which memory was this.
+/// Returns what is known after `seconds` with this `used_memory`.
 fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
     let mut margins = Margins::default();
     for second in 0..=seconds {
@@ -55,8 +55,8 @@ fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
 }
 
 proptest! {
-    /// Memory rises by `grown` bytes a command until the limit, where each byte that is freed costs `cost`, also where
-    /// calls are observed for a part of the time, buffers grow, and the limit is lowered meanwhile.
+    /// Memory rises by `grown` bytes a command until the limit, where each freed byte costs `cost`. Meanwhile calls are observed
+    /// for part of the time, buffers grow, and the limit is lowered.
     #[test]
     fn evictions_cost_what_they_cost_last(
         grown in 1.0..1e4_f64,

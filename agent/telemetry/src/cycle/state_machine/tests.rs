@@ -47,7 +47,7 @@ const CALM: Doing = Doing {
     waiting: 1,
     stalled: 0,
 };
-/// As GitLab's second phase.
+/// Like GitLab's second phase.
 const STARVED: Doing = Doing {
     commands: 2,
     evicting_every: 1,
@@ -347,7 +347,7 @@ fn a_call_under_way_keeps_the_burst_open() {
     let mut server = Server::new();
     server.goes_on(CALM, 30_000);
     server.goes_on(STARVED, 100);
-    // One key so large that to free it takes three seconds.
+    // One key so large that freeing it takes three seconds.
     server.seen.evictions.since = server.seen.at;
     let freeing = Doing {
         busy: 1_000,
@@ -476,14 +476,14 @@ proptest! {
         let mut server = Server::new();
         let mut lived = 0;
         for (doing, observations, every) in lives {
-            // Each of them ends with an observation, so that no more than `every` was not seen yet.
+            // Each of them ends with an observation, so at most `every` has not been seen yet.
             server.goes_on_observed(doing, observations * every, every);
             lived += observations * every;
             let sum: f64 = server.seconds().iter().sum();
             let missing = lived as f64 / 1e3 - sum;
             // Time that is not certain yet.
             let most = match server.cycle.phases.phase {
-                // Until memory falls no more, it is not known how long it has fallen far enough.
+                // Until memory stops falling, it is not known since when it has fallen far enough.
                 Phase::Reclaim => Duration::MAX,
                 _ => QUIET + ms(every),
             };

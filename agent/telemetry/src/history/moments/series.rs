@@ -1,4 +1,4 @@
-//! A series of moments that takes little memory: all but the last are packed, some at once.
+//! A series of moments that takes little memory: all but the last are packed in blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -10,10 +10,10 @@ use flate2::read::{DeflateDecoder, DeflateEncoder};
 
 use crate::Moment;
 
-/// How many are packed at once.
+/// How many moments are packed at once.
 pub(super) const BLOCK: usize = 128;
 
-/// A moment, and what only its timeline needs of it.
+/// A moment, and what only its timeline needs to know about it.
 #[derive(Clone, Copy, Debug, BorshSerialize, BorshDeserialize)]
 pub(super) struct Kept {
     /// Monotonic time, nanoseconds.
@@ -33,15 +33,15 @@ impl Kept {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series {
     blocks: VecDeque<Block>,
-    /// Those that are not packed yet.
+    /// Moments that are not packed yet.
     last: Vec<Kept>,
 }
 
 #[derive(Clone, Debug)]
 struct Block {
-    /// The monotonic times of its first moment and of its last.
+    /// The monotonic times of its first and last moments.
     span: (Duration, Duration),
-    /// The moments, as borsh has them, deflated.
+    /// The moments, encoded by borsh and deflated.
     packed: Box<[u8]>,
 }
 
@@ -69,19 +69,19 @@ impl Series {
     pub fn push(&mut self, kept: Kept) {
         self.last.push(kept);
         if self.last.len() >= BLOCK {
-            // It fails only where memory does.
+            // Fails only if memory runs out.
             self.blocks.extend(Block::pack(&self.last));
             self.last.clear();
         }
     }
 
-    /// Takes off the oldest block where all of it is before `before`.
+    /// Removes and returns the oldest block if all of it is before `before`.
     pub fn pop_before(&mut self, before: Duration) -> Option<Vec<Kept>> {
         let is_over = |block: &mut Block| block.span.1 < before;
         self.blocks.pop_front_if(is_over)?.unpack().ok()
     }
 
-    /// Returns those between two monotonic times, and the others of their blocks.
+    /// Returns the moments between two monotonic times, and the rest of their blocks.
     pub fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Kept> + '_ {
         let is_near = move |block: &&Block| block.span.0 <= to && block.span.1 >= from;
         let blocks = self.blocks.iter().filter(is_near);
@@ -89,7 +89,7 @@ impl Series {
         packed.chain(self.last.iter().copied())
     }
 
-    /// Changes all of them.
+    /// Changes all moments.
     pub fn change(&mut self, change: impl Fn(&mut Moment)) {
         let all: Vec<_> = self.around(Duration::ZERO, Duration::MAX).collect();
         *self = Self::default();

@@ -9,7 +9,7 @@ fn bin(index: u64) -> Duration {
     Duration::from_nanos(index * BIN_NS)
 }
 
-/// A server that is observed all the time.
+/// Returns an observation of a server that is observed all the time.
 fn seen(at: Duration) -> Observation {
     Observation {
         at,

@@ -106,7 +106,7 @@ fn a_cycle_between_the_two_readings_proves_nothing() {
     let mut server = Server::new();
     for round in 0..2_000_u64 {
         server.cycles(1, 1.0, 1.0);
-        // Of what the server has counted, the programs have not counted all, or it was read first.
+        // The programs have not counted all that the server has, or their counts were read first.
         let late = CycleCounts {
             cycles: server.seen.cycles - round % 2,
             ns: server.seen.ns - 2_000_000 * (round % 2),
@@ -123,7 +123,7 @@ fn what_is_not_known_is_not_compared() {
     server.own = ServerCounts::default();
     server.cycles(2_000, 5.0, 5.0);
     assert_eq!(server.contradiction(), None);
-    // Cycles of which the server does not count the time, as it has not read the clock twice in a microsecond.
+    // The server counts no time for these cycles, because they begin and end in the same microsecond.
     let mut server = Server::new();
     for _ in 0..20_000 {
         server.seen.cycles += 1;

@@ -80,14 +80,14 @@ fn what_was_not_observed_has_the_share_that_was_seen_while_keys_are_evicted() {
     // Then it is busy with something else.
     readings.push((11_000, 11_000, 500, 0, 1_000, Some(100)));
     assert_eq!(both(&after(&readings)), [5_000 * MS, 6_000 * MS]);
-    // Where keys are not known, the share tells all the same.
+    // If keys are not known, the share still applies.
     readings.push((12_000, 12_000, 500, 0, 1_000, None));
     assert_eq!(both(&after(&readings)), [5_500 * MS, 6_500 * MS]);
 }
 
 #[test]
 fn a_burst_has_the_share_of_its_own_calls_however_busy_the_server_was_before() {
-    // All is observed for a minute without evictions, then a fiftieth of a burst, of which evictions take half.
+    // Everything is observed for a minute without evictions, then a fiftieth of a burst, of which evictions take half.
     let calm = (0..=60).map(|second| (1_000 * second, 900 * second, 0, 0, 1_000 * second, Some(0)));
     let mut readings: Vec<Reading> = calm.collect();
     for tenth in 1..=100 {
@@ -128,7 +128,7 @@ fn expire_cycles_are_told_from_the_rest() {
 
 #[test]
 fn no_time_is_counted_twice() {
-    // A call of 60 ms inside of a cycle of 80 ms.
+    // A call of 60 ms inside a cycle of 80 ms.
     let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
     assert_eq!(three(&nested), [60, 30, 0]);
 }

@@ -34,7 +34,7 @@ fn what_was_not_read_is_not_known() {
     assert_eq!(state.members, Some(members));
     assert_eq!(state.client_buffers_peak(), None);
 
-    // A value that cannot be read any more is not the last one.
+    // A value that can no longer be read does not stay the last one.
     state.apply(&Snapshot::default());
     assert_eq!(state.members, None);
 }
