@@ -154,7 +154,7 @@ impl Burst {
         let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
         is_behind.then(|| {
             format!(
-                "{:.0} % of the keys sampled had expired: expiry was behind when evictions began",
+                "{:.0} % of the sampled keys had expired: expiry was already behind when evictions began",
                 share * 100.0
             )
         })
@@ -189,17 +189,16 @@ impl Burst {
             (BurstKind::SelfAmplifying, format!("{felt}; {why}"))
         } else if !by_evictions.is_zero() {
             let by_evictions = by_evictions.as_secs_f64();
-            let mut why = vec![format!("{felt}, {by_evictions:.1} s of it by evictions")];
+            let mut why = vec![format!("{felt}, {by_evictions:.1} s of that by evictions")];
             why.extend(missing.iter().map(|text| (*text).to_owned()));
             (BurstKind::Stalling, why.join("; "))
-        } else if missing.is_empty() {
+        } else {
             let unknown = findings.iter().filter(|finding| finding.0.is_none());
             let unknown: Vec<_> = unknown.map(|(_, what)| *what).collect();
-            (
-                BurstKind::Unknown,
-                format!("not known: {}", unknown.join("; ")),
-            )
-        } else {
+            if missing.is_empty() && !unknown.is_empty() {
+                let why = format!("not known: {}", unknown.join("; "));
+                return (BurstKind::Unknown, why);
+            }
             (BurstKind::Plain, format!("{felt}, but not by evictions"))
         }
     }
@@ -221,7 +220,7 @@ impl Burst {
     /// Returns whether more and more requests waited.
     fn waiting(&self) -> Option<Finding> {
         let (before, peak) = (self.clients_waiting_before?, self.clients_waiting_peak?);
-        let text = format!("{before} clients waited at its start, {peak} at most");
+        let text = format!("clients waiting: {before} at its start, at most {peak}");
         let has_grown = peak >= before * GROWN_WAITING && peak >= before + GROWN_WAITING_CLIENTS;
         Some((has_grown, text))
     }

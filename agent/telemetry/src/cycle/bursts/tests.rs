@@ -37,7 +37,7 @@ fn the_bursts_of_the_article_amplify_themselves() {
     assert_eq!(
         reason,
         "clients were stalled for 8.0 s; the main thread had work for 98 % of the time, 80 % of it in evictions; \
-         2 clients waited at its start, 2900 at most; client buffers grew by 600.0 MiB from 300.0 MiB"
+         clients waiting: 2 at its start, at most 2900; client buffers grew by 600.0 MiB from 300.0 MiB"
     );
     assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
 }
@@ -57,7 +57,7 @@ fn expiry_was_behind_where_both_estimates_say_so() {
     };
     assert_eq!(
         behind(Some(0.42), Some(0.4)).as_deref(),
-        Some("42 % of the keys sampled had expired: expiry was behind when evictions began")
+        Some("42 % of the sampled keys had expired: expiry was already behind when evictions began")
     );
     for (share, stale) in [
         (None, Some(0.4)),
@@ -78,7 +78,7 @@ fn a_burst_that_stalled_nobody_is_plain_whatever_else_it_did() {
 #[test]
 fn each_condition_is_needed() {
     let stalling = |change: fn(&mut Burst), why: &str| {
-        let felt = "clients were stalled for 8.0 s, 6.0 s of it by evictions; ";
+        let felt = "clients were stalled for 8.0 s, 6.0 s of that by evictions; ";
         assert_eq!(
             kind_after(change),
             (BurstKind::Stalling, format!("{felt}{why}"))
@@ -88,12 +88,12 @@ fn each_condition_is_needed() {
     stalling(|burst| burst.cpu_share = Some(0.4), why);
     let why = "the main thread had work for 98 % of the time, 10 % of it in evictions";
     stalling(|burst| burst.eviction_cpu_share = Some(0.1), why);
-    let why = "50 clients waited at its start, 50 at most";
+    let why = "clients waiting: 50 at its start, at most 50";
     let closed_loop = |burst: &mut Burst| {
         (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(50), Some(50));
     };
     stalling(closed_loop, why);
-    let why = "1 clients waited at its start, 5 at most";
+    let why = "clients waiting: 1 at its start, at most 5";
     let few = |burst: &mut Burst| {
         (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(1), Some(5));
     };
@@ -110,7 +110,7 @@ fn each_condition_is_needed() {
     assert_eq!(kind, BurstKind::Stalling);
     assert_eq!(
         why,
-        "clients were stalled for 8.0 s, 3.0 s of it by evictions"
+        "clients were stalled for 8.0 s, 3.0 s of that by evictions"
     );
     // However short it is.
     let short = kind_after(|burst| {
@@ -127,6 +127,10 @@ fn what_a_neighbour_did_is_no_burst_that_feeds_on_itself() {
         burst.stalled_by_evictions = Some(Duration::ZERO);
     };
     let (kind, why) = kind_after(beside);
+    assert_eq!(kind, BurstKind::Plain);
+    assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
+    // Also if everything else looks as if it had.
+    let (kind, why) = kind_after(|burst| burst.stalled_by_evictions = Some(Duration::ZERO));
     assert_eq!(kind, BurstKind::Plain);
     assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
 }
