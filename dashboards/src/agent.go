@@ -2,7 +2,8 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// agent is about evictscope itself: what it costs, which servers it covers, and what it has not found.
+// agent returns the dashboard about evictscope itself: what it costs, which servers it covers, and what it has not
+// found.
 func agent() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Agent", agentUID,
 		"evictscope itself: what it costs the servers and the host, which servers it watches and which not, and what it has not found.").
@@ -32,7 +33,7 @@ func agent() *dashboard.DashboardBuilder {
 
 const costOfBudget = "evictscope_overhead_ratio{LABELS} / (evictscope_overhead_budget_ratio{LABELS} > 0)"
 
-// cost is what evictscope takes from the servers and the host.
+// cost shows what evictscope takes from the servers and the host.
 func cost(made *dashboard.DashboardBuilder, y uint32) {
 	made.WithPanel(lines("Cost to the servers, of the budget",
 		"What the probes cost the server that pays most on each host, as a share of its budget (--overhead-budget, 1 % of the main thread by default): mean of 10 s. Threshold: the budget. In probe mode auto no server stays above it.",
@@ -69,7 +70,7 @@ func cost(made *dashboard.DashboardBuilder, y uint32) {
 		GridPos(at(18, y+7, 6, 7)))
 }
 
-// coverage is which servers are not watched, and what is not known of those that are.
+// coverage shows which servers are not watched, and what is not known about those that are.
 func coverage(made *dashboard.DashboardBuilder, y uint32) {
 	made.WithPanel(rows("Not watched",
 		"Servers that run beside an agent and cannot be watched, by reason. `evictscope check` on that host names them. Empty is good.",
@@ -104,7 +105,7 @@ func coverage(made *dashboard.DashboardBuilder, y uint32) {
 		GridPos(at(18, y, 6, 9)))
 }
 
-// probes is a row about the probes.
+// probes returns a row about the probes.
 func probes() *dashboard.RowBuilder {
 	return dashboard.NewRowBuilder("Probes").
 		WithPanel(lines("Servers by probe mode",
@@ -136,7 +137,7 @@ func probes() *dashboard.RowBuilder {
 			Height(7).Span(halfWidth))
 }
 
-// process is a row about the agents as processes.
+// process returns a row about the agents as processes.
 func process() *dashboard.RowBuilder {
 	return dashboard.NewRowBuilder("Processes").
 		WithPanel(rows("Agents",

@@ -62,7 +62,7 @@ func newDashboard(title, uid, description string) *dashboard.DashboardBuilder {
 	return made.WithVariable(anyOf(labelVariable("job", "Job", jobs)))
 }
 
-// labelVariable is a choice of the values of a label, updated when the time range changes.
+// labelVariable returns a choice of the values of a label, updated when the time range changes.
 func labelVariable(name, label, query string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).
 		Label(label).
@@ -90,8 +90,7 @@ func instances() *dashboard.QueryVariableBuilder {
 	return labelVariable("instance", "Instance", "label_values(evictscope_build_info{"+chosen+"}, instance)")
 }
 
-// query is a range query. Its expression has the placeholders of promQL, and its legend Grafana's form,
-// {{label}}.
+// query returns a range query. Its expression has the placeholders of promQL, and its legend Grafana's form, {{label}}.
 func query(refID string, of selection, expression, legend string) *prometheus.DataqueryBuilder {
 	return prometheus.NewDataqueryBuilder().
 		Datasource(dataSource()).
@@ -106,7 +105,7 @@ func heatmapQuery(of selection, expression string) *prometheus.DataqueryBuilder 
 	return query("A", of, expression, "{{le}}").Format(prometheus.PromQueryFormatHeatmap)
 }
 
-// tableQuery returns rows: those of each step, or of an instant query the present ones.
+// tableQuery returns rows: those of each step, or the present ones for an instant query.
 func tableQuery(refID string, of selection, expression string) *prometheus.DataqueryBuilder {
 	return query(refID, of, expression, "").Format(prometheus.PromQueryFormatTable)
 }
@@ -117,7 +116,7 @@ type step struct {
 	colour string
 }
 
-// thresholds begin with a colour for everything below the first step.
+// thresholds returns thresholds that begin with a colour for everything below the first step.
 func thresholds(base string, steps ...step) *dashboard.ThresholdsConfigBuilder {
 	all := []dashboard.Threshold{{Color: base}}
 	for _, step := range steps {
@@ -128,7 +127,7 @@ func thresholds(base string, steps ...step) *dashboard.ThresholdsConfigBuilder {
 		Steps(all)
 }
 
-// property is a setting of the fields that an override matches.
+// property returns a setting for the fields that an override matches.
 func property(id string, value any) dashboard.DynamicConfigValue {
 	return dashboard.DynamicConfigValue{Id: id, Value: value}
 }
@@ -137,7 +136,7 @@ func fixedColour(colour string) dashboard.DynamicConfigValue {
 	return property("color", map[string]any{"mode": "fixed", "fixedColor": colour})
 }
 
-// steps are the thresholds of one field.
+// steps returns the thresholds of one field.
 func steps(base string, steps ...step) dashboard.DynamicConfigValue {
 	config, err := thresholds(base, steps...).Build()
 	if err != nil {

@@ -9,7 +9,7 @@ const (
 	screenHeight  = 26
 )
 
-// evictionCycle is about one server.
+// evictionCycle returns the dashboard about one server.
 func evictionCycle() *dashboard.DashboardBuilder {
 	made := newDashboard("evictscope / Eviction cycle", cycleUID,
 		"One Redis server: how long its clients wait and why, and its cycle of eviction bursts (not_saturated, saturated, reclaim).").
@@ -35,7 +35,7 @@ func evictionCycle() *dashboard.DashboardBuilder {
 	return made
 }
 
-// numbersOfServer are one row: how much it hurt, and what goes on.
+// numbersOfServer shows in one row how much it hurt, and what is going on.
 func numbersOfServer(made *dashboard.DashboardBuilder) {
 	made.WithPanel(number("How long clients waited in the time range",
 		"From when a request came until its answer left. mean: of all commands. over 0.1 s, over 1 s: how many times a request waited for longer than that. longest: of all waits. Thresholds: a request over 0.1 s is orange, one over 1 s red. Empty where the kernel cannot look at sockets (before Linux 6.1).",
@@ -93,7 +93,7 @@ func finished(kind string) string {
 	return `round(sum by (SERVER) (increase(evictscope_bursts_total{LABELS,kind=~"` + kind + `"}[$__range])))`
 }
 
-// leftColumn is what clients and the server do.
+// leftColumn shows what clients and the server do.
 func leftColumn(made *dashboard.DashboardBuilder) {
 	made.WithPanel(lines("Mean wait of a command",
 		"How long a request waited for its answer, on average: in how many connections requests wait, by commands a second (Little's law).",
@@ -133,7 +133,7 @@ func leftColumn(made *dashboard.DashboardBuilder) {
 		GridPos(at(0, 21, halfWidth, 5)))
 }
 
-// rightColumn is why: what takes the main thread, and what eviction calls do.
+// rightColumn shows why: what takes the main thread, and what eviction calls do.
 func rightColumn(made *dashboard.DashboardBuilder) {
 	byCause := lines("Stalled, by cause",
 		"Share of the time in which some request had waited for 0.1 s or longer, by what took most of the main thread's time since it came. cpu: it wanted a CPU and had none. blocked: it slept elsewhere than in its event loop (a disk, a stopped process).",

@@ -5,14 +5,14 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
-// foldedRows are what is behind the first screen. Grafana asks their queries when they are unfolded.
+// foldedRows adds the rows below the first screen. Grafana runs their queries when they are unfolded.
 func foldedRows(made *dashboard.DashboardBuilder) {
 	for i, row := range []*dashboard.RowBuilder{bursts(), evictingCalls(), expiry(), server()} {
 		made.WithRow(row.Collapsed(true).GridPos(at(0, screenHeight+uint32(i), fullWidth, 1)))
 	}
 }
 
-// bursts is a row with a table: one row of it for each burst.
+// bursts returns a row with a table, which has one row for each burst.
 func bursts() *dashboard.RowBuilder {
 	perStep := func(refID, expression string) *prometheus.DataqueryBuilder {
 		return tableQuery(refID, oneServer, expression).Interval(scrapeInterval)
@@ -51,7 +51,7 @@ and on (SERVER) (sum by (SERVER) (` + inStep(`evictscope_bursts_total{LABELS}`) 
 		SortBy(sortedBy("Counted at")))
 }
 
-// evictingCalls is a row about the calls by number, result and duration.
+// evictingCalls returns a row about the calls by number, result and duration.
 func evictingCalls() *dashboard.RowBuilder {
 	duration := histogram{"evictscope_eviction_call_duration_seconds", `LABELS,kind="evicting"`}
 	return dashboard.NewRowBuilder("Eviction calls").
@@ -103,7 +103,7 @@ func evictingCalls() *dashboard.RowBuilder {
 			Span(8))
 }
 
-// server is a row about what the server is, what is not known of it, and its client buffers.
+// server returns a row about what the server is, what is not known about it, and its client buffers.
 func server() *dashboard.RowBuilder {
 	nothing := []dashboard.DynamicConfigValue(nil)
 	return dashboard.NewRowBuilder("Server and client buffers").

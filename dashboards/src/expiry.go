@@ -2,8 +2,8 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// expiry is a row about what the expire cycle does, and what it leaves behind. Its probes are on all the time, so its
-// rates need no division by observed time.
+// expiry returns a row about what the expire cycle does, and what it leaves behind. Its probes are on all the time, so
+// its rates need no division by observed time.
 func expiry() *dashboard.RowBuilder {
 	duration := histogram{"evictscope_expire_cycle_duration_seconds", "LABELS"}
 	return dashboard.NewRowBuilder("Expiry").

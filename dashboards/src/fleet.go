@@ -8,8 +8,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 )
 
-// stalledServers keeps the servers that stalled clients for a second or more in the time range, or failed to evict. It is
-// decided at the end of the range, so that no line comes and goes.
+// stalledServers keeps the servers that stalled clients for a second or more in the time range, or failed to evict.
+// This is decided at the end of the range, so that no line comes and goes.
 const stalledServers = `
 and on (SERVER)
 (
@@ -34,7 +34,7 @@ func now(refID, expression string) *prometheus.DataqueryBuilder {
 	return tableQuery(refID, allServers, expression).Instant()
 }
 
-// fleet is about all servers of all hosts: which of them hurt, how much, and where to look next.
+// fleet returns the dashboard about all servers of all hosts: which of them hurt, how much, and where to look next.
 func fleet() *dashboard.DashboardBuilder {
 	made := withPods(newDashboard("evictscope / Fleet", fleetUID,
 		"All Redis servers of all hosts: whose clients wait, how long and why, and where to look next. In Kubernetes with kube-state-metrics they can be chosen by namespace and pod.").
@@ -120,7 +120,7 @@ func tableOfServers() *table.PanelBuilder {
 		[]string{"Time", "Value #A", "Value #L"},
 		now("A", "max by (SERVER, version) (evictscope_server_info{LABELS})CHOSEN"),
 		now("B", `sum by (SERVER) (increase(evictscope_stall_seconds_total{LABELS}[$__range]))CHOSEN`),
-		// A minute in which a call failed. The number of calls would be too low where they are sampled.
+		// A minute in which a call failed. The number of calls would be too low if they are sampled.
 		now("C", `(60 * sum by (SERVER) (sum_over_time((increase(evictscope_eviction_calls_total{LABELS,result="fail"}[1m]) > bool 0)[$__range:1m])) or 0 * sum by (SERVER) (evictscope_eviction_calls_total{LABELS,result="fail"}))CHOSEN`),
 		now("D", phaseNow+"CHOSEN"),
 		now("E", finished("self_amplifying")+"CHOSEN"),

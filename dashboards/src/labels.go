@@ -18,7 +18,7 @@ var (
 	cluster string
 )
 
-// dashboardsFor writes dashboards as the arguments of the command line want them.
+// dashboardsFor writes dashboards as the command-line arguments ask.
 func dashboardsFor(arguments []string) error {
 	flags := flag.NewFlagSet("dashboards", flag.ContinueOnError)
 	flags.StringVar(&cluster, "cluster", cluster, "a `LABEL` to choose by, and to tell servers apart by, such as cluster")
@@ -45,7 +45,7 @@ const (
 	allAgents
 )
 
-// matchers returns the labels that a selection has, as PromQL writes them between braces.
+// matchers returns the label matchers of a selection, as PromQL writes them between braces.
 func (of selection) matchers() string {
 	matchers := `job=~"$job",instance=~"$instance"`
 	if cluster != "" {

@@ -22,8 +22,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// schemaVersion is the one of Grafana 11.0. Later ones migrate it by themselves, and the dashboards use
-// nothing newer.
+// schemaVersion is that of Grafana 11.0. Later versions migrate it by themselves, and the dashboards use nothing newer.
 const schemaVersion = 39
 
 // unescaped undoes what Go escapes for HTML, so that comparisons in queries are readable.

@@ -33,17 +33,17 @@ func allOfThem() *common.VizTooltipOptionsBuilder {
 		Sort(common.SortOrderDescending)
 }
 
-// at is a place in the grid, in columns and rows.
+// at returns a place in the grid, in columns and rows.
 func at(x, y, width, height uint32) dashboard.GridPos {
 	return dashboard.GridPos{X: x, Y: y, W: width, H: height}
 }
 
-// lines is a time series panel. Its axis of values begins at zero.
+// lines returns a time series panel whose value axis begins at zero.
 func lines(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
 	return curves(title, description, unit, queries...).Min(0)
 }
 
-// curves is a time series panel whose axis of values has only the values that there are.
+// curves returns a time series panel whose value axis covers only the values present.
 func curves(title, description, unit string, queries ...*prometheus.DataqueryBuilder) *timeseries.PanelBuilder {
 	panel := timeseries.NewPanelBuilder().
 		Title(title).
@@ -73,7 +73,7 @@ func inColours(panel *timeseries.PanelBuilder, series []state) *timeseries.Panel
 	return panel
 }
 
-// guide is for a line that others are compared with: dashed, and in one colour.
+// guide is the style of a line that others are compared with: dashed, and in one colour.
 func guide(colour string) []dashboard.DynamicConfigValue {
 	return []dashboard.DynamicConfigValue{
 		fixedColour(colour),
@@ -93,7 +93,7 @@ func stacked() *common.StackingConfigBuilder {
 	return common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A")
 }
 
-// buckets is a heat map of a histogram, with the histogram's own bounds.
+// buckets returns a heat map of a histogram, with the histogram's own bounds.
 func buckets(title, description, unit string, query *prometheus.DataqueryBuilder) *heatmap.PanelBuilder {
 	return heatmap.NewPanelBuilder().
 		Title(title).
@@ -145,7 +145,7 @@ func mapping(states []state) []dashboard.ValueMapping {
 	}}
 }
 
-// timeline is a panel of states over time.
+// timeline returns a panel of states over time.
 func timeline(title, description string, states []state, queries ...*prometheus.DataqueryBuilder) *statetimeline.PanelBuilder {
 	panel := statetimeline.NewPanelBuilder().
 		Title(title).
@@ -170,7 +170,7 @@ func timeline(title, description string, states []state, queries ...*prometheus.
 	return panel
 }
 
-// number is a single value, from an instant query. With more queries, it is one for each, with their names.
+// number returns a single value, from an instant query. With more queries, it has one for each, with their names.
 func number(title, description, unit string, steps *dashboard.ThresholdsConfigBuilder, queries ...*prometheus.DataqueryBuilder) *stat.PanelBuilder {
 	panel := stat.NewPanelBuilder().
 		Title(title).
@@ -203,8 +203,8 @@ type column struct {
 	properties  []dashboard.DynamicConfigValue
 }
 
-// rows is a table that merges the answers of its queries: those with the same labels are one row. The
-// columns come in this order, and the hidden fields are left out.
+// rows returns a table that merges the answers of its queries: answers with the same labels become one row. The columns
+// come in this order, and the hidden fields are left out.
 func rows(title, description string, columns []column, hidden []string, queries ...*prometheus.DataqueryBuilder) *table.PanelBuilder {
 	order, names, left := map[string]int{}, map[string]string{}, map[string]bool{}
 	for i, column := range columns {

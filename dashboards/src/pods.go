@@ -3,7 +3,7 @@ package main
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
 // Servers by the namespace and the name of their pod, which kube-state-metrics knows (kube_pod_info) and an agent does
-// not: it knows the pod's uid. Where there is no kube-state-metrics, the variables have no values and stay at All.
+// not: it knows the pod's uid. Without kube-state-metrics, the variables have no values and stay at All.
 
 // ofChosenPods leaves out the servers that are in none of the chosen pods. With both variables at All it leaves out
 // nothing, and reads nothing: all series lack the label no_such_label, and what is missing matches `.*`, but not the
@@ -20,8 +20,8 @@ unless on (SERVER)
   )
 )`
 
-// lastServers returns the servers that there were in the time range. Where a name was used again, by a server in another
-// pod or in none, it is the one that lives at the end: earlier ones must not lend it their pods.
+// lastServers returns the servers of the time range. If a name was used again, by a server in another pod or in none,
+// it is the server that is alive at the end: earlier ones must not lend it their pods.
 const lastServers = `(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"} @ end() or on (SERVER) last_over_time(evictscope_server_info{LABELS,no_such_label!~"$namespace$pod"}[$__range] @ end()))`
 
 // podOfServer returns a series for each server in a pod that is known, with the labels namespace and pod.
@@ -33,7 +33,7 @@ func podOfServer(of selection) string {
 )`)
 }
 
-// withPods adds the variables of ofChosenPods to a dashboard. They offer the namespaces and pods in which servers are.
+// withPods adds the variables of ofChosenPods to a dashboard. They offer the namespaces and pods that have servers.
 func withPods(made *dashboard.DashboardBuilder) *dashboard.DashboardBuilder {
 	return made.
 		WithVariable(podVariable("namespace", "Namespace", "kube_pod_info")).

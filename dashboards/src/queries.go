@@ -2,14 +2,14 @@ package main
 
 // Expressions that several panels share.
 
-// phases in the order of the cycle. None of them is red: a calm cache is in saturated for ever.
+// phases in the order of the cycle. None of them is red: a calm cache is in saturated forever.
 var phases = []state{
 	{"0", "not_saturated", green},
 	{"1", "reclaim", blue},
 	{"2", "saturated", purple},
 }
 
-// impacts are numbered on from the phases, and are what is red.
+// impacts continue the numbers of the phases. Only they are red.
 var impacts = []state{
 	{"3", "stalled", red},
 	{"4", "evictions fail", darkRed},
@@ -50,8 +50,8 @@ const phaseNow = `max by (SERVER) (
   0 * evictscope_phase{LABELS,phase="not_saturated"}
 )`
 
-// phaseInStep returns the last phase of the cycle that each step has a part of. It uses the time counted for
-// each phase, so that no burst is too short for the step.
+// phaseInStep returns the last phase of the cycle that occurs in each step. It uses the time counted for each phase, so
+// that no burst is too short for the step.
 var phaseInStep = `max by (SERVER) (
   2 * (` + inStep(`evictscope_phase_seconds_total{LABELS,phase="saturated"}`) + ` > bool 0)
   or
@@ -68,8 +68,8 @@ var impactInStep = `max by (SERVER) (
   4 * (` + inStep(`evictscope_stall_seconds_total{LABELS}`) + ` > bool 0)
 ) - 1`
 
-// saturation returns the memory that counts against the limit, as a share of it. Before the first evicting
-// call, what does not count is not known, and taken for nothing.
+// saturation returns the memory that counts against the limit, as a share of it. Before the first evicting call, what
+// does not count is not known, and taken as 0.
 const saturation = `(` + countedMemory + `) / (evictscope_maxmemory_bytes{LABELS} > 0)`
 
 const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_counted_memory_bytes{LABELS} or 0 * evictscope_used_memory_bytes{LABELS})`
@@ -87,9 +87,9 @@ func perObserved(rates string) string {
 	return `(` + rates + `) / on () group_left () (sum(rate(evictscope_observed_seconds_total{LABELS,kind="evicting"}[$__rate_interval])) > 0)`
 }
 
-// histogram is the name of one, with the labels to select by. Prometheus 3 can make native histograms of ours
-// when it scrapes them (convert_classic_histograms_to_nhcb). Then it has no series of buckets, sums and counts, and
-// the second half of each expression below answers.
+// histogram has the name of a histogram, and the labels to select by. Prometheus 3 can turn ours into native histograms
+// when it scrapes them (convert_classic_histograms_to_nhcb). Then it has no series of buckets, sums and counts, and the
+// second half of each expression below answers.
 type histogram struct{ name, labels string }
 
 // rates returns the rates of its buckets. Where Prometheus stores both forms, only the classic one answers.
@@ -118,7 +118,7 @@ or
 histogram_count(sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval])))`
 }
 
-// meanBy returns the mean of what it observed of late, for each value of a label, and nothing without an observation.
+// meanBy returns the mean of what it observed recently, for each value of a label, and nothing without an observation.
 func (h histogram) meanBy(label string) string {
 	native := `sum by (` + label + `) (rate(` + h.name + `{` + h.labels + `}[$__rate_interval]))`
 	return `sum by (` + label + `) (rate(` + h.name + `_sum{` + h.labels + `}[$__rate_interval])) / (sum by (` + label + `) (rate(` + h.name + `_count{` + h.labels + `}[$__rate_interval])) > 0)

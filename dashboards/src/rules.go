@@ -12,21 +12,21 @@ import (
 
 // What differs from one Prometheus to the next in the rules alone.
 var (
-	// selector is label matchers for all series that the rules read. Empty selects all.
+	// selector has label matchers for all series that the rules read. Empty selects all.
 	selector string
-	// runbooks and grafana are where the alerts lead to.
+	// runbooks and grafana are where the alerts link to.
 	runbooks = "https://evictscope.example/docs/runbooks"
 	grafana  = "https://grafana.example"
 	// scheme is how browsers reach the agents' own pages.
 	scheme = "http"
 )
 
-// ruleTemplates are the rules. What is filled in stands in <<…>>, because Prometheus uses {{…}} itself.
+// ruleTemplates are the rules. Placeholders are written <<…>>, because Prometheus uses {{…}} itself.
 //
 //go:embed rules/*.yaml
 var ruleTemplates embed.FS
 
-// rulesFor writes rules as the arguments of the command line want them.
+// rulesFor writes rules as the command-line arguments ask.
 func rulesFor(arguments []string) error {
 	flags := flag.NewFlagSet("rules", flag.ContinueOnError)
 	flags.StringVar(&selector, "selector", selector, "label `MATCHERS` for all series that the rules read, such as 'cluster=\"a\"'")
@@ -44,7 +44,7 @@ func rulesFor(arguments []string) error {
 	return generateRules(flags.Arg(0))
 }
 
-// generateRules writes the files of rules into a directory, which it makes.
+// generateRules writes the files of rules into a directory, which it creates.
 func generateRules(directory string) error {
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err
@@ -87,34 +87,35 @@ func ruleValues() map[string]any {
 	return values
 }
 
-// Stalls by the first of these causes page, because raising the limit helps at once. Those by all others open a ticket.
+// Stalls by the first of these causes page, because raising the limit helps at once. Stalls by all others open a
+// ticket.
 const (
 	freeing = `cause=~"eviction|expire"`
 	others  = `cause!~"eviction|expire"`
 )
 
-// ofServer returns what makes a query about the server of an alert, in an annotation: the text of the query has %s where
-// the server's labels stand.
+// ofServer returns what makes a query about the server of an alert, in an annotation: the text of the query has %s in
+// place of the server's labels.
 func ofServer(query string) string {
 	query = strings.ReplaceAll(query, "%s", "job=%q,instance=%q,server=%q")
 	return "printf `" + query + "` $labels.job $labels.instance $labels.server"
 }
 
-// stalledBy returns the first words of a summary: the cause that took most of a time, of these.
+// stalledBy returns the first words of a summary: which of these causes took most of a time.
 func stalledBy(function, causes, time string) string {
 	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
 	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
 }
 
-// podLabels returns the two labels of an alert that name the pod of the server that it is about, as lines in YAML.
+// podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.
 func podLabels() string {
 	return "namespace: '" + podLabel("namespace", "pod_namespace") + "'\n" +
 		"          pod: '" + podLabel("pod", "pod_name") + "'"
 }
 
-// podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what Prometheus says of the
-// agent. An empty one is no label.
+// podLabel returns the value of a label of an alert: the namespace or the name of the server's pod, else what
+// Prometheus says about the agent. An empty value is no label.
 func podLabel(label, ofServerInfo string) string {
 	info := ofServer("evictscope_server_info{%s," + ofServerInfo + `!=""}`)
 	return "{{ with " + info + " | query }}{{ (first .).Labels." + ofServerInfo + " }}{{ else }}{{ $labels." + label + " }}{{ end }}"
@@ -137,8 +138,8 @@ func dashboardOf(uid string, variables ...string) string {
 	return address
 }
 
-// pageOfServer returns the address of a server's page on its agent. The name of a server may be a path: urlquery escapes
-// all that means something in an address, but makes a plus of a space, which only parameters do.
+// pageOfServer returns the address of a server's page on its agent. The name of a server may be a path: urlquery
+// escapes everything that has a meaning in an address, but turns a space into a plus, which only parameters do.
 func pageOfServer() string {
 	return scheme + `://{{ $labels.instance }}/server/{{ $labels.server | urlquery | reReplaceAll "[+]" "%20" }}`
 }

@@ -41,7 +41,7 @@ var thresholdsOfAlerts = []threshold{
 	{"StaleFor", "2m", "for how long the agent's loop does not turn. It turns several times a second, and an agent whose loop does not turn for 30 s ends itself."},
 }
 
-// thresholdOf returns the value of one, for a panel that shows it.
+// thresholdOf returns the value of a threshold, for a panel that shows it.
 func thresholdOf(name string) float64 {
 	for _, threshold := range thresholdsOfAlerts {
 		if threshold.Name == name {

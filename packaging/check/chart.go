@@ -22,7 +22,7 @@ const (
 	namespace = "evictscope"
 )
 
-// lintChart does what `helm lint` does, and refuses a chart of another version than this, or with files that are not for it.
+// lintChart does what `helm lint` does, and refuses a chart of another version, or with files that do not belong in it.
 func lintChart(root, version string) error {
 	folder := filepath.Join(root, chartFolder)
 	tried, err := objects(variants)
@@ -54,7 +54,7 @@ func lintChart(root, version string) error {
 	return nil
 }
 
-// manifests returns what Helm makes of a release of this name with these values, in the order in which it installs.
+// manifests returns what Helm renders for a release with this name and these values, in the order of installation.
 func manifests(root, name string, values map[string]any) ([]releaseutil.Manifest, error) {
 	chart, err := loader.Load(filepath.Join(root, chartFolder))
 	if err != nil {
@@ -78,7 +78,7 @@ func manifests(root, name string, values map[string]any) ([]releaseutil.Manifest
 	return sorted, err
 }
 
-// rendered returns the same as objects.
+// rendered returns the same manifests as objects.
 func rendered(root, name string, values map[string]any) ([]object, error) {
 	texts, err := manifests(root, name, values)
 	if err != nil {

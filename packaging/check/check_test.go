@@ -69,7 +69,7 @@ func read(t *testing.T, text string) []object {
 	return read
 }
 
-// changed returns a text in which a part is another.
+// changed returns the text with one part replaced.
 func changed(t *testing.T, text, from, to string) string {
 	t.Helper()
 	if !strings.Contains(text, from) {

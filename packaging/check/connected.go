@@ -20,8 +20,8 @@ import (
 )
 
 // connected refuses objects that miss each other: one in another namespace; a port of a probe, PodMonitor or NetworkPolicy
-// which is not the one that the agent listens on; probes and a PodMonitor of different schemes; a selector that does not
-// select the agent's pods; and what these name and is not there. Each of them alone is valid.
+// that is not the one that the agent listens on; probes and a PodMonitor of different schemes; a selector that does not
+// select the agent's pods; and a missing object that these pods name. Each object alone is valid.
 func connected(all []object) error {
 	var pods *corev1.PodTemplateSpec
 	var listen, digest string
@@ -128,13 +128,13 @@ func connected(all []object) error {
 	return nil
 }
 
-// selector is one that an object has for the agent's pods.
+// selector is an object's selector for the agent's pods.
 type selector struct {
 	of       string
 	selector metav1.LabelSelector
 }
 
-// port is the agent's, as an object names it.
+// port is the agent's port, as an object names it.
 type port struct {
 	of   string
 	port intstr.IntOrString

@@ -4,8 +4,8 @@
 //	                              silent about what Pod Security says
 //	go run . render ROOT          prints the manifests that a release of evictscope has beside the chart
 //
-// ROOT is the repository, VERSION the one that it has. `check` finds the CustomResourceDefinitions of prometheus-operator
-// in the directory that PROMETHEUS_OPERATOR names, which is its module's.
+// ROOT is the repository, VERSION its version. `check` finds the CustomResourceDefinitions of prometheus-operator in
+// the directory of its module, which PROMETHEUS_OPERATOR names.
 //
 // `cargo xtask kubernetes` runs the first, `cargo xtask package` the second.
 package main
@@ -28,7 +28,7 @@ const operatorVariable = "PROMETHEUS_OPERATOR"
 var variants string
 
 func main() {
-	// Helm would say at each look that a link leads to the dashboards.
+	// Helm would log at each look that a link leads to the dashboards.
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	said, err := run(os.Args[1:])
 	if err != nil {
@@ -48,7 +48,7 @@ func run(arguments []string) (string, error) {
 	return "", errors.New("usage: check check ROOT VERSION | check render ROOT")
 }
 
-// check returns what it found in order.
+// check returns how many objects it found valid.
 func check(root, version, operator string) (string, error) {
 	schemas, err := operatorSchemas(operator)
 	if err != nil {

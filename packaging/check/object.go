@@ -19,13 +19,13 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// object is one that a cluster would be given.
+// object is a Kubernetes object that a cluster would be given.
 type object struct {
 	json []byte
 	tree map[string]any
 }
 
-// kinds are those that we use, with their types.
+// kinds are the kinds that we use, with their types.
 var kinds = map[string]func() runtime.Object{
 	"v1/Namespace":                            func() runtime.Object { return &corev1.Namespace{} },
 	"v1/ServiceAccount":                       func() runtime.Object { return &corev1.ServiceAccount{} },

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// schema is that of a CustomResourceDefinition.
+// schema is the schema of a CustomResourceDefinition.
 type schema struct {
 	validator validation.SchemaValidator
 }

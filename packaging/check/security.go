@@ -17,8 +17,8 @@ const page = "docs/KUBERNETES.md"
 // tableHead begins the table of the page.
 const tableHead = "| rule | what breaks it |\n|---|---|\n"
 
-// securityIsDocumented refuses a page whose table is not that of the rules of Pod Security's level "baseline" which our pods
-// break: no row less, no row more.
+// securityIsDocumented refuses a page whose table does not have exactly the rules of Pod Security's level "baseline"
+// that our pods break.
 func securityIsDocumented(root string) error {
 	text, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {

@@ -1,5 +1,4 @@
-//! The command line and separate debug files. Needs no root; without a compiler there is nothing to
-//! test, which is said.
+//! The command line and separate debug files. Needs no root; without a compiler the test is skipped, and says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -11,15 +10,14 @@ use evictscope_testkit::{
     skip::skip,
 };
 
-/// A stripped program, its debug file, and the path below a directory of debug files where that
-/// belongs.
+/// A stripped program, its debug file, and the path of that file below a directory of debug files.
 struct Stripped {
     program: PathBuf,
     debug: Vec<u8>,
     place: PathBuf,
 }
 
-/// Compiles the program with the structure of Redis; `None` where a tool is missing.
+/// Compiles the program with the structure of Redis; `None` if a tool is missing.
 fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let source = source.to_str().context("a path that is no text")?;

@@ -56,7 +56,7 @@ fn collect(name: &str, value: &Value, fields: &mut Fields) {
     }
 }
 
-/// Fields that no other server has.
+/// Fields that only Valkey 9 has.
 const OF_VALKEY_9: [&str; 2] = ["functions[].inner.job", "functions[].fields_inner"];
 
 /// Checks that every field of `value` is documented with its type, and that every documented field that

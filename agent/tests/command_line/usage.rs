@@ -48,7 +48,7 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
         let (_, errors) = exits(evictscope().arg("inspect").arg(target), 1)?;
         ensure!(errors.contains(named), "{}: {errors}", target.display());
     }
-    // The plan for an executable that is no Redis refuses.
+    // An executable that is not Redis is refused.
     let (said, _) = exits(evictscope().arg("inspect").arg(own), 1)?;
     ensure!(said.contains("performEvictions"), "{said}");
     Ok(())
@@ -134,7 +134,7 @@ fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
         let (_, errors) = exits(evictscope().args(arguments), code)?;
         ensure!(errors.contains(named), "{arguments:?}: {errors}");
     }
-    // A process of the same user may be looked at, but it is no server.
+    // A process of the same user may be looked at, but it is not a server.
     let other = Owned::start(Command::new("sleep").arg("60"))?;
     let pid = other.pid().to_string();
     let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;

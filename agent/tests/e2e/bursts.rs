@@ -1,4 +1,4 @@
-//! A server that begins to evict and stops, and what it says of that against what the agent does.
+//! A server that begins to evict and stops: what it says about that, against what the agent says.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,21 +11,20 @@ use evictscope_testkit::{
 
 /// A burst is over this many seconds after its last evicting call (`QUIET_NS` of the abi).
 const QUIET: f64 = 1.0;
-/// How far apart two readings of the clock may be that are taken for one, and half of what the API rounds to, in
-/// seconds.
+/// How far apart two clock readings that count as one may be, plus half of what the API rounds to, in seconds.
 pub const CLOCK: f64 = 0.003;
-/// Keys that are evicted at least.
+/// The least number of keys to evict.
 const EVICTED: f64 = 5_000.0;
 
-/// Fills a server to just below its limit. Its number of keys is well between two powers of 2: near one, the hash table
-/// grows, makes the server evict a lot, and is freed, and then nothing is evicted for a while.
+/// Fills a server to just below its limit. Its number of keys is well between two powers of 2: near one, the hash table grows
+/// and makes the server evict a lot; then it is freed, and nothing is evicted for a while.
 pub fn fill(redis: &Redis) -> anyhow::Result<()> {
     redis.write_keys(90_000)?;
     let used = redis.info("used_memory")?;
     redis.config_set("maxmemory", &format!("{:.0}", used + 4e6))
 }
 
-/// Sends requests until it is told to end, each after the answer to the one before.
+/// Sends requests until it is told to end, each after the answer to the previous one.
 pub fn without_pause(redis: &Redis, ends: &AtomicBool) -> anyhow::Result<()> {
     let load = redis.load("-t set -d 500 -r 10000000 -c 8 -n 100000000")?;
     while !ends.load(Ordering::Relaxed) {
@@ -40,8 +39,8 @@ pub fn is_in(scrape: &Scrape, phase: &str) -> anyhow::Result<bool> {
     Ok(scrape.sum("evictscope_phase", &[("phase", phase)])? == 1.0)
 }
 
-/// Runs a load until the server has evicted and the agent has said so, and waits until the agent says that it is over.
-/// Returns when the server evicted, by itself.
+/// Runs a load until the server has evicted and the agent has said so, and waits until the agent says that the burst is over.
+/// Returns when the server evicted, according to itself.
 pub fn follow(
     agent: &Agent,
     redis: &Redis,
@@ -72,7 +71,7 @@ pub fn follow(
     })
 }
 
-/// Returns the agent's bursts, which must be those of the server: as many, from its first to its last eviction.
+/// Returns the agent's bursts, which must be those of the server: the same number, from its first to its last eviction.
 pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<Vec<Burst>> {
     let bursts = agent.bursts(redis)?;
     let (least, most) = seen.bursts(QUIET);

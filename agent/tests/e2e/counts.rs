@@ -1,9 +1,9 @@
-//! What agents count of a server, against what it counts itself.
+//! What agents count about a server, against what it counts itself.
 
 use anyhow::ensure;
 use evictscope_testkit::{agent::Agent, redis::Redis};
 
-/// Fails where an agent in every-call mode does not count exactly what a server does until it has written `keys` keys. Its
+/// Fails if an agent in every-call mode does not count exactly what a server does until it has written `keys` keys. Its
 /// `maxmemory-eviction-tenacity` is 100, so that each command makes one call.
 pub fn count_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Result<()> {
     let all = |agent: &&Agent| {

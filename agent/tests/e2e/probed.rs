@@ -18,11 +18,11 @@ use evictscope_testkit::{
 use procfs::process::all_processes;
 use rustix::process::{Pid, Signal};
 
-/// After this time without the breakpoints that are waited for, the agent hangs.
+/// An agent that takes longer to place the breakpoints that are waited for hangs.
 const HANGS: Duration = Duration::from_secs(300);
 /// Writes another key of 500 bytes each time, so that a full server has to evict.
 const WRITE: &str = "return redis.call('set', redis.call('incr', 'n'), string.rep('x', 500))";
-/// What the process is called that holds the probes of an agent.
+/// The name of the process that holds an agent's probes.
 const KEEPER: &str = "evictscope-keep";
 
 /// Servers of one file under load, and where an agent places its probes in each.
@@ -69,7 +69,7 @@ impl Probed {
         })
     }
 
-    /// Starts an agent, and does not wait for it.
+    /// Starts an agent without waiting for it.
     pub fn agent(&self, options: &[&str]) -> anyhow::Result<Owned> {
         let mut run = evictscope();
         run.args(["run", "--listen=127.0.0.1:0"]).args(options);
@@ -85,7 +85,7 @@ impl Probed {
         Ok(placed)
     }
 
-    /// Waits, as closely as can be, until the number of breakpoints is wanted, and returns it.
+    /// Waits, as closely as possible, until the number of breakpoints is as wanted, and returns it.
     pub fn until(&self, agent: &Owned, is_wanted: impl Fn(usize) -> bool) -> anyhow::Result<usize> {
         let begun = Instant::now();
         loop {
@@ -103,12 +103,12 @@ impl Probed {
         }
     }
 
-    /// Returns the number of breakpoints where all are placed.
+    /// Returns the number of breakpoints when all are placed.
     pub fn all(&self) -> usize {
         self.servers.len() * self.sites.len()
     }
 
-    /// Waits until the code of all servers is that of their file again. Fails where one does not answer.
+    /// Waits until the code of all servers is that of their file again. Fails if a server does not answer.
     pub fn must_be_as_before(&self, what: &str) -> anyhow::Result<()> {
         until_true(what, || {
             let mut changed = 0;
@@ -132,8 +132,8 @@ impl Probed {
     }
 }
 
-/// Waits until no other test makes the kernel say that it could not take out a breakpoint, or watches for that. They have to
-/// wait until what this returns is dropped.
+/// Waits until no other test makes the kernel say that it could not take out a breakpoint, or watches for that. Other such
+/// tests wait until the result is dropped.
 pub fn turn() -> anyhow::Result<File> {
     let turn = File::create(std::env::temp_dir().join("evictscope-leaks.lock"))?;
     turn.lock()?;

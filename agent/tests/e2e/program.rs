@@ -11,7 +11,7 @@ pub fn program_name(test: &str, number: usize) -> String {
     format!("evict-{}-{test}-{number}", std::process::id())
 }
 
-/// Returns the option by which an agent watches all programs of a test, and no others.
+/// Returns the option with which an agent watches all programs of a test, and no others.
 pub fn all_programs(test: &str) -> String {
     format!("--process-match=^evict-{}-{test}-", std::process::id())
 }
@@ -52,13 +52,13 @@ impl Program {
         Ok(line)
     }
 
-    /// Returns its name in the metrics, which is by its process id because it listens nowhere.
+    /// Returns its name in the metrics, which has its process id because it listens nowhere.
     pub fn server(&self) -> String {
         format!("pid-{}", self.process.pid())
     }
 
-    /// Lets it make a round of calls, and returns its numbers of all rounds until now: calls, overhead at the last one,
-    /// the sum of mem_tofree, the three results, and evicted keys.
+    /// Has it make a round of calls, and returns its numbers for all rounds so far: calls, overhead at the last one, the sum of
+    /// mem_tofree, the three results, and evicted keys.
     pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
         self.input.write_all(b"\n")?;
         let line = self.line()?;

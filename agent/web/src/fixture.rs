@@ -22,7 +22,7 @@ use crate::families::complete::{EVICTION, complete_server, every_member, plan};
 use crate::published::exported::ExportedServer;
 use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};
 
-/// A server that is too old.
+/// Returns a server that is too old.
 pub fn unwatched() -> Unwatched {
     Unwatched {
         server: "6380".to_owned(),
@@ -32,7 +32,7 @@ pub fn unwatched() -> Unwatched {
     }
 }
 
-/// Returns a server that was attached just now, in evicting-only mode.
+/// Returns a server that has just been attached to, in evicting-only mode.
 pub fn new_server() -> ExportedServer {
     ExportedServer {
         label: "6379".to_owned(),

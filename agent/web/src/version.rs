@@ -1,14 +1,13 @@
 //! What this program is built from.
 //!
-//! Packing sets the two variables; without them no commit is named, so that a build for development is not made
-//! anew with each commit.
+//! Packing sets the two variables; without them no commit is named, so that a development build is not redone with each commit.
 
 use std::sync::LazyLock;
 
 /// The version of the crate.
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 
-/// The first digits of the commit, where the program was built to be packed.
+/// The first digits of the commit, if the program was built to be packed.
 pub const COMMIT: Option<&str> = option_env!("EVICTSCOPE_COMMIT");
 
 /// The day of that commit.

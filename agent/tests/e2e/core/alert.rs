@@ -14,11 +14,11 @@ use evictscope_testkit::{
     workspace,
 };
 
-/// From one scrape to the next, and from one evaluation of the rules to the next.
+/// The interval of scrapes, and of evaluations of the rules.
 const PACE: Duration = Duration::from_secs(1);
 const ALERT: &str = "EvictscopeStalled";
 
-/// Returns which alerts of this state there are about a server.
+/// Returns the names of the alerts about a server that are in this state.
 fn alerts(prometheus: &Prometheus, state: &str, server: &Redis) -> anyhow::Result<Vec<String>> {
     let alerts = prometheus.alerts()?.into_iter();
     let about = alerts
@@ -35,7 +35,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
         return skip("there is no prometheus: `cargo xtask setup` installs it");
     }
     process::comes_before_other_sessions()?;
-    // So many keys are looked at for each that is evicted, that a request waits for seconds.
+    // The server looks at so many keys for each evicted one that a request waits for seconds.
     let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
     let idle = Redis::own(&[])?;

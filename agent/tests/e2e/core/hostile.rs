@@ -16,7 +16,7 @@ use evictscope_testkit::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Waits until so many servers are not watched for this reason.
+/// Waits until this many servers are not watched for this reason.
 fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
     until_true(
         &format!("{servers} servers are unwatched: {reason}"),
@@ -60,7 +60,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
         if signal == Signal::TERM {
             unwatched(&agent, "resources", 1.0)?;
             ensure!(agent.log()?.contains("does not answer"), "{}", agent.log()?);
-            // One of another build is looked at beside the planner that cannot be killed.
+            // A server of another build is looked at beside the planner that cannot be killed.
             let mut other = std::fs::read(redis::executable()?)?;
             other.push(0);
             let copy = tempfile::NamedTempFile::new()?;
@@ -76,7 +76,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
     hidden.must_be_alive()
 }
 
-/// A probe would have the kernel read the page, and let no process fork until it has.
+/// A probe would make the kernel read the page, and let no process fork until it has.
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn no_probe_is_placed_in_a_file_system_in_user_space() -> anyhow::Result<()> {
@@ -114,7 +114,7 @@ fn a_planner_that_is_killed_is_started_again() -> anyhow::Result<()> {
     }
     files.silence(false);
     until_true("it is said", || Ok(agent.log()?.contains("signal: 9")))?;
-    // It is a server's by its name alone.
+    // Only its name makes it a server.
     unwatched(&agent, "executable", 1.0)?;
     agent.watches(&Redis::own(&[])?)
 }

@@ -16,7 +16,7 @@ use rustix::process::{Signal, kill_process};
 use super::lifecycle::sites;
 use crate::probed::{Probed, keeper_of, turn};
 
-/// Kills agents and tools at random moments; `kills` of them.
+/// Kills `kills` agents and tools at random moments.
 pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
     let probed = Probed::start(3)?;
     let (all, leaks) = (probed.all(), probed.leaks()?);
@@ -44,7 +44,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
             "detaching" => {
                 let agent = every_call()?;
                 probed.until(&agent, |now| now == all)?;
-                // Taking off is no work that a kill could interrupt, of whomever.
+                // No kill, of the agent or its keeper, can interrupt the removal of probes.
                 keeper = random.bool().then(|| keeper_of(agent.pid())).transpose()?;
                 agent.signal(Signal::TERM)?;
                 let left = random.usize(0..all);
@@ -55,7 +55,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
                 agent
             }
             "changing modes" => {
-                // What evicting calls cost is far more than that, so they are observed for a part of the time.
+                // Evicting calls cost far more than that, so they are observed for a part of the time.
                 let agent = probed.agent(&["--probe-mode=auto", "--overhead-budget=0.02%"])?;
                 for _ in 0..random.usize(1..5) {
                     let before = probed.placed()?;
@@ -85,7 +85,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
                 tool("profile", redis.pid(), &["--format=folded"])?
             }
         };
-        // A moment that nothing has chosen.
+        // An arbitrary moment.
         let most = if what == "profiling" {
             1_000_000
         } else {
@@ -128,7 +128,7 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
     let placed = code.changed()?;
     ensure!(!placed.is_empty(), "no probes");
     let keeper = keeper_of(agent.pid())?;
-    // As a service manager and a terminal send them to all processes of the agent.
+    // Service managers and terminals send these to all processes of the agent.
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::ABORT] {
         kill_process(keeper, signal)?;
     }

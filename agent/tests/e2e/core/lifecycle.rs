@@ -16,7 +16,7 @@ use evictscope_testkit::{
 };
 use rustix::process::Signal;
 
-/// Returns the places in the file of the sites that the plan for a server has in evicting-only mode.
+/// Returns the file offsets of the sites that the plan for a server has in evicting-only mode.
 pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
     let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
@@ -84,7 +84,7 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     let directory = format!("--state-dir={}", state.path().display());
     let first = Redis::own_on(port_for_later()?, &[])?;
     let agent = Agent::watching(&first, &[&directory])?;
-    // The same port of another address.
+    // The same port on another address.
     let second = Redis::own_on(first.port(), &["--bind", "127.0.0.2"])?;
     let name = format!("{}@{}", first.port(), second.pid());
     agent.wait_for(&name)?;
@@ -95,7 +95,7 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     let status = agent.end(Signal::TERM)?;
     ensure!(status.success(), "{status}");
 
-    // By itself, it would be called by its port.
+    // On its own, it would be named by its port.
     let agent = Agent::start(&[&directory])?;
     agent.wait_for(&name)?;
     let third = Redis::own_on(first.port(), &[])?;

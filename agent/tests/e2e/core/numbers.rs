@@ -64,12 +64,12 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
         scrape.sum("evictscope_eviction_calls_total", &labels)
     };
     redis.write_keys(100_000)?;
-    // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer goes on.
+    // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer continues.
     redis.config_set("maxmemory", "40mb")?;
     let running = results("running")?;
     ensure!(running > 0.0, "no call stopped at its time limit");
-    // While the timer goes on, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
-    // key or two answers `ok`.
+    // While the timer runs, a call that reaches its goal answers `running`, too. Later, a command that has to evict a key or
+    // two answers `ok`.
     until_true("a call reaches its goal", || {
         redis.write_keys(1_000)?;
         Ok(results("ok")? > 0.0)

@@ -1,4 +1,4 @@
-//! The pages of a server with a hostile name, as curl gets them, and what requests are refused.
+//! The pages of a server with a hostile name, as curl gets them, and which requests are refused.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,11 +10,11 @@ use evictscope_testkit::{
 };
 use flate2::read::GzDecoder;
 
-/// The name of a socket, as markup, and as it is in an address.
+/// The name of a socket, which is markup, and its form in an address.
 const SOCKET: &str = "<script>alert('1')<";
 const ESCAPED: &str = "%3Cscript%3Ealert%28%271%27%29%3C";
 
-/// Asks the agent with curl, which shows the path as it is.
+/// Asks the agent with curl, which sends the path as it is.
 fn curl(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<Output> {
     let base = agent.metrics_url().replace("/metrics", "");
     Command::new("curl")
@@ -25,7 +25,7 @@ fn curl(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<Output> {
         .context("cannot run curl; `apt-get install curl`")
 }
 
-/// Returns the status of an answer, and all of it with its headers.
+/// Returns the status of an answer, and the whole answer with its headers.
 fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, String)> {
     let text = String::from_utf8(curl(agent, path, options)?.stdout)?;
     let status = text
@@ -35,7 +35,7 @@ fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, Stri
     Ok((status.with_context(|| format!("{path}: {text}"))?, text))
 }
 
-/// Starts a server that listens on a Unix socket with that name only.
+/// Starts a server that listens only on a Unix socket with that name.
 fn hostile_server(own: &OwnBuild, directory: &Path) -> anyhow::Result<Owned> {
     let socket = directory.join(SOCKET);
     let server = Owned::start(
@@ -95,7 +95,7 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
             "{path}: {answer}"
         );
     }
-    // As its button does, from another site and from its own.
+    // As the page's button does, from another site and from its own.
     let record = format!("{page}/record");
     for (site, expected) in [("cross-site", 403), ("same-origin", 303)] {
         let header = format!("Sec-Fetch-Site: {site}");
@@ -174,7 +174,7 @@ pub fn is_profiled(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
 
 /// Returns a profile, unpacked.
 fn profile(agent: &Agent, path: &str) -> anyhow::Result<Vec<u8>> {
-    // Compressing it once more would be in the way.
+    // It must not be compressed once more.
     let answer = curl(agent, path, &["--header", "Accept-Encoding: gzip"])?.stdout;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let (headers, body) = answer.split_at(end.context("no end of the headers")? + 4);

@@ -8,7 +8,7 @@ use evictscope_testkit::{agent::Agent, burst::Burst, process, redis::Redis};
 
 use crate::bursts::{CLOCK, agreed, fill, follow, is_in, without_pause};
 
-/// Holds all that the agent says of a server under `load` against what the server says.
+/// Compares all that the agent says about a server under `load` with what the server says.
 fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
     fill(&redis)?;
@@ -63,7 +63,7 @@ fn a_burst_is_found_where_the_server_says_it_was() -> anyhow::Result<()> {
     agrees(without_pause)
 }
 
-/// A cache that writes some hundred keys and then none for a while is in and out of `saturated`, as its pauses are.
+/// A cache that writes some hundred keys and then pauses is in or out of `saturated`, depending on its pauses.
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_a_calm_cache_does_is_told_as_it_was() -> anyhow::Result<()> {

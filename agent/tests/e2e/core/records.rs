@@ -14,10 +14,10 @@ use rustix::process::Signal;
 
 use crate::bursts::{fill, is_in};
 
-/// For how long the server is to be stalled, in seconds: one is enough for a record.
+/// For how long the server must be stalled, in seconds: one is enough for a record.
 const STALLED: f64 = 2.0;
-/// How far `used_memory` may be outside of what was read about it, bytes: in a turn of its event loop the server reads up to 16 KiB
-/// from each of the load's 900 clients, and releases that again.
+/// How far `used_memory` may be outside the range that was read, bytes: in a turn of its event loop the server reads up to 16
+/// KiB from each of the load's 900 clients, and releases that again.
 const MEMORY_SLACK: f64 = (16 << 20) as f64;
 
 /// What the server said, and between which times since 1970, in seconds.
@@ -42,7 +42,7 @@ impl Said {
         })
     }
 
-    /// Holds it against the moments around it; whether there are any.
+    /// Compares it with the moments around it; returns whether there are any.
     fn compare(&self, moments: &[Moment]) -> anyhow::Result<bool> {
         let seconds = |moment: &Moment| moment.unix_us as f64 / 1e6;
         // A moment was read before the next one began.
@@ -93,7 +93,7 @@ struct Stalled {
 }
 
 impl Stalled {
-    /// Has a server stalled for two seconds, and then not any more.
+    /// Has a server stalled for two seconds, and no longer.
     fn for_two_seconds() -> anyhow::Result<Self> {
         let redis = Redis::own(&[])?;
         fill(&redis)?;
@@ -137,7 +137,7 @@ impl Stalled {
 fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let stalled = Stalled::for_two_seconds()?;
     let Stalled { redis, agent, .. } = &stalled;
-    // Until then it does what lay unread when the load ended, however long it has no CPU.
+    // Until then it works through what was unread when the load ended, however long it has no CPU.
     until_true("the server has closed the connections of the load", || {
         Ok(redis.info("connected_clients")? <= 1.0)
     })?;
@@ -150,7 +150,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
     let longest = scrape.sum("evictscope_eviction_call_longest_seconds", &[])?;
     let names = agent.get("/api/v1/bursts")?;
-    // What waits is kept when the agent ends.
+    // A record that waits is kept when the agent ends.
     agent.end(Signal::TERM)?;
 
     let record = stalled.record()?;
@@ -202,8 +202,8 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     check_slowest(&record, &by_bucket, longest)
 }
 
-/// Holds the times of samples against their number: at so many a second of CPU time, they cannot be closer together than that, but
-/// for those at which the kernel finds the rate.
+/// Compares the times of samples with their number: at `hz` samples a second of CPU time they cannot be closer together than
+/// that, except for those at which the kernel finds the rate.
 fn check_times(profile: &Profile) -> anyhow::Result<()> {
     let times = profile.stacks.iter().flat_map(|stack| &stack.at_ms);
     let mut times: Vec<u32> = times.copied().collect();
@@ -222,7 +222,7 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holds the slowest calls against the histogram, and against the longest call.
+/// Compares the slowest calls with the histogram, and with the longest call.
 fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Result<()> {
     let slowest = &record.slowest;
     ensure!(slowest.len() == 50, "{} slow calls", slowest.len());
@@ -237,7 +237,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
         bail!("no moments");
     };
     for (number, call) in (1..).zip(slowest) {
-        // The histogram has their waits for a CPU, too: as many calls took so long, or longer.
+        // The histogram includes their waits for a CPU, so as many calls took this long or longer.
         let from = bounds::INNER_NS.bucket(call.duration_ns);
         let counted: u64 = by_bucket[from..].iter().sum();
         ensure!(counted >= number, "not counted: call {number}, {call:?}");

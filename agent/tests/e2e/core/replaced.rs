@@ -44,7 +44,7 @@ fn sites(file: &Path) -> anyhow::Result<BTreeSet<u64>> {
     Ok(sites)
 }
 
-/// Fails where the agent says something of a server that cannot be.
+/// Fails if the agent says something impossible about a server.
 fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
     let limit = scrape.sum("evictscope_maxmemory_bytes", &[])?;
     ensure!(limit == MAXMEMORY, "maxmemory {limit}");
@@ -56,7 +56,7 @@ fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the agent says that a server is of this version, and fails where it says something wrong until then.
+/// Waits until the agent says that a server has this version; fails if it says something impossible until then.
 fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()> {
     let what = format!("the server has version {version}");
     until_true(&what, || {
@@ -68,7 +68,7 @@ fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Fails where the agent does not count what a server does, or probes another place than the plan of `file` has.
+/// Fails if the agent does not count what a server does, or has a probe where the plan of `file` has none.
 fn agrees(agent: &Agent, redis: &Redis, file: &Path) -> anyhow::Result<()> {
     count_right(&[agent], redis, 20_000)?;
     let after = agent.settled_reading(redis)?;
@@ -123,7 +123,7 @@ fn two_builds() -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
     Ok(old.zip(new))
 }
 
-/// Fails where the log says that something went wrong.
+/// Fails if the log says that something went wrong.
 fn must_be_content(agent: &Agent) -> anyhow::Result<()> {
     let log = agent.log()?;
     let is_wrong = log.contains(" ERROR ") || log.contains("check of the probe plan");
@@ -169,7 +169,7 @@ fn restart(redis: &Redis) -> anyhow::Result<()> {
     })
 }
 
-/// Makes a server execute its file again, and fails where the agent says something wrong while it comes to see that.
+/// Makes a server execute its file again, and fails if the agent says something impossible before it notices.
 fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let attached = || anyhow::Ok(agent.log()?.matches("attached pid=").count());
     let before = attached()?;
@@ -196,8 +196,8 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
         let redis = own.start(&OPTIONS)?;
         own.replace(&new)?;
         let code = Code::of(redis.pid())?;
-        // The agent finds it half a second later at most. It has no plan, since no server runs this file: so it
-        // executes the other one while the agent reads the file, plans, attaches, or has just done so.
+        // The agent finds it within a second. It has no plan yet, because no server runs this file: so the server executes the
+        // other one while the agent reads the file, plans, attaches, or has just done so.
         let begun = Instant::now();
         let wait = Duration::from_millis(90 * round);
         let mut probes = 0;

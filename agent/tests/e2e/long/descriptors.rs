@@ -7,12 +7,12 @@ use evictscope_testkit::{agent::Agent, own_build::OwnBuild, wait::until_true};
 use procfs::process::Process;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-/// Leaves the agent this many descriptors beside those that it has open.
+/// Leaves the agent this many descriptors besides those that it has open.
 fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
     let process = Process::new(agent.pid().try_into()?)?;
     let open = process.fd()?.map(|open| Ok(open?.fd));
     let open = open.collect::<anyhow::Result<BTreeSet<i32>>>()?;
-    // Numbers from this one on cannot be opened any more.
+    // From this number on, none can be opened.
     let limit = (0..).filter(|number| !open.contains(number)).nth(free);
     limit_to(agent, limit.context("no number is free")?.try_into()?)
 }
@@ -35,7 +35,7 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
     let first = own.start(&[])?;
     let agent = Agent::watching(&first, &[&own.only()])?;
 
-    // With one the processes can be listed, but none can be looked at.
+    // With one descriptor the processes can be listed, but none can be looked at.
     leave_free(&agent, 1)?;
     let second = own.start(&[])?;
     for free in [1, 0] {

@@ -46,8 +46,8 @@ fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
     kill_at_random_moments(kills)
 }
 
-/// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay, though nothing is called
-/// there any more, until the next agent comes.
+/// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay until the next agent comes,
+/// though they no longer call anything.
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
@@ -95,12 +95,12 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     let before = (descriptors(agent.pid())?, agent.log()?.len());
     let mut midway = 0;
     for round in 0..4 {
-        // The agent looks twice a second, so it finds all three at once.
+        // The agent looks once a second, so it finds all three at once.
         let victims = (0..3).map(|_| own.start(&[]));
         let victims = victims.collect::<anyhow::Result<Vec<Redis>>>()?;
         let code = victims.iter().map(|redis| Code::of(redis.pid()));
         let code = code.collect::<anyhow::Result<Vec<Code>>>()?;
-        // It sees none that is younger than 100 ms. With others it is about to attach, or has just done so.
+        // It sees no server that is younger than 100 ms. It is about to attach to the others, or has just done so.
         let wanted = round % (sites.len() + 1);
         let begun = Instant::now();
         let mut placed = vec![0; code.len()];

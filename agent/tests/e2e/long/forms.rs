@@ -19,7 +19,7 @@ const FORMS: [(&str, &str); 2] = [
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FLAGS: [(&str, &[&str]); 7] = [
     ("plain", &["-rdynamic"]),
-    // Of some, the goal probe ends calls.
+    // In some of these, the goal probe ends calls.
     ("refusing", &["-rdynamic", "-DREFUSES"]),
     (
         "hardened",
@@ -32,7 +32,7 @@ const FLAGS: [(&str, &[&str]); 7] = [
             "-Wl,-z,relro,-z,now",
         ],
     ),
-    // Without a single name, where the addresses are fixed and where they are not.
+    // Without a single name, with fixed addresses and without.
     ("static", &["-static", "-s"]),
     ("static-pie", &["-static-pie", "-fPIE", "-s"]),
     ("no-pie", &["-rdynamic", "-no-pie", "-fno-pie"]),
@@ -119,7 +119,7 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
         refused.join("\n")
     );
     ensure!(programs.len() >= 40, "only {} variants", programs.len());
-    // Servers are built at these levels. At others, and where a compiler is forced to inline, a plan may lack something
+    // Servers are built at these levels. At others, and if a compiler is forced to inline, a plan may lack something
     // as long as it says so.
     let usual: Vec<_> = (refused.iter())
         .filter(|refused| refused.contains(" -O2 ") || refused.contains(" -O3 "))

@@ -1,4 +1,5 @@
-//! Executables that were made to take as much planning as can be, and debug files that were made to mislead, harm no other server.
+//! Executables that were made to take as much planning as possible, and debug files that were made to mislead, harm no other
+//! server.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -23,20 +24,20 @@ use crate::bursts::{agreed, fill, follow, without_pause};
 use crate::core::hostile::planners;
 use crate::core::pages::is_profiled;
 
-/// How many there are.
+/// How many hostile processes there are.
 const HOSTILE: usize = 20;
-/// Mount namespaces whose debug files cannot be read: more than there are processes that plan at once.
+/// Mount namespaces whose debug files cannot be read: more than the processes that plan at once.
 const NAMESPACES: usize = 5;
 /// The program that has the structure of a server.
 const PROGRAM: &str = include_str!("../../../plan/tests/fixtures/evict.c");
-/// A place in it, behind an eviction.
+/// A place in it, after an eviction.
 const PLACE: &str = "    result = running ?";
-/// Many paths through the code there, which the budget for one file does not suffice for.
+/// Many paths through the code there: too many for the budget of one file.
 const CODE: &str = r#"
     asm volatile(".rept 6000; test %%rcx, %%rcx; jz 1f; inc %%rax; 1:; .endr" ::: "rax", "rcx");
     result = running ?"#;
 
-/// Compiles a program, whose source it puts beside it.
+/// Compiles a program, and puts its source beside it.
 fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
     let file = to.with_extension("c");
     std::fs::write(&file, source)?;
@@ -46,7 +47,7 @@ fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts hostile processes, each of a file of its own, whose names begin with that of `own`.
+/// Starts hostile processes, each from a file of its own, whose names begin with that of `own`.
 fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     let program = own.path().with_extension("hostile");
     // It does nothing, and no plan for it is ever finished.
@@ -66,7 +67,7 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     (0..HOSTILE).map(start).collect()
 }
 
-/// Returns how long the processes that plan have run, as far as they have ended: the agent has no other children that end.
+/// Returns how long the planning processes that have ended ran: the agent has no other children that end.
 fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
     let stat = Process::new(agent.pid().try_into()?)?.stat()?;
     let ticks = u64::try_from(stat.cutime + stat.cstime)?;
@@ -95,7 +96,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     until_true("all are refused", || Ok(refusals()? >= HOSTILE))?;
     let all = planned_for(&agent)?;
     println!("{all:?} of planning for all");
-    // What is refused for now only would be tried again after 10 s.
+    // A temporary refusal would be tried again after 10 s.
     let observed = || {
         agent
             .reading(&redis)?
@@ -113,7 +114,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     redis.must_be_alive()
 }
 
-/// Makes a debug file that belongs to an executable by its build id, and says other things, below `directory`.
+/// Makes a debug file below `directory` that belongs to an executable by its build id, but says other things.
 fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
     let plan = inspect(executable)?;
     let build_id = plan["build_id"].as_str().context("no build id")?;

@@ -1,4 +1,4 @@
-//! `evictscope keys`, against what the server says of each key.
+//! `evictscope keys`, against what the server says about each key.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -18,7 +18,7 @@ use crate::on_servers::{REDIS, on_each};
 
 /// Keys that are made.
 const KEYS: u64 = 40_000;
-/// What a share may be off by.
+/// How far off a share may be.
 const POINTS: f64 = 0.02;
 
 #[test]
@@ -67,7 +67,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     let truth = cache::kinds(redis)?;
     let all: f64 = truth.values().map(|kind| kind.bytes).sum();
     let whole = ["--samples", "1000000", "--seconds", "600"];
-    // While the server moves keys to larger tables, none is looked through as a whole.
+    // While the server moves keys to larger tables, no table is looked through as a whole.
     let all_keys = until("all keys are looked at", || {
         let said = keys(redis.pid(), &whole)?;
         Ok((said["is_whole"] == true).then_some(said))
@@ -114,7 +114,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
             "{names:?}, not {truth:?}"
         );
     }
-    // Where the time runs out, the rest is estimated.
+    // If the time runs out, the rest is estimated.
     let cut = keys(redis.pid(), &["--samples", "1000000", "--seconds", "1"])?;
     ensure!(
         cut["is_whole"] == (cut["sampled"] == KEYS) && cut["keys"][1] == KEYS,

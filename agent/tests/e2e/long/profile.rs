@@ -12,12 +12,12 @@ use evictscope_testkit::{
 
 use crate::on_servers::{REDIS, on_each};
 
-/// Least share of stacks that reach the thread's start.
+/// The least share of stacks that reach the thread's start.
 const WHOLE: f64 = 0.99;
-/// How far the share of samples in evictions may be from the share of CPU time that the probes measured, beside chance and
+/// How far the share of samples in evictions may be from the share of CPU time that the probes measured, besides chance and
 /// what the probes cost: the two begin and end up to some tenths of a second apart.
 const APART: f64 = 0.05;
-/// So many keys are looked at for each that is evicted, that a call takes many times as long as the probes on it.
+/// The server looks at so many keys for each evicted one that a call takes many times as long as the probes on it.
 const SAMPLES: [&str; 2] = ["--maxmemory-samples", "64"];
 
 /// One different stack.
@@ -37,7 +37,7 @@ impl Stack {
     }
 }
 
-/// Takes a profile, and returns its stacks, and the share that is said to have been in evictions.
+/// Takes a profile, and returns its stacks and the share in evictions that it reports.
 fn profile(redis: &Redis, seconds: &str) -> anyhow::Result<(Vec<Stack>, f64)> {
     let mut command = evictscope();
     command.args(["profile", &redis.pid().to_string(), "--seconds", seconds]);
@@ -60,7 +60,7 @@ fn profile(redis: &Redis, seconds: &str) -> anyhow::Result<(Vec<Stack>, f64)> {
     Ok((stacks.collect::<anyhow::Result<_>>()?, percent / 100.0))
 }
 
-/// Starts what makes a server evict, and waits until it does. It is killed when the result is dropped.
+/// Starts a load that makes a server evict, and waits until it does. It is killed when the result is dropped.
 fn evicting(redis: &Redis) -> anyhow::Result<Owned> {
     let load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 20000000")?;
     until_true("it evicts", || Ok(redis.info("evicted_keys")? > 1_000.0))?;
@@ -101,16 +101,16 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let whole = sum(Stack::is_whole) / all;
     ensure!(whole >= WHOLE, "{whole} of the stacks are whole");
     let share = sum(Stack::evicts) / all;
-    // It is said to a tenth of a percent.
+    // It is reported to a tenth of a percent.
     let is_same = (said - share).abs() < 0.000_51;
     ensure!(is_same, "{share} in evictions, but {said} is said");
     let cpu = after.0 - before.0;
     let measured = (after.1 - before.1) / cpu;
-    // What the probes measure of a call is the time that passed, also while something else had the server's CPU.
+    // The probes measure how long a call took, even while something else had the server's CPU.
     let waited = (after.2 - before.2) / cpu;
-    // A share of n samples has this standard deviation; four of them are passed once in 16,000 times.
+    // A share of n samples has this standard deviation; four of them are exceeded once in 16,000 times.
     let chance = 4.0 * (measured * (1.0 - measured) / all).sqrt();
-    // Hits of the probes are on the stack of an evicting call, and before and behind what is timed of it.
+    // Probe hits are on the stack of an evicting call, before and after the part of it that is timed.
     let scrape = agent.reading(redis)?;
     let probes = scrape.sum("evictscope_overhead_ratio", &[])?;
     println!(
@@ -121,7 +121,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     redis.must_be_alive()
 }
 
-/// In every-call mode a probe on the return of `performEvictions` stands where its caller was on the stack.
+/// In every-call mode a probe on the return of `performEvictions` replaces its caller on the stack.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {

@@ -59,7 +59,7 @@ fn a_burst_is_seen_and_no_other_server_is_touched() -> anyhow::Result<()> {
         ensure!(log.contains(&format!("ok    {line}: ")), "{line}: {log}");
     }
     ensure!(!ended(&selftest)?.exists(), "its files are left");
-    // Those of this test: one for each question.
+    // Only those of this test: one for each question.
     let asked = other.info("total_connections_received")? - before;
     ensure!(asked <= 1.0, "{asked} connections to the other server");
     Ok(())
@@ -68,7 +68,7 @@ fn a_burst_is_seen_and_no_other_server_is_touched() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_it_started_ends_with_it() -> anyhow::Result<()> {
-    // In order, and without a chance to do anything.
+    // Cleanly, and without a chance to do anything.
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         let selftest = start()?;
         wait_for_server(&selftest)?;

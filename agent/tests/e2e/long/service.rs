@@ -24,7 +24,7 @@ use crate::probed::keeper_of;
 
 /// The watchdog's period in these tests.
 const WATCHDOG: Duration = Duration::from_secs(2);
-/// How long the agent waits for the servers that it has found at first.
+/// How long the agent at first waits for the servers that it has found.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 /// Limits the exposure that `systemd-analyze security` may find, in tenths.
 const MOST_EXPOSURE: &str = "--threshold=20";
@@ -124,11 +124,11 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     service::must_have_these_privileges(agent.pid(), service::NOBODY, service::NOBODY)?;
     let keeper = Process::new(keeper_of(agent.pid())?.as_raw_nonzero().get())?.status()?;
     let held = [keeper.capprm, keeper.capeff, keeper.capinh];
-    // CAP_PERFMON and CAP_BPF, of which it can pass on none.
+    // CAP_PERFMON and CAP_BPF, neither of which it can pass on.
     let is_bound = keeper.capamb == Some(0) && keeper.nonewprivs == Some(1);
     ensure!(held == [3 << 38, 3 << 38, 0] && is_bound, "{held:x?}");
     agent.thread("watcher")?;
-    // At most half of MemoryMax, in kilobytes.
+    // At most a quarter of MemoryMax, in kilobytes.
     let peak = Process::new(agent.pid().try_into()?)?.status()?.vmhwm;
     ensure!(peak.is_some_and(|peak| peak < 256 << 10), "{peak:?}");
     Ok(())
@@ -152,7 +152,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     until_true("the agent says that it hangs", || {
         Ok(service.agent.get("/-/healthy").is_err())
     })?;
-    // Those from before are still to be heard.
+    // Earlier ones may still be unread.
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
     service.agent.get("/metrics")?;
@@ -168,7 +168,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The manager of a container, or a hung one, may read nothing; then whoever tells it more waits.
+/// The manager of a container, or a hung one, may read nothing; a process that tells it more then waits.
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {

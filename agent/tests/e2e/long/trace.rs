@@ -34,12 +34,12 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Sends a signal, and waits until it has ended.
+    /// Sends a signal, and waits until the trace has ended.
     fn ended_by(&self, signal: Signal) -> anyhow::Result<ExitStatus> {
         self.0.signal(signal)?;
         let has_ended = || Ok(self.0.must_be_alive().is_err());
         until_true("the trace has ended", has_ended).with_context(|| format!("{signal:?}"))?;
-        // It has: this returns how.
+        // It has ended: this returns how.
         self.0.end(signal)
     }
 
@@ -64,7 +64,7 @@ fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
     Ok(calls.parse()?)
 }
 
-/// Sends a command again and again, each after the answer to the one before.
+/// Sends a command `times` times, each after the answer to the previous one.
 fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Result<()> {
     let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
     let mut read = vec![0; answer.len()];
@@ -156,7 +156,7 @@ fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
     let evicted = redis.info("evicted_keys")?;
     let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
     let value = "x".repeat(20_000);
-    // More than the clients that filled it have given back by their end.
+    // More than the clients that filled it gave back when they ended.
     for key in 0..500 {
         let set = format!("SET {key} {value}\r\n");
         send(&redis, &set, "+OK\r\n", 1)?;
@@ -176,7 +176,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
         let trace = Trace::start(&redis, "processCommand", &["--slower", "1ms"])?;
         ensure!(!code.changed()?.is_empty(), "no probe is on");
         trace.ended_by(signal)?;
-        // Where it was killed, the kernel takes them off.
+        // If it was killed, the kernel takes them off.
         let is_clean = || Ok(code.changed()?.is_empty());
         until_true("all probes are off", is_clean)?;
         send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
@@ -191,7 +191,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let limit = HANG.as_secs().to_string();
     let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
-    // The shell may end before it.
+    // The shell may end before the trace.
     let is_clean = || Ok(code.changed()?.is_empty());
     until_true("all probes are off", is_clean)?;
     Ok(())
@@ -224,7 +224,7 @@ fn a_busy_function_is_observed_for_a_part_of_the_time() -> anyhow::Result<()> {
     let said = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "10"]))?;
     let all = counted(&redis, "get")? - before;
     ensure!(said.contains(" were observed: "), "{said}");
-    // Without a budget it is all of them.
+    // Without a budget it would be all of them.
     let seen = calls(&said, "getCommand")?;
     ensure!(seen > 0 && seen < all / 2, "{seen} of {all}: {said}");
     Ok(())

@@ -105,7 +105,7 @@ impl Agent {
 }
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
-/// The line that `htpasswd -nbBC 10 alice secret` writes, but for the hash.
+/// The line that `htpasswd -nbBC 10 alice secret` writes, except for the hash.
 const USERS: &str = "basic_auth_users:\n  alice: $2y$10$ALICE\n";
 
 fn users() -> anyhow::Result<String> {

@@ -1,7 +1,7 @@
 //! A server that does what its plan says it cannot.
 //!
-//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant of its plan. The plan
-//! has to be withdrawn, and no number that rests on it may stay on /metrics.
+//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant of its plan. The plan must
+//! be withdrawn, and no number that depends on it may stay on /metrics.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use evictscope_testkit::{
     wait::{until, until_true},
 };
 
-/// Series that rest on the plan.
+/// Series that depend on the plan.
 const RESTING_ON_THE_PLAN: [&str; 6] = [
     "evictscope_eviction_call_duration_seconds",
     "evictscope_eviction_calls_total",
@@ -24,7 +24,7 @@ const RESTING_ON_THE_PLAN: [&str; 6] = [
     "evictscope_main_thread_cpu_seconds_total",
 ];
 
-/// Compiles the program, so that it breaks an invariant where `breaks` names one.
+/// Compiles the program, so that it breaks an invariant if `breaks` names one.
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
     let mut gcc = compiling("gcc", "-O2", "__attribute__((noinline))", &program);
@@ -134,7 +134,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let stays = agent.scrape()?.sum(withdrawn, &reasons)? == 1.0;
     ensure!(stays, "it came back");
 
-    // The other server of the same code goes on.
+    // The other server of the same code is still watched.
     let calls = sound.numbers()?[0];
     let scrape = agent.settled()?;
     let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;

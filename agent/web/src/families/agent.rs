@@ -22,7 +22,7 @@ pub fn build_info() -> MetricFamily {
     ))
 }
 
-/// Returns the family that says how many servers run that cannot be watched, by reason.
+/// Returns the family that counts the running servers that cannot be watched, by reason.
 pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
     let count = |reason| {
         let servers = servers.iter().filter(|server| server.reason == reason);

@@ -31,7 +31,7 @@ pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
 pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let cycle = server.cycle();
     let totals = cycle.map(|cycle| &cycle.totals);
-    // What rests on a member is known where that was read.
+    // What depends on a member is known only if that member was read.
     let totals_with = |member| totals.filter(|_| server.members().get(member).is_some());
     let with_memory = totals_with(Member::UsedMemory);
     let with_buffers = totals_with(Member::StatClientsTypeMemory);

@@ -1,4 +1,4 @@
-//! The families about eviction calls, and what they tell of memory.
+//! The families about eviction calls, and what they tell about memory.
 
 use evictscope_abi::{ResultKind, Variable, bounds};
 use evictscope_telemetry::HistogramView;
@@ -13,13 +13,13 @@ const RESULTS: [(&str, ResultKind); 4] = [
     ("unknown", ResultKind::Unknown),
 ];
 
-/// A kind of eviction calls that are counted: others have no series, as a count that never moves would say that the server
+/// A kind of eviction call that is counted. Other kinds have no series: a count that never moves would say that the server
 /// makes no such calls.
 struct Kind<'a> {
     name: &'static str,
     durations: HistogramView<'a>,
     by_result: &'a [u64; 4],
-    /// The results that are to be expected of it: the first ones of [`RESULTS`].
+    /// How many results it normally has: the first ones of [`RESULTS`].
     usual: usize,
     observed: f64,
 }
@@ -66,10 +66,10 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let counted = counted(server);
     let evicting = server.evicting_call();
     let notes = |variable| evicting.is_some_and(|function| function.quantity(variable).is_some());
-    // Nothing before the first call.
+    // Not known before the first call.
     let overhead = state.counted.evictions.last.overhead.get();
     let overhead = overhead.filter(|_| notes(Variable::Overhead));
-    // Both rest on what the kernel says of its own structures, and on what it counts of each thread.
+    // Depends on what the kernel says about its own structures, and on what it counts for each thread.
     let tells_waits = state.waits.is_known() && state.main_thread.is_known();
     let waited = evicting.filter(|_| tells_waits);
     vec![

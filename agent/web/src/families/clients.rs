@@ -5,7 +5,7 @@ use evictscope_telemetry::{OVER, StallCause, Waits};
 use super::family::{Family, by, single};
 use crate::published::exported::ExportedServer;
 
-/// Returns CPU time by activity. With a withdrawn plan, evicting calls cannot be told from the rest.
+/// Returns CPU time by activity. If the plan is withdrawn, evicting calls cannot be told from the rest.
 pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
     let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
     let told = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {

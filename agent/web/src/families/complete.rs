@@ -1,4 +1,4 @@
-//! A made-up server of which everything is known, and the same without one item.
+//! A made-up server about which everything is known, and the same server without one item.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use evictscope_telemetry::{
 
 use crate::published::exported::ExportedServer;
 
-/// Returns a server whose plan has everything, and of which everything was read.
+/// Returns a server whose plan is complete, and from which everything was read.
 pub fn complete_server() -> ExportedServer {
     server(plan(), every_member())
 }
 
-/// Returns that server as it is where an item was not found; `None` where it is not watched then.
+/// Returns that server as it is if `item` was not found; `None` if it is then not watched.
 pub fn server_without(item: Item) -> Option<ExportedServer> {
     let (mut plan, mut members) = (plan(), every_member());
     let of_kind = |kind: FunctionKind| usize::from(kind.description == EXPIRY.description);
@@ -95,7 +95,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     }
 }
 
-/// Returns a value of each member. All can be 1.
+/// Returns a value for each member: 1 will do for all.
 pub fn every_member() -> Members {
     Member::ALL.iter().map(|member| (*member, 1)).collect()
 }
@@ -125,7 +125,7 @@ const REGISTER: Operand = Operand::Register {
     width: 8,
 };
 
-/// Returns a traced function of which everything was found: these quantities, and what an expire cycle tells.
+/// Returns a traced function in which everything was found: these quantities, and what an expire cycle tells.
 fn function(
     kind: FunctionKind,
     name: &'static str,

@@ -47,7 +47,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     ]
 }
 
-/// A count of keys, or hashes, that cycles have.
+/// A count of keys or hashes in expire cycles.
 struct Count {
     /// Where an end site has it.
     place: fn(&Exit) -> Option<&Operand>,
@@ -55,7 +55,7 @@ struct Count {
     of: fn(&CycleStats) -> u64,
 }
 
-/// How many cycles looked at.
+/// How many keys or hashes were looked at.
 const SAMPLED: Count = Count {
     place: |exit| exit.sampled.as_ref(),
     of: |totals| totals.sampled,
@@ -66,7 +66,7 @@ const EXPIRED: Count = Count {
     of: |totals| totals.expired,
 };
 
-/// Returns a count by type, where each end site has it: of a cycle that ends at another one it would lack.
+/// Returns a count by type, if every end site has it: otherwise it would miss the cycles that end at the others.
 fn counted<'s>(
     server: &ExportedServer,
     Count { place, of }: Count,

@@ -18,17 +18,17 @@ use crate::published::exported::ExportedServer;
 
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
 
-/// A family as it is documented, or as it is exported.
+/// A family as it is documented or exported.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Description {
     kind: String,
-    /// Labels, and the values of those that have a fixed set of them.
+    /// Labels, and the values of each label that has a fixed set of them.
     labels: BTreeMap<String, BTreeSet<String>>,
     /// The bounds of a histogram, in words.
     bounds: Option<String>,
 }
 
-/// Returns servers that have, between them, a series of each family and each value of each label.
+/// Returns servers that between them have a series of each family and each value of each label.
 fn servers() -> Vec<Arc<ExportedServer>> {
     let mut busy = busy_server();
     busy.overhead_ratio = Some(0.001);
@@ -212,7 +212,7 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
         };
         let mut truth = truth(family);
         for (label, values) in &mut truth.labels {
-            // Where the documentation lists no values, any may come, or another row lists them.
+            // If the documentation lists no values, any value is allowed, or another row lists them.
             if said.labels.get(label).is_some_and(BTreeSet::is_empty) {
                 values.clear();
             }

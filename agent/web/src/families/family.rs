@@ -1,4 +1,4 @@
-//! A metric family as one server has it, and what the prometheus crate makes of it.
+//! A metric family of one server, and its conversion for the prometheus crate.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub struct Family<'a> {
     pub series: Vec<Series<'a>>,
 }
 
-/// One series: its labels beside `server`, and its value.
+/// One series: its labels other than `server`, and its value.
 pub struct Series<'a> {
     pub labels: Vec<(&'static str, String)>,
     value: Value<'a>,
@@ -33,7 +33,7 @@ pub enum Unit {
     Seconds,
 }
 
-/// Returns a family that has no label but `server`; without a series where the value is not known.
+/// Returns a family with no label but `server`; it has no series if the value is not known.
 pub fn single(
     name: &'static str,
     help: impl Into<Cow<'static, str>>,
@@ -83,7 +83,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// Returns the family as it is exported, yet without a series.
+    /// Returns the exported form of the family, still without series.
     pub fn begun(&self) -> MetricFamily {
         let mut family = MetricFamily::default();
         family.set_name(self.name.to_owned());
@@ -91,10 +91,10 @@ impl<'a> Family<'a> {
         family
     }
 
-    /// Adds the series, with the label `server` where they are of one.
+    /// Adds the series, with the label `server` if they belong to a server.
     pub fn add_to(&self, family: &mut MetricFamily, server: Option<&str>) {
         for series in &self.series {
-            // Names of counters, and no others, end in `_total`.
+            // Names of counters, and only those, end in `_total`.
             let kind = match series.value {
                 Value::Histogram(..) => MetricType::HISTOGRAM,
                 Value::Number(_) if self.name.ends_with("_total") => MetricType::COUNTER,

@@ -1,5 +1,4 @@
-//! What is not exported of a server where an item was not found in its executable, and which alerts cannot fire for it
-//! then.
+//! What is not exported for a server if an item was not found in its executable, and which alerts then cannot fire for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +11,15 @@ use crate::families::{Family, of_server};
 /// What is lost, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Metrics that have no series, lack a label or one of its values, or do not count all.
+    /// Metrics that have no series, lack a label or one of its values, or do not count everything.
     pub metrics: Vec<String>,
     /// Alerts of `dashboards/rules/alerts.yaml`.
     pub alerts: Vec<&'static str>,
 }
 
-/// Where the server is not watched.
+/// If the server is not watched.
 const EVERYTHING: &str = "evictscope_*";
-/// Families that are about what was found.
+/// Families about what was found.
 const ABOUT_PROBES: &str = "evictscope_probe_";
 
 const CANDIDATE_TTL: &str = "evictscope_candidate_ttl_seconds";
@@ -79,8 +78,7 @@ const ALERTS: [(&str, &[&str]); 13] = [
     ),
 ];
 
-/// Returns what is lost where `item` was not found: what a server of which everything is known has, and does not have
-/// without it.
+/// Returns what is lost if `item` was not found: what a complete server has and a server without it lacks.
 pub fn lost(item: Item) -> Lost {
     let metrics = match server_without(item) {
         Some(without) => {
@@ -107,7 +105,7 @@ pub fn lost(item: Item) -> Lost {
     }
 }
 
-/// Returns what of a family the one server has and the other does not: all, or values of labels.
+/// Returns what `before` has of a family and `after` lacks: everything, labels, or values of labels.
 fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
     let name = before.name;
     if after.series.is_empty() {
@@ -136,8 +134,8 @@ fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str
     values
 }
 
-/// Returns the metrics that have all their series without an item, and do not count all, or that only a server by another policy has, or one that
-/// was watched for long enough.
+/// Returns the metrics that keep all their series without `item` but do not count everything, and those that only a server with
+/// another policy, or one watched for long enough, has.
 fn incomplete(item: Item) -> &'static [&'static str] {
     match item {
         Item::Result(kind) if kind.description == EVICTION_CALL.description => &[BY_RESULT],
@@ -149,7 +147,7 @@ fn incomplete(item: Item) -> &'static [&'static str] {
         Item::Member(Member::UsedMemory | Member::StatNumcommands) => &[LIMIT_REACHED, WOULD_ADD],
         Item::Member(Member::Maxmemory) => &[LIMIT_REACHED],
         Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING, LIMIT_REACHED, WOULD_ADD],
-        // In the probe mode sampled, which a server that evicts without end is in, these are estimated from it.
+        // A server that evicts all the time is in the probe mode sampled, in which these are estimated from it.
         Item::Member(Member::StatEvictedkeys) => &[
             CPU_BY_EVICTION,
             STALLS_BY_EVICTION,
@@ -206,13 +204,13 @@ mod tests {
         Ok(())
     }
 
-    /// Returns an alert's rule, with all that is recorded for it.
+    /// Returns an alert's rule, with the recording rules that it uses.
     fn rule(alert: &str) -> String {
         let rest = RULES.split(&format!("- alert: {alert}\n")).nth(1);
         let rest = rest.unwrap_or_else(|| panic!("there is no alert {alert}"));
         let mut rule = rest.split("labels:").next().unwrap_or_default().to_owned();
         let recorded = Vec::from_iter(RECORDED.split("- record: ").skip(1));
-        // What is recorded may rest on what is recorded before it.
+        // A recording rule may use an earlier one.
         for recorded in recorded.into_iter().rev() {
             let name = recorded.lines().next().unwrap_or_default();
             if rule.contains(name) {
@@ -237,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Returns the items that the alert on what was not found is about.
+    /// Returns the items that the alert about items not found names.
     fn alerted_items() -> BTreeSet<String> {
         let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
         let items = after.and_then(|after| after.split('"').next());

@@ -1,5 +1,5 @@
-//! Every metric family of the agent, in the order in which they are exported. Those that are a member of `server` as it
-//! is come from the list of members (`evictscope-plan`), and stand between the others.
+//! Every metric family of the agent, in the order of export. Families that export a member of `server` unchanged come from the
+//! list of members (`evictscope-plan`), and are placed between the others.
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
@@ -32,7 +32,7 @@ pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     for server in servers {
         for (index, family) in of_server(server).iter().enumerate() {
-            // Each server has the same ones.
+            // Every server has the same families.
             if index == families.len() {
                 families.push(family.begun());
             }
@@ -44,7 +44,7 @@ pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
     families
 }
 
-/// Returns all families of a server, also those without a series.
+/// Returns all families of a server, including those without a series.
 pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     fn is_of_cycles(metric: &MemberMetric) -> bool {
         metric.name.starts_with("evictscope_expire_cycle_")
@@ -68,7 +68,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     all
 }
 
-/// Returns the families that are a member of `server` as it is.
+/// Returns the families that export a member of `server` unchanged.
 fn members(
     server: &ExportedServer,
     are_here: impl Fn(&MemberMetric) -> bool,

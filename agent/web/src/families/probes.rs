@@ -1,4 +1,4 @@
-//! The families about what is watched, how, what was not found, and what it costs.
+//! The families about what is watched and how, what was not found, and what watching costs.
 
 use std::collections::BTreeSet;
 
@@ -22,9 +22,9 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         ];
         Series::number(&labels, 1.0)
     });
-    // It is in no mode if the plan was withdrawn.
+    // The server is in no mode if its plan was withdrawn.
     let is_on = |mode| mode == server.mode && server.withdrawn.is_none();
-    // Several reasons may speak of the same item.
+    // Several entries may be about the same item.
     let missing = server.plan.not_found.iter();
     let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
     let withdrawn = server.withdrawn.into_iter().chain(server.cycles_withdrawn);
@@ -144,7 +144,7 @@ fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
     hits
 }
 
-/// Returns what went wrong, as far as something did.
+/// Returns the faults that have occurred, with their counts.
 fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> {
     let names = [
         ("recipe", Fault::Recipe),

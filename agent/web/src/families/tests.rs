@@ -42,8 +42,8 @@ fn a_server_with_everything_has_205_series_at_most() -> prometheus::Result<()> {
     Ok(())
 }
 
-/// Nothing that rests on a withdrawn plan is exported, no no-op calls while they are not counted, and calls and their
-/// variables from the start.
+/// Nothing that depends on a withdrawn plan is exported, nor are no-op calls while they are not counted; calls and their
+/// variables are exported from the start.
 #[test]
 fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
     let broken = [

@@ -1,5 +1,5 @@
-//! Protects people whose browser asks the agent, from other pages that the same browser has open, and from what the answers
-//! contain: names and paths that anybody may have chosen.
+//! Protects people whose browser asks the agent from other pages that are open in it, and from what the answers contain: names
+//! and paths that anybody may have chosen.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use crate::pages::CONTENT_SECURITY_POLICY;
 
 /// Tells a server which page a request comes from (Fetch Metadata). Pages cannot forge it. Browsers send it to localhost and
-/// where there is TLS; programs such as curl do not.
+/// over TLS; programs such as curl do not.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Adds the headers that tell browsers to load and run nothing else.
@@ -17,7 +17,7 @@ pub(crate) async fn protect(mut response: Response) -> Response {
     let policy = HeaderValue::from_str(&CONTENT_SECURITY_POLICY);
     let others = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // The own pages still say where a request comes from.
+        // The agent's own pages still say where a request comes from.
         (header::REFERRER_POLICY, "same-origin"),
         (header::X_FRAME_OPTIONS, "DENY"),
     ];
@@ -28,7 +28,7 @@ pub(crate) async fn protect(mut response: Response) -> Response {
     response
 }
 
-/// Refuses requests from another site's page that only read, where reading costs a server something.
+/// Refuses read requests from another site's page, for paths where reading costs a server something.
 pub(crate) async fn own_only(request: Request, next: Next) -> Response {
     let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
     match request.headers().get_all(FETCH_SITE).iter().all(is_own) {

@@ -1,13 +1,13 @@
-//! HTTP's connections: how many there may be, and how long a client may take.
+//! HTTP connections: how many there may be, and how long a client may take.
 //!
 //! They share descriptors and CPU time with the probes, so clients that hang on must cost next to nothing, and must not keep a
-//! scraper out. There is room for 64 connections that have not sent a request yet, and for 64 that have. Where there is none,
-//! the one that has waited longest is closed. So no client that is silent, slow or does not read its answer takes the place of
-//! one that asks at once.
+//! scraper out. There is room for 64 connections that have not sent a request yet, and for 64 that have. If there is no room,
+//! the connection that has waited longest is closed. So no client that is silent, slow or does not read its answer takes the
+//! place of one that asks at once.
 //!
-//! How long a client may take, hyper limits while it sends a header, and the kernel while it does not read its answer.
+//! hyper limits how long a client may take to send a header, and the kernel how long it may leave its answer unread.
 //!
-//! Deliberately absent: limits for each address. Behind a proxy all clients have the same one.
+//! Deliberately absent: limits per address. Behind a proxy, all clients have the same one.
 
 #[cfg(test)]
 mod tests;
@@ -37,22 +37,21 @@ use tokio_util::task::AbortOnDropHandle;
 use super::trouble::Trouble;
 use crate::web_config::Web;
 
-/// How long requests under way may take to finish after the server was told to stop; the agent as
-/// a whole is to end within 2 s.
+/// How long requests under way may take to finish after the server was told to stop; the agent as a whole must end within 2 s.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a client may take to agree on TLS, to send a header, and to read the next part of its answer. Scrapers that come
 /// every 15 or 30 s keep their connection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(45);
-/// Connections of either kind. A host has a few scrapers and some people with a browser, which opens up to six. The probes
-/// have the rest of the descriptors, of which there are 1,024 by default.
+/// The most connections of either kind. A host has a few scrapers and some people with a browser, which opens up to six. The
+/// rest of the descriptors, 1,024 by default, are for the probes.
 const MOST: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-/// How long a connection is left alone before it may have to make room: several round trips in a data centre. While new
-/// clients come without end, 3,200 a second get their turn, which empties the kernel's full queue (1,024) in a third of a
-/// second and leaves most of the CPU alone.
+/// How long a connection is left alone before it may have to make room: several round trips in a data centre. If new clients
+/// keep coming, 3,200 a second get their turn: this empties the kernel's full queue (1,024) in a third of a second and leaves
+/// most of the CPU alone.
 const SPARED: Duration = Duration::from_millis(20);
 /// A longer header is refused.
 const LONGEST_HEADER: usize = 16 << 10;
-/// How long to wait after the kernel could not give a connection.
+/// How long to wait after the kernel failed to accept a connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers clients.
@@ -65,12 +64,12 @@ pub struct Connections {
     refusals: Trouble,
 }
 
-/// The open connections. One that is dropped is closed.
+/// The open connections. Dropping one closes it.
 struct Open {
     last: u64,
-    /// Those that have not sent a request yet, with the time when they came.
+    /// Connections that have not sent a request yet, with the time when they came.
     new: LruCache<u64, (Instant, Task)>,
-    /// Those that have, by the last one.
+    /// Connections that have, ordered by their last request.
     asked: LruCache<u64, Task>,
     crowd: Trouble,
 }
@@ -98,7 +97,7 @@ impl Open {
         self.note(closed.is_some());
     }
 
-    /// Takes note of a request.
+    /// Notes a request.
     fn asks(&mut self, number: u64) {
         if let Some((_, task)) = self.new.pop(&number) {
             let closed = self.asked.push(number, task);
@@ -121,14 +120,14 @@ impl Open {
         self.asked.pop(&number);
     }
 
-    /// Closes the connection that makes room first.
+    /// Closes the connection that must make room first.
     fn close_oldest(&mut self) {
         if self.new.pop_lru().is_none() {
             self.asked.pop_lru();
         }
     }
 
-    /// Returns when another client may come, where there is no room: nobody is closed for it who came just now.
+    /// Returns when another client may come, if there is no room now: no client that has just come is closed for it.
     fn has_room_at(&self) -> Option<Instant> {
         let oldest = self.new.peek_lru().filter(|_| self.new.len() == MOST.get());
         oldest.map(|(_, (since, _))| *since + SPARED)
@@ -136,7 +135,7 @@ impl Open {
 }
 
 impl Connections {
-    /// Returns no connections, to be protected by `web` and answered by `router`.
+    /// Returns an empty set of connections, which `web` protects and `router` answers.
     pub fn new(web: Web, router: Router, patience: Duration) -> Self {
         Self {
             web,
@@ -148,8 +147,7 @@ impl Connections {
         }
     }
 
-    /// Serves the clients of `listener` until `shutdown` is done, and returns 1 s after that at the
-    /// latest.
+    /// Serves the clients of `listener` until `shutdown` completes, and returns at most 1 s later.
     pub async fn serve(mut self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         tokio::select! {
             () = shutdown => {}
@@ -157,11 +155,11 @@ impl Connections {
         }
         drop(listener);
         _ = timeout(GRACE, self.ending.shutdown()).await;
-        // Those that are not done in time.
+        // Drops the connections that did not finish in time.
         *lock(&self.open) = Open::default();
     }
 
-    /// Accepts clients for ever.
+    /// Accepts clients forever.
     async fn accept(&mut self, listener: &TcpListener) {
         loop {
             let has_room_at = lock(&self.open).has_room_at();
@@ -171,7 +169,7 @@ impl Connections {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     self.open(stream);
-                    // The task of one that made room ends, and with it the descriptor, before the next client is accepted.
+                    // If a connection made room, its task ends and frees its descriptor before the next client is accepted.
                     yield_now().await;
                 }
                 Err(error) if is_of_the_client(&error) => {}
@@ -182,7 +180,7 @@ impl Connections {
                              the agent may open too few files, raise LimitNOFILE= or `ulimit -n`"
                         );
                     }
-                    // It may be the descriptor that is missing.
+                    // A descriptor may be what is missing.
                     lock(&self.open).close_oldest();
                     sleep(PAUSE).await;
                 }
@@ -234,11 +232,11 @@ async fn answer(
 }
 
 fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
-    // A panic between two steps may leave out a connection, which is then closed.
+    // A panic between two steps may lose a connection, which is then closed.
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells whether accepting failed because this one client has gone.
+/// Returns whether accepting failed because this one client has gone.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(

@@ -15,8 +15,8 @@ use crate::published::shared::Shared;
 use crate::routes::router::router;
 use crate::web_config::{Requesters, Web};
 
-/// Clients that may wait in the kernel until they are accepted. One that comes when the queue is full
-/// tries again after a second, so it is to hold a crowd that comes at once.
+/// Clients that may wait in the kernel until they are accepted. A client that comes when the queue is full tries again after a
+/// second, so the queue must hold a crowd that comes at once.
 const QUEUE: u32 = 1024;
 
 /// Listens on an address, for [`serve`]. Async because a socket needs the runtime.
@@ -44,15 +44,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // The address can be taken again while connections of an agent before are being closed.
+    // The address can be taken again while connections of a previous agent are being closed.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(QUEUE)
 }
 
-/// Serves metrics and pages to those whom `web` admits until `shutdown` is done, and returns 1 s after
-/// that at the latest. On an address that other hosts reach, `open_requests` says whether those may have records and profiles
-/// made who have neither a password nor a certificate.
+/// Serves metrics and pages to the clients that `web` admits until `shutdown` completes, and returns at most 1 s later. On an
+/// address that other hosts reach, `open_requests` says whether clients with neither a password nor a certificate may have
+/// records and profiles made.
 pub async fn serve(
     listener: TcpListener,
     shared: Shared,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long nothing must have gone wrong until it is over.
+/// How long nothing must go wrong until it is over.
 const CALM: Duration = Duration::from_secs(60);
 
 /// Something that may go wrong again and again.
@@ -13,7 +13,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Takes note that it went wrong just now, and tells whether it had not for a minute.
+    /// Notes that it has just gone wrong, and returns whether it had not for a minute.
     pub fn begins(&mut self) -> bool {
         let last = self.last.replace(Instant::now());
         last.is_none_or(|last| last.elapsed() > CALM)

@@ -1,19 +1,19 @@
-//! The axis of time beneath a drawing, and the lines of its grid.
+//! The time axis beneath a drawing, and its grid lines.
 
 use maud::{Markup, html};
 
 use super::span::Span;
 use super::times;
 
-/// Beneath the shapes, for the times.
+/// The height beneath the shapes, for the times.
 const TIMES: u32 = 20;
 
-/// Left of the shapes, for the values: as wide as `50.0 MiB`.
+/// The width left of the shapes, for the values: as wide as `50.0 MiB`.
 const VALUES: u32 = 60;
 /// The height of the values' text.
 const TEXT: f64 = 12.0;
 
-/// Puts shapes over the axis of time, with a grid: lines at these places from the top, and what is written beside them.
+/// Puts shapes over the time axis, with a grid: for each line, its distance from the top and the text beside it.
 pub fn framed(
     title: &str,
     span: Span,
@@ -26,7 +26,7 @@ pub fn framed(
         times::date_and_time(span.from_us),
         times::date_and_time(span.to_us)
     );
-    // In the middle of its line, as far as there is room.
+    // Centred on its line, if there is room.
     let beside = |y: f64| (y + TEXT / 3.0).max(TEXT * 0.8);
     html! {
         div.framed {
@@ -47,7 +47,7 @@ pub fn framed(
     }
 }
 
-/// Returns on which side of its place a text is, so that none is cut off.
+/// Returns how to anchor a text, so that none is cut off.
 fn anchor(share: f64) -> &'static str {
     match share {
         share if share < 0.08 => "start",
@@ -56,7 +56,7 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns up to four times to write at an axis, and where they are in the span.
+/// Returns up to four times to write at an axis, and where in the span they are.
 fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 17] = [
@@ -69,7 +69,7 @@ fn ticks(span: Span) -> Vec<(f64, String)> {
         true => times::time_of_day,
         false => times::minute_of_day,
     };
-    // More than four of the longest steps would be most of a week.
+    // More than four, at the longest step, would take most of a week.
     let all = (0..7).map(|index| first.saturating_add(index * step));
     all.take_while(|us| *us <= span.to_us)
         .map(|us| (span.share_at(us), text(us)))

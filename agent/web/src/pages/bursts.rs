@@ -9,7 +9,7 @@ use super::times::{date_and_time, duration, grouped, or_unknown, size};
 use super::{facts, links};
 use crate::published::exported::ExportedServer;
 
-/// Most bursts on the page.
+/// The most bursts on the page.
 const MOST: usize = 50;
 
 /// Lists finished bursts, the newest first, each with its record.

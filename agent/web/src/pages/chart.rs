@@ -1,7 +1,7 @@
-//! Charts over time, as SVG inside of a page.
+//! Charts over time, as SVG inside a page.
 //!
-//! The shapes fill the width that there is; the text keeps its size, so it is legible on a small screen and not huge on a
-//! large one. Each kind of line or area is told by its colour, and also by its dashes, or by its place.
+//! The shapes fill the available width; the text keeps its size, so it is legible on a small screen and not huge on a large
+//! one. Each kind of line or area can be told by its colour, and also by its dashes or its place.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use super::ink::{Ink, swatch};
 const WIDTH: u32 = 1_200;
 /// The height of the shapes.
 const HEIGHT: u32 = 110;
-/// Between two lines of the grid, at least.
+/// The least distance between two grid lines.
 const GRID: u32 = 24;
 
 /// A line or an area.
@@ -27,7 +27,7 @@ pub struct Series {
     /// What the legend says.
     pub name: &'static str,
     ink: Ink,
-    /// A value for each column, or `None` where it is not known.
+    /// A value for each column; `None` if it is not known.
     pub values: Vec<Option<f64>>,
 }
 
@@ -48,19 +48,19 @@ pub enum Shapes {
 /// A chart.
 pub struct Chart {
     pub title: &'static str,
-    /// What else one has to know to read it.
+    /// What else a reader must know.
     pub note: Option<&'static str>,
     pub shapes: Shapes,
     /// The values from the bottom to the top.
     pub values: Range<f64>,
     /// Writes a value of the grid.
     pub label: fn(f64) -> String,
-    /// The grid's lines are this, or 2, 5, 10 and so on times as far apart: 1,024 to a power, for bytes.
+    /// Grid lines are this far apart, or 2, 5, 10 and so on times as far: a power of 1,024 for bytes.
     pub unit: f64,
 }
 
 impl Chart {
-    /// Draws it, and what a reader needs beside it.
+    /// Draws the chart, and what a reader needs beside it.
     pub fn figure(&self, columns: &Columns) -> Markup {
         let (Shapes::Lines(all) | Shapes::Areas(all)) = &self.shapes;
         let is_stacked = matches!(self.shapes, Shapes::Areas(_));
@@ -82,7 +82,7 @@ impl Chart {
         }
     }
 
-    /// Returns the lines of the grid: where they are, from the top, and what is written at them.
+    /// Returns the grid lines: the distance of each from the top, and its text.
     fn grid(&self) -> Vec<(f64, String)> {
         let Range { start, end } = self.values;
         let lines = (HEIGHT / GRID) as usize;
@@ -96,7 +96,7 @@ impl Chart {
         let mut lines: Vec<_> = points
             .map(|value| (at(value), (self.label)(value)))
             .collect();
-        // Half a key is written as none.
+        // Half a key has the same label as none.
         lines.dedup_by(|one, before| one.1 == before.1);
         lines
     }
@@ -113,7 +113,7 @@ impl Chart {
         let count = columns.count() as f64;
         let mut chart = ChartBuilder::on(&root)
             .build_cartesian_2d(0.0..count, self.values.start..self.values.end)?;
-        // Behind everything, when evicting calls were made.
+        // The tint behind everything shows when evicting calls were made.
         for saturated in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
             let corners = [
                 (saturated.start as f64, self.values.start),
@@ -133,7 +133,7 @@ impl Chart {
                 }
             }
             Shapes::Areas(all) => {
-                // The tallest first, so that each covers what is not its own of the ones above.
+                // The tallest first: each later area leaves visible only the earlier one's own part.
                 for top in (0..all.len()).rev() {
                     let sums = stacked(&all[..=top]);
                     for known in runs(&sums, Option::is_some) {
@@ -160,7 +160,7 @@ fn steps(values: &[Option<f64>], columns: Range<usize>) -> Vec<(f64, f64)> {
     corners.flatten().collect()
 }
 
-/// Returns the sum of areas in each column where the topmost of them is known: where it is not, it has no area.
+/// Returns the sum of the areas in each column in which the topmost is known: elsewhere the topmost has no area.
 pub fn stacked(all: &[Series]) -> Vec<Option<f64>> {
     let tops = all
         .last()
@@ -180,7 +180,7 @@ fn stretched(svg: &str) -> Markup {
     html! {
         svg.plot width="100%" height=(HEIGHT) viewBox={ "0 0 " (WIDTH) " " (HEIGHT) }
             preserveAspectRatio="none" {
-            // Shapes of this module, which have no text of others in them.
+            // Shapes of this module, which contain no foreign text.
             (PreEscaped(inside))
         }
     }
@@ -221,7 +221,7 @@ mod tests {
             ">22:13:21</text>",
             ">50</text>",
             "aria-label=\"Something, from 2023-11-14 22:13:20 to 2023-11-14 22:13:22 UTC\"",
-            // The line of the second ends where it is not known.
+            // The second line ends where its value is not known.
             "points=\"239,66 359,66 359,66 479,66 479,66 599,66 \"",
         ] {
             assert!(drawn.contains(text), "{text} in {drawn}");

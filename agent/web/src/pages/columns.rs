@@ -11,18 +11,18 @@ const LEAST_US: u64 = 200_000;
 /// More could not be told apart.
 const MOST: usize = 800;
 
-/// Between two moments that are further apart, what happened when is not known.
+/// If two moments are further apart, it is not known what happened when between them.
 pub const LONGEST_INTERVAL_US: u64 = 3_000_000;
 
 /// A span in columns of the same length.
 #[derive(Clone, Debug)]
 pub struct Columns {
     pub span: Span,
-    /// The phase that the server was in, in each column; of several, the one that matters most.
+    /// The server's phase in each column; of several, the one that matters most.
     pub phases: Vec<Option<Phase>>,
     /// The moments in each column.
     moments: Vec<Vec<Moment>>,
-    /// The moments between which it is known what happened.
+    /// Pairs of moments between which it is known what happened.
     intervals: Vec<[Moment; 2]>,
 }
 
@@ -46,7 +46,7 @@ impl Columns {
                 columns.moments[index].push(*moment);
             }
         }
-        // A server that does nothing is read once a second: until the next reading it is as it was.
+        // An idle server is read once a second: until the next reading, it is as it was.
         for [before, after] in &columns.intervals {
             let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us) as usize);
             let within = columns.moments.iter_mut().take(to).skip(from);
@@ -66,7 +66,7 @@ impl Columns {
         columns
     }
 
-    /// Puts the exact bounds of a burst in place of what was known of its phases at each moment: that a call was the last one is
+    /// Replaces the phases that were known at each moment by the exact bounds of a burst: that a call was the last one is only
     /// known a second later.
     pub fn mark(&mut self, burst: &Burst) {
         let end = burst.started.saturating_add(burst.duration);
@@ -83,7 +83,7 @@ impl Columns {
         }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of columns.
     pub fn count(&self) -> usize {
         self.moments.len()
     }
@@ -98,7 +98,7 @@ impl Columns {
         us.saturating_sub(self.span.from_us) as f64 / self.width_us()
     }
 
-    /// Returns what the moments of each column say.
+    /// Returns what `of` returns for the moments of each column.
     pub fn each<T>(&self, of: impl Fn(&[Moment]) -> Option<T>) -> Vec<Option<T>> {
         self.moments.iter().map(|moments| of(moments)).collect()
     }
@@ -111,18 +111,18 @@ impl Columns {
         })
     }
 
-    /// Returns by how much a counter grew a second in each column.
+    /// Returns how much a counter grew per second in each column.
     pub fn per_second(&self, counter: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
         let shares = self.share(counter).into_iter();
         shares.map(|share| Some(share? * 1e6)).collect()
     }
 
-    /// Returns of each column the share that a time took, which a counter of microseconds adds up.
+    /// Returns the share of each column that was spent on what a counter of microseconds adds up.
     pub fn share(&self, counter: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
         self.grown(|before, after| counter(after)?.checked_sub(counter(before)?))
     }
 
-    /// Returns of each column the share that evicting calls took, where they were observed.
+    /// Returns the share of each column that evicting calls took, where they were observed.
     pub fn evicting(&self) -> Vec<Option<f64>> {
         self.grown(|before, after| {
             let elapsed = after.unix_us - before.unix_us;
@@ -133,10 +133,10 @@ impl Columns {
         })
     }
 
-    /// Returns by how much something grew in each column, a microsecond on average, given by how much it did between two moments.
+    /// Returns the average growth per microsecond in each column; `by` returns the growth between two moments.
     fn grown(&self, by: impl Fn(&Moment, &Moment) -> Option<u64>) -> Vec<Option<f64>> {
         let width = self.width_us();
-        // With how much of a column is known, microseconds.
+        // The growth in each column, and for how many microseconds of it that is known.
         let mut columns = vec![(0.0, 0.0); self.count()];
         for [before, after] in &self.intervals {
             let Some(by) = by(before, after) else {
@@ -153,7 +153,7 @@ impl Columns {
                 *known_us += within;
             }
         }
-        // Known for less than half of the column, it says little of it.
+        // If it is known for less than half of the column, it says little about it.
         let is_enough = |known_us: f64| 2.0 * known_us >= width;
         let columns = columns.into_iter();
         columns
@@ -162,8 +162,8 @@ impl Columns {
     }
 }
 
-/// Tells whether it is known what happened between two moments: they are not too far apart, and the same agent and server counted
-/// at both.
+/// Returns whether it is known what happened between two moments: they are not too far apart, and the same agent and server
+/// counted at both.
 fn is_known(before: &Moment, after: &Moment) -> bool {
     let elapsed = after.unix_us.checked_sub(before.unix_us);
     elapsed.is_some_and(|elapsed| (1..=LONGEST_INTERVAL_US).contains(&elapsed))
@@ -171,7 +171,7 @@ fn is_known(before: &Moment, after: &Moment) -> bool {
         && after.evicting_us >= before.evicting_us
 }
 
-/// Returns the runs of neighbours of which something is true.
+/// Returns the runs of neighbours for which `is_so` holds.
 pub fn runs<T>(all: &[T], is_so: impl Fn(&T) -> bool) -> Vec<Range<usize>> {
     let mut end = 0;
     let runs = all.chunk_by(|one, next| is_so(one) == is_so(next));

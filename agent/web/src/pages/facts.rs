@@ -10,7 +10,7 @@ use super::links;
 use super::times::{date_and_time, duration, size};
 use crate::published::exported::ExportedServer;
 
-/// Shows a fact in a list of them.
+/// Shows a fact in a list of facts.
 pub fn fact(name: &str, value: impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }

@@ -9,28 +9,28 @@ use super::facts::{self, fact};
 use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
 use crate::published::exported::ExportedServer;
 
-/// Said where no look at a server's sockets has succeeded.
+/// Shown if no look at a server's sockets has succeeded.
 const NOT_KNOWN: &str = "How long clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \
                          with BTF; the agent's log says what is missing.";
 
-/// What is said of a server's clients, in words.
+/// What is known about a server's clients, in words.
 pub struct Felt {
-    /// How many requests waited for longer than each of [`OVER`], the longest first; likewise all that follows it.
+    /// How many requests waited for longer than each of [`OVER`], the longest first.
     pub over: [String; OVER.len()],
     /// For how long clients were stalled in the last ten minutes, by cause.
     pub stalled_lately: String,
-    /// Whether they were.
+    /// Whether they were stalled then.
     pub is_stalled_lately: bool,
-    /// The same since the agent found the server.
+    /// The same by cause, since the agent found the server.
     pub stalled: String,
-    /// How long the request waited that waited longest in the last five minutes.
+    /// The longest time that a request waited in the last five minutes.
     pub longest: String,
-    /// How many clients wait now, of how many, and for how long the first of them has.
+    /// How many of how many clients are waiting now, and for how long the first of them has been.
     pub waiting: String,
 }
 
 impl Felt {
-    /// Returns what is known of a server; `None` where it is not known what its clients wait.
+    /// Returns what is known about a server; `None` if it is not known how long its clients wait.
     pub fn of(server: &ExportedServer) -> Option<Self> {
         let state = &server.state;
         let waits = state.known_waits()?;
@@ -38,7 +38,7 @@ impl Felt {
         let lately = lately.map(|timeline| by_cause(timeline.stall_times()));
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
-            // A plan that was withdrawn tells no cause.
+            // A withdrawn plan tells no cause.
             let is_told = server.tells_stalls_by(cause);
             let told = if is_told { cause } else { StallCause::Unknown };
             stalled[told as usize] += state.stalled(cause).unwrap_or_default();
@@ -68,7 +68,7 @@ fn by_cause(stalls: impl Iterator<Item = StallTime>) -> [Duration; StallCause::A
     stalled
 }
 
-/// Writes a time by its causes, the one that took most of it first.
+/// Writes a time by cause, the longest first.
 fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
     let mut by: Vec<_> = StallCause::ALL.into_iter().zip(stalled).collect();
     by.retain(|(_, stalled)| !stalled.is_zero());
@@ -100,9 +100,9 @@ fn waiting(waits: &Waits) -> String {
     }
 }
 
-/// Says whether commands were refused, as nothing could be evicted.
+/// Says whether commands were refused because nothing could be evicted.
 pub fn refused(server: &ExportedServer) -> Markup {
-    // Calls that fail before reads refuse nothing.
+    // A call that fails before a read command refuses nothing.
     let text = match (server.refused(), server.failed_calls()) {
         (Some(0), _) | (None, Some(0)) => return html! { "none" },
         (None, None) => return html! { (UNKNOWN) },
@@ -112,7 +112,7 @@ pub fn refused(server: &ExportedServer) -> Markup {
     html! { span.bad { (text) } }
 }
 
-/// Shows it, at the beginning of a server's page.
+/// Shows what clients felt, at the top of a server's page.
 pub fn section(server: &ExportedServer) -> Markup {
     html! {
         h2 { "What clients felt" }
@@ -148,7 +148,7 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
     }
 }
 
-/// Returns for how long the server has been watched; `None` where its phases are not known.
+/// Returns for how long the server has been watched; `None` if its phases are not known.
 fn watched(server: &ExportedServer) -> Option<Duration> {
     let phases = &server.cycle()?.phases;
     Some(Phase::ALL.iter().map(|phase| phases.time(*phase)).sum())
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn causes_that_a_withdrawn_plan_told_are_not_known() {
         let mut server = stalled_server();
-        // All of the thread's time since the request came was an evicting call.
+        // All of the thread's time since the request came was spent in an evicting call.
         let mut snapshot = Snapshot {
             at: Duration::from_secs(4),
             times: Some(ThreadTimes {

@@ -1,4 +1,4 @@
-//! What all pages have around what they say.
+//! What all pages have around their content.
 
 use std::sync::LazyLock;
 
@@ -15,19 +15,19 @@ const STYLE: &str = include_str!("style.css");
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the agent, about something that does not change any more.
+    /// On the agent, about something that no longer changes.
     Kept,
     /// On the agent. It may be loaded again after some seconds.
     Agent {
-        /// After how many.
+        /// After how many seconds.
         refresh: Option<u32>,
     },
-    /// In a file of its own, which has no other page to lead to.
+    /// In a file of its own, with no other page to link to.
     File,
 }
 
-/// What a browser may load and run for a page or a drawing: no script, nothing of another host, and no styles but ours. Forms
-/// lead to the agent alone.
+/// What a browser may load and run for a page or a drawing: no script, nothing from another host, and no styles but ours. Forms
+/// go to the agent alone.
 pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hashes = [STYLE, heatmap::STYLE].map(hash).join(" ");
     format!(
@@ -36,7 +36,7 @@ pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the hash of a style sheet, as a policy names it: of what is in the element, without its tags.
+/// Returns the hash of a style sheet in the form that a policy uses: it covers the element's content, without its tags.
 fn hash(style: &str) -> String {
     let hash = BASE64_STANDARD.encode(digest(&SHA256, style.as_bytes()));
     format!("'sha256-{hash}'")
@@ -50,7 +50,7 @@ pub fn page(title: &str, place: Place, body: &Markup) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // From a file, it is not there as a header.
+                // A file has no header to carry it.
                 @if place == Place::File {
                     meta http-equiv="Content-Security-Policy"
                         content={ "default-src 'none'; style-src " (hash(STYLE)) "; img-src data:" };

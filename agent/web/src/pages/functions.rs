@@ -1,4 +1,4 @@
-//! Where the main thread spent its time, by functions: flame graphs, and a table of the hottest.
+//! Where the main thread spent its time, by function: flame graphs, and a table of the hottest functions.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::table::head;
 use super::times::{duration, grouped, percent};
 
-/// Most functions in the table.
+/// The most functions in the table.
 const MOST: usize = 20;
 
 /// Shows a profile.
@@ -47,7 +47,7 @@ pub fn of(profile: &Profile) -> Markup {
     }
 }
 
-/// Draws the stacks of what ran. The drawing is an image, so that its styles and names are its own.
+/// Draws the stacks of some activities. The drawing is an image, which keeps its styles and names to itself.
 fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
     let mut part = profile.clone();
     part.stacks.retain(|stack| is_drawn(stack.activity));
@@ -81,17 +81,17 @@ fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Mar
 struct Found {
     /// In samples of evicting calls.
     in_evictions: u64,
-    /// In others.
+    /// In other samples.
     outside: u64,
-    /// As the function that ran, not as one that had called it.
+    /// As the function that ran, not as one of its callers.
     running: u64,
 }
 
-/// Returns the functions that were found most often, with how often that was.
+/// Returns the functions that ran most often, with how often each was found.
 fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
     let mut all = vec![Found::default(); profile.functions.len()];
     for stack in &profile.stacks {
-        // One that calls itself counts once.
+        // A recursive function counts once.
         let frames: BTreeSet<_> = stack.frames.iter().copied().collect();
         for frame in frames {
             let Some(found) = all.get_mut(frame as usize) else {
@@ -111,7 +111,7 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
     }
     let names = profile.functions.iter().map(String::as_str);
     let mut named: Vec<_> = names.zip(all).collect();
-    // Where the time went, rather than on whose behalf: `main` is in all of them.
+    // By where the time went, not on whose behalf: `main` is in every stack.
     named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
     named.truncate(MOST);
     named.retain(|(_, found)| found.running > 0);

@@ -1,4 +1,4 @@
-//! The sub-second heat map inside of a page, on the same axis of time as the charts.
+//! The sub-second heat map inside a page, on the same time axis as the charts.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const HEIGHT: u32 = 150;
 /// The width that blocks are placed in.
 const WIDTH: f64 = 10_000.0;
 
-/// Draws its panels.
+/// Draws the panels of the heat map.
 pub fn figures(timeline: &Timeline, span: Span) -> Markup {
     html! {
         @for panel in PANELS { (figure(&panel, timeline, span)) }
@@ -33,7 +33,7 @@ fn figure(panel: &Panel, timeline: &Timeline, span: Span) -> Markup {
             shape-rendering="crispEdges" {
             @for level in 0..=LEVELS {
                 @let (ink, opacity) = panel.paint(level);
-                // One path for all of a colour: a rectangle for each block would be megabytes.
+                // One path for all blocks of a colour: a rectangle for each block would be megabytes.
                 path fill=(ink) fill-opacity=(opacity) d=(path(&blocks, level, span)) {}
             }
         }

@@ -1,8 +1,8 @@
 //! The sub-second-offset heat map of one server, as flamescope draws them.
 //!
-//! Each column is a second, each row 20 ms of it; the stronger the colour, the greater the share of
-//! the main thread. One panel for its evicting calls, one for everything else that it does on CPU.
-//! What recurs every second is a line across, a burst a block.
+//! Each column is a second, each row 20 ms of it; the stronger the colour, the greater the share of the main thread. One panel
+//! is for its evicting calls, one for everything else that it does on CPU. What recurs every second shows as a horizontal line,
+//! a burst as a block.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::rfc3339::rfc3339;
 
 const SIZE: (u32, u32) = (1_300, 700);
-/// Rows of a second.
+/// Rows in a second.
 pub(super) const ROWS: u64 = 1_000_000_000 / BIN_NS;
 /// The number of colours; neighbours of the same colour become one rectangle.
 pub(super) const LEVELS: u32 = 10;
@@ -28,7 +28,7 @@ pub(super) const STYLE: &str = ":root{background:#fff;color-scheme:light dark}te
 pub(super) struct Panel {
     pub(super) title: &'static str,
     colour: RGBColor,
-    /// Returns what it shows of a bin.
+    /// Returns what it shows for a bin.
     pub(super) nanoseconds: fn(TimeBin) -> u32,
 }
 
@@ -45,7 +45,7 @@ pub(super) const PANELS: [Panel; 2] = [
     },
 ];
 
-/// A rectangle of one colour: a column, and the rows from one to another.
+/// A rectangle of one colour: a column, and a range of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) second: u64,
@@ -150,12 +150,12 @@ fn draw_legend<DB: DrawingBackend>(
 /// Returns the blocks to draw; bins in which nothing happened have no block.
 pub(super) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
     let bin_length = u128::from(BIN_NS);
-    // Of two bins that share a row, as the clocks' seconds do not begin with a bin, the later counts.
+    // A second need not begin with a bin, so each bin is in the row nearest to it.
     let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;
     let first = u64::try_from(first).unwrap_or(0);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
-        // What is not known has the level 0; where nothing happened, there is no block.
+        // Level 0 is for what is not known.
         let level = bin.map_or(0, |bin| {
             let level = nanoseconds(bin).saturating_mul(LEVELS);
             level.div_ceil(BIN_NS as u32).min(LEVELS)

@@ -1,4 +1,4 @@
-//! The colours of drawings. They are between black and white, to be told from both.
+//! The colours of drawings. They lie between black and white, to stand out from both.
 
 use maud::{Markup, html};
 use plotters::style::RGBColor;
@@ -8,7 +8,7 @@ use plotters::style::RGBColor;
 pub enum Ink {
     /// Evictions.
     Red,
-    /// What matters most otherwise.
+    /// What otherwise matters most.
     Blue,
     /// Limits.
     Orange,

@@ -14,7 +14,7 @@ use super::times::{grouped, time_of_day};
 /// The height of a bucket.
 const ROW: u32 = 7;
 
-/// The bucket of the longest calls. A file could name one that does not exist.
+/// The bucket of the longest calls. A file could name a bucket that does not exist.
 const LAST: u16 = bounds::INNER_NS.buckets() as u16 - 1;
 
 /// Draws the calls of each second by their duration, and lists them.
@@ -25,7 +25,7 @@ pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
     let (Some(lowest), Some(highest)) = (buckets().min(), buckets().max()) else {
         return html! { p.note { "No evicting call was observed in it." } };
     };
-    // A few more than there are, so that a drawing of one bucket is not a line.
+    // A few more buckets than have calls, so that a drawing of one bucket is not a line.
     let (lowest, highest) = (lowest.saturating_sub(2), highest.max(lowest + 6) + 2);
     let height = (u32::from(highest - lowest) + 1) * ROW;
     let left = |second: u64| 1_000.0 * span.share_at(second.saturating_mul(1_000_000));
@@ -64,7 +64,7 @@ pub fn by_second(latencies: &[LatencySecond], span: Span) -> Markup {
     }
 }
 
-/// Returns how strong the colour is: by the logarithm, as one call of a hundred is what one looks for.
+/// Returns the strength of the colour: by the logarithm, because one call in a hundred is what a reader looks for.
 fn opacity(calls: u64, most: u64) -> String {
     let share = (calls as f64).ln_1p() / (most as f64).ln_1p();
     format!("{:.2}", 0.15 + 0.85 * share)

@@ -1,4 +1,4 @@
-//! What would happen at the limit to a server that is not there yet.
+//! What would happen to a server at its limit, before it gets there.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use maud::{Markup, html};
 use super::times::{grouped, percent, round};
 use crate::published::exported::ExportedServer;
 
-/// A main thread that works for more of its time has little to spare.
+/// A main thread that is busy for more of its time has little to spare.
 const CALM: f64 = 0.8;
 
-/// Says when memory reaches its limit, and whether the server would evict calmly there. Nothing where it has none, evicts, or
-/// is not known for long enough.
+/// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has no
+/// limit, evicts, or has not been known for long enough.
 pub fn words(server: &ExportedServer) -> Markup {
     let margins = server.cycle().map(|cycle| &cycle.margins);
     let has_limit = server.members().get(Member::Maxmemory) > Some(0);
@@ -50,7 +50,7 @@ pub fn words(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Returns a time to come, which may never.
+/// Returns the time until something that may never happen, as text.
 fn time(seconds: Option<f64>) -> String {
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.map_or_else(|| "never".to_owned(), round)

@@ -1,9 +1,9 @@
 //! The pages, in plain HTML with drawings in SVG: they need no script, and nothing from another host.
 //!
-//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. All text of others
-//! (names, paths, reasons) is escaped by the library that writes the HTML.
+//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. The library that
+//! writes the HTML escapes all foreign text (names, paths, reasons).
 //!
-//! Deliberately absent: reading files and locking anything. A page is made of copies, in a thread that may take its time.
+//! Deliberately absent: reading files and locking anything. A page is made from copies, in a thread that may take its time.
 
 mod axis;
 mod bursts;

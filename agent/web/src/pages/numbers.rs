@@ -12,9 +12,9 @@ use super::times::{
     duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size,
 };
 
-/// Shows the numbers of the burst, or of the time where there is none.
+/// Shows the numbers of the burst, or of the time if there is no burst.
 pub fn of(record: &Record) -> Markup {
-    // What was asked for is about a moment, and shows what was around it.
+    // A record that was asked for is about a moment, and shows the time around it.
     let is_asked = record.occasion == Occasion::Asked;
     let span = Span::of(&record.moments).filter(|_| is_asked);
     let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| {
@@ -34,7 +34,7 @@ pub fn of(record: &Record) -> Markup {
     }
 }
 
-/// Returns how long the request waited that waited longest between two times.
+/// Returns the longest wait of a request between two times.
 fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
     let within = from_us..=to_us;
     let moments = record.moments.iter();
@@ -79,7 +79,7 @@ fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
     }
 }
 
-/// Shows which server it is about, and how that was configured.
+/// Shows which server the record is about, and its configuration.
 pub fn server(record: &Record) -> Markup {
     let server = &record.server;
     let configuration = &record.configuration;

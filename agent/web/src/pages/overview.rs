@@ -15,14 +15,14 @@ use crate::published::exported::ExportedServer;
 use crate::published::unwatched::Unwatched;
 use crate::version;
 
-/// Most records on the page; all of them are at `/api/v1/records`.
+/// The most records on the page; all of them are at `/api/v1/records`.
 const RECORDS: usize = 25;
 
 /// What the page shows.
 pub struct Overview<'a> {
     /// The servers that are watched; `None` until the first scan is done.
     pub servers: Option<&'a [Arc<ExportedServer>]>,
-    /// Those that run here and are not.
+    /// The servers that run here and are not watched.
     pub unwatched: &'a [Unwatched],
     /// The records, the newest first, or why there are none.
     pub records: Result<&'a [Listed], &'a str>,
@@ -123,7 +123,7 @@ fn impact(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Says what is not seen of a server, with a link to why.
+/// Says what is not seen of a server, with a link to the reasons.
 fn missing(server: &ExportedServer) -> Markup {
     html! {
         @match (server.withdrawn, server.plan.not_found.len()) {

@@ -1,5 +1,5 @@
-//! The charts of a server on one axis of time: what its clients waited, then phases, memory, client buffers, commands, and its
-//! main thread.
+//! The charts of a server on one time axis: stalls, phases, its clients' waits, memory, client buffers, commands, removed keys,
+//! and its main thread.
 
 use evictscope_records::text::{bytes, count, seconds};
 use evictscope_telemetry::{ClientBuffers, Moment};
@@ -11,7 +11,7 @@ use super::ink::Ink;
 use super::times::percent;
 use super::{phase_strip, stall_strip};
 
-/// Draws all of them. The columns are of these moments.
+/// Draws all of them. `columns` are made from `moments`.
 pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     let waiting = columns.highest(|moment| moment.clients_waiting);
     let waits = columns.highest(|moment| moment.longest_wait_us).into_iter();
@@ -103,7 +103,7 @@ fn memory(columns: &Columns) -> Chart {
 }
 
 fn client_buffers(columns: &Columns) -> Chart {
-    // When there were most of them.
+    // From the moment with the largest total.
     let buffers = columns.each(|moments| {
         let buffers = moments
             .iter()
@@ -162,7 +162,7 @@ fn main_thread(columns: &Columns) -> Chart {
     let cpu = columns.share(|moment| moment.cpu_us);
     let cycles = columns.share(|moment| moment.expiring_us);
     let evicting = columns.evicting();
-    // Evicting calls and expire cycles are timed by the clock, and may have waited for a CPU in between.
+    // Evicting calls and expire cycles are timed by wall clock, and may have waited for a CPU.
     let shares = cpu
         .iter()
         .zip(&evicting)
@@ -209,7 +209,7 @@ fn main_thread(columns: &Columns) -> Chart {
     }
 }
 
-/// Returns what a column of these charts is, in words.
+/// Says how long a column of these charts is.
 pub fn resolution(columns: &Columns) -> String {
     format!("Each column is {}.", seconds(columns.width_us() / 1e6))
 }

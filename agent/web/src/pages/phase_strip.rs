@@ -1,4 +1,4 @@
-//! The strip of phases: told by height too.
+//! The strip of phases, which are told apart by height too.
 
 use std::ops::Range;
 

@@ -12,7 +12,7 @@ use super::span::Span;
 use super::times::{date_and_time, percent};
 use super::{facts, functions, heat, latency, links, numbers, panels, slow_calls};
 
-/// Returns the page of a record with what it says in words.
+/// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
     let title = title(record);
     let body = html! {
@@ -101,7 +101,7 @@ fn remedies(explanation: &Explanation) -> Markup {
     }
 }
 
-/// Draws a minute before it to half a minute after.
+/// Draws the time from a minute before it to half a minute after.
 fn charts(record: &Record) -> Markup {
     let span =
         Span::of(&record.moments).unwrap_or_else(|| Span::new(record.began_us, record.ended_us));

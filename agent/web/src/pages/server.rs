@@ -15,20 +15,20 @@ use super::times::{duration, grouped, limit, or_unknown, percent, round, size};
 use super::{bursts, felt, links, margins, panels, work};
 use crate::published::exported::ExportedServer;
 
-/// What is drawn of the last minutes.
+/// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
-/// Most records on the page.
+/// The most records on the page.
 const MOST: usize = 50;
 
 /// What the page shows. All of it is a copy.
 pub struct ServerView<'a> {
     /// The server's name in metrics.
     pub label: &'a str,
-    /// What is known of it now; `None` where it is not watched any more.
+    /// What is known about it now; `None` if it is not watched.
     pub server: Option<&'a ExportedServer>,
-    /// What was last known of one with this name that has ended.
+    /// What was last known about an ended server of this name.
     pub ended: Option<&'a ExportedServer>,
-    /// Its last ten minutes, where they are known.
+    /// Its last ten minutes, if they are known.
     pub timeline: Option<&'a Timeline>,
     /// Its records, the newest first, or why there are none.
     pub records: Result<&'a [Listed], &'a str>,
@@ -77,7 +77,7 @@ fn identity(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Says what evictions do now, and what they are decided by.
+/// Says what evictions do now, and what decides them.
 fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
@@ -104,7 +104,7 @@ fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     }
 }
 
-/// Says what is known of the best key to evict.
+/// Says what is known about the best key to evict.
 fn best(candidate: Candidate) -> String {
     match candidate {
         Candidate::Idle(idle) => format!("a key not used for {}", round(idle)),
@@ -112,7 +112,7 @@ fn best(candidate: Candidate) -> String {
     }
 }
 
-/// Says what is known of expiry: how many cycles there were, and which share of the keys is stale.
+/// Says what is known about expiry: how many cycles there were, and what share of the keys is stale.
 fn expiry(server: &ExportedServer) -> Markup {
     let members = server.members();
     html! {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::table::head;
 use super::times::{or_unknown, precise_time_of_day, size};
 
-/// Those that are shown at first.
+/// How many are shown at first.
 const SHOWN: usize = 10;
 
 fn result_name(result: CallResult) -> &'static str {
@@ -19,7 +19,7 @@ fn result_name(result: CallResult) -> &'static str {
     }
 }
 
-/// Lists them, the first ones at once.
+/// Lists them; all after the first ten are folded away.
 pub fn slowest(calls: &[SlowCall]) -> Markup {
     let (first, rest) = calls.split_at(calls.len().min(SHOWN));
     html! {

@@ -15,11 +15,11 @@ use super::times::duration;
 
 /// The height of the row of a cause.
 const ROW: u32 = 20;
-/// Shapes are placed in this width. None is narrower than two of it, so that a short stall is seen.
+/// Shapes are placed in this width. None is narrower than two of it, so that a short stall is visible.
 const WIDTH: f64 = 1_000.0;
 const NARROWEST: f64 = 2.0;
 
-/// Returns the colour of a cause: that of the same in the chart of the main thread, where it is there.
+/// Returns the colour of a cause: the same as in the chart of the main thread, if that shows it.
 fn ink(cause: StallCause) -> Ink {
     match cause {
         StallCause::Eviction => Ink::Red,
@@ -102,7 +102,7 @@ fn unknown(moments: &[Moment]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Returns the outline of these times, the earliest first, as a path. Those that cannot be told apart are one shape.
+/// Returns the outline of `times`, which come earliest first, as a path. Times that cannot be told apart are one shape.
 fn outline(times: impl Iterator<Item = (u64, u64)>, span: Span, top: u32, height: u32) -> String {
     let mut shapes: Vec<(f64, f64)> = Vec::new();
     for (from, to) in times {
@@ -132,7 +132,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const BEGAN: u64 = 1_700_000_000 * SECOND;
 
-    /// Ten seconds in which clients are stalled from the fourth to the fifth second, and for the eighth.
+    /// Returns ten seconds in which clients are stalled: in the fourth, the fifth and the eighth.
     fn moments() -> Vec<Moment> {
         let any = burst_record().moments.remove(0);
         let moment = |second: u64, stalled: u64, stalled_by| Moment {

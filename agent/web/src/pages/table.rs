@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// Returns a head of columns with these names, and whether each has numbers.
+/// Returns the head of a table, with the names of its columns and whether each has numbers.
 pub fn head<const COLUMNS: usize>(columns: [(&str, bool); COLUMNS]) -> Markup {
     html! {
         thead {

@@ -1,4 +1,4 @@
-//! Tests what each page says, and that all text of others is escaped in it.
+//! Tests what each page says, and that all foreign text in it is escaped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::fixture::{
 
 const HOSTILE: &str = "/tmp/\"a' b\"/<script>alert(1)</script>";
 
-/// Returns what a page says, an element a line: without its styles and its drawings.
+/// Returns what a page says, one element a line, without its styles and drawings.
 fn said(page: &str) -> String {
     let mut text = page.replace(
         concat!("evictscope ", env!("CARGO_PKG_VERSION")),
@@ -55,7 +55,7 @@ fn calm_server() -> ExportedServer {
     server
 }
 
-/// Returns a record that is listed, of the burst of the busy server or of no burst, and a file that is none.
+/// Returns a listed record, of `burst` or of no burst, and a file that is not a record.
 fn listed(server: &str, burst: Option<&Burst>) -> [Listed; 2] {
     let mut summary = Summary::of(&burst_record());
     summary.server = server.to_owned();
@@ -213,7 +213,7 @@ fn all_text_of_a_hostile_record_is_escaped() {
     other.profile = Err(NoProfile(hostile()));
     if let Ok(profile) = &mut record.profile {
         profile.functions.fill(hostile());
-        // A damaged file names functions that there are not.
+        // A damaged file may name functions that do not exist.
         profile.stacks[0].frames.push(1_000);
     }
     for record in [record, other] {

@@ -44,7 +44,7 @@ pub fn duration(duration: Duration) -> String {
     seconds(duration.as_secs_f64())
 }
 
-/// Returns a limit of memory, which there may not be.
+/// Returns a memory limit as text; 0 is no limit.
 pub fn limit(limit: u64) -> String {
     match limit {
         0 => "no limit".to_owned(),
@@ -67,11 +67,11 @@ pub fn grouped(number: u64) -> String {
 
 /// Returns a rate, rounded, in groups of three digits.
 pub fn rate(rate: f64) -> String {
-    // Saturates.
+    // The cast saturates.
     format!("{}/s", grouped(rate.round() as u64))
 }
 
-/// Returns a share in percent: whole percents, but for less than ten.
+/// Returns a share in percent: whole percents, except below ten.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {

@@ -1,4 +1,4 @@
-//! What is published of one server, and what of that may be exported. A value that is not known, or not trusted, is not.
+//! What is published about one server, and what of it may be exported. Values that are unknown or not trusted are not.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use evictscope_telemetry::{
     BrokenInvariant, Burst, Candidate, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
 
-/// The types of cycles that are two jobs, by name: those for keys are the types of all other cycles.
+/// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
 const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
     ("slow", CycleType::Slow),
     ("fast", CycleType::Fast),
@@ -23,42 +23,42 @@ const TYPES_OF_JOBS: [(&str, CycleType); 4] = [
 /// How many of them are for keys.
 const OF_KEYS: usize = 2;
 
-/// What is exported of one server.
+/// What is exported about one server.
 #[derive(Clone, Debug)]
 pub struct ExportedServer {
     /// Value of the label `server`; no two servers have the same.
     pub label: String,
     /// Process id.
     pub pid: u32,
-    /// The name that it was started by.
+    /// The name that it was started with.
     pub command: String,
     /// Its executable, as the process sees it.
     pub exe: PathBuf,
     /// The container that it is in.
     pub container: Container,
-    /// What that container is called, and its pod, where it was found.
+    /// The names of that container and its pod, if found.
     pub container_name: Option<ContainerName>,
     /// What is probed in it.
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.
     pub mode: ProbeMode,
-    /// Why what its plan says of eviction calls was withdrawn, where it was: then nothing that rests on that is
+    /// Why the part of its plan about eviction calls was withdrawn, if it was: nothing that depends on that part is then
     /// exported.
     pub withdrawn: Option<BrokenInvariant>,
-    /// The same of the expire cycle.
+    /// The same for the expire cycle.
     pub cycles_withdrawn: Option<BrokenInvariant>,
     /// What the probes cost, as a share of the main thread, in the last ten seconds.
     pub overhead_ratio: Option<f64>,
     /// The most that they may cost, likewise.
     pub overhead_budget_ratio: f64,
-    /// Breakpoints in its code that are of other tools, or were left.
+    /// Breakpoints in its code that belong to other tools or were left behind.
     pub foreign_breakpoints: usize,
     /// What was counted since it was found.
     pub state: ServerState,
-    /// Its phases and bursts; `None` where its evicting calls are not seen.
+    /// Its phases and bursts; `None` if its evicting calls are not seen.
     pub cycle: Option<Cycle>,
-    /// Its last ten minutes; `None` where its evicting calls are not seen. Too large to be copied each
-    /// time, so the run loop goes on with the same one.
+    /// Its last ten minutes; `None` if its evicting calls are not seen. Too large to be copied each time, so the run loop keeps
+    /// using the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
     /// When its last recorded bursts began, since 1970, and the names of the records.
     pub records: Arc<VecDeque<(Duration, RecordId)>>,
@@ -70,36 +70,36 @@ pub struct ExportedServer {
 const STALE: Duration = Duration::from_secs(5);
 
 impl ExportedServer {
-    /// Tells whether the members of `server` are where the plan says, as far as is known.
+    /// Returns whether the members of `server` are where the plan says, as far as is known.
     pub(crate) fn trusts_members(&self) -> bool {
         !self
             .withdrawn
             .is_some_and(BrokenInvariant::disproves_members)
     }
 
-    /// Returns the values that were last read of it, as far as they can be trusted.
+    /// Returns the values that were last read from it, as far as they can be trusted.
     pub(crate) fn members(&self) -> Members {
         let mut members = self.state.members.unwrap_or_default();
         members.retain(|member| match member {
-            // A failed check of the allocator says that this counter may be the wrong one.
+            // After a failed check of the allocator, this counter may be the wrong one.
             Member::UsedMemory => self.withdrawn != Some(BrokenInvariant::Allocator),
             _ => self.trusts_members(),
         });
         members
     }
 
-    /// Returns the best key in its eviction pool, where that is known, and the policy.
+    /// Returns the best key in its eviction pool, if that and the policy are known.
     pub(crate) fn candidate(&self) -> Option<Candidate> {
         self.state.candidate.filter(|_| self.trusts_members())
     }
 
-    /// Returns phases and bursts, where they may be exported: they rest on the plan.
+    /// Returns phases and bursts, if they may be exported: they depend on the plan.
     pub(crate) fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
     }
 
-    /// Returns in how many seconds memory reaches its limit, if it grows on as it did: at the earliest, likely, and at the
-    /// latest. Each is `None` where it does not grow.
+    /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and at the
+    /// latest. Each is `None` if it does not grow.
     pub(crate) fn reaches_limit_in(&self) -> [Option<f64>; 3] {
         let members = self.members();
         let limit = members.get(Member::Maxmemory).filter(|limit| *limit > 0);
@@ -112,14 +112,14 @@ impl ExportedServer {
         known.map_or([None; 3], |(growth, room)| growth.fills(room))
     }
 
-    /// Returns the name of the record of a burst, where there is one.
+    /// Returns the name of the record of a burst, if there is one.
     pub(crate) fn record_of(&self, burst: &Burst) -> Option<&RecordId> {
         let mut records = self.records.iter();
         let record = records.find(|(started, _)| *started == burst.started);
         record.map(|(_, id)| id)
     }
 
-    /// Returns the last ten minutes, where they may be exported.
+    /// Returns the last ten minutes, if they may be exported.
     pub(crate) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
         let timeline = self
             .timeline
@@ -129,7 +129,7 @@ impl ExportedServer {
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells whether it was read too long ago to be exported.
+    /// Returns whether it was read too long ago to be exported.
     pub(super) fn is_stale(&self) -> bool {
         self.read.elapsed() > STALE
     }
@@ -140,14 +140,14 @@ impl ExportedServer {
         function.filter(|_| self.withdrawn.is_none())
     }
 
-    /// Tells whether every eviction call is probed now.
+    /// Returns whether every eviction call is probed now.
     pub(crate) fn probes_every_call(&self) -> bool {
         let call = self.eviction_call();
         self.mode == ProbeMode::EveryCall && call.is_some_and(|call| call.every_call().is_some())
     }
 
-    /// Returns the eviction call, where those calls that evict are counted now. Without a goal site, they cannot be told from
-    /// no-op calls; without done sites, their ends are seen only where every call is probed.
+    /// Returns the eviction call, if evicting calls are counted now. Without a goal site, they cannot be told from no-op calls;
+    /// without done sites, their ends are seen only if every call is probed.
     pub(crate) fn evicting_call(&self) -> Option<&TracedFunction> {
         let sees_ends =
             |call: &TracedFunction| self.probes_every_call() || call.timed_span().is_some();
@@ -155,7 +155,7 @@ impl ExportedServer {
         (call.inner.is_some() && sees_ends(call)).then_some(call)
     }
 
-    /// Returns how many evicting calls found nothing to evict; `None` where their results are not known.
+    /// Returns how many evicting calls found nothing to evict; `None` if their results are not known.
     pub(crate) fn failed_calls(&self) -> Option<u64> {
         let call = self.evicting_call()?;
         let mut not_found = self.plan.not_found.iter();
@@ -164,21 +164,21 @@ impl ExportedServer {
         are_told.then_some(results[ResultKind::Fail as usize])
     }
 
-    /// Returns how many commands were refused, as nothing could be evicted; `None` where that is not known.
+    /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub(crate) fn refused(&self) -> Option<u64> {
         self.failed_calls().filter(|_| self.trusts_members())?;
         self.state.refused()
     }
 
-    /// Returns the expire cycle in the plan, where its cycles are timed: they are probed whatever the mode, unless that part of
-    /// the plan was withdrawn.
+    /// Returns the expire cycle in the plan, if it is timed: it is probed in every mode, unless that part of the plan was
+    /// withdrawn.
     pub(crate) fn expire_cycle(&self) -> Option<&TracedFunction> {
         let function = self.plan.function(EXPIRE_CYCLE.description)?;
         let is_timed = function.timed_span().is_some() && self.cycles_withdrawn.is_none();
         is_timed.then_some(function)
     }
 
-    /// Returns the types of timed expire cycles that are told apart, by name, those for keys first. Where the plan does not
+    /// Returns the types of timed expire cycles that can be told apart, by name, those for keys first. If the plan does not
     /// know the type, all are of type `unknown`.
     pub(crate) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         let inner = self
@@ -196,17 +196,17 @@ impl ExportedServer {
             .map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
     }
 
-    /// Returns those of them that are for keys.
+    /// Returns the types that are for keys.
     pub(crate) fn cycles_of_keys(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().take(OF_KEYS)
     }
 
-    /// Returns those that are for fields of hashes.
+    /// Returns the types that are for fields of hashes.
     pub(crate) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().skip(OF_KEYS)
     }
 
-    /// Tells whether it is known of stalls that this caused them: of evictions and expire cycles where these are timed.
+    /// Returns whether stalls can be put down to this cause: to evictions and expire cycles only if these are timed.
     pub(crate) fn tells_stalls_by(&self, cause: StallCause) -> bool {
         match cause {
             StallCause::Eviction => self.evicting_call().is_some(),

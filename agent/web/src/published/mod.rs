@@ -1,4 +1,4 @@
-//! What the run loop publishes of each server, and what a request asks of it.
+//! What the run loop publishes about each server, and what a request asks of it.
 
 pub(crate) mod exported;
 pub(crate) mod requests;

@@ -1,4 +1,4 @@
-//! What those who may ask over HTTP ask of a server's thread: a record, or a profile.
+//! What permitted HTTP clients ask of a server's thread: a record, or a profile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,16 @@ use evictscope_records::RecordId;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
-/// Most requests that wait for one server.
+/// The most requests that may wait for one server.
 const WAITING: usize = 8;
 
-/// Where an answer goes, or why there is none.
+/// Where an answer goes, or the reason why there is none.
 pub type Answer<T> = oneshot::Sender<Result<T, String>>;
 
 /// Something that was asked for.
 #[derive(Debug)]
 pub enum Request {
-    /// A record of now: the last minute, and the next half.
+    /// A record of now: the last minute, and the next half minute.
     Record(Answer<RecordId>),
     /// A profile of the time that follows.
     Profile {
@@ -31,7 +31,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Tells whether nobody waits for the answer any more.
+    /// Returns whether nobody is waiting for the answer any longer.
     pub fn is_given_up(&self) -> bool {
         match self {
             Self::Record(answer) => answer.is_closed(),
@@ -45,11 +45,11 @@ impl Request {
 pub struct Requests(Arc<Mutex<BTreeMap<String, Vec<Request>>>>);
 
 impl Requests {
-    /// Asks the thread of a server; `false` where too many requests wait for it.
+    /// Asks the thread of a server. Returns `false` if too many requests wait for it.
     pub fn ask(&self, label: &str, request: Request) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = waiting.entry(label.to_owned()).or_default();
-        // Those who asked have gone, perhaps because the server has.
+        // Their clients have gone, perhaps because the server has.
         waiting.retain(|request| !request.is_given_up());
         if waiting.len() >= WAITING {
             return false;
@@ -58,7 +58,7 @@ impl Requests {
         true
     }
 
-    /// Takes what waits for a server.
+    /// Takes the requests that wait for a server.
     pub fn take(&self, label: &str) -> Vec<Request> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.remove(label).unwrap_or_default()

@@ -13,11 +13,11 @@ use super::unwatched::Unwatched;
 
 /// For how long the bursts of a server that has ended can be read.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// Most servers that have ended.
+/// The most ended servers to keep.
 const ENDED: usize = 50;
 
-/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones
-/// share the same view; no side waits for another longer than it takes to exchange a pointer.
+/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones share the same
+/// view; no side waits for another longer than it takes to exchange a pointer.
 #[derive(Clone, Debug)]
 pub struct Shared(Arc<Published>);
 
@@ -25,14 +25,15 @@ pub struct Shared(Arc<Published>);
 struct Published {
     /// By label.
     servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
-    /// Those that have ended, the last one first, without their timelines.
+    /// The servers that have ended, the latest first, without their timelines.
     ended: Mutex<VecDeque<Arc<ExportedServer>>>,
     is_ready: watch::Sender<bool>,
-    /// The last turn of the loop, by the monotonic clock, which nobody sets back, and since 1970; `None` before the first one.
+    /// The last turn of the loop: by the monotonic clock, which nobody sets back, and since 1970 (`None` before the first
+    /// turn).
     turn: watch::Sender<(Instant, Option<Duration>)>,
     /// What is asked of the servers' threads.
     requests: Requests,
-    /// Where records are; `None` where none are kept, and why.
+    /// Where records are, or why none are kept.
     keeper: Result<Keeper, String>,
     /// `None` before the first look.
     unwatched: watch::Sender<Option<Vec<Unwatched>>>,
@@ -70,14 +71,14 @@ impl Shared {
         self.0.keeper.as_ref().map_err(String::as_str)
     }
 
-    /// Says that the loop has turned just now, which is `unix_time` since 1970. An agent is healthy
-    /// while its loop says so every few seconds.
+    /// Notes that the loop has just turned, `unix_time` after 1970. An agent is healthy while its loop says so every few
+    /// seconds.
     pub fn turned(&self, unix_time: Duration) {
         let turn = (Instant::now(), Some(unix_time));
         self.0.turn.send_replace(turn);
     }
 
-    /// Returns how long ago the loop turned, or this was made if it has not turned yet.
+    /// Returns how long ago the loop last turned, or this was created if it has not turned yet.
     pub fn since_last_turn(&self) -> Duration {
         self.0.turn.borrow().0.elapsed()
     }
@@ -97,15 +98,15 @@ impl Shared {
         self.0.unwatched.borrow().clone()
     }
 
-    /// Replaces what is published of one server. Returns that.
+    /// Replaces what is published about one server, and returns it.
     pub fn publish(&self, server: ExportedServer) -> Arc<ExportedServer> {
         let server = Arc::new(server);
         self.lock().insert(server.label.clone(), server.clone());
         server
     }
 
-    /// Withdraws what is published of a server, unless another one has its label by now: the same process, too, where it has
-    /// executed another program.
+    /// Withdraws what is published about a server, unless another server has its label by now: perhaps the same process, which
+    /// has executed another program.
     pub fn withdraw(&self, last: &Arc<ExportedServer>) {
         let mut servers = self.lock();
         let published = servers.get(&last.label);
@@ -121,7 +122,8 @@ impl Shared {
         ended.truncate(ENDED);
     }
 
-    /// Returns what was last published of the servers that have ended in the last day, the last one first; of one label, or all.
+    /// Returns what was last published about the servers that have ended in the last day, the latest first; of one label, or
+    /// all.
     pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
         let mut ended = self.ended_servers();
         ended.retain(|server| server.read.elapsed() < ENDED_KEPT);

@@ -11,7 +11,7 @@ pub struct Unwatched {
     pub pid: u32,
     /// The kind of reason.
     pub reason: Reason,
-    /// What went wrong and, where something can be done, what to do.
+    /// What went wrong and, if something can be done, what to do.
     pub why: String,
 }
 
@@ -42,7 +42,7 @@ impl Reason {
     ];
 }
 
-/// The spelling of the label `reason`, and of that field.
+/// The spelling in the label `reason` and in the field of that name.
 impl From<Reason> for &'static str {
     fn from(reason: Reason) -> Self {
         match reason {

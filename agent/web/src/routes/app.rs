@@ -14,9 +14,9 @@ use crate::published::exported::ExportedServer;
 use crate::published::requests::{Answer, Request};
 use crate::published::shared::Shared;
 
-/// How many threads read files and draw at once: a crowd of readers is to leave the servers' threads a CPU.
+/// How many threads read files and draw at once: a crowd of readers must leave a CPU to the servers' threads.
 const THREADS: usize = 2;
-/// How many answers may be waited for at once, of those that take a minute.
+/// How many requests may wait at once for answers that take a minute.
 const LONG: usize = 8;
 
 /// What answers are made from. Clones share it.
@@ -39,7 +39,7 @@ impl App {
         }
     }
 
-    /// Does what takes its time (reads files, draws) in another thread, so that no scrape waits for it.
+    /// Does slow work (reads files, draws) in another thread, so that no scrape waits for it.
     pub(super) async fn aside<R: IntoResponse>(
         &self,
         work: impl FnOnce(&Shared) -> Result<R, Refusal> + Send + 'static,
@@ -48,7 +48,7 @@ impl App {
         // It cannot fail: nobody closes it.
         let turn = self.threads.clone().acquire_owned().await;
         let done = tokio::task::spawn_blocking(move || {
-            // Kept until the work is done, also where nobody waits for the answer any more.
+            // Kept until the work is done, even if nobody waits for the answer any longer.
             let _turn = turn;
             work(&shared).into_response()
         });
@@ -58,7 +58,7 @@ impl App {
         })
     }
 
-    /// Asks the thread of a server, and waits for its answer; `done` is what was not done where there is none in time.
+    /// Asks the thread of a server, and waits for its answer; `done` says what was not done if no answer comes in time.
     pub(super) async fn ask<T>(
         &self,
         label: &str,
@@ -83,7 +83,7 @@ impl App {
     }
 }
 
-/// The answer to what cannot be done, which says why.
+/// The answer to a request that cannot be met, which says why.
 pub(super) type Refusal = (StatusCode, String);
 
 /// Which server a request is about.

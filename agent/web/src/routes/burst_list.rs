@@ -52,7 +52,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> BurstList<'a> {
-    /// Lists the finished bursts of these servers, those that have ended among them; of each the oldest first.
+    /// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
     pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
         let of_server = |server: &'a Arc<ExportedServer>| {
             let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
@@ -67,7 +67,7 @@ pub(super) async fn bursts(
     State(app): State<App>,
     Query(which): Query<Which>,
 ) -> Result<Response, Refusal> {
-    // Those that have ended were there before.
+    // Ended servers come first: they ran earlier.
     let mut servers = app.shared.ended(which.server.as_deref());
     match which.server {
         None => servers.extend(app.shared.servers().unwrap_or_default()),

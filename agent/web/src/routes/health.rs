@@ -7,15 +7,14 @@ use axum::http::StatusCode;
 
 use super::app::App;
 
-/// A loop that has not turned for so long hangs. It turns ten times a second, and no turn takes
-/// seconds.
+/// A loop that has not turned for this long hangs. It turns ten times a second, and no turn takes seconds.
 const HANGS: Duration = Duration::from_secs(10);
 
 pub(super) async fn healthy(State(app): State<App>) -> (StatusCode, String) {
     health(app.shared.since_last_turn())
 }
 
-/// Returns the answer of an agent whose loop last turned that long ago.
+/// Returns the answer of an agent whose loop last turned `silent` ago.
 fn health(silent: Duration) -> (StatusCode, String) {
     if silent < HANGS {
         return (StatusCode::OK, "healthy\n".to_owned());

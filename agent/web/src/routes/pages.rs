@@ -15,7 +15,7 @@ use crate::pages::{self, Overview, ServerView};
 /// A page is loaded again no more often than this, in seconds: drawing it takes CPU time.
 const FASTEST_REFRESH: u32 = 5;
 
-/// How a page is to be shown.
+/// How to show a page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Shown {
     /// After how many seconds it is loaded again.
@@ -90,7 +90,7 @@ pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Re
     .await
 }
 
-/// Answers what is nowhere.
+/// Answers requests for unknown paths.
 pub(super) async fn nothing() -> (StatusCode, &'static str) {
     let text = "not found; / lists the servers, and metrics are at /metrics\n";
     (StatusCode::NOT_FOUND, text)

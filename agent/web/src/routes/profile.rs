@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::app::{App, Refusal, Which};
 use crate::published::requests::Request;
 
-/// For how long a profile is taken where nothing else is asked for, in seconds, as Go's own servers do.
+/// How long a profile takes by default, in seconds, as in Go's own servers.
 const SECONDS: u64 = 30;
 /// The longest profile, in seconds.
 const MOST_SECONDS: u64 = 120;
@@ -22,7 +22,7 @@ const MOST_HZ: u32 = 99;
 /// How long it may take to begin, to unwind the last samples and to find their names.
 const EXTRA: Duration = Duration::from_secs(20);
 
-/// How it is to be taken.
+/// How to take it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     seconds: Option<u64>,

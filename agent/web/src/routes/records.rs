@@ -14,7 +14,7 @@ use crate::published::requests::Request;
 use crate::published::shared::Shared;
 use crate::rfc3339::rfc3339;
 
-/// How long a record of now may take: half a minute that it is about, and the disk.
+/// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
 
 /// The answer to a list.
@@ -36,7 +36,7 @@ struct Entry<'a> {
     bytes: u64,
 }
 
-/// A file that is no record, or a damaged one.
+/// A file that is not a record, or a damaged one.
 #[derive(Debug, Serialize)]
 struct Unreadable {
     file: String,
@@ -97,7 +97,7 @@ pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, 
     made.await
 }
 
-/// Does that, and answers which it is.
+/// Makes a record, and answers with its id.
 pub(super) async fn post(
     State(app): State<App>,
     Query(which): Query<Which>,
@@ -117,7 +117,7 @@ pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
 /// Returns a record, or the answer that says why not. Reads a file.
 pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
     let not_found = |text| (StatusCode::NOT_FOUND, format!("{text}\n"));
-    // What is no name never gets into a path.
+    // Only a valid name ever gets into a path.
     let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
     let keeper = shared.keeper().map_err(unavailable)?;
     keeper.store().read(&id).map_err(|error| match error {

@@ -39,8 +39,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .layer(middleware::from_fn_with_state(web, guard))
         .layer(CsrfLayer::new().with_rejection_response(|_| browsers::refused()))
         .layer(compression());
-    // Those who ask these (a load balancer, a service manager) have no password, and learn nothing
-    // about any server.
+    // The clients of these (a load balancer, a service manager) have no password, and learn nothing about any server.
     guarded
         .route("/-/healthy", get(health::healthy))
         .route("/-/ready", get(health::ready))
@@ -48,8 +47,8 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .with_state(App::new(shared))
 }
 
-/// Compresses answers for those who accept it, fast: the metrics of 64 servers take a millisecond so, and are a tenth as long;
-/// the level that others choose takes sixteen times as long, and saves a fifth more.
+/// Compresses answers for clients that accept it, fast: this way the metrics of 64 servers take a millisecond and shrink to a
+/// tenth. The level that others choose takes sixteen times as long, and saves a fifth more.
 fn compression() -> CompressionLayer<impl Predicate> {
     // A shorter answer fits into a packet as it is, and a profile is compressed already.
     let is_of_use =

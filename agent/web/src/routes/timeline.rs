@@ -81,7 +81,7 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
     .await
 }
 
-/// Returns a copy of the last ten minutes of the server that is asked for: its thread is not to wait for the answer.
+/// Returns a copy of the last ten minutes of the server that is asked for: its thread must not wait for the answer.
 fn last_minutes(shared: &Shared, which: &Which) -> Result<(String, Timeline), Refusal> {
     let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone());

@@ -1,4 +1,4 @@
-//! Asks for a password, where the web configuration says so; where there is none, for a name of this host.
+//! Asks for a password if the web configuration says so; without a web configuration, for a name of this host.
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -9,16 +9,16 @@ use headers::authorization::{Authorization, Basic};
 
 use super::config::Web;
 
-/// For whom a server is made to do something (a profile, a record).
+/// Who may make a server do something (a profile, a record).
 #[derive(Clone)]
 pub struct Requesters {
-    /// What tells who asks.
+    /// What identifies clients.
     pub web: Web,
-    /// For everyone, also where nothing tells.
+    /// Everyone may, even if nothing identifies them.
     pub all: bool,
 }
 
-/// Lets a request pass that makes a server do something, or answers why not.
+/// Lets a request that makes a server do something pass, or answers why not.
 pub async fn guard_requests(
     State(requesters): State<Requesters>,
     request: Request,

@@ -24,12 +24,12 @@ pub(super) struct Protection {
     /// Clients must have a certificate.
     pub demands_certificate: bool,
     pub users: Option<Users>,
-    /// The names that may be asked for, where there is neither.
+    /// The names by which clients may ask, if there are neither TLS nor users.
     pub host_names: Option<HostNames>,
 }
 
 impl Protection {
-    /// Tells whether it knows who asks, by a password or a certificate.
+    /// Returns whether it knows who asks, by a password or a certificate.
     pub fn tells_clients(&self) -> bool {
         self.users.is_some() || self.demands_certificate
     }
@@ -40,8 +40,8 @@ impl Protection {
 pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
 
 impl Web {
-    /// Returns no protection: open to everyone who can reach the address, and asks for it by an address, by the host's own
-    /// name, or by one of `host_names`.
+    /// Returns no protection: admits everyone who can reach the agent and asks for it by an address, `localhost`, the host's
+    /// own name, or one of `host_names`.
     pub fn open(host_names: Vec<String>) -> Self {
         Self::new(Protection {
             host_names: Some(HostNames::new(host_names)),
@@ -57,7 +57,7 @@ impl Web {
         self.0.borrow().clone()
     }
 
-    /// Returns what agrees with clients on TLS, where that is to be spoken now.
+    /// Returns the acceptor of TLS connections, if TLS is in force now.
     pub fn tls(&self) -> Option<TlsAcceptor> {
         self.now().tls.clone()
     }
@@ -74,7 +74,7 @@ pub struct WebConfig {
 }
 
 impl WebConfig {
-    /// Reads the file at `path`, and those that it names.
+    /// Reads the file at `path`, and the files that it names.
     ///
     /// # Errors
     ///
@@ -95,12 +95,12 @@ impl WebConfig {
         self.web.clone()
     }
 
-    /// Tells whether it asks for TLS now.
+    /// Returns whether it asks for TLS now.
     pub fn has_tls(&self) -> bool {
         self.web.tls().is_some()
     }
 
-    /// Follows changes of the files for ever.
+    /// Follows changes of the files forever.
     pub async fn follow(mut self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -125,12 +125,12 @@ impl WebConfig {
     }
 }
 
-/// What a protection is made from: the content of the files, or why they cannot be read. Compared
-/// instead of times of change, which are the same for two changes in quick succession.
+/// What a protection is made from: the content of the files, or why they cannot be read. Compared instead of modification
+/// times, which are the same for two changes in quick succession.
 #[derive(Clone, PartialEq)]
 struct Sources {
     config: Content,
-    /// Those that the configuration names.
+    /// The files that the configuration names.
     named: BTreeMap<PathBuf, Content>,
 }
 
@@ -160,7 +160,7 @@ impl Sources {
         let tls = tls.transpose()?;
         let users = Users::new(spec.basic_auth_users.unwrap_or_default())
             .map_err(|why| anyhow!("{shown}, basic_auth_users, {why}"))?;
-        // A file that was emptied by mistake is not to open everything.
+        // A file that was emptied by mistake must not open everything.
         ensure!(
             tls.is_some() || users.is_some(),
             "{shown} protects nothing: it has neither tls_server_config nor basic_auth_users. To serve everyone, run without \

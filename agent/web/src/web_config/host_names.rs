@@ -1,7 +1,7 @@
-//! The names by which the agent may be asked, where neither TLS nor a password protects it.
+//! The names by which the agent may be asked, if neither TLS nor a password protects it.
 //!
-//! A page of any site can let its own name point to the agent's address (DNS rebinding): for the browser, the agent is then that
-//! site, and the page may read and ask everything. Only the name tells.
+//! Any site can point its own name at the agent's address (DNS rebinding): to the browser, the agent is then that site, and its
+//! pages may read and ask everything. Only the name gives this away.
 
 use std::net::IpAddr;
 
@@ -35,7 +35,7 @@ impl HostNames {
             .map(|host| String::from_utf8_lossy(host).into_owned())
     }
 
-    /// Tells whether this is one of the names, or an address, for which no name was looked up.
+    /// Returns whether this is one of the names, or an address, for which no name was looked up.
     fn has(&self, host: &[u8]) -> bool {
         let Ok(authority) = Authority::try_from(host) else {
             return false;

@@ -17,7 +17,7 @@ pub struct Spec {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSpec {
-    /// The server's certificate and those between it and the authority's, PEM.
+    /// The server's certificate and the intermediate ones, PEM.
     pub cert_file: PathBuf,
     /// Its private key, PEM.
     pub key_file: PathBuf,
@@ -36,9 +36,9 @@ pub struct TlsSpec {
 pub enum ClientAuth {
     #[default]
     NoClientCert,
-    /// Asked for and not verified: refused, as it protects nothing.
+    /// Asked for and not verified: refused, because it protects nothing.
     RequestClientCert,
-    /// Required and not verified: refused, as it protects nothing.
+    /// Required and not verified: refused, because it protects nothing.
     RequireAnyClientCert,
     /// They need none, but a wrong one is refused.
     VerifyClientCertIfGiven,
@@ -60,7 +60,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// Says what is wrong, and in which line; without the line itself, which may be a secret.
+    /// Says what is wrong, and in which line, but not the line itself, which may be a secret.
     pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let text = std::str::from_utf8(text)?;
         let options = serde_saphyr::options! { with_snippet: false };

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::WebConfig;
 
-/// Makes a directory with a certificate and its key, another key, and an authority.
+/// Makes a directory with a certificate and its key, another key, and a file with neither.
 pub fn directory() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
@@ -119,7 +119,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let first = tls(&config);
     ensure!(first.is_some());
 
-    // The key is replaced, and its certificate not yet.
+    // The key is replaced, but its certificate is not yet.
     let key = directory.path().join("server.key");
     let right = std::fs::read(&key)?;
     std::fs::copy(directory.path().join("other.key"), &key)?;

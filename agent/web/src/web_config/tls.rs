@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 
 use super::spec::{ClientAuth, MinVersion, TlsSpec};
 
-/// Accepts connections as `spec` says; `read` returns the content of a file that it names.
+/// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
 pub fn acceptor<'a>(
     spec: &TlsSpec,
     read: impl Fn(&Path) -> anyhow::Result<&'a [u8]>,

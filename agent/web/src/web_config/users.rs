@@ -11,8 +11,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::oneshot;
 
-/// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so many passwords of a user
-/// are right.
+/// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so a user has many right passwords.
 const REMEMBERED: usize = 64;
 
 /// The users.
@@ -20,11 +19,11 @@ pub struct Users {
     hashes: BTreeMap<String, String>,
     /// Accepted passwords are remembered under this key, so that memory shows no password.
     key: hmac::Key,
-    /// Those that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a
-    /// scraper comes every few seconds with the same password.
+    /// The passwords that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a scraper comes every
+    /// few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
-    /// To the one thread that computes hashes: guessing must not take more than a core. It is started when somebody asks first,
-    /// as the agent gives up capabilities after it has read its configuration.
+    /// Leads to the one thread that computes hashes: guessing must not take more than a core. It starts with the first
+    /// question, because the agent gives up capabilities after it has read its configuration.
     questions: Mutex<Option<Sender<Question>>>,
 }
 
@@ -60,7 +59,7 @@ impl Users {
         }))
     }
 
-    /// Tells whether this is the password of that user.
+    /// Returns whether this is the password of that user.
     pub async fn admit(&self, user: &str, password: &str) -> bool {
         let shown = format!("{user}\0{password}");
         let shown = hmac::sign(&self.key, shown.as_bytes()).as_ref().to_vec();
@@ -90,7 +89,7 @@ impl Users {
         right
     }
 
-    /// Hands a question to the thread; tells whether there is one.
+    /// Hands a question to the thread; returns whether there is a thread.
     fn ask(&self, question: Question) -> bool {
         let mut questions = self
             .questions
@@ -113,7 +112,7 @@ impl Users {
     }
 }
 
-/// Starts a thread that answers one question after the other, as long as anybody may ask.
+/// Starts a thread that answers one question after another, as long as anybody may ask.
 fn start() -> io::Result<Sender<Question>> {
     let (questions, asked) = mpsc::channel::<Question>();
     let answers = move || {
@@ -165,7 +164,7 @@ mod tests {
     async fn a_scraper_costs_one_hash_only() -> anyhow::Result<()> {
         let mut users = alice(bcrypt::hash("secret", 4)?)?;
         assert!(users.admit("alice", "secret").await);
-        // Were its hash computed again, it would be wrong by now.
+        // If its hash were computed again, the password would be wrong by now.
         let other = bcrypt::hash("other", 4)?;
         users.hashes.insert("alice".to_owned(), other);
         assert!(users.admit("alice", "secret").await);

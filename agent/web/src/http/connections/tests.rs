@@ -1,4 +1,4 @@
-//! Tests who is closed, and when, with real sockets.
+//! Tests which connections are closed, and when, with real sockets.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::http::server::bind;
 use crate::web_config::tests::{TLS, directory};
 use crate::{Web, WebConfig};
 
-/// Only what hangs takes so long.
+/// Only something that hangs takes this long.
 const HANG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(300);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -45,7 +45,7 @@ fn connect(address: SocketAddr, sent: &[u8]) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Asks, and reads until the answer is there.
+/// Sends a request, and reads the whole answer.
 fn ask(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.write_all(REQUEST)?;
     let mut answer = Vec::new();
@@ -58,7 +58,7 @@ fn ask(stream: &mut TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads until the server closes; returns how much that was.
+/// Reads until the server closes the connection; returns the number of bytes.
 fn drain(mut stream: &TcpStream) -> anyhow::Result<usize> {
     let (mut total, mut buffer) = (0, vec![0; 1 << 20]);
     loop {
@@ -71,7 +71,7 @@ fn drain(mut stream: &TcpStream) -> anyhow::Result<usize> {
     }
 }
 
-/// Waits until the first clients are closed, so that `most` are left. These must be open then.
+/// Waits until the first clients are closed, so that `most` are left, which must then be open.
 fn must_leave(clients: &[TcpStream], most: usize) -> anyhow::Result<()> {
     let (closed, open) = clients.split_at(clients.len() - most);
     for stream in closed {
@@ -104,7 +104,7 @@ async fn a_client_that_sends_no_whole_header_in_time_is_closed() -> anyhow::Resu
         drain(&connect(address, begun)?)?;
         ensure!(since.elapsed() >= SHORT, "{begun:?}");
     }
-    // Neither do bytes that drip gain time, nor does an earlier request.
+    // Neither dripping bytes nor an earlier request gains time.
     for begun in [&b""[..], REQUEST] {
         let mut stream = connect(http, begun)?;
         until("it is closed", || {
@@ -120,7 +120,7 @@ async fn a_client_that_does_not_read_its_answer_is_closed() -> anyhow::Result<()
     let address = start(open(), SHORT).await?;
     let large = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let stream = connect(address, large)?;
-    // What it sees itself is only the kernel's full buffer.
+    // The client itself sees only the kernel's full buffer.
     let own = stream.local_addr()?;
     until("the server has closed the connection", || {
         let mut open = procfs::net::tcp()?.into_iter();
@@ -132,7 +132,7 @@ async fn a_client_that_does_not_read_its_answer_is_closed() -> anyhow::Result<()
     let got = drain(&stream)?;
     ensure!(got > 0 && got < LARGE, "{got} bytes");
 
-    // One that does read it gets it all.
+    // A client that reads it gets all of it.
     let got = drain(&connect(address, large)?)?;
     ensure!(got > LARGE, "{got} bytes");
     Ok(())

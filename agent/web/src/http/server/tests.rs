@@ -1,4 +1,4 @@
-//! Tests what is answered to whom, with real sockets.
+//! Tests who gets which answer, with real sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -35,7 +35,7 @@ fn with_password() -> anyhow::Result<Web> {
     Ok(WebConfig::load(&file)?.web())
 }
 
-/// Asks, and tells whether the answer begins with this status, and has this text.
+/// Fails unless the answer has this status and contains this text.
 fn must_answer(
     address: SocketAddr,
     what: &str,
@@ -71,7 +71,7 @@ fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     ask(address, &format!("GET {path}"), HOST)
 }
 
-/// Asks with these headers.
+/// Sends a request with these headers.
 fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(
@@ -145,7 +145,7 @@ async fn metrics_are_compressed_where_that_is_accepted() -> anyhow::Result<()> {
     server.shared.publish(busy_server());
     server.shared.set_ready();
     let mut stream = TcpStream::connect(server.address)?;
-    // So that the answer is not in chunks.
+    // An answer over HTTP/1.0 is not in chunks.
     write!(
         stream,
         "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -190,7 +190,7 @@ async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
     check(PROFILE, "h1:1", PASSES)?;
     check(PROFILE, "h1:1\r\nSec-Fetch-Site: none", PASSES)?;
     check(PROFILE, "h1:1\r\nSec-Fetch-Site: cross-site", 403)?;
-    // Its name points here.
+    // The other site's name points here.
     check(RECORD, "evil.example\r\nOrigin: http://evil.example", 421)?;
     check(PROFILE, "evil.example\r\nSec-Fetch-Site: same-origin", 421)?;
     check("GET /metrics", "evil.example", 421)?;

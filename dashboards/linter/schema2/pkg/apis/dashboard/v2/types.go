@@ -78,7 +78,7 @@ type (
 	DashboardVariableRefresh string
 )
 
-// What the linter knows of them.
+// The values that the linter knows.
 const (
 	DashboardVariableRefreshOnTimeRangeChanged DashboardVariableRefresh = "onTimeRangeChanged"
 	DashboardVariableRefreshOnDashboardLoad    DashboardVariableRefresh = "onDashboardLoad"
