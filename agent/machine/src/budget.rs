@@ -1,19 +1,18 @@
-//! How much work and memory looking into one file may take.
+//! How much work and memory the analysis of one file may take.
 //!
-//! Executables are not trusted: one can be made for which the analysis would not end, or not fit.
-//! As this crate has no clock, it counts what it does, in steps of about a tenth of a microsecond. What
-//! runs out of them stops where it is, with whatever it has by then, which may be wrong: so where a
-//! budget ran out, all that was found is to be dropped.
+//! Executables are not trusted: one can be made whose analysis would not end, or not fit. This crate has no clock, so it counts
+//! what it does, in steps of about a tenth of a microsecond. An analysis that runs out of them stops where it is, with results
+//! that may be wrong: if a budget ran out, everything that was found must be dropped.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Steps for one file. All that is asked of an executable of some megabytes takes 100,000 to 400,000; of one that was built
-/// without optimisation, up to 1.1 million.
+/// Steps for one file. The whole analysis of an executable of some megabytes takes 100,000 to 400,000; of one built without
+/// optimisation, up to 1.1 million.
 const MAX_STEPS: u64 = 8_000_000;
 /// Bytes that the analysis of one file may keep. An executable of some megabytes takes a few million.
 const MAX_BYTES: u64 = 64 << 20;
-/// How deep an analysis may go into values that are made of values.
+/// How deep an analysis may go into values that consist of other values.
 const MAX_DEPTH: u32 = 256;
 
 /// What is left for one file; its clones share it.
@@ -55,12 +54,12 @@ impl Budget {
         !self.is_spent()
     }
 
-    /// Takes the steps for looking through some bytes, and returns whether there were enough.
+    /// Takes the steps for searching some bytes, and returns whether there were enough.
     pub fn scan(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / 256)
     }
 
-    /// Takes memory that is kept, in bytes, and returns whether there was enough.
+    /// Takes memory that will be kept, in bytes, and returns whether there was enough.
     pub fn keep(&self, bytes: usize) -> bool {
         self.take(&self.left.bytes, bytes as u64)
     }
@@ -81,12 +80,12 @@ impl Budget {
         self.left.depth.set(self.left.depth.get() + 1);
     }
 
-    /// Returns whether it ran out, so that nothing found since can be trusted.
+    /// Returns whether the budget has run out, so that nothing found since can be trusted.
     pub fn is_spent(&self) -> bool {
         self.left.steps.get() == 0
     }
 
-    /// Uses it up, because something was found that is too large.
+    /// Uses up the budget, because something too large was found.
     pub fn exhaust(&self) {
         self.left.steps.set(0);
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets call: one function for each step. It is no part of the interface.
+//! What the fuzz targets call: one function for each step. It is not part of the interface.
 
 use gimli::BaseAddresses;
 
@@ -17,10 +17,10 @@ use crate::flow::machine::Machine;
 use crate::flow::paths;
 use crate::flow::recipe::Reach;
 
-/// Where functions are put.
+/// Where functions are placed.
 const BASE: FileAddress = FileAddress::new(0x1000);
 
-/// Reads a file, and asks for everything that it can say, of a function, a variable and a text among others.
+/// Reads a file, and asks for everything that it can say, including about a function, a variable and a text.
 pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let _ = DebugFileNames::of(file);
     let Ok(mut image) = Image::parse(file) else {

@@ -41,7 +41,7 @@ impl BlockId {
         InstructionId { block: self, index }
     }
 
-    /// Returns the block at a place in the function.
+    /// Returns the block at an index in the function.
     pub(super) fn at(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
@@ -56,7 +56,7 @@ impl BlockId {
 pub struct PerBlock<T>(Vec<T>);
 
 impl<T> PerBlock<T> {
-    /// Takes what the blocks have, in their order.
+    /// Takes the blocks' values, in their order.
     pub fn new(values: Vec<T>) -> Self {
         Self(values)
     }
@@ -71,7 +71,7 @@ impl<T> PerBlock<T> {
         self.ids().zip(&self.0)
     }
 
-    /// Makes something else for each block.
+    /// Makes a copy of `value` for each block.
     pub fn filled<U: Clone>(&self, value: U) -> PerBlock<U> {
         PerBlock(vec![value; self.0.len()])
     }

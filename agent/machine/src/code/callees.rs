@@ -1,8 +1,8 @@
 //! Finds out which registers a function takes arguments in, and which it changes.
 //!
-//! A register that a function reads before it writes it is an argument. One that it never reads is
-//! none, so an address that a caller left there is not handed out. A register that it never writes
-//! keeps its value. Within one unit compilers rely on that (gcc's `-fipa-ra`), whatever the ABI says.
+//! A register that a function reads before it writes it is an argument. One that it never reads is not, so an address
+//! that a caller left there is not passed on. A register that it never writes keeps its value. Within one unit
+//! compilers rely on that (gcc's `-fipa-ra`), whatever the ABI says.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ use super::registers::{Callee, Registers, general_register};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// How deep calls are followed that pass an argument on; below that every register counts as read.
+/// How deep to follow calls that pass an argument on; below that every register counts as read.
 const MAX_DEPTH: u32 = 3;
-/// Most functions that are looked at for one caller.
+/// The most functions to look at for one caller.
 const MAX_FUNCTIONS: usize = 64;
 
 /// Returns what each function that `blocks` of `code` call directly does with registers.
@@ -54,7 +54,7 @@ impl Survey<'_, '_> {
         if self.known.len() >= MAX_FUNCTIONS {
             return Callee::UNKNOWN;
         }
-        // While a function is looked at, nothing is known of it: it may call itself.
+        // While a function is being analysed, nothing is known about it: it may call itself.
         self.known.insert(function, Callee::UNKNOWN);
         let callee = FunctionCode::decode(self.image, function)
             .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
@@ -102,13 +102,12 @@ impl Survey<'_, '_> {
     fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
         let mut info = InstructionInfoFactory::new();
         let mut read = 0;
-        // The registers written on every way to a block so far. A block is visited again where a
-        // new way wrote fewer.
+        // The registers written on every path to a block so far. A block is visited again if a new path wrote fewer.
         let mut written: HashMap<BlockId, Registers> = HashMap::new();
         let mut pending = vec![(BlockId::ENTRY, 0)];
         while let Some((id, mut gone)) = pending.pop() {
             match written.get_mut(&id) {
-                // The ways seen before wrote no more than this one: nothing new can be read.
+                // The paths seen before wrote no more than this one: nothing new can be read.
                 Some(seen) if *seen & gone == *seen => continue,
                 Some(seen) => {
                     *seen &= gone;

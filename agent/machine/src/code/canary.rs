@@ -1,17 +1,17 @@
 //! The stack protector's check at the end of a function.
 //!
-//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is recognised,
-//! and the way to that call left out of the graph.
+//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is
+//! recognised, and the path to that call is left out of the graph.
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 use super::graph::EdgeKind;
 
-/// How many instructions before its comparison the canary is loaded.
+/// How many instructions before its comparison the canary may be loaded.
 const LOAD_DISTANCE: usize = 2;
 
-/// Returns the edge that a branch takes where the canary is intact, if the branch depends on that.
-/// `before` has the instructions ahead of the branch, the nearest first.
+/// Returns the edge that a branch takes if the canary is intact, if the branch depends on that.
+/// `before` has the instructions before the branch, the nearest first.
 pub fn intact_edge<'a>(
     branch: &Instruction,
     mut before: impl Iterator<Item = &'a Instruction>,
@@ -63,7 +63,7 @@ fn is_from(
     }
 }
 
-/// Returns whether it reads the canary, which the x86-64 ABI of Linux has at `%fs:0x28`.
+/// Returns whether it reads the canary, which is at `%fs:0x28` in the x86-64 ABI of Linux.
 fn is_canary(instruction: &Instruction) -> bool {
     instruction.memory_segment() == Register::FS
         && instruction.memory_displacement64() == 0x28

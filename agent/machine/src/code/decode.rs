@@ -21,11 +21,11 @@ use super::thunks;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Most instructions of one function.
+/// The most instructions in one function.
 const MAX_INSTRUCTIONS: usize = 20_000;
 /// Budget for one `switch` table, in steps.
 const STEPS_TO_FOLLOW: u64 = 1_024;
-/// Memory of one target of a `switch`, as an edge of the graph, in bytes.
+/// Memory for one target of a `switch`, as an edge of the graph, in bytes.
 const BYTES_OF_TARGET: usize = 128;
 /// Budget for decoding one instruction and finding its place, in steps.
 const STEPS_TO_DECODE: u64 = 8;
@@ -36,13 +36,13 @@ pub enum CodeError {
     /// The address is outside the file's code, or the bytes there are no instructions.
     #[error("no valid instructions at {0:#x}")]
     NotCode(FileAddress),
-    /// It is larger than what is looked at.
+    /// It is larger than the analysis allows.
     #[error("more than {MAX_INSTRUCTIONS} instructions")]
     TooLarge,
 }
 
 impl FunctionCode {
-    /// Decodes the function at `entry`. Fails where there is no code, or too much.
+    /// Decodes the function at `entry`. Fails if there is no code, or too much.
     pub fn decode(image: &Image<'_>, entry: FileAddress) -> Result<Self, CodeError> {
         let mut walk = Walk {
             image,
@@ -62,12 +62,12 @@ impl FunctionCode {
 /// Where control can go from the last instruction of a block.
 type Exits = Vec<(FileAddress, EdgeKind)>;
 
-/// Where a line of instructions begins.
+/// Where a straight line of instructions begins.
 #[derive(Clone, Copy)]
 struct Begin {
     address: FileAddress,
-    /// Whether control certainly comes there, if it comes to the function's entry: the end of a
-    /// `switch` table is not always known.
+    /// Whether control can certainly get there from the function's entry: the end of a `switch` table is not always
+    /// known.
     is_certain: bool,
 }
 
@@ -80,7 +80,7 @@ struct Walk<'a, 'data> {
     /// Addresses of the last instructions of blocks.
     ends: BTreeMap<FileAddress, Exits>,
     hooks: BTreeSet<FileAddress>,
-    /// The checks on which the length of a table relies, and the jumps that use it.
+    /// The checks that limit the length of a table, each with the jump that uses it.
     checks: Vec<(FileAddress, FileAddress)>,
     unresolved_jumps: Vec<FileAddress>,
 }
@@ -93,7 +93,7 @@ impl Walk<'_, '_> {
         }];
         while let Some(begin) = pending.pop() {
             match self.straight_line(begin, &mut pending) {
-                // Compilers make valid instructions only, so this was no entry of the table.
+                // Compilers emit only valid instructions, so this was not a table entry.
                 Err(CodeError::NotCode(_)) if !begin.is_certain => self.forget(begin.address),
                 line => line?,
             }
@@ -102,7 +102,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Counts the `switch` jumps as not followed whose check something jumps past.
+    /// Counts `switch` jumps as not followed if something jumps past their check.
     fn distrust_checks(&mut self) {
         let exits = self.ends.values().flatten();
         let jumps = exits.filter(|(_, kind)| *kind != EdgeKind::FallThrough);
@@ -115,7 +115,7 @@ impl Walk<'_, '_> {
             .extend(distrusted.map(|(_, jump)| jump));
     }
 
-    /// Forgets the instructions from an address on, up to the first that is not known.
+    /// Forgets the instructions from an address up to the first unknown one.
     fn forget(&mut self, from: FileAddress) {
         let mut next = from;
         while let Some(instruction) = self.instructions.remove(&next) {
@@ -210,8 +210,8 @@ impl Walk<'_, '_> {
         })
     }
 
-    /// Returns whether a call can return: its callee's name does not say otherwise, and what the
-    /// unwind table's entry covers goes on behind it.
+    /// Returns whether a call can return: its callee's name does not say otherwise, and its unwind table entry extends
+    /// past it.
     fn returns(&self, call: &Instruction) -> bool {
         let name = imports::callee_name(self.image, call);
         let frame = self.image.frames.at(address(call));
@@ -229,7 +229,7 @@ impl Walk<'_, '_> {
     fn into_code(self) -> FunctionCode {
         let mut blocks: Vec<Block> = Vec::new();
         let mut index_of = HashMap::new();
-        // Where the block that is being filled goes on.
+        // Where the block being filled continues.
         let mut next = None;
         for (address, instruction) in &self.instructions {
             if next != Some(*address) || self.leaders.contains(address) {

@@ -20,8 +20,8 @@ pub fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Tells whether it is a nop that the kernel makes a jump of, or newer ones may: on Linux 6.18 the calling function then loses what it
-/// keeps in the red zone. No probe ever goes there.
+/// Returns whether it is a nop that the kernel turns into a jump, or newer kernels may: on Linux 6.18 the calling function then
+/// loses what it keeps in the red zone. No probe ever goes there.
 pub fn is_long_nop(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Nop && matches!(instruction.len(), 5 | 10)
 }

@@ -61,14 +61,14 @@ impl Block {
 pub struct FunctionCode {
     /// The blocks; the first is the entry.
     pub blocks: PerBlock<Block>,
-    /// What the functions that it calls do with registers, as far as that was found out. Any other
-    /// may take an argument in each register and change all that the ABI lets it change.
+    /// What the functions that it calls do with registers, as far as known. Any other may take an argument in each
+    /// register and change all that the ABI lets it change.
     pub callees: HashMap<FileAddress, Callee>,
-    /// Addresses of the calls that a profiler had the compiler add, which change nothing.
+    /// Addresses of the calls added for a profiler, which change nothing.
     pub hooks: BTreeSet<FileAddress>,
     /// Addresses of the indirect jumps that could not be followed.
     pub unresolved_jumps: Vec<FileAddress>,
-    /// What looking into the file may take.
+    /// What the analysis of the file may take.
     pub budget: Budget,
 }
 
@@ -88,12 +88,12 @@ impl FunctionCode {
         graph
     }
 
-    /// Returns which blocks every path to each block passes.
+    /// Returns the blocks that every path to each block passes.
     pub fn dominators(&self) -> Dominators {
         Dominators(simple_fast(&self.graph(), BlockId::ENTRY.node()))
     }
 
-    /// Returns the blocks that every path to any of `places` passes, from the entry on.
+    /// Returns the blocks that every path from the entry to any of `places` passes.
     pub fn passed_before(&self, places: &[BlockId]) -> Vec<BlockId> {
         let dominators = self.dominators();
         let mut common: Option<Vec<BlockId>> = None;
@@ -137,7 +137,7 @@ impl FunctionCode {
         self.leading_to(leaving.collect(), except)
     }
 
-    /// Returns the blocks from which control can come to one of `ends` without passing one of `except`.
+    /// Returns the blocks from which control can reach one of `ends` without passing one of `except`.
     pub fn leading_to(&self, ends: Vec<BlockId>, except: &[BlockId]) -> BTreeSet<BlockId> {
         let mut pending = ends;
         pending.retain(|block| !except.contains(block));
@@ -152,7 +152,7 @@ impl FunctionCode {
         seen
     }
 
-    /// Returns the loops: the sets of blocks in which each block can be reached from each other.
+    /// Returns the loops: the sets of blocks in which each block can be reached from every other.
     pub fn loops(&self) -> Vec<Vec<BlockId>> {
         let graph = self.graph();
         kosaraju_scc(&graph)
@@ -166,12 +166,12 @@ impl FunctionCode {
     }
 }
 
-/// Which blocks every path from the entry to a block passes.
+/// The blocks that every path from the entry to a block passes.
 pub struct Dominators(dominators::Dominators<NodeIndex>);
 
 impl Dominators {
-    /// Returns the blocks that every path to `block` passes, from itself back to the entry; `None` where no path
-    /// leads there.
+    /// Returns the blocks that every path to `block` passes, from itself back to the entry; `None` if no path leads
+    /// there.
     pub fn of(&self, block: BlockId) -> Option<impl Iterator<Item = BlockId>> {
         Some(self.0.dominators(block.node())?.map(BlockId::of))
     }

@@ -7,9 +7,9 @@ use super::instruction::target;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// What a profiler has functions call at their entry (gcc's `-pg`). It saves every register.
+/// What functions call at their entry for a profiler (gcc's `-pg`). It saves every register.
 const HOOKS: [&str; 3] = ["mcount", "_mcount", "__fentry__"];
-/// Most instructions of what the linker puts between a call and its slot.
+/// The most instructions that the linker puts between a call and its slot.
 const STUB_LENGTH: usize = 2;
 
 /// Returns the name of the function that an instruction calls, if it calls one that has a name.
@@ -25,7 +25,8 @@ pub fn callee_name<'data>(image: &Image<'data>, call: &Instruction) -> Option<&'
     }
 }
 
-/// Returns whether an instruction calls what changes neither registers nor the function's memory.
+/// Returns whether an instruction calls something that changes neither registers nor the function's
+/// memory.
 pub fn is_hook(image: &Image<'_>, instruction: &Instruction) -> bool {
     callee_name(image, instruction).is_some_and(|name| HOOKS.contains(&name))
 }

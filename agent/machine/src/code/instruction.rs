@@ -14,7 +14,7 @@ pub fn is_call(instruction: &Instruction) -> bool {
     )
 }
 
-/// Returns whether it is a jump that the flags decide on.
+/// Returns whether it is a jump that depends on the flags.
 pub fn is_conditional_jump(instruction: &Instruction) -> bool {
     instruction.is_jcc_short_or_near()
 }
@@ -24,12 +24,12 @@ pub fn address(instruction: &Instruction) -> FileAddress {
     FileAddress::new(instruction.ip())
 }
 
-/// Returns the address behind an instruction.
+/// Returns the address after an instruction.
 pub fn next_address(instruction: &Instruction) -> FileAddress {
     FileAddress::new(instruction.next_ip())
 }
 
-/// Returns where a direct jump or call goes; 0 where it goes nowhere, or the instruction is another.
+/// Returns where a direct jump or call goes; 0 if it goes nowhere, or is another instruction.
 pub fn target(instruction: &Instruction) -> FileAddress {
     FileAddress::new(instruction.near_branch_target())
 }
@@ -39,7 +39,7 @@ pub fn callee(instruction: &Instruction) -> Option<FileAddress> {
     (instruction.flow_control() == FlowControl::Call).then(|| target(instruction))
 }
 
-/// Returns the displacement of a memory operand of 8 bytes: the address, where it is a global.
+/// Returns the displacement of an 8-byte memory operand: the address, if it is a global.
 pub fn word_displacement(instruction: &Instruction) -> Option<FileAddress> {
     let is_word = instruction.memory_size().size() == 8;
     is_word.then(|| FileAddress::new(instruction.memory_displacement64()))

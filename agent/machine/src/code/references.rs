@@ -1,8 +1,8 @@
 //! Finds the instructions that mention an address or jump to it, without decoding all of the code.
 //!
-//! Each four bytes of code are read as a distance from the next instruction, and also as an address
-//! where the executable is linked to a fixed address. Few of them lead to an address that is looked
-//! for; those are verified by decoding the function from its beginning.
+//! Every four bytes of code are read as a distance from the byte after them, and also as an address
+//! if the executable is linked to a fixed address. Few of them lead to an address that is looked
+//! for; those are verified by decoding the function from its start.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::elf::address::FileAddress;
 use crate::elf::frames::Frame;
 use crate::elf::image::Image;
 
-/// Most places that are verified.
+/// The most places to verify.
 const MAX_CANDIDATES: usize = 512;
-/// Longest function that is decoded to verify one, in bytes.
+/// The longest function to decode for that, in bytes.
 const MAX_FUNCTION: u64 = 512 << 10;
-/// Most bytes that are decoded in total.
+/// The most bytes to decode in total.
 const MAX_DECODED: u64 = 8 << 20;
 
 /// An instruction that mentions an address.
@@ -37,7 +37,7 @@ pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference>
     let (Some(lowest), Some(highest)) = (lowest, highest) else {
         return Vec::new();
     };
-    // At first the lower halves are enough to tell addresses apart.
+    // For a first comparison, the lower halves of addresses suffice.
     let span = low_half(highest.wrapping_sub(lowest));
     let is_target = |low: u32| {
         low.wrapping_sub(low_half(lowest.get())) < span
@@ -97,7 +97,7 @@ fn verify(
     Some(Reference { target, frame })
 }
 
-/// Decodes what a table entry covers, one instruction after the other.
+/// Decodes what a table entry covers, instruction by instruction.
 pub fn instructions<'data>(
     image: &Image<'data>,
     frame: Frame,

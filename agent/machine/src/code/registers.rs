@@ -1,4 +1,4 @@
-//! General registers, by the numbers that x86-64 instructions use, and who may change them.
+//! General registers, by their numbers in x86-64 instructions, and who may change them.
 
 use iced_x86::Register;
 
@@ -8,16 +8,16 @@ pub const RAX: usize = 0;
 pub const RDX: usize = 2;
 /// Number of the stack pointer.
 pub const RSP: usize = 4;
-/// Number of the frame pointer, where a function has one.
+/// Number of the frame pointer, if a function has one.
 pub const RBP: usize = 5;
-/// Number of the register of a function's first argument, and of where string instructions store.
+/// Number of the register of a function's first argument, and of string instructions' destination.
 pub const RDI: usize = 7;
 /// Numbers of the registers that a call may change (System V ABI).
 pub const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Numbers of the registers of a function's arguments, in their order.
 pub const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// Numbers of the registers that a callee can find something in that is meant for it: the arguments
-/// and the static chain. `rax` only has the number of vector registers.
+/// Numbers of the registers in which a callee can find something meant for it: the arguments and
+/// the static chain. `rax` only holds the number of vector registers.
 pub const PASSED: [usize; 7] = [1, 2, 6, 7, 8, 9, 10];
 
 const NAMES_8: [&str; 16] = [
@@ -42,7 +42,7 @@ pub struct Callee {
 }
 
 impl Callee {
-    /// A function that nothing is known of.
+    /// A function about which nothing is known.
     pub const UNKNOWN: Self = Self {
         reads: Registers::MAX,
         writes: Registers::MAX,
@@ -65,7 +65,7 @@ pub fn general_register(register: Register) -> Option<usize> {
     full.is_gpr64().then(|| full.number())
 }
 
-/// Returns whether a register is `ah` or one of its like.
+/// Returns whether a register is a high byte, such as `ah`.
 pub fn is_high_byte(register: Register) -> bool {
     matches!(
         register,

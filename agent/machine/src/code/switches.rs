@@ -9,22 +9,22 @@ use super::instruction::{address, target, writes};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Most entries of one table.
+/// The most entries of one table.
 const MAX_TABLE: u64 = 512;
 /// How many instructions before an indirect jump the address of its table may be loaded.
 const TABLE_DISTANCE: usize = 64;
 /// How many instructions away it may be loaded into the register that the jump uses.
 const LOOP_DISTANCE: usize = 4_096;
-/// Most tables that one jump may use, where it is not certain which of them it does.
+/// The most tables that one jump may use if it is not certain which.
 const MAX_TABLES: usize = 4;
-/// How far a function reaches where the file does not say, in bytes.
+/// How far a function extends if the file does not say, in bytes.
 const DEFAULT_SIZE: u64 = 64 << 10;
 
 /// Where a jump can lead.
 #[derive(Default)]
 pub struct Targets {
     pub all: Vec<FileAddress>,
-    /// The check that says so, if one does: nothing may jump to behind it, up to the indirect jump.
+    /// The check that limits them, if any: nothing may jump past it to code up to the indirect jump.
     pub check: Option<FileAddress>,
 }
 
@@ -36,11 +36,10 @@ struct Check {
     last: u64,
 }
 
-/// Returns the targets of `jump`, which is part of the function at `entry`: the entries of the table
-/// whose address is loaded last before the jump, as many as the check of the index lets through. Where
-/// there is no check, they go on up to the first that lies outside the function, and some of them may
-/// be those of the next table, which lead nowhere. `before` has the instructions ahead of the jump,
-/// the nearest first, and `behind` those that follow it.
+/// Returns the targets of `jump`, which is part of the function at `entry`: the entries of the table whose address is
+/// loaded last before the jump, as many as the check of the index lets through. Without a check, they extend up to the
+/// first that lies outside the function, and some may belong to the next table and lead nowhere. `before` has the
+/// instructions before the jump, the nearest first, and `behind` those that follow it.
 pub fn targets<'a>(
     image: &Image<'_>,
     entry: FileAddress,
@@ -89,7 +88,7 @@ pub fn targets<'a>(
     if let Some(targets) = nearest.find(|targets| !targets.is_empty()) {
         return found(targets);
     }
-    // Before a loop that has the jump in it, the address is loaded farther away.
+    // If the jump is in a loop, the address is loaded before it, farther away.
     let far = before.chain(behind).take(LOOP_DISTANCE);
     let mut loads: Vec<&Instruction> = far.filter(|_| base.is_some()).filter(is_load).collect();
     loads.sort_unstable_by_key(|load| load.memory_displacement64());
@@ -105,7 +104,7 @@ pub fn targets<'a>(
     found(all)
 }
 
-/// Returns the load of an entry from a table of distances, of which `jump` jumps one.
+/// Returns the instruction that loads from a table the distance that `jump` jumps.
 fn offset_load<'a>(jump: &Instruction, before: &[&'a Instruction]) -> Option<&'a Instruction> {
     let to = jump.op0_register();
     before.iter().copied().find(|load| {
@@ -115,15 +114,15 @@ fn offset_load<'a>(jump: &Instruction, before: &[&'a Instruction]) -> Option<&'a
     })
 }
 
-/// Returns the check of the index with which `read` reads the table: `cmp $last, %index; ja`, behind
-/// which the index is only moved. `None` where it is not certain that this is what is checked.
+/// Returns the check of the index with which `read` reads the table: `cmp $last, %index; ja`, after which the index is
+/// only moved. Returns `None` if it is not certain that this is what is checked.
 fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
     let mut info = InstructionInfoFactory::new();
     let mut index = read.memory_index().full_register();
-    // How many of its low bytes decide.
+    // How many of its low bytes determine it.
     let mut width = 8;
     let mut is_guarded = false;
-    // Of a check of fewer bytes than decide, until it is certain that the others are 0.
+    // A check of too few bytes, until it is certain that the others are 0.
     let mut narrow: Option<(Check, usize)> = None;
     for instruction in before.iter().filter(|other| other.ip() < read.ip()) {
         match instruction.flow_control() {
@@ -147,7 +146,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
             {
                 let at = address(instruction);
                 let check = Check { at, last };
-                // A 32-bit number is an index of 64 bits only where the upper half is 0.
+                // A 32-bit number is a 64-bit index only if the upper half is 0.
                 if to.size() >= width.min(4) {
                     return Some(check);
                 }

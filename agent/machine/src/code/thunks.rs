@@ -1,7 +1,7 @@
-//! Thunks: the pieces of code that compilers go through instead of an indirect call, jump, or return, so that the CPU
-//! predicts none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
+//! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts
+//! none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
 //!
-//! Each calls the end of itself, which puts another return address in the place of its own, or drops it, and returns.
+//! Each calls its own end, which replaces its return address, or drops it, and returns.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
@@ -9,7 +9,7 @@ use super::instruction::target;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Makes of an instruction that goes through a thunk the one that it stands for.
+/// Replaces an instruction that goes through a thunk with the one that it stands for.
 pub fn replaced(image: &Image<'_>, mut instruction: Instruction) -> Instruction {
     let is_call = match instruction.flow_control() {
         FlowControl::Call => true,
@@ -31,7 +31,7 @@ pub fn replaced(image: &Image<'_>, mut instruction: Instruction) -> Instruction 
     instruction
 }
 
-/// Returns the register that a thunk goes to, none where it returns; `None` where there is no thunk.
+/// Returns the register that a thunk goes to, [`Register::None`] if it returns, or `None` if there is no thunk.
 fn end_of_thunk(image: &Image<'_>, thunk: FileAddress) -> Option<Register> {
     let [call, _] = instructions(image, thunk)?;
     if call.code() != Code::Call_rel32_64 {

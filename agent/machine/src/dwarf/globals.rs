@@ -6,13 +6,13 @@ use super::sections::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
-/// Most of each name that are looked at further; mostly there is one, and perhaps a clone.
+/// The most variables of each name, and functions in all, to look at further; mostly there is one, and perhaps a clone.
 const MAX_FOUND: usize = 64;
 
 /// A variable with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// Its name, of those that were asked for.
+    /// Its name, one of those asked for.
     pub name: &'static str,
     /// Its virtual address.
     pub address: FileAddress,
@@ -23,7 +23,7 @@ pub struct Global {
 /// A function with code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name in the source, of the names that were asked for.
+    /// Its name in the source, one of those asked for.
     pub name: &'static str,
     /// Virtual address of its first instruction.
     pub address: FileAddress,
@@ -34,24 +34,24 @@ pub struct Function {
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Globals {
-    /// The variables of the names that were asked for.
+    /// The variables with the names asked for.
     pub variables: Vec<Global>,
-    /// The functions of the names that were asked for, and their clones.
+    /// The functions with the names asked for, and their clones.
     pub functions: Vec<Function>,
 }
 
 /// The function that is looked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// What it may be called, the best first.
+    /// The names it may have, the best first.
     pub names: &'a [&'static str],
-    /// Its address, where that is known from elsewhere.
+    /// Its address, if known from elsewhere.
     pub entry: Option<FileAddress>,
 }
 
 impl Globals {
-    /// Looks through all units for variables of these names, and for a function. A unit that cannot be read to
-    /// its end is left where it cannot. Fails where there are too many entries.
+    /// Searches all units for variables of these names, and for a function. A unit is read up to the first entry that
+    /// cannot be read. Fails if there are too many entries.
     pub fn find(
         units: &Units<'_>,
         variables: &[&'static str],
@@ -64,7 +64,7 @@ impl Globals {
         Ok(found)
     }
 
-    /// Returns the function that is meant; `None` where there are several that it could be.
+    /// Returns the function that is meant; `None` if it could be any of several.
     pub fn function(&self, asked: Asked<'_>) -> Option<Function> {
         let named = |name: &&str| -> Vec<Function> {
             let functions = self.functions.iter();
@@ -172,8 +172,7 @@ impl Globals {
         };
         let ranges = units.ranges(id.unit, entry).unwrap_or_default();
         let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
-        // Unless it is known better, the first range is the one with the entry; what was moved away
-        // as unlikely comes later.
+        // Unless the entry is known, it is in the first range; what was moved away as unlikely comes later.
         let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
         if let Some(address) = known.or_else(|| begins.next()) {
             self.functions.push(Function { name, address, id });

@@ -1,18 +1,18 @@
-//! Where a variable is, as DWARF expressions say it: sums of registers and what they point to.
+//! Where a variable is according to DWARF expressions: sums of registers and what they point to.
 //!
-//! Compilers also write expressions that are no sums (a variable in two pieces, one that was never
-//! stored, arithmetic other than addition). Here the variable then has no location.
+//! Compilers also write expressions that are not sums (a variable in two pieces, one that was never
+//! stored, arithmetic other than addition). Here such a variable has no location.
 
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register};
 
 use super::sections::Reader;
 use crate::code::registers::{RSP, register_name};
 
-/// Most operations of one expression.
+/// The most operations of one expression.
 const MAX_OPERATIONS: usize = 64;
-/// Most entries on the stack of one expression.
+/// The most entries on the stack of one expression.
 const MAX_STACK: usize = 16;
-/// How deep expressions are nested.
+/// How deep expressions may be nested.
 const MAX_DEPTH: u32 = 4;
 
 /// Something that a sum is made of.

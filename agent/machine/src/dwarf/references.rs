@@ -1,14 +1,14 @@
-//! What an entry says through others: its name and type, where it is an instance of an entry that
-//! stands elsewhere, also in another unit (as link-time optimisation leaves them).
+//! What an entry says through others: its name and type, if it is an instance of an entry that is elsewhere, even in
+//! another unit (as link-time optimisation leaves them).
 
 use gimli::{AttributeValue, DwAt, Section as _, Unit, constants};
 
 use super::sections::Reader;
 use super::units::{Entry, EntryId, Units};
 
-/// How many references are followed from one entry to the one that has its name.
+/// How many references to follow from one entry to the one that has its name.
 const MAX_ORIGINS: usize = 8;
-/// Longest name that is looked at; longer ones are none that is looked for.
+/// The longest name to look at; longer names are never looked for.
 const MAX_NAME: usize = 64;
 
 impl<'a> Units<'a> {
@@ -35,7 +35,7 @@ impl<'a> Units<'a> {
         self.text(self.units.get(unit)?, name)
     }
 
-    /// A name, without looking for its end further than any name goes.
+    /// Returns a name, without searching for its end beyond `MAX_NAME`.
     fn text(&self, unit: &Unit<Reader<'a>>, value: AttributeValue<Reader<'a>>) -> Option<&'a str> {
         let (section, offset) = match value {
             AttributeValue::String(text) => {
@@ -58,13 +58,13 @@ impl<'a> Units<'a> {
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
-    /// Returns the type that an entry gives, itself or through the entry it is an instance of.
+    /// Returns the type of an entry, its own or that of the entry it is an instance of.
     pub fn type_of(&self, unit: usize, entry: &Entry<'a>) -> Option<EntryId> {
         let (unit, of) = self.inherited(unit, entry, constants::DW_AT_type)?;
         self.reference(unit, of)
     }
 
-    /// Returns an attribute of an entry or of the one it is an instance of, and the unit of that one.
+    /// Returns an attribute of an entry or of the one it is an instance of, and the unit that has it.
     fn inherited(
         &self,
         mut unit: usize,

@@ -1,4 +1,4 @@
-//! The sections that hold DWARF, decompressed where a linker compressed them.
+//! The sections that hold DWARF, decompressed if a linker compressed them.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -7,7 +7,7 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
 
-/// Most bytes that all compressed sections together may come to.
+/// The most bytes that all compressed sections together may decompress to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;
 /// The sections that are read. `.debug_line` and the like are not.
 const WANTED: [SectionId; 11] = [
@@ -33,7 +33,7 @@ pub enum DwarfError {
     /// Neither zlib nor zstd, or damaged.
     #[error("a section of the debug information cannot be decompressed")]
     Compression,
-    /// More than is looked at.
+    /// More than will be read.
     #[error("there is more debug information than any program should have")]
     TooLarge,
 }
@@ -45,9 +45,8 @@ pub type Reader<'a> = EndianSlice<'a, LittleEndian>;
 pub struct Sections<'data>(Vec<(SectionId, Cow<'data, [u8]>)>);
 
 impl<'data> Sections<'data> {
-    /// Reads the sections of the ELF file whose whole content is `data`; `None` where it has no
-    /// `.debug_info`. Fails where the file is cut off or a section is compressed in a way that cannot
-    /// be undone.
+    /// Reads the sections of the ELF file whose whole content is `data`; `None` if it has no `.debug_info`. Fails if
+    /// the file is cut off or a section cannot be decompressed.
     pub fn read(data: &'data [u8]) -> Result<Option<Self>, DwarfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         if file.section_by_name(SectionId::DebugInfo.name()).is_none() {
@@ -92,8 +91,8 @@ impl<'data> Sections<'data> {
     }
 }
 
-/// Exactly the `size` bytes that the section's header promises, taken off what is `left`: what a
-/// compressed stream comes to does not depend on its own length.
+/// Returns exactly the `size` bytes that the section's header promises, and takes them off `left`: a short compressed
+/// stream can decompress to any size.
 fn inflate(decoder: impl Read, size: u64, left: &mut u64) -> Result<Vec<u8>, DwarfError> {
     *left = left.checked_sub(size).ok_or(DwarfError::TooLarge)?;
     let mut bytes = Vec::new();

@@ -7,12 +7,12 @@ use gimli::constants;
 use super::globals::number;
 use super::units::{Entry, EntryId, Units};
 
-/// How many typedefs and qualifiers are looked through.
+/// How many typedefs and qualifiers to look through.
 const MAX_QUALIFIERS: usize = 8;
 
 impl<'a> Units<'a> {
-    /// Returns the offsets of the members that are wanted, by name, if the type at `id` is a structure that has one of
-    /// `names`. `None` also where one of them has no clear offset.
+    /// Returns the offsets of the wanted members, by name, if the type at `id` is a structure that has one of `names`.
+    /// Also returns `None` if one of them has no clear offset.
     pub fn members(
         &self,
         id: EntryId,
@@ -44,7 +44,7 @@ impl<'a> Units<'a> {
         is_clear.then_some(members)
     }
 
-    /// Returns whether the type at `id` is a number of so many bytes.
+    /// Returns whether the type at `id` is a number of `bytes` bytes.
     pub fn is_number(&self, id: EntryId, bytes: u64) -> bool {
         self.unqualified(id).is_some_and(|(_, of)| {
             of.tag() == constants::DW_TAG_base_type

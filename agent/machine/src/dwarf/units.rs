@@ -1,8 +1,8 @@
 //! The units of `.debug_info` and their entries.
 //!
-//! What gimli offers to make a unit also reads its line number program, and an abbreviation table
-//! again for each unit that names it. Here neither is read twice, so the work grows with the size of
-//! the sections and not with what a hostile file makes of it; every entry looked at is counted.
+//! What gimli offers to make a unit also reads its line number program, and an abbreviation table again for each unit
+//! that names it. This does neither, so the work grows with the size of the sections and not with what a hostile file
+//! makes of it; every entry looked at is counted.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,15 +15,15 @@ use gimli::{
 
 use super::sections::{DwarfError, Reader};
 
-/// Most units of one file.
+/// The most units in one file.
 const MAX_UNITS: usize = 100_000;
-/// Most entries and attributes that are looked at, in all. An executable of some megabytes has about 2 million.
+/// The most entries and attributes to look at, in all. An executable of some megabytes has about 2 million.
 const MAX_STEPS: u64 = 60_000_000;
-/// Most address ranges of one entry.
+/// The most address ranges of one entry.
 const MAX_RANGES: usize = 4_096;
-/// Most bytes of all abbreviation tables; they are kept parsed. An executable of some megabytes has 200 kB.
+/// The most bytes in all abbreviation tables, which are kept parsed. An executable of some megabytes has 200 kB.
 const MAX_ABBREVIATIONS: usize = 4 << 20;
-/// How many bytes of text in an entry weigh as much as an attribute.
+/// How many bytes of text in an entry count as much as an attribute.
 const BYTES_PER_STEP: usize = 16;
 
 /// A debugging information entry.
@@ -48,7 +48,7 @@ pub struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    /// Reads the headers and first entries of all units. Fails where there are too many.
+    /// Reads the headers and first entries of all units. Fails if there are too many.
     pub fn read(dwarf: Dwarf<Reader<'a>>) -> Result<Self, DwarfError> {
         if dwarf.debug_abbrev.reader().len() > MAX_ABBREVIATIONS {
             return Err(DwarfError::TooLarge);
@@ -69,8 +69,7 @@ impl<'a> Units<'a> {
             steps: Cell::new(0),
         };
         for header in headers {
-            // Type units hold no code and no variables; skeletons and what they point to are not
-            // in this file.
+            // Type units hold no code and no variables; what skeletons point to is not in this file.
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
                 continue;
             }
@@ -84,7 +83,7 @@ impl<'a> Units<'a> {
         Ok(read)
     }
 
-    /// A unit with what its first entry says of where its indexed values are.
+    /// Returns a unit with what its first entry says about where its indexed values are.
     fn unit(
         &self,
         header: UnitHeader<Reader<'a>>,
@@ -129,7 +128,7 @@ impl<'a> Units<'a> {
         Some(unit)
     }
 
-    /// Counts an entry with its attributes. Fails where that would be too many.
+    /// Counts an entry with its attributes. Fails if that is too many.
     pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
         let steps = self.steps.get() + 1 + attributes as u64;
         self.steps.set(steps);
@@ -139,10 +138,10 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// An entry, where there is one at `id`.
+    /// Returns the entry at `id`, if there is one.
     pub fn entry(&self, id: EntryId) -> Option<Entry<'a>> {
         let entry = self.units.get(id.unit)?.entry(id.offset).ok()?;
-        // An entry that many refer to is read again for each, with the text in it.
+        // An entry that many refer to is read again for each, with its text.
         let text = entry
             .attrs()
             .iter()
@@ -155,9 +154,8 @@ impl<'a> Units<'a> {
         Some(entry)
     }
 
-    /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the
-    /// entry itself), down to `deepest`. What cannot be read ends it. Fails where there are too many
-    /// entries.
+    /// Shows `visit` the entry at `id` and all entries inside it, each with its depth (0 for the entry itself), down to
+    /// `deepest`. Stops at what cannot be read. Fails if there are too many entries.
     pub fn walk(
         &self,
         id: EntryId,
@@ -173,7 +171,7 @@ impl<'a> Units<'a> {
         let mut entry = Entry::null();
         let mut is_first = true;
         while !entries.is_empty() {
-            // Below 0 is what surrounds the entry.
+            // Below depth 0 is what surrounds the entry.
             let Ok(depth) = usize::try_from(entries.next_depth()) else {
                 break;
             };
@@ -211,8 +209,7 @@ impl<'a> Units<'a> {
     }
 }
 
-/// The abbreviation tables of all units. A table ends where the next begins, so those of a file in
-/// which they overlap are cut off.
+/// Parses the abbreviation tables of all units. A table ends where the next begins, so overlapping tables are cut off.
 fn abbreviations(
     dwarf: &Dwarf<Reader<'_>>,
     headers: &[UnitHeader<Reader<'_>>],

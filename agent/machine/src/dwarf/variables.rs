@@ -1,7 +1,6 @@
-//! The variables in a function: its own, and those of the first copy of another function that is inlined in it.
+//! The variables in a function: its own, and those of the first copy of another function inlined in it.
 //!
-//! That copy is the first in the source, by the line of the call; compilers write them down in any
-//! order, and put them anywhere.
+//! That copy is the first in the source, by the place of the call; compilers list copies in any order, and place them anywhere.
 
 use gimli::{Range, constants};
 
@@ -11,21 +10,21 @@ use super::sections::DwarfError;
 use super::units::{Entry, EntryId, Units};
 use crate::elf::address::FileAddress;
 
-/// How deep blocks and inlined functions are nested.
+/// How deep blocks and inlined functions may be nested.
 const MAX_NESTING: usize = 128;
-/// Most copies of the inlined function, and most variables in a scope.
+/// The most copies of the inlined function, and the most variables in a scope.
 const MAX_COPIES: usize = 64;
-/// Most entries of one location list.
+/// The most entries of one location list.
 const MAX_LOCATIONS: usize = 4_096;
 
 /// Where a variable is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableLocations {
-    /// Its name, of those that were asked for.
+    /// Its name, one of those asked for.
     pub name: &'static str,
     /// Where, and at which instructions.
     pub locations: Vec<LocatedAt>,
-    /// Whether it is in one place wherever it is in scope, so also before it is assigned.
+    /// Whether it is in one place wherever it is in scope, so even before it is assigned.
     pub always: bool,
 }
 
@@ -44,7 +43,7 @@ impl VariableLocations {
 pub struct Variables {
     /// Those of the function itself.
     pub own: Vec<VariableLocations>,
-    /// Those of the first copy that is inlined in it.
+    /// Those of the first copy inlined in it.
     pub inlined: Vec<VariableLocations>,
 }
 
@@ -64,8 +63,8 @@ enum Scope {
     Other,
 }
 
-/// Finds the variables that are called `names` of the function at `id`, and of the copies of the function `inlined` in it.
-/// Fails where there are too many entries.
+/// Finds the variables called `names` of the function at `id`, and of the first copy of the function `inlined` in it. Fails if
+/// there are too many entries.
 pub fn variables(
     units: &Units<'_>,
     id: EntryId,

@@ -1,6 +1,6 @@
 //! Addresses: where something is in the executable as linked, in a process, and in the file.
 //!
-//! Each has a type of its own, so that one cannot be taken for another. JSON has them as numbers.
+//! Each has its own type, so that one cannot be taken for another. In JSON they are numbers.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! numbers {
         pub struct $name(u64);
 
         impl $name {
-            /// Makes one of a number that is known to be one.
+            /// Makes one from a number that is known to be one.
             pub const fn new(number: u64) -> Self {
                 Self(number)
             }
@@ -37,7 +37,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// A virtual address as the ELF file has it, before the loader adds its bias.
+    /// A virtual address as in the ELF file, before the loader adds its bias.
     FileAddress
     /// A virtual address in a process.
     ProcessAddress
@@ -46,7 +46,7 @@ numbers! {
 }
 
 impl FileAddress {
-    /// Returns where a process has it that is loaded with this bias.
+    /// Returns where this is in a process loaded with this bias.
     pub const fn at(self, load_bias: u64) -> ProcessAddress {
         ProcessAddress(self.0.wrapping_add(load_bias))
     }
@@ -56,7 +56,7 @@ impl FileAddress {
         self.0.checked_add(bytes).map(Self)
     }
 
-    /// Returns the address `bytes` further, or the last one of all.
+    /// Returns the address `bytes` further, or the highest address.
     pub const fn saturating_add(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))
     }
@@ -71,7 +71,7 @@ impl FileAddress {
         self.0.checked_sub(bytes).map(Self)
     }
 
-    /// Returns the distance from `base`, in bytes, if that is not higher.
+    /// Returns the distance from `base`, in bytes, if `base` is not higher.
     pub fn checked_sub(self, base: Self) -> Option<u64> {
         self.0.checked_sub(base.0)
     }
@@ -83,12 +83,12 @@ impl FileAddress {
 }
 
 impl ProcessAddress {
-    /// Returns the bias of a process that has `file` at this address, if that is possible.
+    /// Returns the load bias of a process that has `file` at this address, if that is possible.
     pub const fn load_bias(self, file: FileAddress) -> Option<u64> {
         self.0.checked_sub(file.0)
     }
 
-    /// Returns which address of the file this is in a process that is loaded with this bias.
+    /// Returns which address of the file this is in a process loaded with this bias.
     pub const fn in_file(self, load_bias: u64) -> FileAddress {
         FileAddress(self.0.wrapping_sub(load_bias))
     }

@@ -1,7 +1,7 @@
 //! Checks what an ELF file declares, before anything relies on it.
 //!
-//! A small file can declare many segments and sections over the same bytes, and make its reader look
-//! through petabytes. In an honest file each byte belongs to at most one of each.
+//! A small file can declare many segments and sections over the same bytes, and make its reader
+//! search petabytes. In an honest file each byte belongs to at most one segment and one section.
 
 use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD, SHT_NOBITS};
@@ -9,17 +9,17 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _}
 
 use super::error::ElfError;
 
-/// Most program headers; executables have about a dozen.
+/// The most program headers; executables have about a dozen.
 const MAX_SEGMENTS: usize = 128;
-/// Most sections; executables have about forty.
+/// The most sections; executables have about forty.
 const MAX_SECTIONS: usize = 4096;
-/// Most bytes of the names of sections, each of which is looked for among all.
+/// The most bytes of section names; a lookup searches all of them.
 const MAX_SECTION_NAMES: u64 = 1 << 20;
 /// Where user space ends, on x86-64 with four levels of page tables.
 const USER_SPACE: u64 = 1 << 47;
 
-/// Checks the segments and sections that `data` declares. Fails where there are too many of them, or
-/// they overlap, or lie outside the file.
+/// Checks the segments and sections that `data` declares. Fails if there are too many of them, or
+/// they overlap or lie outside the file.
 pub fn check(data: &[u8]) -> Result<(), ElfError> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
@@ -45,7 +45,7 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
     if sections.len() > MAX_SECTIONS {
         return Err(ElfError::Unreasonable("too many sections"));
     }
-    // A file without sections has no names of them.
+    // A file without sections has no section names.
     let names = header.shstrndx(endian, data).ok();
     let names = names.and_then(|names| sections.get(usize::try_from(names).ok()?));
     if names.is_some_and(|names| names.sh_size(endian) > MAX_SECTION_NAMES) {
@@ -59,8 +59,8 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
     )
 }
 
-/// Checks that all these ranges lie in the file, and that their sum is at most one and a half times
-/// its size. (Linkers map the same page into two segments.)
+/// Checks that all these ranges lie in the file, and that the sum of their sizes is at most one and
+/// a half times the file's. (Linkers map the same page into two segments.)
 fn fit(
     data: &[u8],
     ranges: impl Iterator<Item = (u64, u64)>,

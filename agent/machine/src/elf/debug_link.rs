@@ -1,5 +1,5 @@
 //! The separate file with an executable's debug information: how the executable names it, and how
-//! to tell whether a file is that one.
+//! to recognise it.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use object::read::elf::ElfFile64;
@@ -8,7 +8,7 @@ use object::{Endianness, Object as _};
 use super::error::ElfError;
 use super::image::{Image, build_id};
 
-/// What an executable without debug information says of the file that has its debug information.
+/// What an executable without debug information says about the file that has it.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct DebugFileNames {
     /// GNU build id in lower-case hexadecimal digits; the debug file has the same.
@@ -42,12 +42,12 @@ pub enum NotItsDebugFile {
 }
 
 impl DebugFileNames {
-    /// Reads them from the executable whose whole content is `data`. Returns `None` where it has
-    /// debug information itself, or nothing by which its debug file could be recognised.
+    /// Reads them from the executable whose whole content is `data`. Returns `None` if it has debug
+    /// information itself, or nothing by which to recognise its debug file.
     ///
     /// # Errors
     ///
-    /// Fails where `data` is not an x86-64 ELF executable.
+    /// Fails if `data` is not an x86-64 ELF executable.
     pub fn of(data: &[u8]) -> Result<Option<Self>, ElfError> {
         let build_id = Image::parse(data)?.build_id;
         let file = ElfFile64::<Endianness>::parse(data)?;
@@ -65,11 +65,11 @@ impl DebugFileNames {
     }
 
     /// Checks that the file whose whole content is `data` is the executable's debug file: by build
-    /// id, or by the checksum where the executable has no build id.
+    /// id, or by the checksum if the executable has no build id.
     ///
     /// # Errors
     ///
-    /// Fails with the reason where it is not.
+    /// Fails with the reason if it is not.
     pub fn check(&self, data: &[u8]) -> Result<(), NotItsDebugFile> {
         let file = ElfFile64::<Endianness>::parse(data).map_err(|_| NotItsDebugFile::Elf)?;
         if let Some(wanted) = &self.build_id {

@@ -12,10 +12,10 @@ pub enum ElfError {
     /// Another machine or kind of file.
     #[error("{0}; evictscope understands x86-64 executables only")]
     Kind(&'static str),
-    /// Its segments or sections go on behind its end.
+    /// Its segments or sections extend past its end.
     #[error("the file is cut off: parts that it declares are not there")]
     CutOff,
-    /// Something that no linker makes.
+    /// Something that no linker produces.
     #[error("the file has {0}: it is damaged, or made to do harm")]
     Unreasonable(&'static str),
     /// None of its segments holds code.
@@ -23,7 +23,7 @@ pub enum ElfError {
     NoCode,
 }
 
-/// Drops the parser's reason: it helps those who write ELF files, not those who name one.
+/// Drops the parser's reason: it helps people who write ELF files, not people who name one.
 impl From<object::Error> for ElfError {
     fn from(_: object::Error) -> Self {
         Self::Damaged

@@ -1,8 +1,8 @@
-//! Where functions begin and end, by the unwind tables (`.eh_frame`), which `strip` leaves in place.
+//! Where functions begin and end according to the unwind tables (`.eh_frame`), which `strip` leaves in place.
 //!
-//! A table entry covers a function, or a part of one that the compiler moved elsewhere (`.cold`).
-//! Such a part is entered by a jump, mostly after its function has set up a frame. So an entry is a
-//! part where its first row does not find the caller's frame right above the return address.
+//! A table entry covers a function, or a part of one that the compiler moved elsewhere (`.cold`). Such a part is
+//! entered by a jump, mostly after its function has set up a frame. So an entry is a part if its first row does not
+//! find the caller's frame right above the return address.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use object::{Endianness, Object as _, ObjectSection as _};
 
 use super::address::FileAddress;
 
-/// Most entries that are read of one file.
+/// The most entries to read from one file.
 const MAX_FRAMES: usize = 500_000;
-/// Largest common entry that is read, in bytes: it is read again for each entry that refers to it.
+/// The largest common entry to read, in bytes: it is read again for each entry that refers to it.
 pub const MAX_COMMON_ENTRY: usize = 256;
-/// Where the caller's frame begins when a function is entered: above the return address.
+/// Where the caller's frame begins on entry to a function: above the return address.
 const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 
 /// What one table entry covers.
@@ -29,23 +29,22 @@ const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
 pub struct Frame {
     /// Virtual address of the first byte.
     pub start: FileAddress,
-    /// Virtual address behind the last byte.
+    /// Virtual address just past the last byte.
     pub end: FileAddress,
     /// Whether it can be the beginning of a function.
     pub is_entry: bool,
-    /// Where the entry is in the table, bytes from its beginning.
+    /// Where the entry is in the table, in bytes from the start.
     pub offset: usize,
 }
 
-/// The table entries of an executable by address; empty where it has no unwind tables.
+/// The table entries of an executable by address; empty if it has no unwind tables.
 #[derive(BorshDeserialize, BorshSerialize, Debug, Default)]
 pub struct Frames {
     sorted: Vec<Frame>,
 }
 
 impl Frames {
-    /// Reads the tables, which their section or else their segment locates, up to the first broken
-    /// entry.
+    /// Reads the tables, found by their section or else by their segment, up to the first broken entry.
     pub fn read(file: &ElfFile64<'_, Endianness>) -> Self {
         let table = UnwindTable::find(file);
         table.map_or_else(Self::default, |table| Self::parse(table.data, &table.bases))
@@ -74,7 +73,7 @@ impl Frames {
 
 /// The content of `.eh_frame`.
 pub struct UnwindTable<'data> {
-    /// All of it; behind its end there may be more.
+    /// All of it; it may be followed by more.
     pub data: &'data [u8],
     /// What its pointers are relative to.
     pub bases: BaseAddresses,
@@ -95,14 +94,14 @@ impl<'data> UnwindTable<'data> {
     }
 }
 
-/// Returns address and content of `.eh_frame`.
+/// Returns the address and content of `.eh_frame`.
 fn by_section<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
     let section = file.section_by_name(".eh_frame")?;
     Some((section.address(), section.data().ok()?))
 }
 
-/// Returns address and content of `.eh_frame` where section headers were removed: the header in
-/// `PT_GNU_EH_FRAME` points to it, and the table marks its own end.
+/// Returns the address and content of `.eh_frame` if section headers were removed: the header in `PT_GNU_EH_FRAME`
+/// points to it, and the table marks its own end.
 fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
     let endian = file.endian();
     let headers = file.elf_program_headers();
@@ -128,7 +127,7 @@ fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data
 fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
     let section = EhFrame::new(data, LittleEndian);
     let mut found = Vec::new();
-    // Where the caller's frame begins by a common entry alone.
+    // Where the caller's frame begins according to a common entry alone.
     let mut common = HashMap::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
@@ -160,8 +159,8 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
     found
 }
 
-/// Returns the register and distance that locate the caller's frame in the first row. `before` is the
-/// rule that applies ahead of the instructions.
+/// Returns the register and distance that locate the caller's frame in the first row. `before` is the rule that applies
+/// before the instructions.
 fn first_row<R: Reader>(
     mut instructions: CallFrameInstructionIter<'_, R>,
     before: Option<(gimli::Register, u64)>,

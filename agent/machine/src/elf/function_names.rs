@@ -1,4 +1,4 @@
-//! The functions that the executable and its debug file name: all of them, also where several have one name.
+//! The functions that the executable and its debug file name: all of them, even if several have the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,22 @@ use super::error::ElfError;
 use super::symbols::name;
 use crate::budget::Budget;
 
-/// Most symbols that are read of one file; executables of some megabytes have ten thousand.
+/// The most symbols to read from one file; executables of some megabytes have ten thousand.
 const MAX_SYMBOLS: usize = 300_000;
 
-/// Memory for one name with its addresses, bytes.
+/// Memory for one name with its addresses, in bytes.
 const NAME_BYTES: usize = 128;
 
 /// The names of functions.
 #[derive(Default)]
 pub struct FunctionNames<'data> {
     names: BTreeMap<&'data str, BTreeSet<FileAddress>>,
-    /// Whether a file has a table of all names (`.symtab`), and not only of those that it shows to other files.
+    /// Whether a file has a table of all names (`.symtab`), and not only of those exported to other files.
     pub are_all: bool,
 }
 
 impl<'data> FunctionNames<'data> {
-    /// Reads those of an executable or a debug file, whose content was checked before.
+    /// Reads those of an executable or a debug file, whose content has already been checked.
     pub fn read(&mut self, data: &'data [u8], budget: &Budget) -> Result<(), ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         self.are_all |= file.symbols().next().is_some();
@@ -48,8 +48,8 @@ impl<'data> FunctionNames<'data> {
         Ok(())
     }
 
-    /// Returns the functions of this name, each with its own: without one, those of the clones that a compiler made of
-    /// it (`name.constprop.0`, …).
+    /// Returns the functions of this name, each with its own name. If there are none, returns the clones that a
+    /// compiler made of it (`name.constprop.0`, …).
     pub fn functions(&self, name: &str) -> BTreeMap<FileAddress, &'data str> {
         let exact = self.names.get_key_value(name);
         let of = |(name, addresses): (&&'data str, &BTreeSet<FileAddress>)| {
@@ -82,8 +82,8 @@ impl<'data> FunctionNames<'data> {
     }
 }
 
-/// Tells whether what follows a function's name says that it is a part that was moved elsewhere, or into a function of
-/// its own.
+/// Returns whether the suffix of a function's name says that it is a part that was moved elsewhere, or into a function
+/// of its own.
 fn is_part(suffix: &str) -> bool {
     suffix.starts_with("cold") || suffix.starts_with("part")
 }

@@ -1,4 +1,4 @@
-//! What an ELF executable says of itself: segments, names, unwind tables, relocations, build id.
+//! What an ELF executable says about itself: segments, names, unwind tables, relocations, build id.
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 
@@ -18,11 +18,11 @@ use super::segments::Segments;
 use super::symbols::{Symbol, Symbols};
 use crate::budget::Budget;
 
-/// Most mentions of one text or address that are looked at.
+/// The most mentions of one text or address to look at.
 const MAX_MENTIONS: usize = 1_000;
-/// Most texts that have something in them; no linker leaves that many copies.
+/// The most texts that contain a given part; no linker leaves that many copies.
 const MAX_TEXTS: usize = 16;
-/// Longest build id, in bytes; linkers make 8 to 20.
+/// The longest build id, in bytes; linkers make 8 to 20.
 const MAX_BUILD_ID: usize = 64;
 /// What a 64-bit ELF file begins with: the magic number, and the class.
 const ELF64_MAGIC: [u8; 5] = [ELFMAG[0], ELFMAG[1], ELFMAG[2], ELFMAG[3], ELFCLASS64];
@@ -34,15 +34,15 @@ pub struct Image<'data> {
     symbols: Symbols<'data>,
     /// What the unwind tables say.
     pub frames: Frames,
-    /// Whether it is linked to a fixed address, so that code can hold addresses.
+    /// Whether it is linked to a fixed address, so that code can contain addresses.
     pub is_fixed: bool,
     relocations: Relocations<'data>,
-    /// Names of functions that do not return, beside those of libc.
+    /// Names of functions that do not return, in addition to libc's.
     pub not_returning: Vec<&'static str>,
     /// The GNU build id in lower-case hexadecimal digits.
     pub build_id: Option<String>,
     entry: FileAddress,
-    /// What looking into this file may take.
+    /// What the analysis of this file may take.
     pub budget: Budget,
 }
 
@@ -51,7 +51,7 @@ impl<'data> Image<'data> {
     ///
     /// # Errors
     ///
-    /// Fails where it is not an ELF executable (or position-independent executable) for x86-64.
+    /// Fails if it is not an ELF executable (or position-independent executable) for x86-64.
     pub fn parse(data: &'data [u8]) -> Result<Self, ElfError> {
         if !data.starts_with(&ELF64_MAGIC) {
             return Err(ElfError::NotElf);
@@ -86,7 +86,7 @@ impl<'data> Image<'data> {
         })
     }
 
-    /// Makes an executable of nothing but code that begins at `address`.
+    /// Makes an executable of nothing but code, which begins at `address`.
     pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
         Self {
             segments: Segments::of_code(code, address),
@@ -101,7 +101,7 @@ impl<'data> Image<'data> {
     ///
     /// # Errors
     ///
-    /// Fails where it is not an ELF file.
+    /// Fails if it is not an ELF file.
     pub fn add_symbols_of(&mut self, debug: &'data [u8]) -> Result<(), ElfError> {
         let file = ElfFile64::parse(debug)?;
         self.symbols.read(&file, &self.budget);
@@ -130,8 +130,8 @@ impl<'data> Image<'data> {
         self.symbols.add_function(name, function);
     }
 
-    /// Returns whether a whole function, not a part of one, begins at `address`: by the names, or
-    /// else by the unwind tables.
+    /// Returns whether a whole function, not a part of one, begins at `address`: according to the names, or else to the
+    /// unwind tables.
     pub fn is_function(&self, address: FileAddress) -> bool {
         match self.function_name(address) {
             Some(name) => !name.contains(".cold"),
@@ -139,7 +139,7 @@ impl<'data> Image<'data> {
         }
     }
 
-    /// Returns address and content of each executable segment.
+    /// Returns the address and content of each executable segment.
     pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
         let code = self.segments.iter().filter(|(segment, _)| segment.is_code);
         code.map(|(segment, bytes)| (segment.address, bytes))
@@ -155,17 +155,17 @@ impl<'data> Image<'data> {
         self.entry
     }
 
-    /// Returns the offset in the file of an address, if the file holds that byte.
+    /// Returns the file offset of an address, if the file holds that byte.
     pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
         self.segments.file_offset(address)
     }
 
-    /// Returns of each segment of code its address, and where it begins and ends in the file, as the loader maps it.
+    /// Returns the address of each code segment, and where it begins and ends in the file, as the loader maps it.
     pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
         self.segments.mapped_code()
     }
 
-    /// Returns the beginning of each function that has a name, and the name.
+    /// Returns the start and name of each function that has a name.
     pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
         self.symbols.function_names()
     }
@@ -202,8 +202,8 @@ impl<'data> Image<'data> {
         Some(FileAddress::new(u64::from_le_bytes(*bytes)))
     }
 
-    /// Finds all NUL-terminated strings that equal `text`, also those that a linker made the tail of
-    /// another one or put between code.
+    /// Finds all NUL-terminated strings that equal `text`, including those that a linker made the tail of another
+    /// string or put between code.
     pub fn find_string(&self, text: &str) -> Vec<FileAddress> {
         let needle = [text.as_bytes(), b"\0"].concat();
         let finder = memchr::memmem::Finder::new(&needle);
@@ -216,8 +216,8 @@ impl<'data> Image<'data> {
         found
     }
 
-    /// Finds `part` in texts that the process cannot write: from the beginning of each such text, at most
-    /// `longest` bytes before, to the beginning of the part.
+    /// Finds `part` in texts that the process cannot write: the range from the start of each such text, at most
+    /// `longest` bytes before, to the start of the part.
     pub fn texts_with(&self, part: &[u8], longest: usize) -> Vec<Range<FileAddress>> {
         let finder = memchr::memmem::Finder::new(part);
         let mut found = Vec::new();
@@ -279,7 +279,7 @@ impl<'data> Image<'data> {
 ///
 /// # Errors
 ///
-/// Fails where the notes are damaged.
+/// Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
     let id = file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID);
     Ok(id.map(hexadecimal))

@@ -1,6 +1,5 @@
-//! What the loader will store: pointers to the file's own parts, and to functions of shared
-//! libraries. By the dynamic segment, which the loader itself reads and which remains where section
-//! headers were removed.
+//! What the loader will store: pointers to the file's own parts, and to functions of shared libraries. This comes from
+//! the dynamic segment, which the loader itself reads and which remains if section headers are removed.
 
 use std::collections::HashMap;
 
@@ -14,12 +13,12 @@ use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _};
 
 use super::address::FileAddress;
 
-/// Most relocations that are read of one table; executables of some megabytes have some ten thousand.
+/// The most relocations to read from one table; executables of some megabytes have some ten thousand.
 const MAX_RELOCATIONS: usize = 500_000;
-/// Longest name of an imported function that is read, in bytes.
+/// The longest name of an imported function to read, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What the loader will store, by the address where.
+/// What the loader will store, by the address at which it stores it.
 #[derive(Default)]
 pub struct Relocations<'data> {
     /// Pointers to parts of the file, before the loader adds the load bias.

@@ -18,7 +18,7 @@ pub struct Segment {
     memory_size: u64,
     /// Where its content begins in the file.
     file_offset: u64,
-    /// Bytes in the file; the process finds zeros behind them.
+    /// Bytes in the file; the process finds zeros after them.
     file_size: u64,
     pub is_code: bool,
     pub is_writable: bool,
@@ -94,7 +94,7 @@ impl<'data> Segments<'data> {
         self.content(segment)?.get(skip..)
     }
 
-    /// Returns the offset in the file of an address, if the file holds that byte.
+    /// Returns the file offset of an address, if the file holds that byte.
     pub fn file_offset(&self, address: FileAddress) -> Option<FileOffset> {
         let segment = self.at(address)?;
         let distance = address.checked_sub(segment.address)?;
@@ -102,8 +102,8 @@ impl<'data> Segments<'data> {
         (distance < segment.file_size).then_some(FileOffset::new(offset))
     }
 
-    /// Returns of each segment of code its address, and where it begins and ends in the file. The loader maps whole pages, so
-    /// each begins at one.
+    /// Returns the address of each code segment, and where it begins and ends in the file. The loader maps whole pages, so each
+    /// begins on a page boundary.
     pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
         let code = self.segments.iter().filter(|segment| segment.is_code);
         let mapped = code.map(|segment| {

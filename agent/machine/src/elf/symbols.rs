@@ -8,7 +8,7 @@ use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 use super::address::FileAddress;
 use crate::budget::Budget;
 
-/// Most symbols that are read of one file; executables of some megabytes have ten thousand.
+/// The most symbols to read from one file; executables of some megabytes have ten thousand.
 const MAX_SYMBOLS: usize = 300_000;
 
 /// A function or variable with a name.
@@ -16,7 +16,7 @@ const MAX_SYMBOLS: usize = 300_000;
 pub struct Symbol {
     /// Virtual address, as in the file.
     pub address: FileAddress,
-    /// Bytes; 0 where the file does not say.
+    /// Bytes; 0 if the file does not say.
     pub size: u64,
 }
 
@@ -76,7 +76,7 @@ impl<'data> Symbols<'data> {
         self.function_names.get(&address).copied()
     }
 
-    /// Returns the beginning of each function that has a name, and the name.
+    /// Returns the start and name of each function that has a name.
     pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
         self.function_names
             .iter()
@@ -89,7 +89,7 @@ impl<'data> Symbols<'data> {
     }
 }
 
-/// Returns the name of a symbol in the file whose whole content is `data`, if it has one and there is enough left of the budget.
+/// Returns a symbol's name in the file whose whole content is `data`, if it has one and the budget suffices.
 pub fn name<'data>(
     symbol: &ElfSymbol64<'data, '_, Endianness>,
     data: &[u8],
@@ -99,7 +99,7 @@ pub fn name<'data>(
         return None;
     }
     let Ok(name) = symbol.name_bytes() else {
-        // Its end was searched for in the whole table, which may be as large as the file.
+        // The search for its end covered the whole table, which may be as large as the file.
         budget.scan(data.len());
         return None;
     };

@@ -7,7 +7,7 @@ use super::operands::{Place, place};
 use crate::code::block::BlockId;
 use crate::elf::address::FileAddress;
 
-/// Returns the blocks with an instruction that accesses the global at `address`, by whatever register.
+/// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
 pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -> Vec<BlockId> {
     let code = execution.code;
     let mut found = Vec::new();

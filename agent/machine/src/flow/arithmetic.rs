@@ -10,11 +10,11 @@ use super::value::Value;
 use crate::code::instruction::operand_bits;
 use crate::code::registers::{RAX, RDX};
 
-/// By how many bits a number is shifted of which only the sign is to stay.
+/// How many bits to shift a number by to leave only its sign.
 const SIGN: u32 = 63;
 
 impl Step<'_> {
-    /// Executes an instruction of these. Returns `false` where it is another, or not understood.
+    /// Executes one of these instructions. Returns `false` if it is another, or not understood.
     pub fn arithmetic(&mut self) -> bool {
         let instruction = self.instruction;
         match instruction.mnemonic() {
@@ -36,7 +36,7 @@ impl Step<'_> {
         }
     }
 
-    /// Executes `imul` of two numbers of 8 bytes, whose upper half is kept.
+    /// Executes `imul` of two 8-byte numbers, and keeps the upper half.
     fn wide_product(&mut self) -> bool {
         if operand_bits(self.instruction, 0) != 64 {
             return false;
@@ -50,7 +50,7 @@ impl Step<'_> {
         true
     }
 
-    /// Executes `idiv` of a number of 8 bytes.
+    /// Executes `idiv` of an 8-byte number.
     fn whole_quotient(&mut self) -> bool {
         let dividend = self.state.registers[RAX].clone();
         let sign = self.shifted(dividend.clone(), SIGN, true);
@@ -107,7 +107,7 @@ impl Step<'_> {
         true
     }
 
-    /// Returns a number of 8 bytes shifted to the right.
+    /// Returns an 8-byte number shifted to the right.
     fn shifted(&mut self, value: Value, by: u32, is_signed: bool) -> Value {
         let operation = Operation::Shifted { by, is_signed };
         let of = vec![value];

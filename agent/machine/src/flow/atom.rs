@@ -13,7 +13,7 @@ pub enum Atom {
     Opaque {
         /// Address of the instruction or block.
         address: FileAddress,
-        /// Tells apart what one address makes.
+        /// Distinguishes what one address makes.
         index: u32,
     },
     /// A load of a global variable.
@@ -22,14 +22,14 @@ pub enum Atom {
         address: FileAddress,
         /// Bytes.
         width: u8,
-        /// How many times memory may have changed before; loads of different generations may differ.
+        /// Where memory may last have changed; loads of different generations may differ.
         generation: FileAddress,
     },
     /// What a call returned.
     Call {
         /// Address of the call.
         site: FileAddress,
-        /// The function that it calls, where that is known.
+        /// The function that it calls, if known.
         callee: Option<FileAddress>,
     },
     /// The low `bits` bits of a value, zero-extended.
@@ -50,12 +50,12 @@ pub enum Atom {
     Select {
         /// What decides.
         condition: Condition,
-        /// What it is where that holds.
+        /// What it is if that holds.
         then: Value,
-        /// What it is elsewhere.
+        /// What it is otherwise.
         otherwise: Value,
     },
-    /// 1 where it holds, else 0.
+    /// 1 if it holds, else 0.
     Truth(Truth),
     /// A register of which only the low byte was written.
     LowByte {
@@ -64,7 +64,7 @@ pub enum Atom {
         /// What the register held.
         rest: Value,
     },
-    /// What an operation makes of values, of which no more is known.
+    /// The result of an operation on values, about which nothing else is known.
     Computed {
         /// Which.
         operation: Operation,
@@ -75,7 +75,7 @@ pub enum Atom {
     Merged {
         /// Address of the block.
         address: FileAddress,
-        /// What it is on each of the ways there, always in the same order.
+        /// What it is on each path there, always in the same order.
         options: Vec<Value>,
     },
 }
@@ -83,7 +83,7 @@ pub enum Atom {
 /// An operation on 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Makes a number of type `double` of a signed whole number.
+    /// Makes a number of type `double` from a signed integer.
     Double,
     /// Multiplies numbers of type `double`.
     Product,
@@ -93,13 +93,13 @@ pub enum Operation {
     Quotient,
     /// Divides signed numbers, and rounds towards 0.
     Whole,
-    /// Multiplies signed numbers, of whose product it is the upper half.
+    /// Multiplies signed numbers, and takes the upper half of the product.
     UpperHalf,
     /// Shifts a number to the right.
     Shifted {
         /// By how many bits.
         by: u32,
-        /// Whether what comes in is the sign, and not 0.
+        /// Whether the sign is shifted in, and not 0.
         is_signed: bool,
     },
 }
@@ -109,7 +109,7 @@ pub enum Operation {
 pub struct Truth {
     /// Whether all must hold.
     pub all: bool,
-    /// At least one. Of one alone `all` says nothing, and is `false`.
+    /// At least one. For a single one `all` means nothing, and is `false`.
     pub conditions: Vec<Condition>,
 }
 

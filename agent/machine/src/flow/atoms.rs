@@ -15,26 +15,26 @@ use crate::elf::address::FileAddress;
 #[derive(Default)]
 pub struct Atoms {
     atoms: Vec<Rc<Atom>>,
-    /// For each atom that can be an address on the stack, the lowest offset that it can be of, from the stack
-    /// pointer at entry; [`i64::MIN`] where that is not known.
+    /// For each atom that can be an address on the stack, the lowest offset that it can have from the stack pointer at
+    /// entry; [`i64::MIN`] if that is not known.
     on_stack: Vec<Option<i64>>,
     ids: HashMap<Rc<Atom>, AtomId>,
-    /// What is followed.
+    /// What the analysis follows.
     pub limits: Limits,
-    /// What looking into the file may take.
+    /// What the analysis of the file may take.
     pub budget: Budget,
 }
 
 /// What an analysis follows.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Most summands of one value; a longer sum becomes opaque.
+    /// The most summands of one value; a longer sum becomes opaque.
     pub summands: usize,
-    /// How far an object on the stack reaches, in bytes, that others can write by its address; `None` where
-    /// that can be anywhere behind its beginning. Where it is known, that is trusted which compilers make:
-    /// after an alignment, no object is reached from the stack pointer before.
+    /// How far an object on the stack extends, in bytes, that others can write by its address; `None` if they can write
+    /// anywhere past its start. A known reach relies on what compilers do: after an alignment, no object is reached
+    /// from the earlier stack pointer.
     pub reach: Option<i64>,
-    /// The offset from the stack pointer at entry below which only their own names reach stack slots.
+    /// The offset from the stack pointer at entry below which stack slots are reached only by their own names.
     pub private_below: i64,
 }
 
@@ -83,7 +83,7 @@ impl Atoms {
         if let Some(id) = self.ids.get(&atom) {
             return *id;
         }
-        // Without memory for a new one, another one is returned: all that is found will be dropped.
+        // Without memory for a new one, another one is returned: all results will be dropped.
         if !self.budget.keep(2 * atom.bytes())
             && let Some(last) = self.atoms.len().checked_sub(1)
         {
@@ -115,8 +115,8 @@ impl Atoms {
         }
     }
 
-    /// Returns the lowest offset of those that one of several values can be of. What is reached from it covers
-    /// the others only where it has no end.
+    /// Returns the lowest offset that any of several values can have. What is reached from it covers the others only if
+    /// it has no end.
     fn lowest_of_all<'a>(&self, options: impl IntoIterator<Item = &'a Value>) -> Option<i64> {
         let mut all = (options.into_iter()).filter_map(|option| self.reach_on_stack(option));
         let first = all.next()?;
@@ -127,8 +127,8 @@ impl Atoms {
         Some(all.fold(first, unlike))
     }
 
-    /// Returns whether a value is made of an address on the stack. One that was loaded from memory or
-    /// returned by a call is not: those count as escaped.
+    /// Returns whether a value is made from an address on the stack. One that was loaded from memory or returned by a
+    /// call is not: those count as escaped.
     pub fn may_be_on_stack(&self, value: &Value) -> bool {
         self.reach_on_stack(value).is_some()
     }
@@ -143,9 +143,8 @@ impl Atoms {
         value.minus(&entry).as_constant().map(u64::cast_signed)
     }
 
-    /// Returns the lowest offset of a stack slot that can be reached by way of an address, as slots
-    /// have higher addresses than the object that it points to. Where the offset is not known, that
-    /// is the lowest of all.
+    /// Returns the lowest offset of a stack slot that can be reached through an address: no such slot is below the
+    /// object that it points to. If the offset is not known, that is the lowest of all.
     pub fn reach_on_stack(&self, address: &Value) -> Option<i64> {
         let lowest = address.atoms().find_map(|id| {
             let index = usize::try_from(id.0).unwrap_or(usize::MAX);
@@ -156,18 +155,18 @@ impl Atoms {
         Some(known.map_or(i64::MIN, |constant| lowest.saturating_add(constant)))
     }
 
-    /// Returns whether a sum is short enough to be kept.
+    /// Returns whether a sum is short enough to keep.
     pub fn is_short(&self, value: &Value) -> bool {
         value.summands().len() <= self.limits.summands
     }
 
-    /// Returns the offset up to which stack slots can be reached by way of the address of the one at `offset`.
+    /// Returns the offset up to which stack slots can be reached through the address of the one at `offset`.
     pub fn reached_from(&self, offset: i64) -> i64 {
         let reach = self.limits.reach.filter(|_| offset != i64::MIN);
         reach.map_or(i64::MAX, |reach| offset.saturating_add(reach))
     }
 
-    /// Finds all values that merge at the block at `address`, with what each is on each way there.
+    /// Finds all values that merge at the block at `address`, with what each is on each path there.
     pub fn merged_at(&self, address: FileAddress) -> Vec<(AtomId, Vec<Value>)> {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
@@ -181,8 +180,8 @@ impl Atoms {
             .collect()
     }
 
-    /// Returns the address of the global that `value` was loaded from, if it is exactly one 8-byte load
-    /// of the same global on each way.
+    /// Returns the address of the global that `value` was loaded from, if it is exactly one 8-byte load of the same
+    /// global on each path.
     pub fn as_global(&self, value: &Value) -> Option<FileAddress> {
         let options = match self.get(value.as_atom()?)? {
             Atom::Global {
@@ -209,7 +208,7 @@ impl Atoms {
             .any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
     }
 
-    /// Returns the addresses of the globals that `value` is the sum of, if it is a sum of 8-byte loads.
+    /// Returns the addresses of the globals whose sum `value` is, if it is a sum of 8-byte loads.
     pub fn as_sum_of_globals(&self, value: &Value) -> Option<Vec<FileAddress>> {
         let summands = value.summands().iter().map(|(atom, coefficient)| {
             let global = self.as_global(&Value::atom(*atom))?;
@@ -277,7 +276,7 @@ impl Atoms {
         })
     }
 
-    /// Returns `then` where the condition holds, else `otherwise`.
+    /// Returns `then` if the condition holds, else `otherwise`.
     pub fn select(&mut self, condition: Condition, then: Value, otherwise: Value) -> Value {
         if then == otherwise {
             return then;

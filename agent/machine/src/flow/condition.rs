@@ -93,7 +93,7 @@ pub fn is_impossible(condition: &Condition) -> bool {
     nothing_is_below || itself || condition.evaluate() == Some(false)
 }
 
-/// Returns whether a condition holds wherever all of `facts` do.
+/// Returns whether a condition holds whenever all of `facts` do.
 pub fn implies(facts: &[Condition], condition: &Condition) -> bool {
     if condition.evaluate() == Some(true) {
         return true;

@@ -10,9 +10,8 @@ use super::value::Value;
 use crate::code::registers::general_register;
 use crate::elf::address::FileAddress;
 
-/// Returns the 8-byte globals that the loops of a function add 1 to, by one instruction,
-/// or by a load, an addition and a store. What functions count that were inlined into a loop is
-/// among them.
+/// Returns the 8-byte globals to which the loops of a function add 1, by one instruction, or by a
+/// load, an addition and a store. This includes what functions inlined into a loop count.
 pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
     let code = execution.code;
     let mut found = Vec::new();

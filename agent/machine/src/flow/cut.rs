@@ -1,10 +1,8 @@
-//! A minimum cut: the cheapest points of a function of which every path to its returns passes exactly
-//! one.
+//! A minimum cut: the cheapest points of a function such that every path to its returns passes exactly one.
 //!
-//! Points are the vertices of a network whose edges follow the flow of control. Of several cuts that
-//! cost the same, the one nearest to the returns is taken. Edges against the flow of control, which no
-//! cut can contain, keep what lies behind the cut from leading back before it, so that no path crosses
-//! it twice.
+//! Points are the vertices of a network whose edges follow the flow of control. Of several cuts that cost the same, the
+//! one nearest to the returns is taken. Edges against the flow of control, which no cut can contain, keep what follows
+//! the cut from leading back before it, so that no path crosses it twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +16,7 @@ use crate::elf::address::FileAddress;
 
 /// Weight of a point that must not be in a cut.
 pub const INFINITE: u64 = 1 << 40;
-/// Most points between which a cut is looked for; a function of average size has some hundred.
+/// The most points between which to look for a cut; a function of average size has some hundred.
 const MAX_POINTS: usize = 8_000;
 /// Steps of the budget that one point takes.
 const STEPS_OF_CUT: u64 = 32;
@@ -32,7 +30,7 @@ pub enum Point {
     Way(BlockId, EdgeKind),
 }
 
-/// The two nodes of each point: before it and behind it.
+/// The two nodes of each point: before it and after it.
 type Nodes = BTreeMap<Point, (NodeIndex, NodeIndex)>;
 
 /// Why there is no cut.
@@ -47,14 +45,13 @@ pub enum CutError {
     /// Every cut goes through a loop, or through what other calls pass too.
     #[error("the calls that pass the inner site end only where other calls end too, or in a loop")]
     NoCut,
-    /// The programs cannot tell as many exits apart.
+    /// The programs cannot tell that many exits apart.
     #[error("there are {0} exits, which are too many")]
     TooMany(usize),
 }
 
-/// Finds a minimum cut between the block `from` and the returns, by the weight of each point. All points
-/// must be in blocks from which a return can be reached. Fails where the function does not return from
-/// there, or cannot be cut.
+/// Finds a minimum cut between the block `from` and the returns, by the weight of each point. All points must be in
+/// blocks from which a return can be reached. Fails if the function does not return from there, or cannot be cut.
 pub fn minimum_cut(
     code: &FunctionCode,
     weights: &BTreeMap<Point, u64>,
@@ -103,8 +100,7 @@ pub fn minimum_cut(
         .collect())
 }
 
-/// Returns the points that can come next. Where a way out of a block is no point, that is the instruction it
-/// leads to.
+/// Returns the points that can come next. If a way out of a block is not a point, that is the instruction it leads to.
 fn following(code: &FunctionCode, nodes: &Nodes, point: Point) -> Vec<Point> {
     let (block, taken) = match point {
         Point::Instruction(InstructionId { block, index }) => {

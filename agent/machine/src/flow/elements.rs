@@ -1,4 +1,4 @@
-//! Addresses that a function makes of pointers.
+//! Addresses that a function computes from pointers.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::state::State;
 use super::value::Value;
 use crate::elf::address::FileAddress;
 
-/// Returns the 8-byte globals that point to something of which the function comes to what lies one of these `offsets` behind:
-/// a register holds its address, or an instruction accesses it, be it in the first turn of a loop alone.
+/// Returns the 8-byte globals that hold a pointer from which the function reaches one of these `offsets`: a register holds that
+/// address, or an instruction accesses it, even if only in the first iteration of a loop.
 pub fn reached_by_pointers(
     execution: &mut Execution<'_>,
     offsets: &[i64],

@@ -1,9 +1,8 @@
 //! Symbolic execution: what every register holds at every instruction of a function.
 //!
-//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At
-//! the head of a loop, what the loop changes is forgotten. A branch that is decided by what is known is
-//! not taken the other way. Where a pass shows that a loop comes back to its head with what a register held before it, another
-//! pass knows the register there.
+//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At the head of a loop, what
+//! the loop changes is forgotten. A branch that is decided by what is known is not taken the other way. If a pass shows that a
+//! loop comes back to its head with what a register held before it, another pass knows the register there.
 
 mod ways;
 
@@ -27,7 +26,7 @@ use crate::code::registers::{Callee, RSP, Registers};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
-/// Most bytes that the states in one block may take.
+/// The most bytes that the states in one block may take.
 const MAX_STATES_BYTES: usize = 32 << 20;
 /// A function with the state at the beginning of each of its blocks.
 pub struct Execution<'a> {
@@ -35,20 +34,19 @@ pub struct Execution<'a> {
     pub code: &'a FunctionCode,
     /// Every atom that occurs in the states.
     pub atoms: Atoms,
-    /// In which order blocks are executed.
+    /// The order in which blocks are executed.
     pub order: Order,
     entry_states: PerBlock<Option<State>>,
-    /// For the blocks whose branch depends on where control comes from: from which block it can
-    /// come, with the state on the way.
+    /// For the blocks whose branch depends on where control comes from: the blocks it can come from, with the state on each path.
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
-    /// What holds at the ends of blocks, while other blocks are to be reached from there.
+    /// What holds at the ends of blocks, until all blocks that follow have been executed.
     ends: HashMap<BlockId, Rc<State>>,
     /// By their heads.
     loops: HashMap<BlockId, Loop>,
-    /// By the head of a loop: the registers that the loop writes and that hold what they held before it whenever control
-    /// comes to the head.
+    /// By the head of a loop: the registers that the loop writes, but that hold what they held before it whenever control comes
+    /// to the head.
     restored: HashMap<BlockId, Registers>,
-    /// What is known of calls and loads.
+    /// What is known about calls and loads.
     pub known: Known,
     without: Option<(BlockId, EdgeKind)>,
     info: InstructionInfoFactory,
@@ -80,7 +78,7 @@ impl<'a> Execution<'a> {
         execution
     }
 
-    /// Makes one in which nothing is executed yet.
+    /// Makes an execution in which nothing has been executed.
     pub fn new(code: &'a FunctionCode, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         Self {
             code,
@@ -97,7 +95,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Executes the function once more with what is now known of its calls.
+    /// Executes the function once more with what is now known about its calls.
     pub fn again(&mut self) {
         let entry = State::at_entry(&mut self.atoms);
         self.execute(&entry);
@@ -108,7 +106,7 @@ impl<'a> Execution<'a> {
         while self.pass(entry) && self.find_restored(entry) {}
     }
 
-    /// Executes each block once. Returns `false` where the budget does not suffice.
+    /// Executes each block once. Returns `false` if the budget does not suffice.
     fn pass(&mut self, entry: &State) -> bool {
         self.ends.clear();
         for index in self.order.blocks.clone() {
@@ -129,8 +127,8 @@ impl<'a> Execution<'a> {
         true
     }
 
-    /// Finds the registers that hold the same on every way to the head of a loop, or in a turn what they held at its
-    /// beginning, by what a pass has found to hold there. Returns whether there are any that were not known.
+    /// Finds the registers that hold the same on every path to the head of a loop, or what they held at the start of the
+    /// iteration, according to what a pass has found there. Returns whether any were not known.
     fn find_restored(&mut self, entry: &State) -> bool {
         let mut is_new = false;
         for index in self.order.blocks.clone() {
@@ -160,7 +158,7 @@ impl<'a> Execution<'a> {
         is_new && !self.code.budget.is_spent()
     }
 
-    /// Returns what holds at the end of a block; `None` where it cannot be reached.
+    /// Returns what holds at the end of a block; `None` if it cannot be reached.
     fn end_of(&mut self, block: BlockId) -> Option<Rc<State>> {
         if let Some(end) = self.ends.get(&block) {
             return Some(end.clone());
@@ -171,8 +169,7 @@ impl<'a> Execution<'a> {
         Some(end)
     }
 
-    /// Returns what is known behind an edge out of `block`, at whose end `end` holds; `None` where that
-    /// rules the edge out.
+    /// Returns what is known after an edge out of `block`, at whose end `end` holds; `None` if that rules the edge out.
     pub fn along_edge(&mut self, end: &State, block: &Block, kind: EdgeKind) -> Option<State> {
         self.code.budget.scan(end.bytes());
         let mut state = end.clone();
@@ -194,7 +191,7 @@ impl<'a> Execution<'a> {
         Some(state)
     }
 
-    /// Returns whether a condition holds, if `facts` decide it, or that no address on the stack is 0.
+    /// Returns whether a condition holds, if that follows from `facts`, or from no address on the stack being 0.
     fn decide(&mut self, facts: &[Condition], condition: &Condition) -> Option<bool> {
         let null_check = condition.right == Value::constant(0)
             && condition.bits == 64
@@ -207,7 +204,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Returns the state before the first instruction of a block; `None` where it cannot be reached.
+    /// Returns the state before the first instruction of a block; `None` if it cannot be reached.
     pub fn state_at(&self, block: BlockId) -> Option<&State> {
         self.entry_states[block].as_ref()
     }
@@ -220,14 +217,14 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Has `look` see each instruction of a block before it is executed, with what is known there.
+    /// Shows `look` each instruction of a block before it is executed, with what is known there.
     pub fn watch(&mut self, block: BlockId, look: impl FnMut(&mut Self, &Instruction, &State)) {
         if let Some(state) = self.state_at(block).cloned() {
             self.watch_from(block, state, look);
         }
     }
 
-    /// Does the same where `state` holds at the beginning of the block.
+    /// Does the same if `state` holds at the beginning of the block.
     pub(super) fn watch_from(
         &mut self,
         block: BlockId,
@@ -240,7 +237,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Returns the same, where the block is left by an edge.
+    /// Returns the same as [`Self::states_in`], if the block is left by an edge.
     pub fn states_towards(&mut self, block: BlockId, kind: EdgeKind) -> Vec<State> {
         match self.only_way(block, kind) {
             Some((_, state)) => self.states_from(block, state),
@@ -273,8 +270,7 @@ impl<'a> Execution<'a> {
         state
     }
 
-    /// Returns the state at the beginning of the block that an edge leads to, if control comes along that
-    /// edge.
+    /// Returns the state at the beginning of the block that an edge leads to, if control takes that edge.
     pub fn state_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<State> {
         let begin = match self.only_way(from, kind) {
             Some((_, state)) => state,

@@ -30,7 +30,7 @@ pub fn blocks(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockI
     blocks.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Returns what an instruction has multiplied by `factor`, behind which `state` holds.
+/// Returns what an instruction has multiplied by `factor`; `state` holds after it.
 pub fn multiplied(
     image: &Image<'_>,
     atoms: &Atoms,
@@ -62,7 +62,7 @@ pub fn multiplied(
     (0..2).filter_map(multiplied).collect()
 }
 
-/// Tells whether an instruction multiplies numbers of type `double`.
+/// Returns whether an instruction multiplies numbers of type `double`.
 pub fn is_product(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
@@ -76,7 +76,7 @@ pub fn is_product(instruction: &Instruction) -> bool {
     )
 }
 
-/// Tells whether a value is a number of type `double`: itself, or a constant in the file.
+/// Returns whether a value is a number of type `double`: itself, or a constant in the file.
 fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
     let constant = || {
         let address = atoms.as_global(value)?;

@@ -8,7 +8,7 @@ use super::value::Value;
 /// What the flags say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flags {
-    /// Nothing that is known.
+    /// Nothing known.
     Unknown,
     /// They are those of `left - right` over `bits` bits.
     Comparison {

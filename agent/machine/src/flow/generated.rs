@@ -1,4 +1,4 @@
-//! What is known in generated functions, whose loops are nested and entered in any way, against what they do.
+//! Checks what is known in generated functions, whose loops are nested and entered in any way, against what they do.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,11 +14,12 @@ use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 const CODE: FileAddress = FileAddress::new(0x1000);
-/// Bytes of each part of a function: one instruction, and how it goes on.
+/// Bytes of each part of a function: one instruction, and how it continues.
 const PART: usize = 16;
 /// Where its jump begins.
 const JUMP: usize = 10;
-/// As many registers, stack slots and globals there are: the registers from `rax` on, the slots below the stack pointer.
+/// How many registers, stack slots and globals there are: the registers from `rax` on, the slots below the stack
+/// pointer.
 const PLACES: u8 = 3;
 
 /// Where something is.
@@ -30,14 +31,15 @@ enum Place {
 }
 use Place::{Global, Register, Slot};
 
-/// An instruction: it sets a register to a number, or moves what is in one place to another, one of them a register.
+/// An instruction: it sets a register to a number, or moves what is in one place to another, one of which is a
+/// register.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Set(u8, u8),
     Move(Place, Place),
 }
 
-/// How a part goes on: it returns, jumps, or jumps if `ZF`, of which nothing is known; and to which part.
+/// How a part continues: it returns, jumps, or jumps if `ZF` is set, about which nothing is known; and to which part.
 type Part = (Action, u8, Index);
 
 impl Action {
@@ -66,7 +68,6 @@ impl Action {
         }
     }
 
-    /// Does it.
     fn perform(self, held: &mut BTreeMap<Place, u64>) {
         match self {
             Self::Set(register, number) => held.insert(Register(register), number.into()),
@@ -108,7 +109,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Returns what is known of the registers and slots.
+/// Returns what is known about the registers and slots.
 fn known(state: &State) -> Vec<(Place, Value)> {
     let registers = (0..PLACES).zip(&state.registers);
     let registers = registers.map(|(number, value)| (Register(number), value.clone()));
@@ -138,7 +139,7 @@ proptest! {
         let blocks: HashMap<FileAddress, BlockId> =
             code.blocks.entries().map(|(id, block)| (block.address(), id)).collect();
         let places = (0..PLACES).flat_map(|number| [Register(number), Slot(number), Global(number)]);
-        // What they hold at first is no number that an instruction has.
+        // Initially they hold numbers that no instruction contains.
         let mut held: BTreeMap<Place, u64> = places.zip(1_000..).collect();
         let mut at = 0;
         for turn in turns {

@@ -1,7 +1,7 @@
 //! Vector registers as rows of 8 bytes, their lanes: what each lane of an instruction's result is made of.
 //!
-//! These are the instructions by which compilers move several values at once and add up 8-byte numbers, and
-//! the arithmetic of numbers of type `double`.
+//! These are the instructions with which compilers move several values at once and add up 8-byte numbers, and the
+//! arithmetic of numbers of type `double`.
 
 use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind};
 
@@ -20,13 +20,12 @@ pub enum Source {
     Computed(Operation, Vec<Lane>),
 }
 
-/// Tells whether an instruction is one of SSE: it leaves the upper half of a register as it is.
+/// Returns whether an instruction belongs to SSE: it leaves the upper half of a register as it is.
 pub fn is_old(instruction: &Instruction) -> bool {
     instruction.code().encoding() == EncodingKind::Legacy
 }
 
-/// Returns what a lane of the first operand becomes, which the instruction writes; `None` where that is not
-/// understood.
+/// Returns what a lane of the first operand, which the instruction writes, becomes; `None` if that is not understood.
 pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
     if instruction.has_op_mask() {
         return None;
@@ -38,7 +37,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         false => 0,
     };
     let inputs = instruction.op_count() - u32::from(has_immediate);
-    // The older instructions have their result in the first operand too.
+    // In the older instructions the first operand is also an input.
     let (left, right) = (u32::from(inputs == 3), inputs.checked_sub(1)?);
     let is_store = instruction.op0_kind() == OpKind::Memory;
     let is_load = !is_store && instruction.op_kind(right) == OpKind::Memory;
@@ -155,7 +154,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
     Some(Source::Lane(source))
 }
 
-/// Makes what becomes of the first two of these operands, multiplied, and the third.
+/// Makes the product of the first two of these operands, plus the third.
 fn product_and_sum(operands: [u32; 3]) -> Source {
     let lanes = operands.map(|operand| (operand, 0));
     Source::Computed(Operation::ProductAndSum, lanes.to_vec())

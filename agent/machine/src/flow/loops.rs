@@ -21,7 +21,7 @@ pub struct LoopEffects {
     registers: [bool; 16],
     /// Vector registers: bit i is number i.
     vectors: u32,
-    /// Whether they call, or store where they do not name a stack slot.
+    /// Whether they call, or store to anything but a named stack slot.
     memory: bool,
     /// Whether they store to an element of an array, which may be on the stack.
     elements: bool,
@@ -44,7 +44,7 @@ struct LoopSlot {
 }
 
 impl LoopEffects {
-    /// Tells whether they write a register, by its x86-64 number.
+    /// Returns whether they write a register, by its x86-64 number.
     pub fn changes(&self, register: usize) -> bool {
         self.registers.get(register).is_some_and(|own| *own)
     }
@@ -90,8 +90,8 @@ impl LoopEffects {
 }
 
 impl State {
-    /// Forgets what a loop changes whose head is the block at `address`, which begins with writing
-    /// `replaced`. Facts remain: they are about values, not about places.
+    /// Forgets what a loop changes. Its head is the block at `address`, which begins by writing `replaced`. Facts
+    /// remain: they are about values, not about places.
     pub fn enter_loop(
         &mut self,
         effects: &LoopEffects,
@@ -117,9 +117,8 @@ impl State {
         self.flags = Flags::Unknown;
     }
 
-    /// Forgets the slots that a loop stores to: those it names, and, where it stores elsewhere or
-    /// calls, all from the lowest on whose address is known to anyone; all of them where it moves the
-    /// stack pointer.
+    /// Forgets the slots that a loop stores to: those it names, and, if it stores elsewhere or calls, all from the
+    /// lowest on whose address is known to anyone; all of them if it moves the stack pointer.
     fn forget_slots_of(&mut self, effects: &LoopEffects, atoms: &mut Atoms) {
         // A frame pointer that the loop changes may point anywhere.
         let offset = |state: &Self, atoms: &mut Atoms, slot: &LoopSlot| {
@@ -157,7 +156,7 @@ impl State {
         }
         for lowest in reached {
             self.forget_slots(lowest, atoms);
-            // A turn before may have told it to others.
+            // An earlier iteration may have passed it on.
             self.escape(lowest, atoms);
         }
     }
@@ -170,8 +169,7 @@ pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
     atoms.value(Atom::Opaque { address, index })
 }
 
-/// Returns the registers that a block writes before it reads them, so that nothing comes of what they
-/// held.
+/// Returns the registers that a block writes before it reads them, so that what they held has no effect.
 pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> Registers {
     let (mut read, mut written): (Registers, Registers) = (0, 0);
     for instruction in block.instructions.iter().take_while(|own| !is_call(own)) {

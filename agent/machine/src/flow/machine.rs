@@ -1,11 +1,11 @@
 //! Runs one small function along the path that its numbers decide, to find out what it computes.
 //!
-//! What it loads is not known, but where the file initialises it, and one global that the caller chooses. So its
-//! result is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is
-//! how a loop that adds up counters is understood.
+//! What it loads is not known, except what the file initialises and one global that the caller chooses. So its result
+//! is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is how a loop
+//! that adds up counters is understood.
 //!
-//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not
-//! decided, or too many steps end the run.
+//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not decided, or
+//! too many steps end the run.
 
 use std::rc::Rc;
 
@@ -23,9 +23,9 @@ use crate::code::instruction::{address, writes};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Most instructions of one run.
+/// The most instructions in one run.
 const MAX_STEPS: usize = 1 << 14;
-/// Most numbers that a result is the sum of.
+/// The most numbers whose sum a result can be.
 const MAX_SUMMANDS: usize = 1 << 10;
 
 /// Why a run ended without a result.
@@ -34,7 +34,7 @@ pub enum Halt {
     /// An instruction that the machine does not know, or knows too little about.
     #[error("the instruction at {0:#x} is not understood")]
     Instruction(FileAddress),
-    /// A branch that depends on what is not known.
+    /// A branch that depends on something unknown.
     #[error("the branch at {0:#x} is not decided")]
     Branch(FileAddress),
     /// An access to memory that is not the function's to read or write.
@@ -45,7 +45,7 @@ pub enum Halt {
     Endless,
 }
 
-/// A load of a global variable: its address, and how many bytes; those of a vector are loads of their own.
+/// A load of a global variable: its address and width in bytes; each 8 bytes of a vector are a load of their own.
 pub type Load = (FileAddress, u8);
 
 /// A function that can be run.
@@ -73,9 +73,8 @@ impl<'a, 'data> Machine<'a, 'data> {
         }
     }
 
-    /// Runs the function, where one global holds the number that is chosen for it, and returns the globals of 8
-    /// bytes whose sum it returns; `None` where it returns anything else. Fails where it does anything that the
-    /// machine does not know.
+    /// Runs the function with the chosen number in one global, and returns the 8-byte globals whose sum it returns;
+    /// `None` if it returns anything else. Fails if it does anything that the machine does not know.
     pub fn run(&mut self, chosen: Option<(Load, u64)>) -> Result<Option<Vec<FileAddress>>, Halt> {
         self.loads.clear();
         self.execution.known.loads = chosen.into_iter().collect();
@@ -110,7 +109,7 @@ impl<'a, 'data> Machine<'a, 'data> {
                 return Err(Halt::Branch(last.map(address).unwrap_or_default()));
             };
             (block, state) = (*next, end.clone());
-            // What numbers are to each other says nothing that is not known.
+            // Relations between known numbers say nothing new.
             state.facts = Rc::default();
         }
     }
@@ -121,7 +120,7 @@ impl<'a, 'data> Machine<'a, 'data> {
         Some(globals)
     }
 
-    /// Notes the globals that an instruction loads, and finds out what is known of them.
+    /// Notes the globals that an instruction loads, and finds out what is known about them.
     fn look_at_memory(&mut self, state: &State, instruction: &Instruction) -> Result<(), Halt> {
         let used = self.info.info(instruction).used_memory();
         // The stack protector's canary can be any number.
@@ -153,8 +152,8 @@ impl<'a, 'data> Machine<'a, 'data> {
         Ok(())
     }
 
-    /// Returns what a global holds that stays as the file initialises it: one that cannot be written, or, as is
-    /// taken for granted, a pointer to data.
+    /// Returns the content of a global that stays as the file initialises it: one that cannot be written, or, as is
+    /// assumed, a pointer to data.
     fn initial(&self, (address, width): Load) -> Option<u64> {
         if self.image.is_writable(address) {
             let pointer = self.image.pointer_at(address).filter(|_| width == 8)?;

@@ -12,7 +12,7 @@ use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
 use crate::elf::address::FileAddress;
 
-/// What is known of single calls and loads.
+/// What is known about single calls and loads.
 #[derive(Default)]
 pub struct Known {
     /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
@@ -22,8 +22,8 @@ pub struct Known {
     pub loads: HashMap<(FileAddress, u8), u64>,
 }
 
-/// Tells apart what one instruction makes opaque: its results have the numbers of registers, the
-/// content of operand i is this plus i.
+/// Distinguishes what one instruction makes opaque: its results have the numbers of registers, the content of operand i
+/// is this plus i.
 const OPERAND: u32 = 64;
 
 /// Where a memory operand points.
@@ -61,8 +61,8 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
     }
 }
 
-/// Computes the address of the memory operand, without its segment; `None` where it takes another
-/// register than a whole general one, or is too long a sum.
+/// Computes the address of the memory operand, without its segment; `None` if it uses a register other than a whole
+/// general one, or is too long a sum.
 pub(super) fn effective_address(
     atoms: &Atoms,
     state: &State,
@@ -84,7 +84,7 @@ pub(super) fn effective_address(
 /// An instruction that is being executed.
 pub struct Step<'a> {
     pub instruction: &'a Instruction,
-    /// What is known before it, and then behind it.
+    /// What is known before it, and then after it.
     pub state: &'a mut State,
     /// Every atom that occurs in the states.
     pub atoms: &'a mut Atoms,
@@ -171,7 +171,7 @@ impl Step<'_> {
         }
     }
 
-    /// Lets a value escape that is stored where others may find it.
+    /// Lets a value escape if it is stored where others may find it.
     pub fn hand_over(&mut self, value: &Value, place: &Place) {
         // What lies relative to a frame pointer is a local variable, not an argument.
         let is_local = self.instruction.memory_base() == Register::RBP;
@@ -180,7 +180,7 @@ impl Step<'_> {
         }
     }
 
-    /// Lets the addresses on the stack escape that are in the general registers among the operands.
+    /// Lets addresses on the stack escape if they are in general registers among the operands.
     pub fn escape_operands(&mut self) {
         for operand in 0..self.instruction.op_count() {
             let number = general_register(self.instruction.op_register(operand));
@@ -222,8 +222,7 @@ impl Step<'_> {
         }
     }
 
-    /// Takes a store of an unknown value into account, of as many bytes as `width` says if it is to a
-    /// known place on the stack.
+    /// Takes a store of an unknown value into account, of `width` bytes if it is to a known place on the stack.
     pub fn store_unknown(&mut self, place: &Place, width: i64) {
         match place {
             Place::Stack(offset) => self.state.overwrite_slots(*offset, width),
@@ -270,7 +269,7 @@ impl Step<'_> {
         place(self.atoms, self.state, self.instruction)
     }
 
-    /// Makes a value that nothing is known of, as result number `index` of the instruction.
+    /// Makes a value about which nothing is known, as result number `index` of the instruction.
     pub fn opaque(&mut self, index: u32) -> Value {
         self.atoms.value(Atom::Opaque {
             address: address(self.instruction),

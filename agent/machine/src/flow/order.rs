@@ -1,4 +1,4 @@
-//! In which order the blocks of a function are executed, and which loops that makes of them.
+//! The order in which the blocks of a function are executed, and the loops that this makes of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -14,15 +14,16 @@ use crate::code::graph::{Block, FunctionCode};
 pub struct Order {
     /// The blocks that can be reached, in reverse post-order.
     pub blocks: Vec<BlockId>,
-    /// Where each block is in `blocks`; `usize::MAX` where it is not.
+    /// Where each block is in `blocks`; `usize::MAX` if it is not.
     position: PerBlock<usize>,
 }
 
-/// What is known of a loop before it is executed.
+/// What is known about a loop before it is executed.
 pub struct Loop {
     /// What it changes.
     pub effects: Rc<LoopEffects>,
-    /// Where it is entered past its head, too: all loops that can be reached from each other there, which are taken for one.
+    /// If it is also entered past its head: the blocks of all loops that can be reached from each other there, which count as
+    /// one.
     pub component: Option<BTreeSet<BlockId>>,
 }
 
@@ -45,24 +46,24 @@ impl Order {
         Self { blocks, position }
     }
 
-    /// Tells whether a block has been executed when `last` has.
+    /// Returns whether a block has been executed when `last` has.
     pub fn is_executed(&self, block: BlockId, last: BlockId) -> bool {
         self.position[block] <= self.position[last]
     }
 
-    /// Tells whether control goes back to the block `to` from `from`, as from the end of a loop.
+    /// Returns whether control goes back to the block `to` from `from`, as from the end of a loop.
     pub fn is_back(&self, from: BlockId, to: BlockId) -> bool {
         let at = self.position[from];
         at >= self.position[to] && at != usize::MAX
     }
 
-    /// Tells whether control goes back to `block`, which is the one of this id, from one that follows it.
+    /// Returns whether control goes back to `block`, whose id is `id`, from one that follows it.
     pub fn is_loop_head(&self, block: &Block, id: BlockId) -> bool {
         let mut before = block.predecessors.iter();
         before.any(|from| self.is_back(*from, id))
     }
 
-    /// Finds the loops by their heads. A loop is all from which control comes back to its head without passing that.
+    /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing it.
     pub fn loops(
         &self,
         code: &FunctionCode,

@@ -9,11 +9,11 @@ use super::state::State;
 use crate::code::block::{BlockId, InstructionId};
 use crate::code::graph::FunctionCode;
 
-/// Most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 as clang has it.
+/// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;
 
-/// Finds the first block that all ways to the returns pass and that no loop can follow. That is the
-/// entry, or a block behind the last loop.
+/// Finds the first block that all paths to the returns pass and that no loop can follow. That is the entry, or a block
+/// after the last loop.
 pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
     let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
     let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
@@ -24,9 +24,9 @@ pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
     free.last()
 }
 
-/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every
-/// path that is not known to be impossible. Returns `None` where there are too many paths, or one of
-/// them loops or leaves in another way.
+/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every path that is
+/// not known to be impossible. Returns `None` if there are too many paths, or one of them loops or leaves in another
+/// way.
 pub fn to_returns(
     execution: &mut Execution<'_>,
     state: State,
@@ -36,8 +36,8 @@ pub fn to_returns(
     Some(ends.into_iter().map(|(state, ())| state).collect())
 }
 
-/// Does the same, and has `look` see each instruction of a path before it is executed, with what is known
-/// there, to which it may add. What it notes begins as `notes` on each path, and comes with the path's end.
+/// Does the same, and shows `look` each instruction of a path before it is executed, with what is known there, to which
+/// it may add. Its notes begin as `notes` on each path, and are returned with the path's end.
 pub fn watch<N: Clone>(
     execution: &mut Execution<'_>,
     state: State,
@@ -50,7 +50,7 @@ pub fn watch<N: Clone>(
     let mut returns = Vec::new();
     let mut pending = vec![(state, notes.clone(), point, Vec::new())];
     while let Some((mut state, mut notes, point, mut passed)) = pending.pop() {
-        // What is known of a value holds only for one round of a loop.
+        // What is known about a value holds only for one iteration of a loop.
         if passed.contains(&point.block) {
             return None;
         }

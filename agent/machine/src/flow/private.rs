@@ -1,7 +1,7 @@
-//! The stack slots that nothing but their own name reaches, where an array of any length moves the stack pointer.
+//! The stack slots that only their own name reaches, if an array of any length moves the stack pointer.
 //!
-//! Such an array is below all that the frame pointer names. What is below all addresses that the function makes
-//! of the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
+//! Such an array is below all that the frame pointer names. What is below all addresses that the function computes from the frame
+//! pointer is part of no object that others can reach: the compiler's own slots, and variables.
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -12,7 +12,7 @@ use crate::code::instruction::{Instruction, writes};
 /// Where the frame pointer points, as an offset from the stack pointer at entry.
 const FRAME: i64 = -8;
 
-/// Returns the offset from the stack pointer at entry below which slots are such; [`i64::MIN`] where none is known to be.
+/// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to be.
 pub fn below(code: &FunctionCode) -> i64 {
     let moved = |own: &Instruction| {
         own.op0_register() == Register::RSP
@@ -46,8 +46,8 @@ fn is_begin(own: &Instruction) -> bool {
         && (own.op0_register(), own.op1_register()) == (Register::RBP, Register::RSP)
 }
 
-/// Returns the lowest offset whose address an instruction makes of the frame pointer, 0 where it makes none; `None`
-/// where that is not known.
+/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none; `None` if that
+/// is not known.
 fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
     let restores = own.mnemonic() == Mnemonic::Pop && own.op0_register() == Register::RBP
         || own.mnemonic() == Mnemonic::Leave;
@@ -98,8 +98,8 @@ mod tests {
         0xc9, 0xc3,
     ];
 
-    /// Returns below what slots are private in that function with `code` in it, and what the slot at -0x30(%rbp) is
-    /// known to hold at the end.
+    /// Returns below which offset slots are private in this function with `code` in it, and what the slot at -0x30(%rbp) is known
+    /// to hold at the end.
     fn found(code: &[u8]) -> (i64, Option<u64>) {
         let bytes = [&BEGIN, code, &ARRAYS].concat();
         let address = FileAddress::new(0x1000);

@@ -1,8 +1,8 @@
 //! Two integers that a function divides by each other, as numbers of type `double`, to multiply the quotient by a
 //! constant, its weight.
 //!
-//! A place holds them if, on every path from there to a return, the divisor of that division is what it
-//! holds, or is known to be 0 where nothing is divided. Other integers never come to that division.
+//! A place holds them if, on every path from there to a return, the divisor of that division is what it holds, or is
+//! known to be 0 if nothing is divided. No other integers come to that division.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use crate::elf::image::Image;
 /// Bytes of such an integer.
 const WIDTH: u8 = 8;
 
-/// A quotient, and the places that its operands can be looked for in.
+/// A quotient, and the places where its operands can be.
 pub struct Quotient {
     /// What it is multiplied by.
     weight: f64,
@@ -38,8 +38,8 @@ pub struct Quotient {
 }
 
 impl Quotient {
-    /// Looks for the stack slots that `blocks` load numbers from. Returns `None` unless the function divides
-    /// just once, as it would not be certain which quotient is meant.
+    /// Looks for the stack slots from which `blocks` load numbers. Returns `None` unless the function divides exactly
+    /// once, because otherwise it is not certain which quotient is meant.
     pub fn find(
         execution: &mut Execution<'_>,
         blocks: &BTreeSet<BlockId>,
@@ -61,7 +61,7 @@ impl Quotient {
         })
     }
 
-    /// Returns what holds dividend and divisor at `point`: two times 0, where nothing is divided any more.
+    /// Returns what holds the dividend and the divisor at `point`: 0 for both, if nothing is divided from there on.
     pub fn at(
         &self,
         image: &Image<'_>,
@@ -84,7 +84,7 @@ impl Quotient {
     }
 }
 
-/// Two integers, as numbers of type `double` divided by each other.
+/// Two integers, divided by each other as numbers of type `double`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Division {
     dividend: Value,
@@ -92,7 +92,7 @@ struct Division {
 }
 
 /// Returns the division that all paths from `begin` make, except those on which its divisor is known to be 0;
-/// `Some(None)` where none makes any. Fails where paths differ, or cannot be followed, also behind a division.
+/// `Some(None)` if none makes any. Fails if paths differ, or cannot be followed, even after a division.
 fn divisions(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
@@ -147,12 +147,12 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
     })
 }
 
-/// Tells whether an instruction divides numbers of type `double`.
+/// Returns whether an instruction divides numbers of type `double`.
 fn is_division(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Divsd | Mnemonic::Vdivsd)
 }
 
-/// Tells whether an instruction loads a whole number of that width.
+/// Returns whether an instruction loads an integer of this width.
 fn is_load(instruction: &Instruction) -> bool {
     let is_source = |operand| instruction.op_kind(operand) == OpKind::Memory;
     match instruction.code() {
@@ -163,16 +163,16 @@ fn is_load(instruction: &Instruction) -> bool {
     }
 }
 
-/// What the divisions on a path come to.
+/// What is known about the divisions on a path.
 #[derive(Clone, Debug, Default)]
 struct Notes {
     /// Whether something was divided.
     has_divided: bool,
     /// The division whose quotient was weighted.
     made: Option<Division>,
-    /// The stack slots that kept an integer as a number of type `double` before the last call, with those
-    /// numbers. A compiler puts them there only for the call: no callee has an address of theirs, even
-    /// where an object whose address it may have lies below.
+    /// The stack slots that kept an integer as a number of type `double` before the last call, with those numbers. A
+    /// compiler puts them there only for the call: no callee has their address, even if it may have that of an object
+    /// below them.
     spilled: Vec<(i64, Value)>,
 }
 
@@ -211,7 +211,7 @@ impl Notes {
     }
 }
 
-/// Returns the division of two integers whose quotient a value is.
+/// Returns the division of two integers that a value is the quotient of.
 fn division(atoms: &Atoms, quotient: &Value) -> Option<Division> {
     let [dividend, divisor] = atoms.computed(quotient, Operation::Quotient)?;
     let integer = |double| Some(atoms.computed::<1>(double, Operation::Double)?[0].clone());

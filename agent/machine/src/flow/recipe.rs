@@ -13,7 +13,7 @@ use super::state::State;
 use super::value::Value;
 use crate::budget::Budget;
 
-/// Most places that are combined with each other.
+/// The most places to combine with each other.
 const MAX_PLACES: usize = 32;
 
 /// A sum of operands, modulo 2^64.
@@ -59,7 +59,7 @@ impl Serialize for Operand {
     }
 }
 
-/// A value in reach, and where.
+/// A value in reach, and where it is.
 struct Place {
     operand: Operand,
     value: Value,
@@ -114,12 +114,12 @@ impl Reach {
         self.places.push(Place { operand, value });
     }
 
-    /// Finds the shortest sum of up to three places that is `wanted`.
+    /// Finds the shortest sum of up to three places that equals `wanted`.
     pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
         (1..=3)
             .find_map(|length| self.sum(wanted, length, 0))
             .map(|mut terms| {
-                // First what is added, as one writes it.
+                // What is added comes first, as people write it.
                 terms.sort_by_key(|term| term.negative);
                 Recipe { terms }
             })

@@ -5,7 +5,7 @@ use super::atoms::Atoms;
 use super::condition::{Condition, Relation, implies, is_impossible};
 use super::value::{AtomId, Value};
 
-/// How often one value is resolved further.
+/// How often to resolve one value further.
 const MAX_RESOLUTIONS: usize = 8;
 
 /// Decides every choice in `value` that `facts` decide.
@@ -31,7 +31,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     value
 }
 
-/// Returns the branch of a `cmov` that is taken where `facts` hold.
+/// Returns the branch of a `cmov` that is taken if `facts` hold.
 fn decide_select(
     condition: &Condition,
     then: &Value,
@@ -44,7 +44,7 @@ fn decide_select(
     if implies(facts, &condition.negated()) {
         return Some(otherwise.clone());
     }
-    // The smaller of `a` and `a - b` is `a - b`, where `b ≤ a` is known.
+    // The smaller of `a` and `a - b` is `a - b`, if `b ≤ a` is known.
     let is_minimum = matches!(condition.relation, Relation::Below | Relation::BelowOrEqual)
         && condition.bits == 64
         && condition.left == *then
@@ -65,7 +65,7 @@ fn decide_select(
     None
 }
 
-/// Returns the one of `options` that does not contradict `facts`.
+/// Returns the only one of `options` that does not contradict `facts`.
 fn only_possible(
     atoms: &mut Atoms,
     atom: AtomId,

@@ -21,10 +21,10 @@ use crate::flow::paths;
 use crate::flow::state::State;
 use crate::flow::value::{AtomId, Value};
 
-/// How many merges are taken apart, one after the other.
+/// How many merges to take apart, one after the other.
 const MAX_SPLITS: u32 = 5;
-/// Most states that are asked about for one function: an executable with a check at every access has
-/// too many paths for more.
+/// The most states to ask about for one function: an executable with a check at every access has too many paths for
+/// more.
 const MAX_STATES: u32 = 512;
 /// Registers by their x86-64 numbers, callee-saved ones first: they hold what is kept.
 const ORDER: [u8; 15] = [3, 5, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11];
@@ -41,8 +41,8 @@ pub struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Looks for the stack slots that `blocks` load results from. `possible` has all results that
-    /// the function can have, over 32 bits.
+    /// Looks for the stack slots from which `blocks` load results. `possible` has all results that the function can
+    /// have, over 32 bits.
     pub fn new(
         execution: &mut Execution<'_>,
         blocks: &BTreeSet<BlockId>,
@@ -55,9 +55,8 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Returns what holds the result at `point`: always the same number, or a register, or that plus
-    /// 1 (compilers tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without
-    /// optimisation).
+    /// Returns what holds the result at `point`: always the same number, or a register, or a register plus 1 (compilers
+    /// tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without optimisation).
     pub fn at(&self, execution: &mut Execution<'_>, point: Point) -> Option<Operand> {
         if self.possible.is_empty() {
             return None;
@@ -87,7 +86,7 @@ impl<'a> Results<'a> {
         self.possible.contains(&result).then_some(result)
     }
 
-    /// Returns where it can be, the likeliest first.
+    /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = Place> + '_ {
         let registers = [0, 1]
             .into_iter()
@@ -95,8 +94,8 @@ impl<'a> Results<'a> {
         registers.chain(self.slots.iter().copied().map(Place::Slot))
     }
 
-    /// Tells whether, for each possible result, every path that is possible when the place holds it
-    /// returns it. Where registers and flags come from several ways, it is asked for each way.
+    /// Returns whether, for each possible result, every path that is possible when the place holds it returns it. If
+    /// registers and flags come from several paths, each is checked.
     fn is_held(
         &self,
         execution: &mut Execution<'_>,
@@ -168,8 +167,8 @@ pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
     execution.states_in(block).into_iter().nth(index)
 }
 
-/// Returns where paths go on from a point before whose instruction `state` holds, and what holds there; `None`
-/// where that rules them out.
+/// Returns where paths continue from a point before whose instruction `state` holds, and what holds there; `None` if
+/// that rules them out.
 pub fn from_point(
     execution: &mut Execution<'_>,
     state: State,
@@ -192,15 +191,15 @@ enum Place {
     Slot(i64),
 }
 
-/// Tells whether an instruction loads 4 bytes into the register that results are returned in.
+/// Returns whether an instruction loads 4 bytes into the register for results.
 fn is_load_of_result(instruction: &Instruction) -> bool {
     instruction.code() == Code::Mov_r32_rm32
         && instruction.op0_register() == Register::EAX
         && instruction.op1_kind() == OpKind::Memory
 }
 
-/// Returns the stack slots, by their offset from the stack pointer at entry, that an instruction of
-/// `blocks` refers to of which `is_load` is true.
+/// Returns the stack slots, by their offset from the stack pointer at entry, to which those instructions of `blocks`
+/// refer for which `is_load` is true.
 pub fn loaded_slots(
     execution: &mut Execution<'_>,
     blocks: &BTreeSet<BlockId>,
@@ -282,8 +281,7 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
     }
 }
 
-/// Returns what the function can return on the paths from `point`, over 32 bits: nothing where `state` rules
-/// them out.
+/// Returns what the function can return on the paths from `point`, over 32 bits: nothing if `state` rules them out.
 fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
     let Some((state, next)) = from_point(execution, state, point) else {

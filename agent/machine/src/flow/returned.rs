@@ -1,7 +1,7 @@
 //! The numbers that a function returns.
 //!
-//! Only what the code sets the result to is looked at, not what it computes. So the set may lack numbers, but
-//! has none that the function does not name.
+//! Only what the code sets the result to is looked at, not what it computes. So the set may lack numbers, but has none
+//! that the function does not name.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::value::Value;
 
-/// Most values that are looked at.
+/// The most values to look at.
 const MAX_VALUES: usize = 256;
 /// The register of a function's result.
 const RAX: usize = 0;
@@ -29,7 +29,7 @@ pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
                 .map(|state| state.registers[RAX].clone()),
         );
     }
-    // Each value once; those that it is one of come after it.
+    // Each value once; its options come after it.
     let mut next = 0;
     while let Some(value) = values.get(next).cloned() {
         next += 1;
@@ -45,7 +45,7 @@ pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
     numbers
 }
 
-/// Returns the values that a value is one of, where control comes from several blocks.
+/// Returns the values that a value can be one of.
 fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
     let atom = value.as_atom().and_then(|atom| execution.atoms.get(atom));
     match atom.cloned() {
@@ -59,7 +59,7 @@ fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
     }
 }
 
-/// Returns what a register holds on each way to the block at `address`; nothing where none begins there.
+/// Returns what a register holds on each path to the block at `address`; nothing if no block begins there.
 fn at_block(execution: &mut Execution<'_>, address: FileAddress, register: u32) -> Vec<Value> {
     let code = execution.code;
     let mut blocks = code.blocks.entries();

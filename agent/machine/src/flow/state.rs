@@ -10,11 +10,11 @@ use super::flags::Flags;
 use super::value::Value;
 use crate::elf::address::FileAddress;
 
-/// Most facts that are carried along.
+/// The most facts to carry along.
 const MAX_FACTS: usize = 64;
-/// Most values that a merged value can be one of.
+/// The most values that a merged value can be one of.
 const MAX_OPTIONS: usize = 8;
-/// Most stack slots that are carried along.
+/// The most stack slots to carry along.
 const MAX_SLOTS: usize = 256;
 
 /// What is known at one point.
@@ -26,11 +26,11 @@ pub struct State {
     pub flags: Flags,
     /// Stack slots: offset from the stack pointer at entry → value and width in bytes.
     pub stack: BTreeMap<i64, (Value, u8)>,
-    /// The lanes of vector registers, by the number of the register and their own, from the lowest.
+    /// The lanes of vector registers, by register number and lane number, from the lowest.
     pub lanes: BTreeMap<(usize, usize), Value>,
-    /// Offsets of stack slots whose address others may know: a callee, memory, or a value that is no longer
-    /// known to be on the stack. Each store to memory may reach the slots from there on, as far as
-    /// [`Limits::reach`](super::atoms::Limits::reach). Those that reach no further than another are left out.
+    /// Offsets of stack slots whose address others may know: a callee, memory, or a value that is no longer known to be
+    /// on the stack. Each store to memory may reach the slots from there on, as far as
+    /// [`Limits::reach`](super::atoms::Limits::reach). Offsets that reach no further than another are left out.
     pub escaped: BTreeSet<i64>,
     /// Changes whenever memory may have changed.
     pub generation: FileAddress,
@@ -60,9 +60,9 @@ impl State {
         size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
     }
 
-    /// Adds what a branch implies. A value that is known to be a number becomes that number, because
-    /// compilers return a value that they have just found to be 0 where 0 is meant. `is_whole` says
-    /// that the left side has no bits beyond those compared.
+    /// Adds what a branch implies. A value that is known to be a number becomes that number, because compilers return a
+    /// value that they have just found to be 0 when 0 is meant. `is_whole` says that the left side has no bits beyond
+    /// those compared.
     pub fn assume(&mut self, fact: Condition, is_whole: bool) {
         if fact.relation == Relation::Equal
             && is_whole
@@ -88,8 +88,8 @@ impl State {
             .retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
     }
 
-    /// Forgets the stack slots that can be reached from `lowest` on, which may be overwritten or not: a stack
-    /// address in one of them escapes. Those remain that only their names reach.
+    /// Forgets the stack slots that can be reached from `lowest` on, which may be overwritten or not: a stack address
+    /// in one of them escapes. Slots that only their names reach remain.
     pub fn forget_slots(&mut self, lowest: i64, atoms: &mut Atoms) {
         let end = atoms.reached_from(lowest);
         self.forget_between(lowest.max(atoms.limits.private_below), end, atoms);
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Forgets all stack slots that others can reach, also by way of addresses in such slots.
+    /// Forgets all stack slots that others can reach, also through addresses in such slots.
     pub fn forget_escaped(&mut self, atoms: &mut Atoms) {
         let mut reached = BTreeSet::new();
         while self.escaped != reached {
@@ -232,8 +232,7 @@ impl State {
     }
 }
 
-/// Returns the value that is one of `options`. Where there are too many, it is opaque and they are
-/// added to `lost`.
+/// Returns the value that is one of `options`. If there are too many, it is opaque and they are added to `lost`.
 fn merge_values(
     options: Vec<Value>,
     address: FileAddress,

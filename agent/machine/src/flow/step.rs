@@ -15,13 +15,13 @@ use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_register};
 
-/// Bytes that an instruction without a repeat prefix is taken to write to memory, where their number is not known.
+/// Bytes that an instruction without a repeat prefix is assumed to write to memory, if their number is not known.
 const WIDEST_STORE: i64 = 64;
-/// How far an aligned stack pointer is taken to be from where it was: farther than any frame is large.
+/// How far an aligned stack pointer is assumed to be from where it was: farther than any frame is large.
 const ALIGNED: u64 = 1 << 32;
 
 impl Step<'_> {
-    /// Executes the instruction, if it calls anything, `callee`.
+    /// Executes the instruction; `callee` is what it calls, if anything.
     pub fn execute(mut self, callee: Callee, info: &mut InstructionInfoFactory) {
         let instruction = self.instruction;
         match instruction.mnemonic() {
@@ -74,7 +74,7 @@ impl Step<'_> {
         self.write(0, value);
     }
 
-    /// Makes an address that is not known. If it may be on the stack, any slot escapes.
+    /// Makes an unknown address. If it may be on the stack, any slot escapes.
     fn unknown_address(&mut self) -> Value {
         if let Place::SomewhereOnStack = self.place() {
             self.state.escape(i64::MIN, self.atoms);
@@ -102,8 +102,8 @@ impl Step<'_> {
         }
     }
 
-    /// Lets the addresses on the stack escape that a callee can find in registers. Those that it can
-    /// find on the stack escaped when they were stored there. What lies below the stack pointer is gone.
+    /// Lets the addresses on the stack escape that a callee can find in registers. Those that it can find on the stack
+    /// escaped when they were stored there. What is below the stack pointer is gone.
     fn hand_out(&mut self, callee: Callee) {
         if let Some(top) = self.atoms.stack_offset(&self.state.registers[RSP]) {
             self.state.stack.retain(|at, _| *at >= top);
@@ -120,7 +120,7 @@ impl Step<'_> {
         if stores {
             self.unmodelled_store();
         }
-        // What is made of an address on the stack may be one, too.
+        // What is computed from an address on the stack may be one, too.
         self.escape_operands();
         let written = (info.used_registers().iter()).filter(|used| writes(used.access()));
         for register in written.map(UsedRegister::register) {
@@ -146,7 +146,7 @@ impl Step<'_> {
             };
             return self.store_unknown(&place, width);
         }
-        // It stores upwards from where `rdi` points to.
+        // It stores upwards from where `rdi` points.
         if let Some(lowest) = self.atoms.reach_on_stack(&self.state.registers[RDI]) {
             self.state.forget_slots(lowest, self.atoms);
         }
@@ -224,7 +224,7 @@ impl Step<'_> {
         };
     }
 
-    /// Returns what a bitwise operation makes of numbers that say whether conditions hold.
+    /// Returns the result of a bitwise operation on numbers that say whether conditions hold.
     fn combine(&mut self, left: &Value, right: &Value) -> Option<Value> {
         let is_one = right.as_constant() == Some(1);
         match self.instruction.mnemonic() {
@@ -239,7 +239,7 @@ impl Step<'_> {
         }
     }
 
-    /// Executes `sbb` of a register from itself, which leaves -1 where there was a borrow, else 0.
+    /// Executes `sbb` of a register from itself, which leaves -1 if there was a borrow, else 0.
     fn borrow(&mut self) {
         let bits = operand_bits(self.instruction, 0);
         let value = match self.state.flags.condition(ConditionCode::b) {
@@ -275,7 +275,7 @@ impl Step<'_> {
         self.write(0, value);
     }
 
-    /// Returns whether it aligns the stack pointer, and objects are told by what they are reached from.
+    /// Returns whether it aligns the stack pointer, and objects are told apart by what they are reached from.
     fn is_alignment(&self) -> bool {
         self.instruction.op0_register() == Register::RSP && self.atoms.limits.reach.is_some()
     }
@@ -288,7 +288,7 @@ impl Step<'_> {
         ) && self.instruction.op_count() <= 2
     }
 
-    /// Makes the result opaque. Addresses on the stack that it was made of escape.
+    /// Makes the result opaque. Addresses on the stack from which it was made escape.
     fn lose(&mut self, operands: &[&Value]) -> Value {
         for operand in operands {
             self.state.escape_value(operand, self.atoms);

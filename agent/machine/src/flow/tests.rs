@@ -1,5 +1,4 @@
-//! What is still known of two stack slots behind instructions that may overwrite them, and of a register
-//! behind a loop.
+//! What is still known about two stack slots after instructions that may overwrite them, and about a register after a loop.
 
 use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
@@ -16,10 +15,10 @@ const AFTER: [u8; 14] = [
     0x48, 0x8b, 0x14, 0x24, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x40, 0xc3,
 ];
 
-/// What the two slots hold, of which that is known.
+/// What the two slots hold, if known.
 type Slots = [Option<u64>; 2];
 
-/// Returns what the slots hold behind `code`, of those that are known.
+/// Returns what the slots hold after `code`, if known.
 fn slots_after(code: &[u8]) -> Slots {
     let function = [&BEFORE, code, &AFTER].concat();
     let address = FileAddress::new(0x1000);
@@ -36,7 +35,7 @@ fn slots_after(code: &[u8]) -> Slots {
     [2, 0].map(|number| end.registers[number].as_constant())
 }
 
-/// Code, and what is known of the slots behind it.
+/// Code, and what is known about the slots after it.
 const CASES: [(&str, &[u8], Slots); 13] = [
     // `mov %rdi, (%rsi)`
     (

@@ -1,7 +1,7 @@
 //! Numbers that say whether conditions hold, and what follows from a branch on them.
 //!
-//! Compilers turn `a || b` into two bytes that are set and combined, and return such a number from
-//! what they inline, merged with the constants of other ways. A branch on it is one on the conditions.
+//! Compilers turn `a || b` into two bytes that are set and combined, and return such a number from what they inline,
+//! merged with the constants of other paths. A branch on it is one on the conditions.
 
 use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
@@ -9,7 +9,7 @@ use super::condition::{Condition, Relation, decide};
 use super::value::{AtomId, Value};
 use crate::elf::address::FileAddress;
 
-/// Most conditions that one number is made of.
+/// The most conditions that one number can be made of.
 const MAX_CONDITIONS: usize = 8;
 
 impl Truth {
@@ -43,7 +43,7 @@ impl Truth {
 }
 
 impl Atoms {
-    /// Returns 1 where the condition holds, else 0.
+    /// Returns 1 if the condition holds, else 0.
     pub fn truth(&mut self, condition: Condition) -> Value {
         self.truth_of(Truth {
             all: false,
@@ -51,7 +51,7 @@ impl Atoms {
         })
     }
 
-    /// Returns 1 where it holds, else 0.
+    /// Returns 1 if it holds, else 0.
     pub fn truth_of(&mut self, mut truth: Truth) -> Value {
         let decisive = Some(!truth.all);
         if truth
@@ -80,7 +80,7 @@ impl Atoms {
         self.as_truth(value).is_some()
     }
 
-    /// Returns what `value` says, if it is 1 where that holds, and else 0.
+    /// Returns what `value` says, if it is 1 when that holds, and else 0.
     fn as_truth(&self, value: &Value) -> Option<&Truth> {
         match self.get(value.as_atom()?)? {
             Atom::Truth(truth) => Some(truth),
@@ -88,7 +88,7 @@ impl Atoms {
         }
     }
 
-    /// Returns what a test of such a number for 0 stands for.
+    /// Returns what a comparison of such a number with 0 or 1 stands for.
     fn as_truth_tested(&self, condition: &Condition) -> Option<Truth> {
         let truth = self.as_truth(&condition.left)?;
         match (condition.relation, condition.right.as_constant()) {
@@ -108,14 +108,13 @@ impl Atoms {
         fits.then(|| self.truth_of(Truth { all, conditions }))
     }
 
-    /// Returns 1 where `value` says that its conditions do not hold, if it says so of any.
+    /// Returns the inverse of `value`, if it says whether conditions hold.
     pub fn inverted(&mut self, value: &Value) -> Option<Value> {
         let negated = self.as_truth(value)?.negated();
         Some(self.truth_of(negated))
     }
 
-    /// Returns what holds where `condition` and `facts` do, `condition` among it; `None` where they
-    /// cannot.
+    /// Returns what holds if `condition` and `facts` do, including `condition`; `None` if they cannot.
     pub fn consequences(
         &mut self,
         facts: &[Condition],
@@ -208,7 +207,7 @@ impl Atoms {
         }
     }
 
-    /// Returns whether a value depends on the way that control came to the block at `address`.
+    /// Returns whether a value depends on the path by which control came to the block at `address`.
     pub fn depends_on_way(&self, value: &Value, address: FileAddress) -> bool {
         value.atoms().any(|id| match self.get(id) {
             Some(Atom::Merged { address: own, .. }) => *own == address,

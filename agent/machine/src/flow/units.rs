@@ -1,4 +1,4 @@
-//! Values that are numbers of 8 bytes in another unit: divided by 1000, or multiplied as numbers of type `double`.
+//! Values that are 8-byte numbers in another unit: divided by 1000, or multiplied as numbers of type `double`.
 
 use super::atom::{Atom, Operation};
 use super::atoms::Atoms;
@@ -14,14 +14,14 @@ const ROUNDED_DOWN: Operation = Operation::Shifted {
 };
 
 impl Atoms {
-    /// Returns the global whose signed number of 8 bytes `value` is a thousandth of, rounded towards 0.
+    /// Returns the global of whose signed 8-byte number `value` is a thousandth, rounded towards 0.
     pub fn as_thousandth(&self, value: &Value) -> Option<FileAddress> {
         if let Some([dividend, divisor]) = self.computed(value, Operation::Whole) {
             return self
                 .as_global(dividend)
                 .filter(|_| divisor.as_constant() == Some(1000));
         }
-        // Rounded down, and 1 more where the number is negative.
+        // Rounded down, plus 1 if the number is negative.
         let [one, other] = *value.summands() else {
             return None;
         };
@@ -46,7 +46,7 @@ impl Atoms {
             .filter(|_| is_its && (is_signed || sign.1 == 1))
     }
 
-    /// Returns the number whose product with [`RECIPROCAL`] `value` is the upper half of.
+    /// Returns the number whose product with [`RECIPROCAL`] has `value` as its upper half.
     fn multiplied(&self, value: &Value) -> Option<&Value> {
         match self.computed(value, Operation::UpperHalf)? {
             [number, factor] | [factor, number] if factor.as_constant() == Some(RECIPROCAL) => {
@@ -56,13 +56,13 @@ impl Atoms {
         }
     }
 
-    /// Returns the globals of type `double` that `value` is the product of.
+    /// Returns the globals of type `double` whose product `value` is.
     pub fn as_product(&self, value: &Value) -> Option<[FileAddress; 2]> {
         let [left, right] = self.computed(value, Operation::Product)?;
         Some([self.as_global(left)?, self.as_global(right)?])
     }
 
-    /// Returns what an operation makes a value of.
+    /// Returns the operands from which an operation makes a value.
     pub fn computed<const N: usize>(&self, value: &Value, by: Operation) -> Option<&[Value; N]> {
         match self.get(value.as_atom()?)? {
             Atom::Computed { operation, of } if *operation == by => of.as_slice().try_into().ok(),

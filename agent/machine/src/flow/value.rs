@@ -14,7 +14,7 @@ pub struct AtomId(pub(super) u32);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
     pub(super) constant: u64,
-    /// States copy many values and change few, so they share them. `None` where there are none.
+    /// States copy many values and change few, so they share them. `None` if there are none.
     summands: Option<Rc<[(AtomId, u64)]>>,
 }
 
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// Returns atom and constant, if the value is one atom plus a constant.
+    /// Returns the atom and the constant, if the value is one atom plus a constant.
     pub fn as_atom_plus_constant(&self) -> Option<(AtomId, i64)> {
         match self.summands() {
             [(atom, 1)] => Some((*atom, self.constant.cast_signed())),

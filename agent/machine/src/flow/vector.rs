@@ -10,12 +10,12 @@ use crate::code::registers::general_register;
 
 /// Bytes of a lane.
 const WIDTH: u8 = 8;
-/// What one instruction makes opaque of vectors has numbers from here on.
+/// Numbers of what one instruction makes opaque in vectors begin here.
 const OPAQUE: u32 = 128;
-/// How many lanes of a register are followed.
+/// How many lanes of a register to follow.
 const LANES: usize = 4;
 
-/// Tells whether an instruction is about vector registers.
+/// Returns whether an instruction operates on vector registers.
 fn is_vector(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register
@@ -24,7 +24,7 @@ fn is_vector(instruction: &Instruction) -> bool {
 }
 
 impl Step<'_> {
-    /// Executes an instruction on vector registers. Returns `false` where it is another, or not understood.
+    /// Executes an instruction on vector registers. Returns `false` if it is another, or not understood.
     pub fn vector(&mut self) -> bool {
         let instruction = self.instruction;
         if instruction.mnemonic() == Mnemonic::Vzeroupper {

@@ -6,18 +6,18 @@ use crate::code::block::BlockId;
 use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::address::FileAddress;
 
-/// The calls whose exits are looked for: those that come to a block.
+/// The calls whose exits are looked for: those that reach a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls<'a> {
-    /// The block that they come to.
+    /// The block that they reach.
     pub block: BlockId,
-    /// Edges of which other calls take none: those are to pass no exit. Empty where there are no others.
+    /// Edges that other calls do not take; those must pass no exit. Empty if there are no others.
     pub by: &'a [(BlockId, EdgeKind)],
     /// The inner site. Two probes at one instruction have no order, so no other probe is there.
     pub inner: Option<FileAddress>,
-    /// Whether calls can end there that leave its conditional jump one way: its own probe ends them.
+    /// Whether a call can end there by leaving its conditional jump one way: its own probe ends it.
     pub ends_at_inner: bool,
-    /// Instructions behind which they end, where their work is no loop.
+    /// Instructions after which they end, if their work is not a loop.
     pub work: &'a [FileAddress],
 }
 

@@ -16,8 +16,8 @@ pub struct Candidate {
     pub state: State,
 }
 
-/// Returns the cheapest candidate of those with the most of `wanted` in reach, and how to compute each
-/// of them there. `last_resort` is an operand that is in reach everywhere, with its value.
+/// Returns the cheapest of the candidates with the most of `wanted` in reach, and how to compute each value there.
+/// `last_resort` is an operand that is in reach everywhere, with its value.
 pub fn cheapest(
     execution: &mut Execution<'_>,
     candidates: Vec<Candidate>,

@@ -8,11 +8,11 @@ use crate::elf::image::Image;
 
 use super::site::Site;
 
-/// Functions that return twice, or in another frame: a return probe would lead them astray.
+/// Functions that return twice, or in another frame: a return probe would break them.
 const RETURN_TWICE: [&str; 5] = ["setjmp", "_setjmp", "__sigsetjmp", "sigsetjmp", "vfork"];
 
-/// Returns the first instruction that the kernel emulates, of those that every call executes before
-/// the stack pointer moves; else the first of all that can be probed.
+/// Returns the first emulated `push` or `call` of those that every call executes before the stack pointer moves;
+/// otherwise the first instruction that can be probed.
 pub fn of_every_call(code: &FunctionCode) -> Option<&Instruction> {
     let instructions = &code.blocks.first()?.instructions;
     for instruction in instructions {
@@ -54,11 +54,11 @@ pub fn of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Result<S
     Site::at(image, cheapest).ok_or_else(|| "its code is not in the file".to_owned())
 }
 
-/// Returns the instructions that all calls execute with the stack pointer as the call has left it.
+/// Returns the instructions that all calls execute with the stack pointer as the call left it.
 fn before_the_stack_moves(instructions: &[Instruction]) -> &[Instruction] {
     let moves = |own: &Instruction| own.is_stack_instruction() || changes_stack_pointer(own);
     let first = instructions.iter().position(moves);
-    // The one that moves it is executed after its probe was hit.
+    // The instruction that moves it executes after its probe is hit.
     let end = first.map_or(instructions.len(), |first| first + 1);
     &instructions[..end]
 }
@@ -89,7 +89,7 @@ mod tests {
             place(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3]),
             Ok((4, true))
         );
-        // sub $8,%rsp; push %rbp: behind the first the return address is elsewhere.
+        // sub $8,%rsp; push %rbp: after the first the return address is elsewhere.
         assert_eq!(place(&[0x48, 0x83, 0xec, 8, 0x55, 0xc3]), Ok((0, false)));
         // A 5-byte nop, and then push %rbp or xor %eax,%eax.
         assert_eq!(

@@ -1,11 +1,10 @@
 //! Where calls of a function end: exit sites by minimum cut.
 //!
-//! Every path of a call, from where it is seen first to the function's returns, passes exactly one exit.
-//! What a point weighs in the cut is what a probe costs there and how much work would still follow it
-//! unmeasured. A point that a loop can follow is no candidate, as the loop is the work; nor is one that
-//! other calls pass, which are not to pay for these. Compilers merge the ends of both kinds of calls, so
-//! that a conditional jump is at times all that tells them apart: then the exit is one of the ways out of
-//! it.
+//! Every path of a call, from where it is first seen to the function's returns, passes exactly one exit. A point's
+//! weight in the cut is what a probe costs there and how much work would still follow it unmeasured. A point that a
+//! loop can follow is no candidate, because the loop is the work; nor is one that other calls pass, which must not pay
+//! for these. Compilers merge the ends of both kinds of calls, so that sometimes only a conditional jump tells them
+//! apart: then the exit is one of the ways out of it.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +22,9 @@ use crate::flow::execution::Execution;
 use super::calls::Calls;
 use super::weights::weights;
 
-/// Weight of each thing that is not known at a point; that of some more sites, of which each call passes
-/// one only.
+/// Weight of each thing that is not known at a point: that of some more sites, of which each call passes only one.
 const UNKNOWN_WEIGHT: u64 = 1_000;
-/// Most points that are asked for what is known there.
+/// The most points at which to ask what is known.
 const MAX_ASKED: usize = 64;
 
 /// One of the two ways out of a conditional jump.
@@ -43,14 +41,14 @@ pub struct Way {
 pub struct FoundExit<K> {
     /// The instruction that the probe sits on.
     pub instruction: Instruction,
-    /// The way out of it that ends a call, where the other does not.
+    /// The way out of it that ends a call, if the other does not.
     pub way: Option<Way>,
     /// What is known there.
     pub known: K,
 }
 
-/// Finds the exits of `calls`. `look` says what is known at a point, and how many things are not.
-/// Fails where the graph is incomplete or has no usable cut.
+/// Finds the exits of `calls`. `look` returns what is known at a point, and how many things are not. Fails if the graph
+/// is incomplete or has no usable cut.
 pub fn find<K>(
     execution: &mut Execution<'_>,
     calls: Calls<'_>,
@@ -61,8 +59,8 @@ pub fn find<K>(
         return Err(CutError::Indirect(*address));
     }
     let mut weights = weights(code, &calls.passed_blocks(code), calls);
-    // What is known is expensive to tell, so at first everything counts as known everywhere. Once it is
-    // known or weighed at each point of the least cut, no other cut can cost less.
+    // Finding out what is known is expensive, so at first everything counts as known everywhere. Once each point of the
+    // minimum cut has been looked at, no other cut can cost less.
     let mut known: BTreeMap<Point, K> = BTreeMap::new();
     let cut = loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
@@ -134,7 +132,7 @@ mod tests {
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);
-    /// As compilers merge the ends of calls that do nothing and of others:
+    /// How compilers merge the ends of calls that do nothing with those of others:
     /// `xor %eax, %eax; test %edi, %edi; je 1f; mov $2, %eax; test %esi, %esi; je 1f;
     /// call 0x2000; xor %eax, %eax; 1: ret`
     const MERGED_ENDS: [u8; 23] = [
@@ -142,7 +140,7 @@ mod tests {
         0xe8, 0xec, 0x0f, 0x00, 0x00, 0x31, 0xc0, 0xc3,
     ];
 
-    /// An exit: its address, whether its jump is to be taken, and the result.
+    /// An exit: its address, whether its jump must be taken, and the result.
     type Found = (u64, Option<bool>, Option<Operand>);
 
     /// Returns the exits of the calls that do not take the first jump.
@@ -186,7 +184,7 @@ mod tests {
         );
     }
 
-    /// Nothing else tells the call that takes the second jump from those that take the first.
+    /// Nothing else distinguishes the call that takes the second jump from those that take the first.
     #[test]
     fn no_other_probe_is_at_the_inner_site_which_can_end_calls_itself() {
         let second_jump = Some(FileAddress::new(0x100d));

@@ -23,11 +23,11 @@ pub struct Site {
 }
 
 impl Site {
-    /// Returns the site at an instruction; `None` where it is not in the file.
+    /// Returns the site at an instruction; `None` if it is not in the file.
     pub fn at(image: &Image<'_>, instruction: &Instruction) -> Option<Self> {
         let mut text = String::new();
         let mut formatter = GasFormatter::new();
-        // As objdump writes numbers.
+        // Writes numbers as objdump does.
         let options = formatter.options_mut();
         options.set_uppercase_hex(false);
         options.set_branch_leading_zeros(false);

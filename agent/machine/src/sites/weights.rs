@@ -1,5 +1,5 @@
-//! What a point weighs in the cut that calls of a function end at: what a probe costs there, and how
-//! much work would still follow it unmeasured. Where it cannot be, it weighs [`INFINITE`].
+//! What a point weighs in the cut at which calls of a function end: what a probe costs there, and how much work would
+//! still follow it unmeasured. A point that cannot be an exit weighs [`INFINITE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use super::calls::Calls;
 
 /// Weight of one unit of relative cost.
 const COST_WEIGHT: u64 = 16;
-/// Weight of a hit in calls that do not end there: a call is to be hit once where that can be, but no
-/// instruction is to be single-stepped for it.
+/// Weight of a hit in calls that do not end there: a call should be hit once if possible, but no instruction should be
+/// single-stepped for that.
 const PASSED_WEIGHT: u64 = 8 * COST_WEIGHT;
 /// Weight of each call that can still follow: its work would not be measured.
 const FOLLOWING_CALL_WEIGHT: u64 = 4;
-/// Most following calls that are weighed.
+/// The most following calls to weigh.
 const MAX_FOLLOWING_CALLS: u64 = 16;
 
 /// Returns what each point in the blocks that the calls pass weighs.
@@ -37,7 +37,7 @@ pub fn weights(
     let passed_before = calls.inner.iter().chain(calls.work);
     let passed_before: Vec<InstructionId> =
         passed_before.filter_map(|own| place(code, *own)).collect();
-    // The call is under way there: in a loop, or before it was seen or did its work.
+    // Whether the call is under way there: in a loop, or before it was seen or did its work.
     let is_under_way = |block: BlockId| {
         let reached = code.reachable(block, &[]);
         let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
@@ -62,7 +62,7 @@ pub fn weights(
             continue;
         };
         let joining = own.successors.iter().filter(|(to, _)| shared.contains(to));
-        // Those that join other calls there have no other place to end at.
+        // Calls that join others there have no other place to end.
         let is_inner =
             calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
         let is_told = !calls.by.is_empty()
@@ -104,7 +104,7 @@ fn following_weight(calls: u64) -> u64 {
     calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
 }
 
-/// Counts the calls that can follow from a point on, itself included.
+/// Counts the calls at a point and those that can follow.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
     let calls = |instructions: &[Instruction]| {
         let calls = instructions.iter().filter(|other| is_call(other));

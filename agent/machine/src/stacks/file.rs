@@ -14,8 +14,7 @@ use crate::elf::error::ElfError;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;
 
-/// How far behind the entry point the code is that calls the rest, where no table covers it, in bytes. It is some 40 bytes
-/// long.
+/// How far past the entry point the startup code may extend if no table covers it, in bytes. It is some 40 bytes long.
 const START: u64 = 64;
 
 /// The functions of an executable or a shared library, and its unwind tables. It keeps no reference to the file's bytes.
@@ -24,20 +23,20 @@ pub struct CodeFile {
     functions: HashMap<FileAddress, Function>,
     frames: Frames,
     tables: Option<Tables>,
-    /// Of each segment of code its address, and where it begins and ends in the file, as it is mapped.
+    /// The address of each code segment, and where it begins and ends in the file, as it is mapped.
     segments: Vec<(FileAddress, u64, u64)>,
     entry: FileAddress,
-    /// Behind each call of a traced function.
+    /// The return addresses of calls of traced functions, by the function's number.
     returns: HashMap<usize, Vec<FileAddress>>,
 }
 
 impl CodeFile {
-    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
-    /// Functions get those of `names`, too, even if the file has none.
+    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`. Functions
+    /// also get the names in `names`, even if the file has none.
     ///
     /// # Errors
     ///
-    /// Fails where it is not an x86-64 ELF executable or shared library.
+    /// Fails if it is not an x86-64 ELF executable or shared library.
     pub fn read(
         data: &[u8],
         debug: Option<&[u8]>,
@@ -61,8 +60,8 @@ impl CodeFile {
         })
     }
 
-    /// Returns the address in code of the byte at an offset that a process has a mapping from; with the address of the
-    /// mapping that makes the load bias.
+    /// Returns the address in code of the byte at the file offset of a process's mapping; the load bias follows from it and the
+    /// mapping's address.
     pub fn mapped_code(&self, offset: FileOffset) -> Option<FileAddress> {
         let mut segments = self.segments.iter();
         let is_it =
@@ -71,25 +70,25 @@ impl CodeFile {
         Some(address.wrapping_add(offset.get() - begin))
     }
 
-    /// Returns the function at an address, where it has a name.
+    /// Returns the function at an address, if it has a name.
     pub fn function(&self, at: FileAddress) -> Option<&Function> {
         self.functions.get(&self.beginning(at)?)
     }
 
-    /// Returns where the function at an address begins, or the part of one.
+    /// Returns where the function, or the part of one, at an address begins.
     pub fn beginning(&self, at: FileAddress) -> Option<FileAddress> {
         self.frames.at(at).map(|frame| frame.start)
     }
 
-    /// Returns where calls of the function at an address return to; only of traced functions. Calls through a pointer are
-    /// not among them, and what only looks like a call can be.
+    /// Returns where calls of the function at an address return to, for traced functions only. Calls through a pointer are
+    /// missing, and what only looks like a call may be included.
     pub fn returns(&self, at: FileAddress) -> &[FileAddress] {
         let traced = self.function(at).and_then(|function| function.traced);
         let found = traced.and_then(|traced| self.returns.get(&traced));
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// Tells whether an address is in the function that the process begins with.
+    /// Returns whether an address is in the function with which the process begins.
     pub fn is_start(&self, at: FileAddress) -> bool {
         match self.frames.at(at) {
             Some(frame) => (frame.start..frame.end).contains(&self.entry),
@@ -100,7 +99,7 @@ impl CodeFile {
     /// Returns what called the frame with these registers, whose code is at `at`. `read` returns the 8 bytes of the stack
     /// at an address.
     ///
-    /// Returns `None` where the tables do not say, or the stack was not copied so far.
+    /// Returns `None` if the tables do not say, or the copied stack does not extend that far.
     pub fn caller(
         &self,
         work: &mut Work,

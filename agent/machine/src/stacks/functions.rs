@@ -11,36 +11,36 @@ use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Memory for one function with its name, bytes.
+/// Memory for one function with its name, in bytes.
 const BYTES: usize = 128;
-/// Longest name that is kept, in bytes.
+/// The longest name to keep, in bytes.
 const MAX_NAME: usize = 200;
 
-/// The first byte of a call to a distance, which has 4 bytes.
+/// The first byte of a relative call; the 4 bytes of the distance follow.
 const CALL: u8 = 0xe8;
 /// Bytes of such a call.
 const CALL_BYTES: u64 = 5;
-/// Most calls of one function that are kept.
+/// The most calls to keep for one function.
 const MAX_CALLS: usize = 32;
 
 /// A function, or a part of one that the compiler moved elsewhere.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name, where it is known; that of the function, where this is a part of one.
+    /// Its name; for a part, that of its function.
     pub name: String,
-    /// Its number, where it is one of [`Names::traced`].
+    /// Its number, if it is one of [`Names::traced`].
     pub traced: Option<usize>,
 }
 
 /// A function that is traced: where it begins, its name, and its number.
 pub type Traced = (FileAddress, &'static str, usize);
 
-/// What is known of the functions of an executable beside the names that its file has.
+/// What is known about the functions of an executable besides the names in its file.
 pub trait Names {
-    /// Returns the functions that are traced. `image` may be told what else is known of it.
+    /// Returns the functions that are traced. May add to `image` what else is known about it.
     fn traced(&self, image: &mut Image<'_>) -> Vec<Traced>;
 
-    /// Returns where functions begin that the file may have no name of, and what to call them then.
+    /// Returns where functions begin for which the file may have no name, and what to call them then.
     fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)>;
 }
 
@@ -54,7 +54,7 @@ impl<T: Names> Names for Arc<T> {
     }
 }
 
-/// Returns the functions with names, by where they begin.
+/// Returns the functions with names, by their addresses.
 pub fn functions(
     image: &Image<'_>,
     traced: &[Traced],
@@ -66,7 +66,7 @@ pub fn functions(
             found.entry(address).or_insert(Function { name, traced });
         }
     };
-    // These first: what they are called and what they are is certain.
+    // These first: their names are certain.
     for (address, name, index) in traced {
         for part in iter::once(*address).chain(parts(image, *address)) {
             add(part, (*name).to_owned(), Some(*index), &image.budget);
@@ -83,7 +83,7 @@ pub fn functions(
     found
 }
 
-/// Returns what is behind each instruction that looks like a call of a traced function, by its number.
+/// Returns the address after each instruction that looks like a call of a traced function, by its number.
 pub fn returns(image: &Image<'_>, traced: &[Traced]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
     let traced: HashMap<FileAddress, usize> = (traced.iter())
@@ -114,7 +114,7 @@ pub fn returns(image: &Image<'_>, traced: &[Traced]) -> HashMap<usize, Vec<FileA
     found
 }
 
-/// Returns where the parts of a function begin that are not at its entry, by its jumps.
+/// Returns where a function's parts outside its entry's frame begin, according to its jumps.
 fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();
@@ -127,8 +127,8 @@ fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
     starts
 }
 
-/// Returns the name of a function without what compilers append to a part or a clone of it. What was made a function of its
-/// own (`.part`) keeps that: both are on the stack.
+/// Returns a function's name without what compilers append for a part or a clone. A part that was made a function of its own
+/// (`.part`) keeps its suffix: both are on the stack.
 fn own_name(name: &str) -> &str {
     let suffixes = [".cold", ".constprop", ".isra", ".lto_priv"];
     let ends = suffixes.iter().filter_map(|suffix| name.find(suffix));

@@ -1,10 +1,10 @@
-//! Which functions a copied stack is made of: who called whom, by the unwind tables (`.eh_frame`), and what they are
-//! called.
+//! Which functions a copied stack is made of: who called whom, according to the unwind tables (`.eh_frame`), and what
+//! they are called.
 //!
-//! Everything is by the tables: where they say nothing of an address, nothing is guessed. Files are not trusted: an
-//! entry of a table, an expression and what is kept of a file have bounds. How many steps are made is up to the caller.
+//! Only the tables count: if they say nothing about an address, nothing is guessed. Files are not trusted: a table
+//! entry, an expression and what is kept of a file have bounds. The caller limits the number of steps.
 //!
-//! Deliberately absent: which files a process has where in its memory.
+//! Deliberately absent: which files a process has mapped where.
 
 mod file;
 mod functions;

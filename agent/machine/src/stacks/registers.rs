@@ -2,10 +2,10 @@
 
 use gimli::{Register, X86_64};
 
-/// How many registers the unwind tables speak of: the general ones, and where the frame is to go on.
+/// How many registers the unwind tables name: the general ones, and where the frame continues.
 const COUNT: usize = 17;
 
-/// The registers that a function leaves as it found them.
+/// The registers that a function preserves.
 pub const PRESERVED: [Register; 6] = [
     X86_64::RBX,
     X86_64::RBP,
@@ -20,9 +20,9 @@ pub const PRESERVED: [Register; 6] = [
 pub struct Registers([Option<u64>; COUNT]);
 
 impl Registers {
-    /// Makes them of `struct pt_regs`, in which the kernel keeps those of a thread that was interrupted: `r15`, `r14`,
-    /// `r13`, `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call, and `rip`,
-    /// `cs`, `eflags`, `rsp`, `ss`.
+    /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread: `r15`, `r14`, `r13`, `r12`,
+    /// `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call, and `rip`, `cs`,
+    /// `eflags`, `rsp`, `ss`.
     pub fn of_interrupted(kept: &[u64; 21]) -> Self {
         const PLACES: [(Register, usize); COUNT] = [
             (X86_64::R15, 0),
@@ -50,8 +50,7 @@ impl Registers {
         registers
     }
 
-    /// Returns where the frame's code is to go on: the address that its thread was interrupted at, or that a call returns
-    /// to.
+    /// Returns where the frame's code continues: the address at which its thread was interrupted, or to which a call returns.
     pub fn instruction_pointer(&self) -> Option<u64> {
         self.get(X86_64::RA)
     }
@@ -61,7 +60,7 @@ impl Registers {
         self.get(X86_64::RSP)
     }
 
-    /// Returns the same frame, if its code goes on at another address.
+    /// Returns the same frame, but with its code continuing at another address.
     #[must_use]
     pub fn going_on_at(mut self, address: u64) -> Self {
         self.set(X86_64::RA, Some(address));

@@ -1,4 +1,4 @@
-//! From a frame to the frame that called it, by an entry of the unwind tables.
+//! From a frame to the frame that called it, by an unwind table entry.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use gimli::{
@@ -11,11 +11,11 @@ use super::registers::{PRESERVED, Registers};
 use crate::elf::address::FileAddress;
 use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
 
-/// Largest table that is kept, in bytes: that of an executable of some megabytes has 0.3 MB, that of a large library some 5.
+/// The largest table to keep, in bytes: an executable of some megabytes has 0.3 MB, a large library some 5 MB.
 const MAX_TABLE: usize = 16 << 20;
-/// Largest entry that is evaluated, in bytes. The largest of most files has less than 1 kB.
+/// The largest entry to evaluate, in bytes. In most files the largest has less than 1 kB.
 const MAX_ENTRY: usize = 16 << 10;
-/// Most steps of an expression. Those that linkers make for jumps to shared libraries have ten.
+/// The most steps of an expression. The ones that linkers make for jumps to shared libraries have ten.
 const MAX_STEPS: u32 = 64;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -28,7 +28,7 @@ pub struct Tables {
     bases: [Option<u64>; 2],
 }
 
-/// What unwinding needs to work in. One serves all files.
+/// The working memory of unwinding. One serves all files.
 pub struct Work(UnwindContext<usize>);
 
 impl Default for Work {
@@ -44,12 +44,12 @@ pub enum Caller {
     Called(Registers),
     /// A frame that a signal interrupted at the instruction pointer.
     Interrupted(Registers),
-    /// Nothing: here the thread began.
+    /// Nothing: the thread began here.
     Nothing,
 }
 
 impl Tables {
-    /// Copies them; `None` where they are too large.
+    /// Copies them; `None` if they are too large.
     pub fn copy(table: &UnwindTable<'_>) -> Option<Self> {
         if table.data.len() > MAX_TABLE {
             return None;
@@ -61,10 +61,10 @@ impl Tables {
         })
     }
 
-    /// Returns what called the frame with these registers, whose code is at `at`, which the entry covers. `read` returns the
-    /// 8 bytes of the stack at an address.
+    /// Returns what called the frame with these registers, whose code is at `at`, in the range of `entry`. `read` returns the 8
+    /// bytes of the stack at an address.
     ///
-    /// Returns `None` where the tables do not say, or the stack was not copied so far.
+    /// Returns `None` if the tables do not say, or the copied stack does not extend that far.
     pub fn caller(
         &self,
         work: &mut Work,
@@ -117,7 +117,7 @@ impl Tables {
             };
             caller.set(*register, value);
         }
-        // A caller's frame is above that of what it called; so this comes to an end.
+        // A caller's frame is above the frame it called, so this comes to an end.
         let goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
         caller.instruction_pointer().filter(|to| *to != 0)?;
         match is_signal {
@@ -158,7 +158,7 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
             evaluation.set_initial_value(first);
         }
         let mut state = evaluation.evaluate().ok()?;
-        // Each time, at least one step was made.
+        // Each result took at least one step.
         for _ in 0..MAX_STEPS {
             state = match state {
                 EvaluationResult::Complete => {

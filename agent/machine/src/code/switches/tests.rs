@@ -8,7 +8,7 @@ use crate::code::graph::{EdgeKind, FunctionCode};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
-/// Two `switch` statements with 6 and 9 cases, each of which does something of its own.
+/// Two `switch` statements with 6 and 9 cases, each of which does something different.
 const PROGRAM: &str = "
     int printf(const char *, ...);
     #define CASE(n) case n: printf(\"%d %s\\n\", n, v[n]); break;
@@ -48,9 +48,9 @@ fn a_table_has_as_many_entries_as_there_are_cases() {
     }
 }
 
-/// `lea table(%rip), %rbx; mov $0x06060606, %ecx`, `padding` times `nop`, `check`, then
-/// `movzbl %al, %eax; movslq (%rbx,%rax,4), %rax; add %rbx, %rax; jmp *%rax; 1: nop; 2: ret`, and a
-/// table of 1, 2 and the middle of the `mov`, where 0x06 is no instruction.
+/// `lea table(%rip), %rbx; mov $0x06060606, %ecx`, `padding` times `nop`, `check`, then `movzbl %al, %eax; movslq
+/// (%rbx,%rax,4), %rax; add %rbx, %rax; jmp *%rax; 1: nop; 2: ret`, and a table of 1, 2 and the middle of the `mov`,
+/// where 0x06 is not an instruction.
 fn function(padding: usize, check: &[u8]) -> FunctionCode {
     let mut code = vec![0x48, 0x8d, 0x1d, 0, 0, 0, 0, 0xb9, 6, 6, 6, 6];
     code.extend(std::iter::repeat_n(0x90, padding));
@@ -92,12 +92,12 @@ fn what_leads_to_no_instruction_is_no_entry() {
 
 #[test]
 fn a_check_that_something_jumps_past_is_not_trusted() {
-    // `je` to behind the check.
+    // `je` past the check.
     let code = function(0, &[0x74, 0x04, 0x3c, 0x01, 0x77, 0x0d]);
     assert_eq!(code.unresolved_jumps.len(), 1, "{code:?}");
 }
 
-/// Returns the last index that is let through where `code` comes before `movslq (%rbx,%rax,4), %rax`.
+/// Returns the last index that is let through if `code` precedes `movslq (%rbx,%rax,4), %rax`.
 fn last_index(code: &[u8]) -> Option<u64> {
     let code = [code, &[0x48, 0x63, 0x04, 0x83]].concat();
     let decoder = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE);
@@ -109,7 +109,7 @@ fn last_index(code: &[u8]) -> Option<u64> {
 
 #[test]
 fn a_check_counts_where_it_is_certainly_that_of_the_index() {
-    // `cmp $5, %eax; ja`, and the same of %al, %ax, %ah.
+    // `cmp $5, %eax; ja`, and the same for %al, %ax, %ah.
     let whole: &[u8] = &[0x83, 0xf8, 0x05, 0x77, 0x20];
     let byte: &[u8] = &[0x3c, 0x05, 0x77, 0x20];
     let word: &[u8] = &[0x66, 0x83, 0xf8, 0x05, 0x77, 0x20];

@@ -1,4 +1,4 @@
-//! From where control comes to a block, and what holds there: where ways meet, and where a branch tells them apart.
+//! Where control comes to a block from, and what holds there: where paths meet, and where a branch tells them apart.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -12,12 +12,12 @@ use crate::flow::flags::Flags;
 use crate::flow::loops;
 use crate::flow::state::State;
 
-/// Most instructions of a block that is executed for each way to it.
+/// The most instructions in a block that is executed for each path to it.
 const MAX_SHARED: usize = 16;
 
 impl Execution<'_> {
-    /// Returns from which blocks control can come to a block, with the state on each way. Ways back
-    /// are left out unless `with_back`.
+    /// Returns the blocks from which control can come to a block, with the state on each path. Edges back are left out unless
+    /// `with_back`.
     pub(super) fn incoming(
         &mut self,
         index: BlockId,
@@ -73,7 +73,7 @@ impl Execution<'_> {
         Some(state)
     }
 
-    /// Keeps the ways to a block that ends in a branch, at which `merged` holds, if that depends on them.
+    /// Keeps the paths to a block that ends in a branch, at which `merged` holds, if that depends on them.
     fn keep_ways(&mut self, index: BlockId, ways: Vec<(BlockId, State)>, merged: &State) {
         let block = &self.code.blocks[index];
         let end = Rc::new(self.run_through(index, merged.clone()));
@@ -91,8 +91,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Returns the ways to a block on which it can be left by an edge, with the state on each, if
-    /// the branch at its end rules out others.
+    /// Returns the paths to a block on which it can be left by an edge, with the state on each, if the branch at its end rules
+    /// out others.
     pub(super) fn ways_along(
         &mut self,
         from: BlockId,
@@ -113,8 +113,8 @@ impl Execution<'_> {
         (possible.len() < all).then_some(possible)
     }
 
-    /// Returns what holds where control enters the loops that a block is the head of one of, if there are ways into that one
-    /// past it. All are executed before.
+    /// Returns what holds where control enters the loops that count as one with the loop of a head, if that can be entered past
+    /// the head. All blocks that it comes from are executed before.
     fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
         let component = self.loops.get(&head).and_then(|own| own.component.clone());
         let Some(component) = component else {
@@ -161,14 +161,14 @@ impl Execution<'_> {
         states
     }
 
-    /// Returns the block that control comes from where a block is left by an edge, with the state on
-    /// that way, if the branch at its end rules out all others.
+    /// Returns the block that control comes from if a block is left by an edge, with the state on that path, if the branch at its
+    /// end rules out all others.
     pub fn only_way(&mut self, block: BlockId, kind: EdgeKind) -> Option<(BlockId, State)> {
         let mut ways = self.ways_along(block, kind)?.into_iter();
         ways.next().filter(|_| ways.next().is_none())
     }
 
-    /// Returns what holds at the head of a loop in its first turn, on each way there; nothing for another block.
+    /// Returns what holds at the head of a loop in its first iteration, on each path there; nothing for another block.
     pub(in crate::flow) fn first_turns(&mut self, block: BlockId) -> Vec<State> {
         if !self.order.is_loop_head(&self.code.blocks[block], block) {
             return Vec::new();

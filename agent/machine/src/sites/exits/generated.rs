@@ -12,11 +12,11 @@ use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::sites::calls::Calls;
 
-/// Bytes of each part of a function: instructions of one byte, and how it goes on.
+/// Bytes of each part of a function: one-byte instructions, and how it continues.
 const PART: usize = 8;
 const CODE: FileAddress = FileAddress::new(0x1000);
 
-/// How a part goes on: it returns, jumps, or jumps if `ZF`; and to which part.
+/// How a part continues: it returns, jumps, or jumps if `ZF` is set; and to which part.
 type Part = (u8, Index);
 
 fn assemble(parts: &[Part]) -> Vec<u8> {
@@ -36,14 +36,14 @@ fn assemble(parts: &[Part]) -> Vec<u8> {
     code
 }
 
-/// Tells whether a call ends at an exit that goes on from the end of a block in this way.
+/// Returns whether a call that leaves the end of a block in this way ends at an exit there.
 fn ends(exit: &FoundExit<()>, kind: EdgeKind) -> bool {
     let way = exit.way.map(|way| way.taken);
     way.is_none_or(|taken| taken == (kind == EdgeKind::Taken))
 }
 
 proptest! {
-    /// A call that takes an edge ends at one exit behind it, whatever its way. One that does not take it comes to no
+    /// A call that takes an edge ends at one exit after it, whatever its path. One that does not take it reaches no
     /// instruction that has a probe.
     #[test]
     fn calls_pass_one_exit_and_others_no_probe(
