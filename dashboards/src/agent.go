@@ -58,7 +58,7 @@ func cost(made *dashboard.DashboardBuilder, y uint32) {
 		Thresholds(thresholds(green, step{256 << 20, orange})).
 		GridPos(at(0, y+7, halfWidth, 7)))
 	made.WithPanel(lines("Series of a server",
-		"Samples in a scrape, divided by the servers. At most 160, and 190 with the expire cycle; those of the agent itself are added where there are few servers.",
+		"Samples in a scrape, divided by the servers. At most 205; where there are few servers, those of the agent itself add to it.",
 		"short",
 		query("A", allAgents, "scrape_samples_scraped{LABELS} / on (AGENT) count by (AGENT) (evictscope_server_info{LABELS})", "{{instance}}")).
 		GridPos(at(halfWidth, y+7, 6, 7)))

@@ -108,7 +108,7 @@ func server() *dashboard.RowBuilder {
 	nothing := []dashboard.DynamicConfigValue(nil)
 	return dashboard.NewRowBuilder("Server and client buffers").
 		WithPanel(rows("Server",
-			"What runs: the process, the name that it was started by and the file that it runs, its version, what it evicts (maxmemory-policy), and its pod, where kube-state-metrics knows it.",
+			"What runs: the process, the name that it was started with and the file that it runs, its version, what it evicts (maxmemory-policy), and its pod, where kube-state-metrics knows it.",
 			[]column{
 				{"pid", "Pid", nothing},
 				{"exe", "Started as", nothing},

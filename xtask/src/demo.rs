@@ -22,8 +22,8 @@ pub fn run() -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
 
     println!(
-        "A throw-away redis-server is filled almost to its maxmemory, and asked for so much that its\n\
-         main thread is busy for half of the time. In some 20 s it is full: watch what happens then. This takes a minute in all.\n"
+        "A throw-away redis-server is filled almost to its maxmemory, and loaded until its\n\
+         main thread is busy half of the time. In about 20 s it is full: watch what happens then. This takes a minute in all.\n"
     );
     let Finished {
         outcome, testimony, ..
@@ -34,8 +34,8 @@ pub fn run() -> Result<()> {
     }
     if let Some(disturbance) = outcome.premise.disturbance(false) {
         println!(
-            "This machine was busy with something else, so this may not be the burst that was meant: {disturbance}.\n\
-             Run the demo again when less else runs here.\n"
+            "This machine was busy with something else, so this may not be the intended burst: {disturbance}.\n\
+             Run the demo again when less is running here.\n"
         );
     }
     println!("The load, the agent and the redis-server have ended.");

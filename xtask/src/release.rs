@@ -69,7 +69,7 @@ fn must_be_ready(version: &str, tag: &str) -> Result<()> {
     let tags = git(&["tag", "--points-at", "HEAD"])?;
     ensure!(
         tags.lines().any(|found| found == tag),
-        "this commit has no tag {tag}: git tag --annotate {tag} --message 'evictscope {version}', or, where another commit \
+        "this commit has no tag {tag}: git tag --annotate {tag} --message 'evictscope {version}', or, if another commit \
          has it, check that one out or raise the version in Cargo.toml"
     );
     Ok(())

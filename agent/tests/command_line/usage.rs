@@ -82,7 +82,7 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
             "listen = \"127.0.0.1:1\"\n",
             &["--check-config"][..],
             0,
-            "is right",
+            "is valid",
         ),
         (
             "\nlisen = \"127.0.0.1:1\"\n",

@@ -109,7 +109,7 @@ pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
 /// Returns what `evictscope compare` says about the first records of two runs.
 fn compared(agent: &Path, without: &Finished, with: &Finished) -> Result<String> {
     let Some((before, after)) = without.records.first().zip(with.records.first()) else {
-        return Ok("nothing to compare, as one of the two runs left no record".to_owned());
+        return Ok("nothing to compare, because one of the two runs left no record".to_owned());
     };
     process::answer_of(Command::new(agent).arg("compare").args([before, after]))
 }

@@ -127,7 +127,7 @@ impl<'a> Filler<'a> {
                 let written = (rate * self.parameters.mix.set_share * after).min(most);
                 let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
                 // The limit is never so far above the used memory that twice as many buckets fit.
-                let room = buckets * 2 * size_of::<u64>() as u64 / 2;
+                let room = buckets * size_of::<u64>() as u64;
                 let mut is_full = false;
                 while !is_full {
                     self.set_limit_above(room)?;

@@ -30,7 +30,7 @@
 //!   50,000 evictions a second and leaves time for nothing else. With `allkeys-lru` and 5 samples, evictions were too
 //!   fast on a keyspace that nearly fits the caches: bursts took 0.3 to 1 s and throughput hardly fell. A server of
 //!   tens of GB, where each sampled key is a cache miss, needs no such help.
-//! - 45 % of the measured capacity is calm below the limit (CPU at 60 %), and the backlog of a burst is worked off in
+//! - 45 % of the measured capacity is calm below the limit, and the backlog of a burst is worked off in
 //!   2 s. At 37 to 40 % some bursts fizzled out with a tenth of the backlog. At 50 % and more, the full rounds at the
 //!   end of a burst went on evicting for seconds at full throughput; at 80 % for 10 s.
 //! - A mean time to live of 900 s, evenly between 0 and twice that: keys expire all the time, but too few to keep

@@ -138,7 +138,7 @@ impl Observer {
         let (Some(before), Some(load), Some(sample)) =
             (before, self.loads.last(), self.samples.last())
         else {
-            return "no second yet".to_owned();
+            return "less than a second so far".to_owned();
         };
         let seconds = load.at - before.at;
         let rate = |now: u64, before: u64| count((now - before) as f64 / seconds);

@@ -84,8 +84,12 @@ impl Scenario {
             Self::Stale => 90,
             Self::BigKey | Self::Table | Self::Neighbour => 40,
             Self::Expire => 25,
-            Self::Steady | Self::Healthy | Self::Replication => 60,
-            Self::Subscribers | Self::PileUp | Self::Fork => 60,
+            Self::Steady
+            | Self::Healthy
+            | Self::Replication
+            | Self::Subscribers
+            | Self::PileUp
+            | Self::Fork => 60,
         })
     }
 

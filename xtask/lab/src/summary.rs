@@ -17,7 +17,7 @@ pub fn heading(run: &Run) -> String {
             "server on core {}, the rest on {:?}",
             cores.server, cores.others
         ),
-        None => "all on one core: nothing here is evidence".to_owned(),
+        None => "all on one core: these numbers prove nothing".to_owned(),
     };
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, tenacity {}, expire effort {}; {place}\n\

@@ -106,7 +106,7 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
 /// Fills in the variables of a query whose panel has this shortest step.
 fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<String> {
     let seconds = |time: Duration| format!("{}s", time.as_secs());
-    // Four scrapes, or the panel's own step if that is longer.
+    // Four scrapes, or the panel's own step if it has one.
     let four = seconds(4 * opened.pace);
     let rate_interval = step.filter(|step| *step != STEP).unwrap_or(&four);
     let variables = [

@@ -38,10 +38,10 @@ impl Commit {
         let seconds = match std::env::var(EPOCH) {
             Ok(set) => set
                 .parse()
-                .with_context(|| format!("{EPOCH} is no number of seconds: {set}"))?,
+                .with_context(|| format!("{EPOCH} is not a number of seconds: {set}"))?,
             Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?
                 .parse()
-                .context("git tells no time")?,
+                .context("git reports no time")?,
             Err(_) => clock::unix_time()? as i64,
         };
         Ok(Self {

@@ -78,7 +78,7 @@ pub fn try_out(archive: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&check.stdout);
         ensure!(
             !check.status.success() && said.contains(message),
-            "with {instead:?} in the place of {option}, check does not say {message:?}:\n{said}"
+            "with {instead:?} in place of {option}, check does not say {message:?}:\n{said}"
         );
     }
     counts(&image, &options)
@@ -139,7 +139,7 @@ fn remove(arguments: &[&str]) {
         removed.map(drop)
     });
     if let Err(error) = removed {
-        eprintln!("podman leaves something: {error:#}");
+        eprintln!("podman could not remove something: {error:#}");
     }
 }
 

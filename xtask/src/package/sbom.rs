@@ -49,7 +49,7 @@ impl Bill {
         // The crates of the workspace are named by their paths.
         let here = copy.display().to_string();
         let text = text.replace(&here, "/evictscope");
-        let bill = serde_json::from_str(&text).context("the bill of materials is no JSON")?;
+        let bill = serde_json::from_str(&text).context("the bill of materials is not JSON")?;
         Ok(Self(bill))
     }
 

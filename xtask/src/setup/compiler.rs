@@ -145,10 +145,10 @@ fn suitable(call: Call) -> Result<Compiler> {
 fn describe(call: Call) -> Result<Compiler> {
     let answer = process::answer_of(rustc(&call).arg("-vV"))?;
     let meta = rustc_version::version_meta_for(&answer)
-        .context("the compiler does not tell its version")?;
+        .context("the compiler does not report its version")?;
     let llvm = meta
         .llvm_version
-        .context("the compiler does not tell its LLVM version")?
+        .context("the compiler does not report its LLVM version")?
         .major;
     let needed = env!("CARGO_PKG_RUST_VERSION");
     // A nightly counts as the release that it leads to.

@@ -32,12 +32,12 @@ pub fn run(purpose: For) -> Result<()> {
         provide()?;
     }
     let (compiler, linker) =
-        look().context("set-up is complete, but something is missing still")?;
+        look().context("set-up is complete, but something is still missing")?;
     if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
         servers::provide()?;
-        debian::provide(&[&debian::RULES])?;
+        debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
     }
     if purpose == For::AllTests {
         debian::provide(&[
@@ -126,7 +126,7 @@ fn what_to_do(packages: &[String]) -> String {
          Elsewhere, install redis-server, redis-cli and redis-benchmark, and for the BPF programs:\n    \
          rustup toolchain install nightly --profile minimal --component rust-src\n    \
          rustup toolchain link {} \"$(rustc +nightly --print sysroot)\"\n    \
-         cargo install bpf-linker (on an LLVM that is not older than that of `rustc +nightly -vV`)\n\
+         cargo install bpf-linker (with an LLVM no older than that of `rustc +nightly -vV`)\n\
          The reason",
         commands.join("\n"),
         compiler::TOOLCHAIN,

@@ -64,7 +64,7 @@ impl Report {
         name: &'static str,
         run: impl FnOnce() -> Result<Outcome> + Send + 'static,
     ) -> Beside {
-        println!("== {name}: begins, and goes on beside what follows");
+        println!("== {name}: begins, and runs beside the next steps");
         let thread = thread::spawn(move || {
             let started = Instant::now();
             (run(), started.elapsed())

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::workspace;
+use crate::{skip::skip, workspace};
 
 /// Where the sources of programs are, below the root of the checkout.
 const FIXTURES: &str = "agent/plan/tests/fixtures";
@@ -13,7 +13,7 @@ pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(tool);
     match command.args(arguments).current_dir(folder).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: {tool} is not installed");
+            skip(&format!("{tool} is not installed")).unwrap_or_else(|error| panic!("{error}"));
             false
         }
         Err(error) => panic!("{tool}: {error}"),

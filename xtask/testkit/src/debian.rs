@@ -33,6 +33,12 @@ pub const RULES: Needed = Needed {
     programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")],
 };
 
+/// What tests of plans need: they compile small programs.
+pub const COMPILERS: Needed = Needed {
+    by: "planning for programs of both compilers",
+    programs: &[("gcc", "gcc"), ("clang", "clang")],
+};
+
 /// What generating the dashboards and checking the chart needs.
 pub const GO: Needed = Needed {
     by: "generating the dashboards and checking the Helm chart",

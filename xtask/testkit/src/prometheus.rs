@@ -177,7 +177,7 @@ impl Prometheus {
         let Answer { result } = self.get(path, pairs)?;
         let series = result.into_iter().map(|found| {
             let points = (found.values.into_iter().chain(found.value))
-                .map(|(time, value)| Ok((time, value.parse().context("a value is no number")?)))
+                .map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)))
                 .collect::<Result<_>>()?;
             Ok(Series {
                 labels: found.metric,

@@ -184,7 +184,7 @@ impl Redis {
         let load = format!("-t set -d 500 -r 10000000 -P 4 -n {requests}");
         process::answer_of(&mut self.benchmark(&load))?;
         let mut before = None;
-        until_true("the server evicts no more", || {
+        until_true("the server stops evicting", || {
             let evicted = self.info("evicted_keys")?;
             Ok(before.replace(evicted) == Some(evicted))
         })

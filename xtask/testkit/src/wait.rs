@@ -34,7 +34,7 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> R
             return Ok(answer);
         }
         if begun.elapsed() > HANG {
-            bail!("not within {HANG:?}: {what}");
+            bail!("did not happen within {HANG:?}: {what}");
         }
         thread::sleep(PAUSE);
     }

@@ -10,7 +10,7 @@ use object::{CompressionFormat, Endianness, Object as _, ObjectSection as _};
 /// The most bytes that all compressed sections together may decompress to.
 const MAX_DECOMPRESSED: u64 = 256 << 20;
 /// The sections that are read. `.debug_line` and the like are not.
-const WANTED: [SectionId; 11] = [
+const WANTED: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugInfo,
@@ -21,7 +21,6 @@ const WANTED: [SectionId; 11] = [
     SectionId::DebugRngLists,
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
-    SectionId::DebugTypes,
 ];
 
 /// Why debug information cannot be used.

@@ -49,7 +49,7 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
     let names = header.shstrndx(endian, data).ok();
     let names = names.and_then(|names| sections.get(usize::try_from(names).ok()?));
     if names.is_some_and(|names| names.sh_size(endian) > MAX_SECTION_NAMES) {
-        return Err(ElfError::Unreasonable("too many names of sections"));
+        return Err(ElfError::Unreasonable("too many section names"));
     }
     let stored = (sections.iter()).filter(|section| section.sh_type(endian) != SHT_NOBITS);
     fit(

@@ -34,10 +34,10 @@ pub enum NotItsDebugFile {
         wanted: String,
     },
     /// Its checksum differs from the one in `.gnu_debuglink`.
-    #[error("its checksum is not the one that the executable's .gnu_debuglink names")]
+    #[error("its checksum differs from the one in the executable's .gnu_debuglink")]
     Checksum,
     /// The executable gives nothing to compare.
-    #[error("the executable has neither a build id nor a .gnu_debuglink to check it by")]
+    #[error("the executable has neither a build id nor a .gnu_debuglink to check it against")]
     Unchecked,
 }
 

@@ -37,7 +37,7 @@ type Nodes = BTreeMap<Point, (NodeIndex, NodeIndex)>;
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CutError {
     /// A `switch` could not be followed.
-    #[error("the indirect jump at {0:#x} could not be followed, so some way out may be missing")]
+    #[error("the indirect jump at {0:#x} could not be followed, so an exit may be missing")]
     Indirect(FileAddress),
     /// No return is reachable.
     #[error("no return is reachable from the inner site")]
@@ -46,7 +46,7 @@ pub enum CutError {
     #[error("the calls that pass the inner site end only where other calls end too, or in a loop")]
     NoCut,
     /// The programs cannot tell that many exits apart.
-    #[error("there are {0} exits, which are too many")]
+    #[error("there are too many exits ({0})")]
     TooMany(usize),
 }
 

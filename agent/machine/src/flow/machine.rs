@@ -4,7 +4,7 @@
 //! is a sum of globals, whatever its instructions look like: unrolled, vectorised or as written. This is how a loop
 //! that adds up counters is understood.
 //!
-//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not decided, or
+//! An instruction that does something else, a call, a store to anything but the stack, a branch that is not known, or
 //! too many steps end the run.
 
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub enum Halt {
     #[error("the instruction at {0:#x} is not understood")]
     Instruction(FileAddress),
     /// A branch that depends on something unknown.
-    #[error("the branch at {0:#x} is not decided")]
+    #[error("the branch at {0:#x} is not known")]
     Branch(FileAddress),
     /// An access to memory that is not the function's to read or write.
     #[error("the instruction at {0:#x} reads or writes memory it should not")]

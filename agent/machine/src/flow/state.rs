@@ -57,7 +57,8 @@ impl State {
     /// Estimates the memory that it takes, in bytes, without the facts, which states share.
     pub fn bytes(&self) -> usize {
         let values = (self.registers.iter()).chain(self.stack.values().map(|(value, _)| value));
-        size_of::<Self>() + values.map(Value::bytes).sum::<usize>()
+        let values = values.chain(self.lanes.values()).map(Value::bytes);
+        size_of::<Self>() + size_of::<i64>() * self.escaped.len() + values.sum::<usize>()
     }
 
     /// Adds what a branch implies. A value that is known to be a number becomes that number, because compilers return a

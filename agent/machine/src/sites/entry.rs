@@ -35,7 +35,7 @@ pub fn of_every_call(code: &FunctionCode) -> Option<&Instruction> {
 /// Says why no probe can be placed.
 pub fn of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Result<Site, String> {
     if RETURN_TWICE.contains(&name) {
-        return Err("it returns more than once, which a return probe would prevent".to_owned());
+        return Err("it returns more than once, which a return probe would break".to_owned());
     }
     if name.contains(".cold") || !image.is_code(address) || !image.is_function(address) {
         return Err("no function begins there".to_owned());
@@ -43,13 +43,16 @@ pub fn of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Result<S
     let code = FunctionCode::decode(image, address).map_err(|why| why.to_string())?;
     let first = code.blocks.first().ok_or("it has no instructions")?;
     if !first.predecessors.is_empty() {
-        return Err("its code jumps back to its own beginning, so that a probe there would count other things than calls".to_owned());
+        return Err(
+            "its code jumps back to its own start, so a probe there would not count calls alone"
+                .to_owned(),
+        );
     }
     let before = before_the_stack_moves(&first.instructions);
     let emulated = before.iter().find(|own| emulation::is_emulated(own));
     let cheapest = emulated.or_else(|| before.iter().find(|own| !emulation::is_long_nop(own)));
     let cheapest = cheapest.ok_or(
-        "it begins with a 5-byte nop, and a probe there corrupts what its caller keeps below the stack pointer",
+        "it begins with a long nop, and a probe there would corrupt what lies below the stack pointer",
     )?;
     Site::at(image, cheapest).ok_or_else(|| "its code is not in the file".to_owned())
 }

@@ -5,13 +5,15 @@ mod expire;
 mod forms;
 mod nameless;
 
+use evictscope_testkit::skip::skip;
+
 use crate::{EVICTION_CALL, Item, ProbePlan, Reason, TRACED, TracedFunction, plan};
 
 /// Debian's redis-server, where it is installed.
 fn redis_server() -> Option<Vec<u8>> {
     let data = std::fs::read("/usr/bin/redis-server").ok();
     if data.is_none() {
-        println!("skipped: /usr/bin/redis-server is not installed");
+        skip("/usr/bin/redis-server is not installed").unwrap_or_else(|error| panic!("{error}"));
     }
     data
 }

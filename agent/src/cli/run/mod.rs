@@ -57,11 +57,11 @@ fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebCo
     let web = web.transpose()?;
     if arguments.check_config {
         match &file {
-            Some(path) => println!("{} is right", path.display()),
+            Some(path) => println!("{} is valid", path.display()),
             None => println!("there is no configuration file: the defaults are used"),
         }
         if let Some(path) = &settings.web_config {
-            println!("{} is right", path.display());
+            println!("{} is valid", path.display());
         }
     }
     Ok((settings, web))

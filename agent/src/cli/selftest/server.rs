@@ -119,7 +119,7 @@ impl Server {
         let evicted = info
             .field("evicted_keys")
             .context("INFO has no evicted_keys")?;
-        evicted.parse().context("evicted_keys is no number")
+        evicted.parse().context("evicted_keys is not a number")
     }
 
     fn info(&self) -> anyhow::Result<Info> {

@@ -32,10 +32,10 @@ impl BrokenInvariant {
             Self::Allocator => "mem_reported is not what the allocator counts",
             Self::Arithmetic => "the goal variables do not add up",
             Self::Maxmemory => "maxmemory in the calculation is not the configured one",
-            Self::LostExit => "evicting calls were not seen to end",
+            Self::LostExit => "the end of evicting calls was missed",
             Self::CycleType => "the type of an expire cycle is neither slow nor fast",
             Self::CycleKeys => "more keys had expired than an expire cycle sampled",
-            Self::LostCycleEnd => "expire cycles were not seen to end",
+            Self::LostCycleEnd => "the end of expire cycles was missed",
             Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
             Self::CycleTime => "expire cycles do not take as long as the server says",
         }

@@ -199,7 +199,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
         // The agent finds it within a second. It has no plan yet, because no server runs this file: so the server executes the
         // other one while the agent reads the file, plans, attaches, or has just done so.
         let begun = Instant::now();
-        let wait = Duration::from_millis(90 * round);
+        let wait = Duration::from_millis(220 * round);
         let mut probes = 0;
         while begun.elapsed() < wait {
             probes = code.changed()?.len();

@@ -30,7 +30,7 @@ pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
     };
     exported(&by(
         "evictscope_servers_unwatched",
-        "How many servers run on this host that cannot be watched, by reason: /api/v1/unwatched says more of each.",
+        "Servers on this host that cannot be watched, by reason. /api/v1/unwatched has details of each.",
         "reason",
         Reason::ALL.map(|reason| (<&str>::from(reason), count(reason))),
     ))

@@ -20,8 +20,8 @@ pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
         ),
         by(
             "evictscope_phase_seconds_total",
-            "Time spent in each phase since the process was found. Time of which it is not certain \
-             yet to which phase it belongs is missing until it is.",
+            "Time spent in each phase since the process was found. Time that cannot be assigned \
+             to a phase yet is missing until it can.",
             "phase",
             each(|cycle, phase| cycle.phases.time(phase).as_secs_f64()),
         ),
@@ -61,8 +61,8 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         ),
         histogram(
             "evictscope_reclaim_duration_seconds",
-            "From the last evicting call of each burst of 0.5 s or more until memory had fallen, but \
-             for a fifth of its whole fall, to stay there.",
+            "From the last evicting call of each burst of 0.5 s or more until memory had made \
+             four fifths of its whole fall, and stayed there.",
             with_memory.map(|totals| totals.reclaim.view()),
             Unit::Seconds,
         ),

@@ -87,7 +87,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         ),
         single(
             "evictscope_refused_commands_total",
-            "Errors that the server answered while its evicting calls failed: commands that were refused, as they may take \
+            "Errors that the server answered while its evicting calls failed: commands that were refused because they may take \
              memory and no key could be evicted.",
             server.refused().map(|refused| refused as f64),
         ),

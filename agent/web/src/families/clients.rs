@@ -69,7 +69,7 @@ pub fn families(server: &ExportedServer) -> [Family<'_>; 6] {
         ),
         by(
             "evictscope_requests_waited_total",
-            "Times that a request waited for longer than that, in seconds.",
+            "Times that a request waited for longer than over, in seconds.",
             "over",
             waited.map(|(over, count)| (over, count as f64)),
         ),

@@ -31,7 +31,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     vec![
         Family::new(
             "evictscope_server_info",
-            "1 for each server that is watched; exe is the name that it was started by, file what it runs.",
+            "1 for each server that is watched; exe is the name that it was started with, file what it runs.",
             [info(server)],
         ),
         Family::new(

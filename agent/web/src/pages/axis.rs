@@ -56,7 +56,7 @@ fn anchor(share: f64) -> &'static str {
     }
 }
 
-/// Returns up to four times to write at an axis, and where in the span they are.
+/// Returns the times to write at an axis, up to four for spans of less than four days, and where in the span they are.
 fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 17] = [

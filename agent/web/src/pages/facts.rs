@@ -60,8 +60,8 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
         @match records {
             Err(why) => p { "None are kept: " (why) },
             Ok([]) => p {
-                "There is none" @if of_all { " yet" }
-                ". One is written of each burst that is not plain, of long stalls, slow eviction calls, refused commands and swollen client \
+                "There are none" @if of_all { " yet" }
+                ". One is written for each burst that is not plain, of long stalls, slow eviction calls, refused commands and swollen client \
                  buffers."
             },
             Ok(records) => {

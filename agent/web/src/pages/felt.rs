@@ -139,9 +139,9 @@ fn known(server: &ExportedServer, felt: &Felt) -> Markup {
             (fact("Clients waiting now", &felt.waiting))
         }
         p.note {
-            "Commands are refused where they may take memory, and no key can be evicted. Clients are stalled while a request has \
-             waited for 0.1 s, or what " code { "--stall-threshold" } " says. What has no \
-             time of its own is counted since the agent found the server"
+            "Commands that may take memory are refused while no key can be evicted. Clients are stalled while a request has \
+             waited for 0.1 s, or what " code { "--stall-threshold" } " says. Numbers \
+             without a period count from when the agent found the server"
             @if let Some(watched) = watched(server) { ", " (round(watched)) " ago" }
             "."
         }

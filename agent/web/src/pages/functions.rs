@@ -33,7 +33,7 @@ pub fn of(profile: &Profile) -> Markup {
             "."
         }
         @if samples == 0 {
-            p.note { "The main thread had no CPU time in it." }
+            p.note { "The main thread used no CPU time in it." }
         } @else {
             p {
                 (grouped(in_evictions)) " samples (" (percent(in_evictions as f64 / samples as f64))

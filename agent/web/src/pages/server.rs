@@ -151,7 +151,7 @@ fn records(shown: &ServerView<'_>) -> Markup {
         (facts::records(shown.records, false, MOST))
         @if shown.records.is_ok() && shown.server.is_some() {
             form method="post" action={ (links::server(shown.label)) "/record" } {
-                button { "Record now" } " of the last minute and the next half: it opens after that."
+                button { "Record now" } " of the last minute and the next half minute: it opens after that."
             }
         }
     }

@@ -19,7 +19,7 @@ pub fn section(server: &ExportedServer) -> Markup {
             (fact("Probe mode", mode(server)))
         }
         @if server.plan.not_found.is_empty() {
-            p { "Of this executable, all that evictscope looks for was found." }
+            p { "Everything that evictscope looks for was found in this executable." }
         } @else {
             h3 id="not-found" { "What was not found" }
             ul { @for missing in &server.plan.not_found { li { (missing.item) ": " (missing.reason) } } }

@@ -69,7 +69,7 @@ impl App {
         let permit = self.long.try_acquire();
         let (answer, answered) = oneshot::channel();
         if permit.is_err() || !self.shared.requests().ask(label, request(answer)) {
-            let text = "too many wait for such an answer; try again in a minute\n";
+            let text = "too many requests wait for such an answer; try again in a minute\n";
             return Err((StatusCode::TOO_MANY_REQUESTS, text.to_owned()));
         }
         match timeout(limit, answered).await {

@@ -38,7 +38,7 @@ pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Resp
     let hosts = protection.host_names.as_ref();
     if let Some(host) = hosts.and_then(|hosts| hosts.stranger(&request)) {
         let text = format!(
-            "{host} is no name of this host that the agent knows: ask by address, or add the name to host-name in its \
+            "{host} is not a name that the agent knows for this host: use an address, or add the name to host-name in its \
              configuration\n"
         );
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();

@@ -75,7 +75,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
         (
             "server.key",
             "other.key",
-            "server.crt does not go with key_file",
+            "server.crt does not match key_file",
         ),
         (
             "server.crt",
@@ -85,7 +85,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
         (
             "server.key",
             "nothing.pem",
-            "nothing.pem is no private key in PEM",
+            "nothing.pem is not a private key in PEM",
         ),
     ] {
         refused(&TLS.replace(from, to), said)?;

@@ -26,7 +26,7 @@ pub fn acceptor<'a>(
     };
     let chain = certificates(&spec.cert_file, read(&spec.cert_file)?)?;
     let key = PrivateKeyDer::from_pem_slice(read(&spec.key_file)?)
-        .with_context(|| about(&spec.key_file, "is no private key in PEM"))?;
+        .with_context(|| about(&spec.key_file, "is not a private key in PEM"))?;
     let builder =
         ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
     let builder = match verifier(spec, read, provider)? {
@@ -35,7 +35,7 @@ pub fn acceptor<'a>(
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .with_context(|| about(&spec.cert_file, "does not go with key_file"))?;
+        .with_context(|| about(&spec.cert_file, "does not match key_file"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

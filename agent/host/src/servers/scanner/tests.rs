@@ -10,6 +10,7 @@ use evictscope_testkit::port::free_port;
 use evictscope_testkit::program;
 use evictscope_testkit::redis::{Redis, executable};
 use evictscope_testkit::servers;
+use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;
 use procfs::ProcError;
 use rustix::fs::{Gid, Uid};
@@ -125,8 +126,7 @@ fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ende
 #[test]
 fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::Result<()> {
     if !geteuid().is_root() {
-        println!("skipped: only root can become another user");
-        return Ok(());
+        return skip("only root can become another user");
     }
     let Some(server) = server(&[])? else {
         return Ok(());
@@ -400,8 +400,7 @@ fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
 #[test]
 fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     if !geteuid().is_root() {
-        println!("skipped: only root can become another user");
-        return Ok(());
+        return skip("only root can become another user");
     }
     let Some(redis) = server(&[])? else {
         return Ok(());
@@ -421,8 +420,7 @@ fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
 fn a_server_that_a_loader_runs_is_reported_as_hidden() -> anyhow::Result<()> {
     let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
     if !loader.exists() {
-        println!("skipped: there is no {}", loader.display());
-        return Ok(());
+        return skip(&format!("there is no {}", loader.display()));
     }
     let (_directory, sleep) = sleep_named("redis-server")?;
     let mut command = Command::new(loader);

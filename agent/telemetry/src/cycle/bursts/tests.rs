@@ -57,7 +57,9 @@ fn expiry_was_behind_where_both_estimates_say_so() {
     };
     assert_eq!(
         behind(Some(0.42), Some(0.4)).as_deref(),
-        Some("42 % of the sampled keys had expired: expiry was already behind when evictions began")
+        Some(
+            "42 % of the sampled keys had expired: expiry was already behind when evictions began"
+        )
     );
     for (share, stale) in [
         (None, Some(0.4)),
