@@ -116,6 +116,10 @@ type step struct {
 	colour string
 }
 
+func now(refID, expression string) *prometheus.DataqueryBuilder {
+	return tableQuery(refID, allServers, expression).Instant()
+}
+
 // thresholds returns thresholds that begin with a colour for everything below the first step.
 func thresholds(base string, steps ...step) *dashboard.ThresholdsConfigBuilder {
 	all := []dashboard.Threshold{{Color: base}}

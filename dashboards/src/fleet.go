@@ -1,10 +1,7 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
-	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 )
 
@@ -17,22 +14,6 @@ and on (SERVER)
   or
   sum by (SERVER) (increase(evictscope_eviction_calls_total{LABELS,result="fail"}[$__range] @ end())) > 0
 )`
-
-// link leads from a cell to a dashboard, in the same time range, with these columns as its variables.
-func link(title, uid string, columns ...string) dashboard.DynamicConfigValue {
-	url := "/d/" + uid + "?${__url_time_range}&${datasource:queryparam}"
-	if cluster != "" {
-		columns = append(columns, "Cluster")
-	}
-	for _, column := range columns {
-		url += "&var-" + strings.ToLower(column) + "=${__data.fields." + column + ":percentencode}"
-	}
-	return property("links", []map[string]any{{"title": title, "url": url, "targetBlank": false}})
-}
-
-func now(refID, expression string) *prometheus.DataqueryBuilder {
-	return tableQuery(refID, allServers, expression).Instant()
-}
 
 // fleet returns the dashboard about all servers of all hosts: which of them hurt, how much, and where to look next.
 func fleet() *dashboard.DashboardBuilder {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -201,6 +203,18 @@ type column struct {
 	// field is the label, or `Value #A` for the value of query A.
 	field, name string
 	properties  []dashboard.DynamicConfigValue
+}
+
+// link leads from a cell to a dashboard, in the same time range, with these columns as its variables.
+func link(title, uid string, columns ...string) dashboard.DynamicConfigValue {
+	url := "/d/" + uid + "?${__url_time_range}&${datasource:queryparam}"
+	if cluster != "" {
+		columns = append(columns, "Cluster")
+	}
+	for _, column := range columns {
+		url += "&var-" + strings.ToLower(column) + "=${__data.fields." + column + ":percentencode}"
+	}
+	return property("links", []map[string]any{{"title": title, "url": url, "targetBlank": false}})
 }
 
 // rows returns a table that merges the answers of its queries: answers with the same labels become one row. The columns

@@ -23,7 +23,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use evictscope_testkit::{debian, process, workspace};
 
 pub use self::commit::git;
@@ -56,16 +56,18 @@ pub struct Arguments {
 
 /// Builds, packs and tries out the agent, as the arguments say.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.try_out {
+        debian::provide(&[&debian::PACKAGE])?;
+        if let Some(reason) = missing() {
+            bail!(reason);
+        }
+    }
     let packages = packages(match arguments {
         Arguments { packed: true, .. } => Source::Packed,
         Arguments { as_built: true, .. } => Source::Built,
         _ => Source::Commit,
     })?;
     if arguments.try_out {
-        debian::provide(&[&debian::PACKAGE])?;
-        if let Some(reason) = missing() {
-            bail!(reason);
-        }
         sequence::run(&packages)?;
     }
     Ok(())
@@ -207,8 +209,10 @@ fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
 
 /// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
-    let mut files = workspace::files_ending(directory, ending)?;
-    Ok(files.remove(0))
+    let files = workspace::files_ending(directory, ending)?;
+    let [file] = <[PathBuf; 1]>::try_from(files)
+        .map_err(|files| anyhow!("one *.{ending} was expected, not {files:?}"))?;
+    Ok(file)
 }
 
 fn unpack(deb: &Path, files: &Path) -> Result<()> {

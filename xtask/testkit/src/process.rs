@@ -156,11 +156,8 @@ pub fn display(command: &Command) -> String {
 
 fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
-    if word.contains([' ', '*', '"', '$']) {
-        format!("'{word}'")
-    } else {
-        word.into_owned()
-    }
+    // Only a word with a NUL cannot be quoted, and no command has one.
+    shlex::try_quote(&word).unwrap_or_default().into_owned()
 }
 
 #[cfg(test)]
