@@ -60,7 +60,7 @@ impl Pace {
             return self.sampling.is_none();
         };
         if let Some(since) = sampling.on_since() {
-            if sampling.is_on_still(at, since, spent_ns) {
+            if sampling.stays_on(at, since, spent_ns) {
                 return true;
             }
             if sampling.share() < self.budget * ALL_THE_TIME_BELOW {

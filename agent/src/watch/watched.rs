@@ -192,7 +192,8 @@ impl Watched {
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
-        self.state.is_timed = (self.probing.times_evictions(), self.probing.times_cycles());
+        self.state.times_evictions = self.probing.times_evictions();
+        self.state.times_cycles = self.probing.times_cycles();
         self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
             && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state))

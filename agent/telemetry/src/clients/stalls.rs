@@ -12,6 +12,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
+use crate::units::nanoseconds;
 
 /// How long a request waits before its client is stalled, unless the user sets it. People notice a tenth of a second.
 pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
@@ -128,8 +129,7 @@ impl Stalls {
         let cpu = grown(|one| one.times.cpu_ns);
         let waiting = grown(|one| one.times.waiting_ns);
         // The thread may have rested between the reading before and the request.
-        let span = to.saturating_sub(from.max(begin.at));
-        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let span = nanoseconds(to.saturating_sub(from.max(begin.at)));
         let slept = match end.is_resting {
             Some(false) => StallCause::Blocked,
             _ => StallCause::Unknown,

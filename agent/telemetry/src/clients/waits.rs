@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::rest::TICK;
 use crate::SocketLook;
 use crate::recent_maximum::RecentMaximum;
+use crate::units::nanoseconds;
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -110,8 +111,7 @@ impl Waits {
         let elapsed = last.map_or(0.0, |last| at.saturating_sub(last).as_secs_f64());
         self.seconds += (waited + self.waiting()) as f64 / 2.0 * elapsed;
         self.connected = look.connected;
-        let longest = u64::try_from(self.oldest_wait().as_nanos());
-        self.longest.take_in(at, longest.unwrap_or(u64::MAX));
+        self.longest.take_in(at, nanoseconds(self.oldest_wait()));
         self.longest.forget(at);
     }
 

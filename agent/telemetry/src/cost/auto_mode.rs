@@ -121,7 +121,7 @@ impl AutoMode {
         let used = self.used(cost);
         match self.sampling.on_since() {
             Some(since) => {
-                if self.sampling.is_on_still(at, since, cost.spent_ns) {
+                if self.sampling.stays_on(at, since, cost.spent_ns) {
                     return;
                 }
                 if self.sampling.share() < self.budget.0 * ENTER_BELOW && used < AT_ONCE {

@@ -62,7 +62,7 @@ impl Sampling {
 
     /// Takes in what the probes, on since `since`, have cost. Turns them off if it is time, and returns whether they are still
     /// on.
-    pub fn is_on_still(&mut self, at: Duration, since: Duration, spent_ns: f64) -> bool {
+    pub fn stays_on(&mut self, at: Duration, since: Duration, spent_ns: f64) -> bool {
         self.spent_ns += spent_ns;
         if at < self.until && self.spent_ns < 2.0 * self.allowed_ns {
             return true;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use series::{Kept, Series};
 
-use crate::units::microseconds;
+use crate::units::{microseconds, nanoseconds};
 use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
@@ -37,7 +37,7 @@ impl Moments {
     /// Adds a moment that is later than the last one, unless it is very close to it.
     pub fn push(&mut self, at: Duration, moment: Moment) {
         let mut kept = Kept {
-            at_ns: u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
+            at_ns: nanoseconds(at),
             moment,
             is_sample: false,
         };

@@ -41,8 +41,10 @@ pub struct ServerState {
     /// took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
-    /// Whether evicting calls are timed, and whether expire cycles are.
-    pub is_timed: (bool, bool),
+    /// Whether evicting calls are timed.
+    pub times_evictions: bool,
+    /// Whether expire cycles are timed.
+    pub times_cycles: bool,
     /// How long requests of its clients wait.
     pub waits: Waits,
     stalls: Stalls,
@@ -82,7 +84,8 @@ impl ServerState {
             main_thread: MainThread::default(),
             observed: Observed::default(),
             last_observed: Observed::default(),
-            is_timed: (true, true),
+            times_evictions: true,
+            times_cycles: true,
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
             refused: Refused::default(),
@@ -169,8 +172,10 @@ impl ServerState {
         Some(Reading {
             at: snapshot.at,
             times: snapshot.times?,
-            eviction_ns: self.is_timed.0.then(|| self.main_thread.all_eviction_ns()),
-            expire_ns: self.is_timed.1.then(|| self.main_thread.expire_ns()),
+            eviction_ns: self
+                .times_evictions
+                .then(|| self.main_thread.all_eviction_ns()),
+            expire_ns: self.times_cycles.then(|| self.main_thread.expire_ns()),
             is_resting: snapshot.is_resting,
         })
     }
