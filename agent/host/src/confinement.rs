@@ -1,4 +1,4 @@
-//! What this process may not do, though it may be root, and what would let it: for messages.
+//! Finds what this process may not do, even as root, and what would allow it: for messages.
 
 use std::sync::LazyLock;
 
@@ -10,40 +10,38 @@ pub const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet:
 /// Needed to load the programs and to attach them by uprobe_multi links.
 pub const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
-/// The map of the user namespace that has all users.
+/// The map of a user namespace that has all users.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// The pid of the kernel thread that starts all others, which is in the host's namespaces. Process 1 may be closed even to
-/// root.
+/// The pid of the kernel thread that starts all others, in the host's namespaces. Process 1 may be closed even to root.
 const KTHREADD: &str = "2";
 
-/// What to do where a process may not open more files.
+/// What to do if a process may not open more files.
 pub const MORE_FILES: &str = "allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192; of a container, --ulimit nofile=8192)";
 
-/// What the kernel holds this process to.
+/// What the kernel restricts this process to.
 #[derive(Clone, Copy, Debug)]
 pub struct Confinement {
-    /// `None` where it cannot be read.
+    /// `None` if it cannot be read.
     held: Option<CapabilitySet>,
     has_own_users: bool,
     has_filter: bool,
 }
 
 impl Confinement {
-    /// Returns that of this process, as it was when it was first asked for: what the agent gives up later, no message
-    /// is about.
+    /// Returns the confinement of this process at the first call: no message is about what the agent gives up later.
     pub fn of_process() -> &'static Self {
         static OWN: LazyLock<Confinement> = LazyLock::new(Confinement::read);
         &OWN
     }
 
-    /// Returns those capabilities that this process holds and the agent may need; `None` where they cannot be read.
+    /// Returns the capabilities that this process holds and the agent may need; `None` if they cannot be read.
     pub fn relevant(&self) -> Option<CapabilitySet> {
         let relevant = LINKS | OTHERS | CapabilitySet::SYS_ADMIN;
         self.held.map(|held| held & relevant)
     }
 
-    /// Reads that of the calling thread. What cannot be read is taken not to be there.
+    /// Reads the confinement of the calling thread. What cannot be read is assumed to be absent.
     fn read() -> Self {
         let users = std::fs::read_to_string("/proc/self/uid_map");
         let status = Process::myself().and_then(|myself| myself.status());
@@ -54,7 +52,7 @@ impl Confinement {
         }
     }
 
-    /// Returns what to do where the kernel refuses what takes these capabilities; `None` where it has them.
+    /// Returns what to do if the kernel refuses what needs these capabilities; `None` if they are held or unknown.
     pub fn lacks(&self, needed: CapabilitySet) -> Option<String> {
         if self.has_own_users {
             return Some(
@@ -64,7 +62,7 @@ impl Confinement {
             );
         }
         let held = match self.held? {
-            // It includes them.
+            // CAP_SYS_ADMIN includes them.
             held if held.contains(CapabilitySet::SYS_ADMIN) => held | LINKS,
             held => held,
         };
@@ -81,7 +79,7 @@ impl Confinement {
         })
     }
 
-    /// Returns what to do where the kernel refuses to load programs or to attach probes.
+    /// Returns what to do if the kernel refuses to load programs or to attach probes.
     pub fn lacks_links(&self, needed: CapabilitySet) -> String {
         let filter = || {
             self.has_filter.then(|| {
@@ -93,7 +91,7 @@ impl Confinement {
                     .to_owned()
             })
         };
-        // All that is missing is to be added at once.
+        // Names everything that is missing, to be added at once.
         let lacks = self.lacks(needed).and(self.lacks(needed | OTHERS));
         let lacks = lacks.map(|why| match needed.contains(CapabilitySet::SYS_ADMIN) {
             true => why,
@@ -106,7 +104,7 @@ impl Confinement {
         })
     }
 
-    /// Returns what to do where another process may not be looked into.
+    /// Returns what to do if another process may not be looked into.
     pub fn lacks_others(&self) -> String {
         self.lacks(OTHERS).unwrap_or_else(|| {
             "this process has the capabilities for it, so a security module may forbid it: in a container, add \
@@ -117,14 +115,14 @@ impl Confinement {
     }
 }
 
-/// Returns the names of capabilities, as the kernel's `capability.h` and systemd have them.
+/// Returns the names of capabilities, as the kernel's `capability.h` and systemd spell them.
 pub fn capability_names(set: CapabilitySet) -> String {
     let names = set.iter_names().map(|(name, _)| format!("CAP_{name}"));
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns whether this process has a network namespace of its own, so that nobody outside of it reaches its loopback
-/// addresses. `None` where that cannot be found out.
+/// Returns whether this process has its own network namespace, so that nobody outside can reach its loopback addresses.
+/// `None` if that cannot be determined.
 pub fn has_own_network() -> Option<bool> {
     let network = |process| std::fs::read_link(format!("/proc/{process}/ns/net"));
     let (own, hosts) = (network("self").ok()?, network(KTHREADD).ok()?);
@@ -137,7 +135,7 @@ mod tests {
 
     use super::{Confinement, LINKS, OTHERS};
 
-    /// A container with all that the agent needs.
+    /// A container with everything that the agent needs.
     const ENOUGH: Confinement = Confinement {
         held: Some(LINKS.union(OTHERS)),
         has_own_users: false,

@@ -1,11 +1,11 @@
-//! Which servers run on this host, and what can be learnt of a process from `/proc`.
+//! Finds the servers that run on this host, and reads what `/proc` says about a process.
 //!
-//! Begin with [`Scanner`], which finds the servers. [`labels()`] names them, [`ContainerName`] their containers, [`Executable`]
-//! reads what they run, [`debug_places`] tells where its debug information may be, [`load_bias`] finds where an
-//! executable is loaded, and [`Words`] reads its memory. All functions here block; the first look at a server
-//! with many connections takes a while, since all its file descriptors are looked at.
+//! Start with [`Scanner`], which finds the servers. [`labels()`] names them, [`ContainerName`] names their containers,
+//! [`Executable`] reads what they run, [`debug_places`] lists where its debug information may be, [`load_bias`] finds where an
+//! executable is loaded, and [`Words`] reads a process's memory. All functions here block; the first look at a server with many
+//! connections takes a while, because it looks at all file descriptors.
 //!
-//! It writes to no process, and talks to none. Deliberately absent: what is in an executable (`evictscope-plan`).
+//! It neither writes to a process nor talks to one. Deliberately absent: what is in an executable (`evictscope-plan`).
 
 #![forbid(unsafe_code)]
 

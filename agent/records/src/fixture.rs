@@ -6,10 +6,10 @@ use crate::Record;
 
 const MIB: f64 = 1_048_576.0;
 
-/// A record as 0.1.0 wrote it, shortened. docs/COMPATIBILITY.md promises that it is read.
+/// A record as 0.1.0 wrote it, shortened. docs/COMPATIBILITY.md promises that it can be read.
 pub(crate) const FORMAT_1: &str = include_str!("format-1.json");
 
-/// Returns a record of a burst of 7 s and a reclaim of 5 s, in which client buffers of 30 MiB more took the memory of a
+/// Returns a record of a burst of 7 s and a reclaim of 5 s, in which 30 MiB more of client buffers took memory from a
 /// cache of 325 MiB.
 pub fn burst_record() -> Record {
     let mut record: Record =
@@ -88,7 +88,7 @@ pub fn burst_record() -> Record {
     record
 }
 
-/// Returns values of 31 bits that follow a seed and look like noise (Knuth's MMIX generator).
+/// Returns a generator of 31-bit values that look like noise, from a seed (Knuth's MMIX).
 #[cfg(test)]
 pub(crate) fn noise(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed | 1;

@@ -7,14 +7,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The mode of a folder: others than the agent's user and group have no business there. Under the unit, the umask leaves it to
-/// the user alone.
+/// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the user.
 const MODE: u32 = 0o750;
 /// The mode of a file.
 const FILE_MODE: u32 = 0o640;
-/// Most names of a folder that are looked at. Ours are far fewer, so that a folder with more of them holds something else.
+/// The most names to look at in a folder. Ours have far fewer, so a folder with more holds something else.
 const MOST_NAMES: usize = 100_000;
-/// How the name of a file begins that is not written to its end.
+/// The beginning of the name of an unfinished file.
 const UNFINISHED: &str = ".unfinished-";
 
 /// A folder.
@@ -38,7 +37,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Makes the folder where it does not exist, and removes what was not written to its end.
+    /// Creates the folder if it does not exist, and removes unfinished files.
     pub(super) fn prepare(&self) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)
@@ -52,12 +51,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns where a file of this name is.
+    /// Returns the path of a file with this name.
     pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Lists what is in the folder, in no order; nothing where there is no folder.
+    /// Lists what is in the folder, in no order; nothing if there is no folder.
     pub(super) fn entries(&self) -> io::Result<Vec<Entry>> {
         let listed = match std::fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -66,7 +65,7 @@ impl Folder {
         let mut entries = Vec::new();
         for entry in listed.take(MOST_NAMES) {
             let entry = entry?;
-            // Of the link itself, where it is one. A file may be removed by now.
+            // For a link, of the link itself. A file may have been removed by now.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -79,7 +78,7 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Writes a file. When this returns, it is on the disk under its name; where it fails, nothing is, or what was there before.
+    /// Writes a file. When this returns, it is on the disk under its name. If it fails, nothing is, or what was there before.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let unfinished = self.0.join(format!("{UNFINISHED}{name}"));
         let path = self.0.join(name);
@@ -105,7 +104,7 @@ impl Folder {
         }
     }
 
-    /// Opens a file of this name: no link, and nothing that could block.
+    /// Opens a file with this name: no link, and nothing that could block.
     pub(super) fn open(&self, name: impl AsRef<Path>) -> io::Result<(File, Metadata)> {
         open_file(&self.0.join(name), libc::O_NOFOLLOW)
     }
@@ -116,7 +115,8 @@ pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)>
     open(OpenOptions::new().read(true), path, flags)
 }
 
-/// Opens a regular file for writing, as it is, or makes an empty one. Follows no link, and never waits for the other end of a pipe.
+/// Opens a regular file for writing without truncating it, or creates an empty one. Follows no link, and never waits for the
+/// other end of a pipe.
 pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false);

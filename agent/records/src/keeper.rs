@@ -12,19 +12,19 @@ use tokio::sync::oneshot;
 use super::store::StoreError;
 use super::{Labelled, Record, RecordId, Store};
 
-/// Most records that wait to be written. Each has some MB.
+/// The most records that may wait to be written. Each has some MB.
 const MOST_WAITING: usize = 8;
-/// How often the thread counts what is kept, and tries again what it could not write.
+/// How often the thread counts what is kept, and retries labels that it could not write.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// How often the end of the agent looks whether the thread has ended.
+/// How often the ending agent checks whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long the end of the agent waits for the disk.
+/// How long the ending agent waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where it is said that a record was written, or why it was not.
+/// Tells a requester that a record was written, or why it was not.
 pub type Tell = oneshot::Sender<Result<RecordId, String>>;
 
-/// Hands over to the thread that writes. Clones share it.
+/// Hands work to the thread that writes. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Keeper(Arc<Inner>);
 
@@ -36,15 +36,15 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread is to write, and what it has done.
+/// What the thread must write, and what it has done.
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<(Record, Vec<Tell>)>,
-    /// The servers that live, where that has changed.
+    /// The live servers, if they have changed.
     labels: Option<Vec<Labelled>>,
     is_ending: bool,
     counts: KeeperCounts,
-    /// Why nothing can be written, where that was logged.
+    /// Why nothing can be written, if that was logged.
     trouble: Option<String>,
 }
 
@@ -55,9 +55,9 @@ pub struct KeeperCounts {
     pub written: u64,
     /// Records that could not be written.
     pub failed: u64,
-    /// Records that there are.
+    /// Records that are kept.
     pub records: u64,
-    /// Bytes of all that is kept.
+    /// Bytes of all records that are kept.
     pub bytes: u64,
 }
 
@@ -66,7 +66,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// Fails where there can be no more threads.
+    /// Fails if the thread cannot be started.
     pub fn start(store: Store) -> io::Result<Self> {
         let mut queue = Queue::default();
         queue.count_kept(store.kept());
@@ -84,8 +84,8 @@ impl Keeper {
         Ok(Self(inner))
     }
 
-    /// Has a record written, and then tells those who asked for it. Never waits for the disk: where too many records wait for it,
-    /// this one is counted as failed, and a warning is logged.
+    /// Has a record written, and then tells its requesters. Never waits for the disk: if too many records wait for it, or the
+    /// thread has ended, this one is counted as failed, and a warning is logged.
     pub fn keep(&self, record: Record, tell: Vec<Tell>) {
         let has_ended = self.0.thread().as_ref().is_none_or(JoinHandle::is_finished);
         let mut queue = self.0.lock();
@@ -104,8 +104,7 @@ impl Keeper {
         tell_all(tell, &Err(why));
     }
 
-    /// Reads the servers that lived when the agent before this one ended, with their labels. Where that cannot be read, a warning
-    /// is logged.
+    /// Reads the servers that were live when the previous agent ended, with their labels. Logs a warning if they cannot be read.
     pub fn remembered(&self) -> Vec<Labelled> {
         let labels = self.0.store.labels();
         labels.read().unwrap_or_else(|error| {
@@ -118,7 +117,7 @@ impl Keeper {
         })
     }
 
-    /// Has these remembered as the servers that live. Never waits for the disk.
+    /// Has these remembered as the live servers. Never waits for the disk.
     pub fn remember(&self, labels: Vec<Labelled>) {
         self.0.lock().labels = Some(labels);
         self.0.has_changed.notify_all();
@@ -129,12 +128,12 @@ impl Keeper {
         &self.0.store
     }
 
-    /// Returns what was done so far.
+    /// Returns what has been done so far.
     pub fn counts(&self) -> KeeperCounts {
         self.0.lock().counts
     }
 
-    /// Writes what waits, and ends the thread; waits some seconds for the disk at most.
+    /// Writes what is waiting, and ends the thread. Waits some seconds for the disk at most.
     pub fn finish(&self) {
         self.finish_within(PATIENCE);
     }
@@ -171,7 +170,7 @@ impl Inner {
 
     /// Writes until the end.
     fn write_all(&self) {
-        // What could not be written is tried again.
+        // Labels that could not be written are retried.
         let mut labels = None;
         let mut has_warned = false;
         loop {
@@ -217,7 +216,7 @@ impl Inner {
 }
 
 impl Queue {
-    /// Counts a record that was written, or not, and logs that nothing can be written, and that it can again: once each.
+    /// Counts a record that was written or lost. Logs once that nothing can be written, and once that it can again.
     fn count(&mut self, record: &Record, written: Result<(), StoreError>) {
         let name = record.id.as_str();
         match written {
@@ -250,12 +249,12 @@ impl Queue {
 
 fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
     for tell in tell {
-        // Whoever asked may be gone.
+        // The requester may be gone.
         let _ = tell.send(said.clone());
     }
 }
 
-/// Returns the time since 1970, microseconds.
+/// Returns the time, microseconds since 1970.
 pub fn unix_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, microseconds)

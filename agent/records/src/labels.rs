@@ -1,4 +1,4 @@
-//! The labels of the servers that live, in one small file, so that an agent that is started anew gives them the same.
+//! The labels of live servers, in one small file, so that a restarted agent gives them the same labels.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const FORMAT: u32 = 1;
 /// The largest file that is read. A server takes some 70 bytes, one with a long path 250.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// What is remembered of a server.
+/// What is remembered about a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Labelled {
     /// Its process id.
@@ -27,7 +27,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Tells whether it is of the process with this id that started at this time.
+    /// Returns whether it is about the process with this id that started at this time.
     pub fn is_of(&self, pid: u32, start_time_ticks: u64) -> bool {
         (self.pid, self.start_time_ticks) == (pid, start_time_ticks)
     }
@@ -37,7 +37,7 @@ impl Labelled {
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     format: u32,
-    /// The boot that process ids and start times are of, `/proc/sys/kernel/random/boot_id`.
+    /// The boot that process ids and start times belong to, `/proc/sys/kernel/random/boot_id`.
     boot_id: String,
     servers: Vec<Labelled>,
 }
@@ -52,7 +52,7 @@ impl Labels {
         Self(Folder::at(folder.to_owned()))
     }
 
-    /// Removes what was not written to its end.
+    /// Removes unfinished files.
     pub(super) fn prepare(&self) -> io::Result<()> {
         self.0.prepare()
     }
@@ -62,8 +62,7 @@ impl Labels {
         self.0.path(NAME)
     }
 
-    /// Reads the servers that lived when the file was written; none where there is no file, or the machine was started anew
-    /// since.
+    /// Reads the servers that were live when the file was written; none if there is no file, or after a reboot.
     pub(super) fn read(&self) -> io::Result<Vec<Labelled>> {
         self.read_in(&boot_id()?)
     }
@@ -83,7 +82,7 @@ impl Labels {
         }
     }
 
-    /// Writes the servers that live, in place of those before; where it fails, those before are kept.
+    /// Writes the live servers, in place of the previous ones. If it fails, those are kept.
     pub(super) fn write(&self, servers: &[Labelled]) -> io::Result<()> {
         self.write_in(boot_id()?, servers)
     }

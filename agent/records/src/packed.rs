@@ -1,8 +1,8 @@
-//! The form of the files: gzip of two lines of JSON. The first says in few words what is in the second, so that a list of
-//! files unpacks no more than that.
+//! The format of the files: two lines of JSON, gzipped. The first summarises the second, so that listing files unpacks no
+//! more than that.
 //!
-//! Each line is a member of its own (RFC 1952, 2.2), and the first says how long the second is: a file that was cut off shows
-//! that without being unpacked. `zcat` prints both.
+//! Each line is its own gzip member (RFC 1952, 2.2), and the first gives the length of the second: a truncated file is
+//! recognised without unpacking it. `zcat` prints both.
 
 use std::io::{self, Read, Write as _};
 
@@ -16,7 +16,7 @@ use super::Record;
 
 /// The longest first line, packed or not. Ours have some 400 bytes.
 const LONGEST_HEAD: u64 = 16 << 10;
-/// The longest second line, unpacked. The longest of ours, of a burst that goes on for minutes, have some MB.
+/// The longest second line, unpacked. Ours have some MB at most, for a burst of minutes.
 const LONGEST_BODY: u64 = 64 << 20;
 
 /// The first line.
@@ -26,7 +26,7 @@ struct Head<T> {
     format: u32,
     /// The length of the second line, packed.
     packed_bytes: u64,
-    /// What it says of the second line.
+    /// What it says about the second line.
     about: T,
 }
 
@@ -74,12 +74,12 @@ fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
     packer.finish()
 }
 
-/// Reads what the first line of a file says, and tests the length of the file, which is `bytes`.
+/// Reads what the first line of a file says, and checks that the file has `bytes` bytes.
 pub(super) fn read_head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<T, Unreadable> {
     Ok(head(file, bytes)?.0)
 }
 
-/// Reads a whole file, which has `bytes`.
+/// Reads a whole file of `bytes` bytes.
 pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
     mut file: impl Read,
     bytes: u64,
@@ -157,7 +157,7 @@ mod tests {
             matches!(&read, Err(Unreadable::Other(why)) if why.contains("64 MiB")),
             "{read:?}"
         );
-        // Nor where it is the first line.
+        // Nor if it is the first line.
         let file = spaces(LONGEST_BODY)?;
         let read = read_head::<u32>(file.as_slice(), file.len() as u64);
         assert!(matches!(read, Err(Unreadable::Foreign)), "{read:?}");

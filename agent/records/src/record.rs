@@ -22,11 +22,11 @@ pub struct Record {
     pub occasion: Occasion,
     /// The server.
     pub server: RecordedServer,
-    /// When what it is about began, since 1970, microseconds.
+    /// When what it is about began, microseconds since 1970.
     pub began_us: u64,
-    /// When that ended, the reclaim too, since 1970, microseconds.
+    /// When that ended, including the reclaim, microseconds since 1970.
     pub ended_us: u64,
-    /// The burst; `None` of a stall in a burst that goes on, and of a record that was asked for.
+    /// The burst; `None` for a stall in a burst that goes on, and for a record that was asked for.
     pub burst: Option<Burst>,
     /// The configuration as read at the end.
     pub configuration: Configuration,
@@ -39,11 +39,11 @@ pub struct Record {
     pub latencies: Vec<LatencySecond>,
     /// Where the main thread spent its time, or why that is not known.
     pub profile: Result<Profile, NoProfile>,
-    /// What of this server was not found, and why.
+    /// What was not found in this server, and why.
     pub not_found: Vec<String>,
-    /// The highest cost of the probes in it, as a share of the main thread.
+    /// The highest cost of the probes meanwhile, as a share of the main thread.
     pub overhead_ratio: Option<f64>,
-    /// The most that they might cost.
+    /// The most that they were allowed to cost.
     pub overhead_budget_ratio: f64,
 }
 
@@ -57,24 +57,24 @@ impl Record {
 #[serde(try_from = "String", into = "String")]
 pub struct RecordId(String);
 
-/// The time that names begin with: in UTC, to the millisecond. It sorts as the time does.
+/// The time that names begin with: in UTC, to the millisecond. It sorts chronologically.
 const TIME: &str = "%Y%m%dT%H%M%S.%3fZ";
 /// The longest name, so that a file can have it.
 const LONGEST_ID: usize = 120;
-/// How much of a server's label a name has. With the time and the process id it is shorter than [`LONGEST_ID`].
+/// How many characters of a server's label a name has. With the time and the process id it is shorter than [`LONGEST_ID`].
 const LONGEST_LABEL: usize = 80;
 
 fn is_safe(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Returns a server's label as names have it.
+/// Returns a server's label as it is in names.
 fn safe(label: &str) -> String {
     let label = label.chars().take(LONGEST_LABEL);
     label.map(|c| if is_safe(c) { c } else { '_' }).collect()
 }
 
-/// Returns a time since 1970, microseconds, as names begin.
+/// Returns the beginning of a name for a time, microseconds since 1970.
 fn compact_time(unix_us: u64) -> String {
     let time = i64::try_from(unix_us).ok();
     let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
@@ -83,7 +83,7 @@ fn compact_time(unix_us: u64) -> String {
     time.strftime(TIME).to_string()
 }
 
-/// Says that a text is no name of a record.
+/// The error for a text that is not a record's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not the name of a record; `evictscope report --list` lists them")]
 pub struct NotAnId(String);
@@ -116,13 +116,13 @@ impl fmt::Display for RecordId {
 }
 
 impl RecordId {
-    /// Returns the name of what began at this time since 1970, microseconds, in the server with this label and process id.
+    /// Returns the name of what began at this time, microseconds since 1970, in the server with this label and process id.
     pub fn new(began_us: u64, label: &str, pid: u32) -> Self {
         let (time, label) = (compact_time(began_us), safe(label));
         Self(format!("{time}-{label}-{pid}"))
     }
 
-    /// Tells whether the name begins with a time, as those that this agent gives do.
+    /// Returns whether the name begins with a time, like those that this agent gives.
     pub(super) fn has_time(&self) -> bool {
         let (time, _) = self.0.split_once('-').unwrap_or_default();
         time.len() == 20 && BrokenDownTime::parse(TIME, time).is_ok()
@@ -144,9 +144,9 @@ pub enum Occasion {
     Stall,
     /// One evicting call took a tenth of a second of CPU time or longer.
     Call,
-    /// Commands were refused, as no key could be evicted.
+    /// Commands were refused, because no key could be evicted.
     Refused,
-    /// Client buffers took much of the memory that there may be.
+    /// Client buffers took much of `maxmemory`.
     Buffers,
     /// Somebody asked for it.
     Asked,
@@ -176,11 +176,11 @@ pub struct RecordedServer {
     pub command: String,
     /// Its executable, as the process sees it.
     pub exe: String,
-    /// `redis`, `valkey` and so on, where known.
+    /// `redis`, `valkey` and so on, if known.
     pub product: Option<String>,
-    /// Its version, where known.
+    /// Its version, if known.
     pub version: Option<String>,
-    /// Its build id, where it has one.
+    /// Its build id, if it has one.
     pub build_id: Option<String>,
 }
 

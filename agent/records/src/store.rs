@@ -1,4 +1,4 @@
-//! The directory that records and the labels of live servers are in.
+//! The directory of records and the labels of live servers.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -15,20 +15,20 @@ use super::{Occasion, Record, RecordId};
 
 /// How the names of files end.
 pub(super) const ENDING: &str = ".json.gz";
-/// Most files that a list says something of: as many again as are kept, for what somebody has put there.
+/// The most files that a list includes: twice as many as are kept, for what somebody has put there.
 const MOST_LISTED: usize = 2 * Limits::RECORDS;
 
 /// How much may be kept. The oldest go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most records.
+    /// The most records.
     pub records: usize,
-    /// Most bytes of records, on the disk.
+    /// The most bytes of records, on the disk.
     pub bytes: u64,
 }
 
 impl Limits {
-    /// Most records that an agent keeps.
+    /// The most records that an agent keeps.
     pub const RECORDS: usize = 1_000;
 }
 
@@ -38,7 +38,7 @@ pub struct Store {
     records: Folder,
     labels: Labels,
     limits: Limits,
-    /// Held for as long as the agent may write: two that write into one directory would each remove what the other one needs.
+    /// Held while the agent may write: two agents that write into one directory would each remove what the other needs.
     _lock: Option<File>,
 }
 
@@ -49,11 +49,11 @@ pub struct Listed {
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// What it holds, or why that cannot be said: it is damaged, or no record.
+    /// What it holds, or why that is unknown: it is damaged, or not a record.
     pub summary: Result<Summary, String>,
 }
 
-/// What a list says of a record.
+/// What a list says about a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Its name.
@@ -62,16 +62,16 @@ pub struct Summary {
     pub occasion: Occasion,
     /// The server's name in metrics.
     pub server: String,
-    /// When what it is about began, since 1970, microseconds.
+    /// When what it is about began, microseconds since 1970.
     pub began_us: u64,
     /// When that ended.
     pub ended_us: u64,
-    /// The burst's kind, where it is about one.
+    /// The burst's kind, if it is about one.
     pub kind: Option<String>,
 }
 
 impl Summary {
-    /// Returns what a list says of this record.
+    /// Returns what a list says about this record.
     pub fn of(record: &Record) -> Self {
         let kind = record.burst.as_ref().map(|burst| burst.kind().0);
         Self {
@@ -100,7 +100,7 @@ pub enum StoreError {
     /// Something cannot be done with a file, or with the directory.
     #[error("cannot {0}: {1}")]
     File(String, io::Error),
-    /// A record of this name and of so many bytes is larger than all that may be kept.
+    /// A record with this name and this many bytes is larger than the last number, the limit for all.
     #[error("{0} has {1} bytes, and all that is kept may have {2}: raise --keep-records")]
     DoesNotFit(String, u64, u64),
     /// There is no such record.
@@ -117,12 +117,11 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the directory to write into it. It is made where it does not exist, and what an agent left that was killed while it
-    /// wrote is removed.
+    /// Opens the directory for writing. Creates it if it does not exist, and removes what a killed agent left unfinished.
     ///
     /// # Errors
     ///
-    /// Fails where the directory cannot be written, its files are not what they should be, or another agent writes there.
+    /// Fails if the directory cannot be written, its files are not what they should be, or another agent writes there.
     pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
@@ -146,7 +145,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns the directory to read in it, and changes nothing. It need not exist.
+    /// Returns the directory for reading, and changes nothing. It need not exist.
     pub fn at(directory: &Path) -> Self {
         Self {
             records: Folder::at(directory.join("records")),
@@ -156,16 +155,16 @@ impl Store {
         }
     }
 
-    /// Returns the labels of the servers that live.
+    /// Returns the labels of the live servers.
     pub(super) fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// Writes a record, whole or not at all, and removes the oldest that are too many.
+    /// Writes a record, whole or not at all, after removing the oldest if they are too many.
     ///
     /// # Errors
     ///
-    /// Fails where the disk is full, or the record is larger than all that may be kept.
+    /// Fails if the disk is full, or the record is larger than all that may be kept.
     pub fn write(&self, record: &Record) -> Result<PathBuf, StoreError> {
         let name = file_name(&record.id);
         let cannot = |error| self.cannot("write", &name, error);
@@ -207,7 +206,7 @@ impl Store {
         entries.map_err(|error| self.cannot("read", "", error))
     }
 
-    /// Returns our own files: what is foreign is not counted, and not removed.
+    /// Returns our own files: foreign ones are neither counted nor removed.
     fn files(&self) -> Result<Vec<Entry>, StoreError> {
         let mut entries = self.entries()?;
         entries.retain(|entry| entry.is_file && id_of(&entry.name).is_some());
@@ -218,21 +217,21 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails where the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn kept(&self) -> Result<(u64, u64), StoreError> {
         let records = self.files()?;
         Ok((records.len() as u64, total(&records)))
     }
 
-    /// Lists all files, the newest record first and at the end what is no record. It reads the beginning of each, so what is damaged
-    /// further on is only known when it is read.
+    /// Lists all files: the newest record first, and what is not a record at the end. Reads only the beginning of each, so damage
+    /// further on is found only when a record is read.
     ///
     /// # Errors
     ///
-    /// Fails where the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut entries = self.entries()?;
-        // What is being written is no file yet.
+        // What is being written is not a file yet.
         entries.retain(|entry| !entry.name.as_encoded_bytes().starts_with(b"."));
         entries.sort_by_cached_key(|entry| {
             let is_record = entry.is_file && id_of(&entry.name).is_some();
@@ -264,7 +263,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Fails where there is none of this name, or it is damaged.
+    /// Fails if there is none with this name, or it is damaged.
     pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
         let file = self.records.path(file_name(id));
         let record = read(&file, libc::O_NOFOLLOW)?;
@@ -291,7 +290,7 @@ fn file_name(id: &RecordId) -> String {
     format!("{id}{ENDING}")
 }
 
-/// Returns the name of the record that a file of this name holds; `None` where it is no name of ours.
+/// Returns the name of the record that a file of this name holds; `None` if it is not one of our names.
 fn id_of(name: &OsStr) -> Option<RecordId> {
     let id = name.to_str()?.strip_suffix(ENDING)?;
     RecordId::try_from(id.to_owned())
@@ -303,7 +302,7 @@ fn id_of(name: &OsStr) -> Option<RecordId> {
 ///
 /// # Errors
 ///
-/// Fails where there is no such file, or it is no record, or damaged.
+/// Fails if there is no such file, or it is damaged or not a record.
 pub fn read_record(file: &Path) -> Result<Record, StoreError> {
     read(file, 0)
 }

@@ -43,7 +43,7 @@ pub fn duration(value: f64) -> String {
     }
 }
 
-/// Returns a long duration, rounded down to the largest unit that it has one of.
+/// Returns a long duration in one unit, rounded down: in days from 48 h on.
 pub fn round(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (length, unit) = match seconds {

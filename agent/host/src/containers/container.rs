@@ -1,4 +1,4 @@
-//! Where a process is by its control groups: in which container, pod or unit.
+//! Finds where a process runs by its control groups: in which container, pod or unit.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,13 +6,13 @@ use std::io::{self, Read as _};
 /// How many hexadecimal digits the id of a container has: those of 32 random bytes.
 pub(crate) const ID_DIGITS: usize = 64;
 
-/// As many digits of a container's id as `docker ps` and `podman ps` show.
+/// How many digits of a container's id `docker ps` and `podman ps` show.
 pub(crate) const SHORT_ID_DIGITS: usize = 12;
 
 /// How many hexadecimal digits the uid of a pod has.
 const POD_UID_DIGITS: usize = 32;
 
-/// How many bytes of `/proc/PID/cgroup` are read: a line for each hierarchy, of a path each.
+/// How many bytes of `/proc/PID/cgroup` are read: it has a line with a path for each hierarchy.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// Where a server runs.
@@ -22,7 +22,7 @@ pub struct Container {
     pub id: Option<String>,
     /// The uid of the Kubernetes pod, as the API writes it: with dashes.
     pub pod_uid: Option<String>,
-    /// The path of the control group, as the kernel shows it to the agent; empty where it has no control groups.
+    /// The path of the control group, as the kernel shows it to the agent; empty if it has no control groups.
     pub cgroup: String,
 }
 
@@ -38,7 +38,7 @@ impl Container {
 pub(crate) struct Cgroups(String);
 
 impl Cgroups {
-    /// Reads them. On a kernel without control groups there are none.
+    /// Reads the control groups of a process: none if the kernel has none.
     pub(crate) fn of(pid: u32) -> io::Result<Self> {
         let mut text = Vec::new();
         match File::open(format!("/proc/{pid}/cgroup")) {
@@ -60,9 +60,9 @@ impl Cgroups {
         self.paths().flat_map(|(_, path)| ids(path))
     }
 
-    /// Returns where the process is, by the path that tells most: one that names containers before one that does not,
-    /// then one that names a pod, then any but `/`. Where several tell the same, as under cgroup v1, it is that of
-    /// cgroup v2, else systemd's own, else the first.
+    /// Returns where the process is, by its most specific path: one that names containers comes first, then one that
+    /// names a pod, then any but `/`. If several are equally specific, as under cgroup v1, it takes cgroup v2's, else
+    /// systemd's own, else the first.
     pub(crate) fn container(&self) -> Container {
         let tells = |(hierarchy, path): &(&str, &str)| {
             let order = match *hierarchy {
@@ -87,7 +87,7 @@ impl Cgroups {
     /// Returns the controllers of each hierarchy (none for cgroup v2), and the path of the process in it.
     fn paths(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.lines().filter_map(|line| {
-            // The path may have colons of its own.
+            // The path may contain colons.
             let mut fields = line.splitn(3, ':').skip(1);
             Some((fields.next()?, fields.next()?))
         })
@@ -101,8 +101,8 @@ pub(crate) fn is_hexadecimal(text: &str) -> bool {
 
 /// Returns the ids of the containers in a path, the outermost first.
 ///
-/// Docker, containerd, CRI-O and Podman name a container's group by its id, under cgroup v1 and v2, on its own
-/// or as a systemd scope: `ID`, `docker-ID.scope`, `kubepods-….slice:cri-containerd:ID`.
+/// Docker, containerd, CRI-O and Podman name a container's group after its id, under cgroup v1 and v2, on its own or
+/// as a systemd scope: `ID`, `docker-ID.scope`, `kubepods-….slice:cri-containerd:ID`.
 fn ids(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|group| {
         let name = group.strip_suffix(".scope").unwrap_or(group);
@@ -113,8 +113,8 @@ fn ids(path: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the uid of the innermost pod in a path, with dashes.
 ///
-/// The kubelet names a pod's group `pod` and the uid; as a systemd slice, `kubepods-burstable-podUID.slice`, with
-/// underscores, as a dash would begin another slice. A static pod's uid has no dashes at all.
+/// The kubelet names a pod's group `podUID`; as a systemd slice, `kubepods-burstable-podUID.slice`, with underscores,
+/// because a dash would begin another slice. A static pod's uid has no dashes at all.
 fn pod_uid(path: &str) -> Option<String> {
     let mut groups = path.split(['/', ':']).rev();
     groups.find_map(|group| {

@@ -1,7 +1,7 @@
-//! Finds out what a container is called, and its pod, where its runtime keeps that within reach.
+//! Finds the names of a container and its pod, if its runtime keeps them within reach.
 //!
-//! What other programs keep is not trusted: a name is taken only where it belongs to the container's id and is spelt as
-//! names of containers are, and whatever goes wrong means that there is no name.
+//! What other programs store is not trusted: a name is taken only if it belongs to the container's id and is spelt like a
+//! container's name. If anything goes wrong, there is no name.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -9,21 +9,20 @@ use std::path::PathBuf;
 use crate::files::debug_file::{open_in, root_of};
 use crate::process::observed::Observed;
 
-/// The host's first process: its root directory is the host's, also for an agent in a container. Where the agent may not
-/// enter that, it looks in its own, which is the same on the host itself.
+/// The host's first process: its root directory is the host's, even for an agent in a container. An agent that may not enter it
+/// looks in its own, which is the same on the host itself.
 const INIT: u32 = 1;
 
-/// How many parents of a server are looked at: an init process of the container, and shells, may stand between it
-/// and `conmon`.
+/// How many ancestors of a server are looked at: the container's init process and shells may be between it and `conmon`.
 const MAX_PARENTS: usize = 8;
 
-/// The largest file that is read. Those of containers with hundreds of mounts have some 100 KiB.
+/// The largest file that is read. That of a container with hundreds of mounts has some 100 KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The longest name: twice that of a Kubernetes object.
 const MAX_NAME: usize = 506;
 
-/// The files of runtimes about a container, as what comes before the id and after it.
+/// The runtimes' files about a container: the path before its id, and after it.
 const FILES: [(&str, &str); 3] = [
     (
         "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
@@ -55,7 +54,7 @@ pub struct PodName {
 }
 
 impl ContainerName {
-    /// Finds that of the container with this id, which the process `pid` is in. Blocks.
+    /// Finds the name of the container with this id, in which the process `pid` runs. Blocks.
     pub fn of(pid: u32, id: &str) -> Option<Self> {
         match by_conmon(pid, id) {
             Some(name) => Self::given(&name),
@@ -63,7 +62,7 @@ impl ContainerName {
         }
     }
 
-    /// Takes a name that a runtime gave: Docker's begins with a slash, and those that are made of a Kubernetes pod have more in them.
+    /// Parses a name that a runtime gave. Docker's begin with a slash, and those of containers in Kubernetes also name the pod.
     fn given(name: &str) -> Option<Self> {
         let name = name.strip_prefix('/').unwrap_or(name);
         let fields: Vec<_> = name.split('_').collect();
@@ -75,7 +74,7 @@ impl ContainerName {
         }
     }
 
-    /// Takes a name, and the namespace and the name of a pod, where they are spelt as they should be.
+    /// Takes a name, and the namespace and name of a pod, if they are spelt correctly.
     fn spelt(name: &str, pod: Option<(&str, &str)>) -> Option<Self> {
         let name = Some(name).filter(|name| is_name(name))?;
         let pod = pod.filter(|(namespace, name)| is_name(namespace) && is_name(name));
@@ -94,7 +93,7 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_usual)
 }
 
-/// Returns what `conmon`, by which Podman and CRI-O start a container, says in its command line.
+/// Returns the name in the command line of `conmon`, which starts containers for Podman and CRI-O.
 fn by_conmon(pid: u32, id: &str) -> Option<String> {
     let mut process = Observed::of(pid).ok()?;
     for _ in 0..MAX_PARENTS {
@@ -119,7 +118,7 @@ fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
     value("-n").filter(|_| value("-c") == Some(id))
 }
 
-/// Returns what containerd or Docker keeps of the container with this id.
+/// Returns what containerd or Docker stores about the container with this id.
 fn by_files(id: &str) -> Option<ContainerName> {
     let roots = [root_of(INIT), PathBuf::from("/")];
     roots.iter().find_map(|root| {

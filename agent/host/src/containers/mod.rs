@@ -1,4 +1,4 @@
-//! In which container a process is, what that is called, and its quota of the CPU.
+//! Finds the container of a process, the container's name, and its CPU quotas.
 
 pub(crate) mod container;
 pub(crate) mod container_name;

@@ -1,4 +1,4 @@
-//! Reads for how long a process's control groups had no CPU left of their quota.
+//! Reads for how long the CPU quotas of a process's control groups were used up.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use procfs::process::{MountInfo, Process};
 
-/// The CPU quotas that a process is under.
+/// The CPU quotas that apply to a process.
 #[derive(Debug)]
 pub struct Quotas {
-    /// The `cpu.stat` of its control group, and of those that it lies in.
+    /// The `cpu.stat` of its control group, and of those above it.
     files: Vec<PathBuf>,
 }
 
 impl Quotas {
-    /// Finds those of a running process. There are none where its control groups cannot be seen from here, as from a container that
-    /// sees its own alone: what the process sees is in file systems of its own, which may never answer.
+    /// Finds those of a running process. There are none if its control groups cannot be seen from here, as in a container that
+    /// sees only its own. The process's own view is not read: its file systems may never answer.
     pub fn of(pid: u32) -> Self {
         Self {
             files: files(pid).unwrap_or_default(),
         }
     }
 
-    /// Returns for how long they were used up since the groups were made, all groups and CPUs together (`throttled_usec` of
-    /// `cgroup-v2.rst`, `throttled_time` of `sched-bwc.rst`). Returns `None` where no group has such a time.
+    /// Returns for how long they have been used up since the groups were created, all groups and CPUs together (`throttled_usec`
+    /// of `cgroup-v2.rst`, `throttled_time` of `sched-bwc.rst`). Returns `None` if no group has such a time.
     pub fn throttled(&self) -> Option<Duration> {
         let texts = self.files.iter().map(fs::read_to_string);
         let times = texts.filter_map(|text| throttled_in(&text.ok()?));
@@ -57,7 +57,7 @@ fn files(pid: u32) -> Option<Vec<PathBuf>> {
     Some(files.filter(|file| file.exists()).collect())
 }
 
-/// Returns where the hierarchy of the controller `cpu` is mounted, and which group of it the process is in.
+/// Returns where the hierarchy of the controller `cpu` is mounted, and the process's group in it.
 fn place(pid: u32) -> Option<(PathBuf, String)> {
     let groups = Process::new(pid.try_into().ok()?).ok()?.cgroups().ok()?;
     let mounts = Process::myself().ok()?.mountinfo().ok()?;
@@ -70,7 +70,7 @@ fn place(pid: u32) -> Option<(PathBuf, String)> {
             true => mounted(&|mount| {
                 mount.fs_type == "cgroup" && mount.super_options.contains_key("cpu")
             }),
-            // That of cgroup v2 is the last in the list.
+            // cgroup v2 is the last in the list.
             false if group.hierarchy == 0 => mounted(&|mount| mount.fs_type == "cgroup2"),
             false => None,
         }?;
@@ -99,12 +99,12 @@ mod tests {
         assert_eq!(throttled_in("usage_usec 5\n"), None);
     }
 
-    /// A control group with 5 ms of each 100, which goes with it.
+    /// A control group with 5 ms of each 100, removed on drop.
     struct Group(PathBuf);
 
     impl Drop for Group {
         fn drop(&mut self) {
-            // It may hold a process still, if the test failed.
+            // It may still hold a process if the test failed.
             let _ = fs::remove_dir(&self.0);
         }
     }

@@ -32,13 +32,13 @@ struct Wanted<'a> {
 
 /// Where a debug file may be.
 pub struct DebugPlace {
-    /// The root directory that it is looked for below.
+    /// The root directory to look below.
     pub root: PathBuf,
     /// Its absolute path there.
     pub path: PathBuf,
 }
 
-/// A file that was opened: where, as this host sees it.
+/// A file that was opened, by its path as this host sees it.
 pub type Opened = (PathBuf, Result<Contents, ExecutableError>);
 
 /// A debug file.
@@ -46,7 +46,7 @@ pub type Opened = (PathBuf, Result<Contents, ExecutableError>);
 pub struct DebugFile {
     /// Where it is, as this host sees it.
     pub path: PathBuf,
-    /// All its bytes, 256 MiB at most.
+    /// All its bytes, 128 MiB at most.
     pub data: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ pub struct Search {
     pub found: Option<DebugFile>,
     /// Files that were rejected, each with the reason.
     pub ignored: Vec<String>,
-    /// Whether the executable has no debug information, and no file of it was found.
+    /// Whether the executable has no debug information, and no debug file was found.
     pub is_missing: bool,
 }
 
@@ -73,11 +73,11 @@ pub fn root_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
 }
 
-/// Returns the number of the mount namespace that process `pid` is in. Whoever made that chose the files which its processes see.
+/// Returns the number of the mount namespace of process `pid`. Its creator chose the files that its processes see.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked into.
+/// Fails if the process has ended, or may not be looked into.
 pub fn mount_namespace(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
 }
@@ -111,7 +111,7 @@ impl DebugPlace {
     }
 }
 
-/// Takes the first of these files that `accept` accepts; it says why a file with this content is not the right one.
+/// Takes the first of these files that `accept` accepts. Its error says why a file with this content is not the right one.
 pub fn search(
     files: impl IntoIterator<Item = Opened>,
     accept: impl Fn(&[u8]) -> Result<(), String>,
@@ -163,7 +163,7 @@ fn candidates(directories: &[PathBuf], wanted: Wanted<'_>) -> Vec<DebugPlace> {
         found.push(place(wanted.root, beside.join(link)));
         found.push(place(wanted.root, beside.join(".debug").join(link)));
     }
-    // The executable may be called like its debug file.
+    // The executable may have the same name as its debug file.
     found.retain(|place| place.path != wanted.exe);
     found
 }
@@ -180,7 +180,7 @@ fn by_link(directory: &Path, wanted: &Wanted<'_>) -> Option<PathBuf> {
     Some(directory.join(beside).join(link))
 }
 
-/// Returns `name` if it names a file and leads nowhere else.
+/// Returns `name` if it is a file name alone, not a path.
 fn file_name(name: &str) -> Option<&str> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
@@ -189,8 +189,7 @@ fn file_name(name: &str) -> Option<&str> {
     }
 }
 
-/// Opens a file as a process whose root directory is `root` would: its symbolic links lead to files
-/// below it.
+/// Opens a file as a process with the root directory `root` would: symbolic links lead to files below it.
 pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
     let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
     let directory = openat(

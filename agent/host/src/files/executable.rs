@@ -20,10 +20,10 @@ pub enum ExecutableError {
     /// It is another user's process, or the file's mode forbids reading it.
     #[error("may not read {}: run as root", .0.display())]
     Denied(PathBuf),
-    /// It was there, and is no more.
+    /// It was there, and is gone.
     #[error("{} is not there: has the process ended?", .0.display())]
     Gone(PathBuf),
-    /// There never was such a file.
+    /// There is no such file.
     #[error(
         "there is no file {}: name a redis-server executable, or the process id of a server that runs",
         .0.display()
@@ -32,16 +32,15 @@ pub enum ExecutableError {
     /// It is a directory, a device or the like.
     #[error("{} is not a regular file: name a redis-server executable", .0.display())]
     NotAFile(PathBuf),
-    /// No server is as large.
+    /// No server is this large.
     #[error("{} is larger than {} MiB, which no redis-server is", .0.display(), MAX_BYTES >> 20)]
     TooLarge(PathBuf),
-    /// The system said why.
+    /// The system says why.
     #[error("cannot read {}: {}", .0.display(), .1)]
     Other(PathBuf, io::Error),
 }
 
-/// Tells a file from others, and from what it was before a change: a key for what was learnt from
-/// its bytes.
+/// Tells a file from others, and from its earlier versions: a key for what was learnt from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutableId {
     file: FileId,
@@ -50,19 +49,19 @@ pub struct ExecutableId {
     bytes: u64,
 }
 
-/// An executable that was found. It is the one that the process runs even when the file was deleted, was
-/// replaced, or is in another mount namespace, if it was found as `/proc/PID/exe`.
+/// An executable that was found. If it was found as `/proc/PID/exe`, it is the one that the process runs even if
+/// the file was deleted or replaced, or is in another mount namespace.
 ///
-/// Finding it asks nothing of its file system, which may be one in user space that never answers; reading it does.
+/// Finding it does not access its file system, which may be one in user space that never answers; reading it does.
 #[derive(Debug)]
 pub struct Executable {
-    /// Opened for nothing but its place (`O_PATH`).
+    /// Opened to locate it, not to read it (`O_PATH`).
     file: File,
     path: PathBuf,
     id: ExecutableId,
 }
 
-/// A file that is open to be read.
+/// A file that is open for reading.
 #[derive(Debug)]
 pub struct Contents {
     file: File,
@@ -100,12 +99,12 @@ impl Executable {
         self.id
     }
 
-    /// Returns the file, to be found by, not to be read.
+    /// Returns the file for locating it, not for reading.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Opens it to be read. Waits for its file system.
+    /// Opens it for reading. Waits for its file system.
     pub fn contents(&self) -> Result<Contents, ExecutableError> {
         let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         let file = file.map_err(|source| ExecutableError::of(&self.path, source))?;
@@ -148,7 +147,7 @@ impl Contents {
     ///
     /// # Errors
     ///
-    /// Where it is another file.
+    /// Fails if it is another file.
     pub fn if_numbered(self, inode: u64) -> Result<Self, ExecutableError> {
         match self.inode == inode {
             true => Ok(self),
@@ -156,14 +155,14 @@ impl Contents {
         }
     }
 
-    /// Reads what is at `offset` in the file, as far as there is something. Returns how many bytes that were.
+    /// Reads from the file at `offset`. Returns how many bytes were read: fewer at its end.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(bytes, offset)
     }
 
     /// Returns all bytes, 128 MiB at most.
     pub fn read(self) -> Result<Vec<u8>, ExecutableError> {
-        // At once: a buffer that grows takes up to thrice the memory while it moves.
+        // Allocated at once: a growing buffer takes up to three times the memory while it moves.
         let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or(0));
         // One more than allowed, to notice a file that has grown since it was opened.
         let mut file = self.file.take(MAX_BYTES + 1);
@@ -183,7 +182,7 @@ fn check(is_file: bool, bytes: u64, path: &Path) -> Result<(), ExecutableError> 
 }
 
 impl ExecutableError {
-    /// Translates what the kernel said of the file at `path`.
+    /// Translates what the kernel said about the file at `path`.
     pub fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -203,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
-        // Not this very process: a test executable with all its debug information may be too large.
+        // Not this process itself: a test executable with all its debug information may be too large.
         let mut process = std::process::Command::new("sleep").arg("60").spawn()?;
         let link = format!("/proc/{}/exe", process.id());
         let through_proc = Executable::open(Path::new(&link));

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
-/// Which file it is, whatever it is called and whether it still has a name. Another file can only have the
-/// same numbers once nothing uses this one any more.
+/// Which file it is, whatever it is called, and even if it no longer has a name. Another file can get the
+/// same numbers only once nothing uses this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,

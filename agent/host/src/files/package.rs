@@ -1,4 +1,4 @@
-//! Which package of the distribution has an executable.
+//! Finds the distribution's package that has an executable.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -7,13 +7,12 @@ use super::debug_file::open_in;
 
 /// Where dpkg keeps one list of files for each package (dpkg(1), FILES).
 const LISTS: &str = "var/lib/dpkg/info";
-/// Most packages that are looked through.
+/// The most packages to look through.
 const MAX_PACKAGES: usize = 20_000;
-/// Most bytes of one list that are read.
+/// The most bytes to read of one list.
 const MAX_LIST: u64 = 16 << 20;
 
-/// Returns the Debian package that installed the file called `exe` below the directory `root`, where there is one.
-/// Blocks.
+/// Returns the Debian package that installed the file called `exe` below the directory `root`, if any. Blocks.
 pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
     let wanted = exe.to_str()?;
     let lists = std::fs::read_dir(root.join(LISTS)).ok()?.flatten();
@@ -30,7 +29,7 @@ pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
             .lines()
             .map_while(Result::ok);
         if lines.any(|line| line == wanted) {
-            // A package that is installed for several architectures is followed by one of them.
+            // If a package is installed for several architectures, one of them follows its name.
             return package.split(':').next().map(str::to_owned);
         }
     }

@@ -13,13 +13,13 @@ use crate::files::executable::Executable;
 /// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
 
-/// Returns where in the file a process has a breakpoint in place of the file's code: of whom, cannot be told.
+/// Returns where in the file a process has a breakpoint in place of the file's code. Who set it is unknown.
 ///
-/// The file is read, which waits for its file system, only where the process has code of its own.
+/// Reads the file, and so waits for its file system, only if the process has changed code.
 ///
 /// # Errors
 ///
-/// Fails where the process has ended or may not be looked into, or the file cannot be read.
+/// Fails if the process has ended or may not be looked into, or the file cannot be read.
 pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
     let changed = own_pages(pid, executable)?;
     if changed.is_empty() {
@@ -46,7 +46,7 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
 fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
     let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
     let mut pages = process.pagemap().map_err(io::Error::other)?;
-    // Files of several file systems may have this number.
+    // Files on several file systems may have this number.
     let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
     let page = usize::try_from(page_size()).map_err(io::Error::other)?;
     let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
@@ -66,7 +66,7 @@ fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
     Ok(own)
 }
 
-/// Tells whether a page is the process's own copy, which it gets when code is changed.
+/// Returns whether a page is the process's own copy, which it gets when code is changed.
 fn is_private(page: &PageInfo) -> bool {
     match page {
         PageInfo::MemoryPage(flags) => {
@@ -76,7 +76,7 @@ fn is_private(page: &PageInfo) -> bool {
     }
 }
 
-/// Tells whether a debugger traces a process, to which its breakpoints may belong.
+/// Returns whether a debugger traces a process: its breakpoints may be the debugger's.
 pub fn is_traced(pid: u32) -> bool {
     let status = Process::new(pid.cast_signed()).and_then(|process| process.status());
     status.is_ok_and(|status| status.tracerpid != 0)

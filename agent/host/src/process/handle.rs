@@ -10,27 +10,27 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::identity::Identity;
 
-/// A hold on a process, which no later one with the same pid can take over. It takes no privilege.
+/// A handle to a process, which no later one with the same pid can take over. It needs no privilege.
 #[derive(Debug)]
 pub struct ProcessHandle {
     identity: Identity,
-    /// Readable once the process has ended. Older sandboxes do not let a process have one.
+    /// Readable once the process has ended. Older sandboxes do not allow one.
     pidfd: Option<OwnedFd>,
 }
 
 impl ProcessHandle {
-    /// Takes hold of the process with this identity.
+    /// Opens the process with this identity.
     ///
     /// # Errors
     ///
-    /// Fails with `NotFound` where that process has ended, and where `/proc/PID/stat` cannot be read.
+    /// Fails with `NotFound` if that process has ended. Fails if `/proc/PID/stat` cannot be read.
     pub fn open(identity: Identity) -> ProcResult<Self> {
         let pid = Pid::from_raw(identity.pid.cast_signed()).ok_or(ProcError::NotFound(None))?;
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => return Err(ProcError::NotFound(None)),
             pidfd => pidfd.ok(),
         };
-        // Only now, because until it was opened the pid could go to another process.
+        // Checked only now, because the pid could go to another process until it was opened.
         match has_gone(&identity)? {
             true => Err(ProcError::NotFound(None)),
             false => Ok(Self { identity, pidfd }),
@@ -42,8 +42,8 @@ impl ProcessHandle {
         &self.identity
     }
 
-    /// Returns whether the kernel says that the process has ended. Another error than that is no end: a
-    /// process of which nothing can be learnt now still runs.
+    /// Returns whether the kernel says that the process has ended. No other error counts as an end: a
+    /// process that cannot be looked at now still runs.
     ///
     /// A process that executes another program has not ended.
     pub fn has_ended(&self) -> bool {
@@ -55,7 +55,7 @@ impl ProcessHandle {
     }
 }
 
-/// Two are equal if they hold the same program of the same process.
+/// Two are equal if they refer to the same program of the same process.
 impl PartialEq for ProcessHandle {
     fn eq(&self, other: &Self) -> bool {
         self.identity == other.identity
@@ -64,7 +64,7 @@ impl PartialEq for ProcessHandle {
 
 impl Eq for ProcessHandle {}
 
-/// Returns whether a process has ended, by `/proc/PID/stat`.
+/// Returns whether a process has ended according to `/proc/PID/stat`.
 fn has_gone(identity: &Identity) -> ProcResult<bool> {
     match Process::new(identity.pid.cast_signed()).and_then(|process| process.stat()) {
         Ok(stat) => {

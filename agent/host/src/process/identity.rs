@@ -7,16 +7,16 @@ use procfs::process::{Process, Stat};
 
 use crate::files::file_id::FileId;
 
-/// What the kernel gives as the address of the code where it does not let us see it (`do_task_stat()` in
-/// `fs/proc/array.c`). A process without any memory has 0: it is about to end.
+/// What the kernel gives as the address of the code if we may not see it (`do_task_stat()` in
+/// `fs/proc/array.c`). A process without memory has 0: it is about to end.
 const TEXT_NOT_SHOWN: u64 = 1;
 
 /// Which program of which process.
 ///
-/// A process that executes another file in place keeps its pid and start time, but has another executable. One
-/// that executes the *same* file again, as a server does at `DEBUG RESTART`, usually has other addresses. A file
-/// that is not position-independent has the same ones, and so keeps its identity: that its memory is new shows
-/// in an open `/proc/PID/mem`, which ends with the old one.
+/// A process that executes another file in place keeps its pid and start time, but has another executable. If it
+/// executes the *same* file again, as a server does at `DEBUG RESTART`, its addresses usually differ. If the
+/// file is not position-independent, they do not, and the identity stays the same: only an open `/proc/PID/mem`
+/// shows that the memory is new, because it ends with the old memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Process id in the agent's pid namespace.
@@ -25,7 +25,7 @@ pub struct Identity {
     pub start_time_ticks: u64,
     /// Address at which the program's code begins.
     pub text_start: u64,
-    /// The file that it executes; `None` where the agent may not look, and for what executes none.
+    /// The file that it executes; `None` if the agent may not look, or it executes none.
     pub executable: Option<FileId>,
 }
 
@@ -34,7 +34,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// Fails with `NotFound` where no process has this pid.
+    /// Fails with `NotFound` if no process has this pid.
     pub fn read(pid: u32) -> ProcResult<Self> {
         Ok(Self::of(&Process::new(pid.cast_signed())?.stat()?))
     }
@@ -49,8 +49,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether this program still runs where `now` was read later. What could not be read by then is
-    /// taken to be as it was.
+    /// Returns whether this program still ran when `now` was read. What could not be read is assumed unchanged.
     pub(crate) fn is_still(&self, now: &Self) -> bool {
         self.pid == now.pid
             && self.start_time_ticks == now.start_time_ticks

@@ -13,7 +13,7 @@ use crate::confinement::Confinement;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
-/// The kernel loads at multiples of this.
+/// The kernel loads executables at multiples of this.
 const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 
@@ -22,7 +22,7 @@ const WORD: usize = size_of::<u64>();
 ///
 /// # Errors
 ///
-/// Fails where the process has ended, may not be looked into, or runs another program by now.
+/// Fails if the process has ended, may not be looked into, or now runs another program.
 pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     let vector = Process::new(pid.cast_signed()).and_then(|process| process.auxv());
     let vector = vector.map_err(|error| {
@@ -40,11 +40,11 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     })
 }
 
-/// Returns where in its file the code is that a process has at each of `addresses`.
+/// Returns where a process's code at each of `addresses` is in its file.
 ///
 /// # Errors
 ///
-/// Fails where the process has ended, may not be looked into, or has no file there.
+/// Fails if the process has ended, may not be looked into, or has no file there.
 pub fn offsets_of_code<const N: usize>(
     pid: u32,
     addresses: [ProcessAddress; N],
@@ -63,7 +63,7 @@ pub fn offsets_of_code<const N: usize>(
     Ok(offsets)
 }
 
-/// Most bytes that are read at once to get at several words.
+/// The most bytes to read at once for several words.
 const RANGE: u64 = 4096;
 
 /// Why a process's memory could not be read.
@@ -82,15 +82,15 @@ pub enum MemoryError {
     Other(u32, io::Error),
 }
 
-/// Words of the memory of a process. It stays the memory of the program that the process ran when this was
-/// made: of another one, executed in place, nothing is ever read.
+/// Words of the memory of a process. It stays the memory of the program that the process ran when this was opened:
+/// a program executed later in its place is never read.
 #[derive(Debug)]
 pub struct Words {
     pid: u32,
     memory: File,
-    /// Begin and length of what is read at once.
+    /// The start and length of each range that is read at once.
     ranges: Vec<(u64, usize)>,
-    /// Of each word, its range, and where it is in it.
+    /// The range of each word, and its offset there.
     places: Vec<(usize, usize)>,
 }
 
@@ -99,7 +99,7 @@ impl Words {
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended or may not be looked into.
+    /// Fails if the process has ended or may not be looked into.
     pub fn open(pid: u32) -> Result<Self, MemoryError> {
         let memory = File::open(format!("/proc/{pid}/mem"));
         Ok(Self {
@@ -138,18 +138,18 @@ impl Words {
         read.is_ok_and(|read| read == bytes.len())
     }
 
-    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a server that
-    /// runs may change one between two of them.
+    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a running
+    /// server may change one in between.
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended or runs another program, or nothing is mapped at one of the addresses.
+    /// Fails if the process has ended or runs another program, or nothing is mapped at one of the addresses.
     pub fn read(&self) -> Result<Vec<u64>, MemoryError> {
         let mut ranges = Vec::new();
         for (begin, len) in &self.ranges {
             let mut bytes = vec![0; *len];
             match self.memory.read_at(&mut bytes, *begin) {
-                // The address space is gone: the kernel answers so at any address then.
+                // The address space is gone: the kernel then returns 0 at any address.
                 Ok(0) => return Err(MemoryError::Gone),
                 Ok(read) if read < *len => {
                     let error = io::Error::from(io::ErrorKind::UnexpectedEof);

@@ -1,4 +1,4 @@
-//! What `/proc` says of one process.
+//! What `/proc` says about one process.
 
 pub(crate) mod breakpoints;
 pub(crate) mod handle;

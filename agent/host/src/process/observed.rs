@@ -1,4 +1,4 @@
-//! Reads from `/proc` what tells whether a process is a server.
+//! Reads from `/proc` what shows whether a process is a server.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl ExeLink {
         Some(name.trim_end_matches(" (deleted)").to_owned())
     }
 
-    /// Tells whether it is a loader that the program is an argument of, as in `ld.so ./redis-server`.
+    /// Returns whether it is a loader, which takes the program as an argument: `ld.so ./redis-server`.
     pub(crate) fn is_loader(&self) -> bool {
         let name = self.file_name().unwrap_or_default();
         name.ends_with(".so") || name.contains(".so.")
@@ -120,8 +120,8 @@ impl Observed {
     }
 }
 
-/// Counts the arguments of a loader before the program that it loads (`ld.so(8)`): its own name and options, all
-/// of which but one have a value.
+/// Counts a loader's arguments before the program that it loads (`ld.so(8)`): its own name, and options, of which all
+/// but one have a value.
 fn of_loader<'a>(arguments: impl Iterator<Item = &'a str>) -> usize {
     let mut count = 1;
     for (index, argument) in arguments.enumerate() {

@@ -1,4 +1,4 @@
-//! Measures how long a process's main thread has run, and had to wait for a CPU.
+//! Measures how long a process's main thread has run, and has waited for a CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Scheduling {
     times: File,
-    /// Where in the kernel it sleeps; `None` where the kernel does not tell.
+    /// Where in the kernel it sleeps; `None` if the kernel does not say.
     channel: Option<File>,
     status: Option<File>,
     children: Option<File>,
@@ -26,8 +26,8 @@ impl Scheduling {
         })
     }
 
-    /// Tells whether the thread sleeps in its event loop, `epoll_wait(2)`. Returns `None` where it runs, or where the kernel
-    /// does not tell (`wchan` of proc(5)).
+    /// Returns whether the thread sleeps in its event loop, `epoll_wait(2)`. Returns `None` if it runs, or the kernel does not
+    /// say (`wchan` of proc(5)).
     pub fn is_resting(&self) -> Option<bool> {
         let mut text = [0; 64];
         match read(self.channel.as_ref()?, &mut text)? {
@@ -37,8 +37,8 @@ impl Scheduling {
         }
     }
 
-    /// Returns how often the thread has gone to sleep since its start (`voluntary_ctxt_switches` of proc(5)). Returns `None`
-    /// where the kernel does not tell.
+    /// Returns how often the thread has gone to sleep since its start (`voluntary_ctxt_switches` of proc(5)). Returns `None` if
+    /// the kernel does not say.
     pub fn sleeps(&self) -> Option<u64> {
         let mut text = [0; 4096];
         self.status(&mut text, "voluntary_ctxt_switches:")?
@@ -46,9 +46,8 @@ impl Scheduling {
             .ok()
     }
 
-    /// Returns for how long the thread has slept of the time since it started, which is `age`: it neither ran nor had to wait for a CPU.
-    /// Nothing while it is ready to run, as the kernel counts a wait for a CPU only once it is over. Returns `None` if the process has
-    /// ended.
+    /// Returns for how long the thread, started `age` ago, has slept: it neither ran nor waited for a CPU. Returns 0 while it is
+    /// ready to run, because the kernel counts a wait for a CPU only once it is over. Returns `None` if the process has ended.
     pub fn slept(&self, age: Duration) -> Option<Duration> {
         let mut text = [0; 4096];
         if self.status(&mut text, "State:")?.starts_with('R') {
@@ -58,7 +57,7 @@ impl Scheduling {
         Some(age.saturating_sub(Duration::from_nanos(ran.saturating_add(wanted))))
     }
 
-    /// Returns what `status` of proc(5) says of this.
+    /// Returns the value of this line in `status` of proc(5).
     fn status<'a>(&self, text: &'a mut [u8], name: &str) -> Option<&'a str> {
         let mut lines = read(self.status.as_ref()?, text)?.lines();
         lines
@@ -66,8 +65,8 @@ impl Scheduling {
             .map(str::trim)
     }
 
-    /// Returns for how many nanoseconds the process was on a CPU that the thread has forked and that still runs: one that writes
-    /// an RDB or AOF file. Returns `None` where there is none, or the kernel does not tell (`children` of proc(5)).
+    /// Returns for how many nanoseconds the thread's running child, one that writes an RDB or AOF file, has been on a CPU.
+    /// Returns `None` if it has none, or the kernel does not say (`children` of proc(5)).
     pub fn child_ns(&self) -> Option<u64> {
         let (mut text, mut times) = ([0; 16], [0; 64]);
         let child = read(self.children.as_ref()?, &mut text)?
@@ -91,7 +90,7 @@ impl Scheduling {
     }
 }
 
-/// Reads a file of `/proc` anew, as far as there is room.
+/// Reads a file of `/proc` from its start, as far as there is room.
 fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
     let len = file.read_at(text, 0).ok()?;
     std::str::from_utf8(text.get(..len)?).ok()

@@ -39,7 +39,7 @@ impl Listening {
             return Ok(Self::default());
         }
         let tcp6 = match process.tcp6() {
-            // There is no such table where IPv6 is switched off.
+            // There is no such table if IPv6 is switched off.
             Err(ProcError::NotFound(_)) => Vec::new(),
             table => table?,
         };
@@ -50,7 +50,7 @@ impl Listening {
             .filter(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode))
             .map(|entry| entry.local_address.port())
             .collect();
-        // procfs cuts a path at its first space, and takes no table in which a path has a line feed.
+        // procfs cuts a path at its first space, and rejects a table in which a path has a line feed.
         let mut table = BufReader::new(process.open_relative("net/unix")?);
         let mut paths = Vec::new();
         let mut line = Vec::new();
@@ -65,19 +65,17 @@ impl Listening {
         })
     }
 
-    /// Returns the name of the server: its TCP port, else the path of its Unix socket; `None` where it does
-    /// not listen.
+    /// Returns the name of the server: its TCP port, else the path of its Unix socket; `None` if it does not listen.
     ///
-    /// Of several ports it takes the one in the server's title, else the lowest one that is not a cluster
-    /// bus.
+    /// Of several ports it takes the one in the server's title, else the lowest that is not a cluster bus.
     pub(crate) fn name(&self, title_port: Option<u16>) -> Option<String> {
         let port = choose_port(&self.ports, title_port).map(|port| port.to_string());
         port.or_else(|| self.paths.iter().min().cloned())
     }
 }
 
-/// Returns inode and path of the socket in a line of `/proc/net/unix`, if it is a byte stream's that listens and has a
-/// path: `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b.sock`.
+/// Returns the inode and path of the socket in a line of `/proc/net/unix`, if it is a listening byte-stream socket with
+/// a path: `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b.sock`.
 fn stream_listener(line: &str) -> Option<(u64, String)> {
     let mut rest = line.strip_suffix('\n').unwrap_or(line);
     let mut field = || {
@@ -92,8 +90,8 @@ fn stream_listener(line: &str) -> Option<(u64, String)> {
     (flags == LISTENS && kind == STREAM).then(|| (inode, rest.to_owned()))
 }
 
-/// Returns the paths of those sockets that have one. A path may hold a line feed and what looks like another line, so a
-/// socket with two paths has been given one by somebody else.
+/// Returns the paths of sockets that have one. A path may contain a line feed and what looks like another line, so a
+/// socket with two paths was given one by somebody else.
 fn certain(paths: Vec<(u64, String)>) -> Vec<String> {
     let mut of_socket: HashMap<u64, Vec<String>> = HashMap::new();
     for (inode, path) in paths {

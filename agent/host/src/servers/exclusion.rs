@@ -14,11 +14,11 @@ const ALLOWED: &str = "write port=6380, user=redis (or user=112, the number) or 
 /// One value of `--exclude`: servers that get no probe, are not read and have no series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exclusion {
-    /// Those that listen on this TCP port, or have it in their title.
+    /// Servers that listen on this TCP port, or have it in their title.
     Port(u16),
-    /// Those of this user, by number, as the agent's user namespace counts.
+    /// Servers of this user, by number in the agent's user namespace.
     User(u32),
-    /// Those in a container whose id begins with these hexadecimal digits.
+    /// Servers in a container whose id begins with these hexadecimal digits.
     Container(String),
 }
 
@@ -43,8 +43,8 @@ impl FromStr for Exclusion {
     }
 }
 
-/// Returns the number of a user who is given by name or number. A name that this host does not know is an
-/// error, not a user who has no server.
+/// Returns the number of a user given by name or number. A name that this host does not know is an error,
+/// not a user without servers.
 fn user_number(user: &str) -> Result<u32, String> {
     if let Ok(number) = user.parse() {
         return Ok(number);
@@ -61,7 +61,7 @@ fn user_number(user: &str) -> Result<u32, String> {
     }
 }
 
-/// What of a process an exclusion may name.
+/// The properties of a process that an exclusion may name.
 #[derive(Debug, Default)]
 pub(super) struct Traits {
     /// Its TCP ports, as far as they are known.

@@ -1,7 +1,7 @@
 //! Finds executables on file systems that may never answer: a probe in one could stop the whole host.
 //!
 //! While the kernel places a probe, no process can fork (`dup_mmap_sem`, kernel/events/uprobes.c), and it may have to read the
-//! page from the file first. On 6.18 every fork waited for as long as a file system in user space did not answer.
+//! page from the file first. On Linux 6.18 every fork waited for as long as a file system in user space did not answer.
 
 use std::io;
 
@@ -9,11 +9,11 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::process::identity::exe_proc_path;
 
-/// Says why no probe may be placed in what a process runs, where that is so. Asks nothing of the file system.
+/// Returns why no probe may be placed in what a process runs, if none may. Does not access the file system.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked into.
+/// Fails if the process has ended, or may not be looked into.
 pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let found = statx(CWD, exe_proc_path(pid), flags, StatxFlags::MNT_ID)?;
@@ -21,7 +21,7 @@ pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
         // Before Linux 5.8.
         return Ok(None);
     }
-    // Where a process has changed its root, its own list may lack the mount.
+    // If a process has changed its root, its own list may lack the mount.
     let lists = [
         format!("/proc/{pid}/mountinfo"),
         "/proc/self/mountinfo".to_owned(),
@@ -38,7 +38,7 @@ pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
             }));
         }
     }
-    // The number of a device that is none is 0: of a disk one knows that it answers.
+    // Major number 0 means that there is no device. A disk is known to answer.
     Ok((found.stx_dev_major == 0).then(|| {
         "the mount that its executable is on is not to be seen, so that it may be a file system in user space, which could \
          stop the whole host while a probe is placed: start it from one that is mounted"
@@ -46,8 +46,8 @@ pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
     }))
 }
 
-/// Returns the type of the file system of a mount (`proc_pid_mountinfo(5)`). The crate procfs takes no list in which a mount has
-/// an empty source, as anybody's may.
+/// Returns the type of the file system of a mount (`proc_pid_mountinfo(5)`). The crate procfs rejects a list in which a mount
+/// has an empty source, and anybody's may.
 fn type_of(mounts: &str, id: u64) -> Option<&str> {
     let id = id.to_string();
     let mut lines = mounts.lines();

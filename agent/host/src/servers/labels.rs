@@ -15,16 +15,16 @@ pub struct NewServer<'a> {
     pub had: Option<&'a str>,
 }
 
-/// Returns the labels of new servers, in their order; `live` are the names and labels of the servers that run already.
+/// Returns the labels of new servers, in their order; `live` are the names and labels of the servers that already run.
 ///
-/// A label is the server's name. Where several servers have that name, new or live, those in a container get `@` and
-/// the container's id appended. A label that is taken gets `@pid` appended: as long as all pids differ, all labels do.
+/// A label is the server's name. If several servers, new or live, have that name, those in a container get `@` and the
+/// container's id appended. A label that is taken gets `@pid` appended: as long as all pids differ, all labels do.
 /// With two equal ones, Prometheus would refuse the whole scrape.
 ///
-/// A server keeps its label for life: the one that it had, unless that is taken.
+/// A server keeps its label for life: the one that it had before, unless that is taken.
 pub fn labels(new: &[NewServer<'_>], live: &[(&str, &str)]) -> Vec<String> {
     let mut taken: HashSet<String> = live.iter().map(|(_, label)| (*label).to_owned()).collect();
-    // These first, so that no other gets a label of theirs.
+    // These first, so that no other server gets their labels.
     let mut is_free = |label: &&str| taken.insert((*label).to_owned());
     let kept = new.iter().map(|server| server.had.filter(&mut is_free));
     let kept: Vec<Option<&str>> = kept.collect();
@@ -79,7 +79,7 @@ mod tests {
             self.find(new, &BTreeMap::new());
         }
 
-        /// Finds servers of which some had a label before, by pid.
+        /// Finds servers, some of which had a label before, by pid.
         fn find(&mut self, new: &[Found<'a>], had: &BTreeMap<u32, String>) {
             let called = new.iter().map(|(pid, name, container)| NewServer {
                 pid: *pid,
@@ -97,7 +97,7 @@ mod tests {
             }
         }
 
-        /// Starts the agent anew, which finds all servers at once, and these too.
+        /// Restarts the agent, which finds all servers at once, and these too.
         fn restart_agent(&mut self, new: &[Found<'a>]) {
             let before = std::mem::take(&mut self.0);
             let all: Vec<_> = before.values().map(|(server, _)| *server).collect();
@@ -129,14 +129,14 @@ mod tests {
         live.start(&[(10, "6379", A), (11, "6379", B), (12, "6380", A)]);
         let together = ["6379@3601745b3bd5", "6379@9f2c1b7a8e6d", "6380"];
         assert_eq!(live.labels(), together);
-        // That of the host keeps the name, which a human looks for there.
+        // The host's server gets the name, under which people look for it there.
         live.start(&[(13, "6379", None)]);
         assert_eq!(live.labels()[3], "6379");
         // A label that is taken gets the pid as well.
         live.start(&[(14, "6379", A), (15, "6379", None)]);
         assert_eq!(live.labels()[4..], ["6379@3601745b3bd5@14", "6379@15"]);
 
-        // Where that of a container has the name already, it keeps it.
+        // If a container's server already has the name, it keeps it.
         let mut live = Live::default();
         live.start(&[(10, "6379", A)]);
         live.start(&[(11, "6379", None)]);
@@ -199,7 +199,7 @@ mod tests {
         live.start(&[(9, "6379", None)]);
         live.find(&[(10, "6379", None), (11, "6379", A)], &had("6379").into());
         assert_eq!(live.labels(), ["6379", "6379@10", "6379@3601745b3bd5"]);
-        // Nothing but a foreign file says that.
+        // Only a foreign file says that.
         let mut live = Live::default();
         live.start(&[(9, "6379", None)]);
         live.find(

@@ -1,4 +1,4 @@
-//! Finds out of a process with a server's name where it listens, and whether to leave it alone.
+//! Finds out where a process with a server's name listens, and whether to leave it alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::process::sockets::Listening;
 /// execute something else, and not all of its sockets may be there.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// How long to wait for a new server to listen: its name is its port for as long as it runs, and hosts are
-/// busy when their servers start. Servers load their data only after that, but may load modules before.
+/// How long to wait for a new server to listen: its name is its port for as long as it runs, and hosts are busy when
+/// their servers start. Servers load their data only after they listen, but may load modules before.
 pub(super) const LISTEN: Duration = Duration::from_secs(10);
 
-/// A server that runs.
+/// A running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerProcess {
-    /// Tells it from every other server, past ones too.
+    /// Tells it from every other server, including past ones.
     pub identity: Identity,
     /// Tells when it has ended.
     pub handle: Arc<ProcessHandle>,
-    /// The name that it was started by, as the kernel keeps it (15 bytes of it): that of the link, where the executable
-    /// is one to a file with another name. Its arguments do not tell: a server overwrites them with its title.
+    /// The name that it was started by, as the kernel keeps it (15 bytes): the link's, if it was started by a link to a
+    /// file with another name. Its arguments do not show it: a server overwrites them with its title.
     pub command: String,
-    /// The executable, as the process sees it; with ` (deleted)` appended where it was deleted or
-    /// replaced before the server was found. For display: open `exe_proc_path` instead.
+    /// The executable, as the process sees it; with ` (deleted)` appended if it was deleted or replaced before the
+    /// server was found. For display: open `exe_proc_path` instead.
     pub exe: PathBuf,
     /// `/proc/PID/exe`, which opens the executable wherever it is.
     pub exe_proc_path: PathBuf,
@@ -80,7 +80,7 @@ pub(super) enum Look {
     Hidden(HiddenServer),
 }
 
-/// Finds out where a candidate listens. It has been waited for since `since`.
+/// Finds out where a candidate listens. The scanner has waited for it since `since`.
 pub(super) fn look_into(
     candidate: &Observed,
     since: Instant,
@@ -132,7 +132,7 @@ pub(super) fn look_into(
         exe,
         exe_proc_path: exe_proc_path(pid),
         name,
-        // Without them the labels of its container are empty. Only an exclusion must not be missed.
+        // Unreadable groups only leave the labels of its container empty. An exclusion must not be missed.
         container: Cgroups::of(pid).unwrap_or_default().container(),
     }))
 }
@@ -163,7 +163,7 @@ fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {
     }))
 }
 
-/// Reads what exclusions name of a process, except for the ports that its title does not have.
+/// Reads what exclusions may name of a process, except for ports that are not in its title.
 fn traits(candidate: &Observed) -> ProcResult<Traits> {
     let pid = candidate.identity.pid;
     Ok(Traits {

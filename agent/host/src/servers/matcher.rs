@@ -12,11 +12,11 @@ pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server)$";
 /// The prefixes of the programs that belong to a server.
 const FAMILIES: [&str; 2] = ["redis-", "valkey-"];
 
-/// Tells servers by their names.
+/// Recognises servers by their names.
 ///
 /// Its regular expression is matched against each of: the name of the process's main thread (`comm`,
 /// 15 bytes), the last component of `/proc/PID/exe`, and the last component of its title's first
-/// word. One is enough: on Debian, the second one of every redis-server is `redis-check-rdb`.
+/// word. One is enough: on Debian, the second of every redis-server is `redis-check-rdb`.
 #[derive(Clone, Debug)]
 pub struct Matcher(Regex);
 
@@ -49,7 +49,7 @@ pub(super) enum Role {
 }
 
 impl Matcher {
-    /// Returns what a process is by its names.
+    /// Returns the role of a process, by its names.
     pub(super) fn role(&self, process: &Observed) -> Role {
         let by_title = self.0.is_match(process.title_name());
         let exe = process.exe.file_name();

@@ -24,17 +24,17 @@ use crate::process::observed::Observed;
 /// The servers on this host, each list by ascending pid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Those that can be watched. A server that was found once is in the list until the kernel says that
-    /// it has ended, or that the process executes something else.
+    /// Servers that can be watched. One that was found stays in the list until the kernel says that it has
+    /// ended, or that the process executes something else.
     pub servers: Vec<ServerProcess>,
-    /// Those that have just started and do not listen yet, so that their name is not known: they
-    /// are in `servers` after 10 s at the latest.
+    /// The pids of those that have just started and do not listen yet, so that their names are not known:
+    /// they are in `servers` after 10 s at the latest.
     pub starting: Vec<u32>,
-    /// Those that cannot be looked into.
+    /// Servers that cannot be looked into.
     pub hidden: Vec<HiddenServer>,
 }
 
-/// Finds servers, and remembers which processes are no servers.
+/// Finds servers, and remembers which processes are not servers.
 #[derive(Debug)]
 pub struct Scanner {
     matcher: Matcher,
@@ -42,7 +42,7 @@ pub struct Scanner {
     unrelated: Unrelated,
     slow: Slow,
     troubles: Troubles,
-    /// Candidates that do not listen yet, and since when the scanner waits for them.
+    /// Candidates that do not listen yet, and since when the scanner has been waiting for them.
     waiting: HashMap<Identity, Instant>,
     servers: HashMap<u32, ServerProcess>,
     /// The servers that the user wants to be left alone.
@@ -66,22 +66,21 @@ impl Scanner {
         }
     }
 
-    /// Leaves servers alone that one of these names. It is decided when a server is found: one that changes
-    /// its port or control group later stays what it is.
+    /// Leaves alone the servers that one of these names. This is decided when a server is found: a later
+    /// change of its port or control group does not matter.
     pub fn excluding(mut self, exclusions: Vec<Exclusion>) -> Self {
         self.exclusions = exclusions;
         self
     }
 
-    /// Looks at all processes. Where `/proc` is mounted with `hidepid`, those of other users are
-    /// not seen at all.
+    /// Looks at all processes. If `/proc` is mounted with `hidepid`, those of other users are not seen.
     ///
-    /// An error is not the end of a server: what cannot be looked at now stays as it was, with a warning
-    /// in the log when that begins.
+    /// An error does not end a server: what cannot be looked at now stays as it was. A warning is logged
+    /// when that begins.
     ///
     /// # Errors
     ///
-    /// Fails where `/proc` cannot be listed and never could.
+    /// Fails if `/proc` cannot be listed and never could.
     pub fn scan(&mut self) -> anyhow::Result<Scan> {
         self.slow.forget(Instant::now());
         self.forget_ended();
@@ -170,8 +169,8 @@ impl Scanner {
         }
     }
 
-    /// Returns since when to wait for a new candidate. Its age does not count, since it may have executed
-    /// the server just now, except in the first scan.
+    /// Returns since when to wait for a new candidate. Except in the first scan its age does not count,
+    /// because it may only just have executed the server.
     fn waiting_since(&self, candidate: &Observed) -> Instant {
         let now = Instant::now();
         if self.scanned_before {
@@ -220,7 +219,7 @@ impl Scanner {
     }
 }
 
-/// Returns the numbers of all processes, ascending.
+/// Returns the pids of all processes, ascending.
 fn list_processes() -> io::Result<Vec<u32>> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
@@ -235,7 +234,7 @@ fn list_processes() -> io::Result<Vec<u32>> {
 /// title does not say so. A server in the background is forked too, but its parent has ended.
 fn is_child_of_one(process: &Observed, files: &HashMap<u32, Option<FileId>>) -> bool {
     let parent = files.get(&process.parent).filter(|_| process.is_forked());
-    // Where a file may not be looked at, it is taken to be the same.
+    // A file that may not be looked at is assumed to be the same.
     parent.is_some_and(|file| {
         let own = process.identity.executable;
         own.is_none() || file.is_none() || own == *file

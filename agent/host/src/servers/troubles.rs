@@ -1,4 +1,4 @@
-//! Says once what goes wrong in scan after scan, and once that it is over.
+//! Logs once what goes wrong in scan after scan, and once that it is over.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::confinement::{Confinement, MORE_FILES};
 
-/// It is over when this many scans went without it. What comes and goes is one trouble.
+/// A trouble is over after this many scans without it. One that comes and goes is one trouble.
 const OVER_AFTER: u32 = 10;
 
 /// The troubles that last, and the number of scans since each was met.
@@ -15,7 +15,7 @@ const OVER_AFTER: u32 = 10;
 pub(super) struct Troubles(HashMap<String, u32>);
 
 impl Troubles {
-    /// Takes note of an error, and logs it if it is of a new kind. That a process has ended is no trouble.
+    /// Takes note of an error, and logs it if it is of a new kind. The end of a process is no trouble.
     pub(super) fn met(&mut self, pid: Option<u32>, error: &ProcError) {
         let Some(kind) = kind(error) else {
             tracing::debug!(pid, %error, "this process has ended");
@@ -38,7 +38,7 @@ impl Troubles {
         }
     }
 
-    /// Returns whether an error of this kind was not there before.
+    /// Returns whether an error of this kind is new.
     fn begins(&mut self, kind: String) -> bool {
         self.0.insert(kind, 0).is_none()
     }
@@ -52,8 +52,7 @@ impl Troubles {
     }
 }
 
-/// Returns what went wrong and what to do, without the process that it went wrong with; `None` for the end
-/// of a process.
+/// Returns what went wrong and what to do, without naming the process; `None` for the end of a process.
 fn kind(error: &ProcError) -> Option<String> {
     let [full, gone] = [Errno::MFILE, Errno::SRCH].map(|errno| Some(errno.raw_os_error()));
     Some(match error {

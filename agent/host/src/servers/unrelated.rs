@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use crate::process::observed::ExeLink;
 
-/// A process is looked at in every scan while it is known for fewer scans than this: it may be a
-/// shell that is about to execute a server.
+/// A process is looked at in every scan until it has been known for this many: it may be a shell that
+/// is about to execute a server.
 const YOUNG: u32 = 10;
 
-/// Later it is looked at once in this many scans: at two scans a second, a server that it executes
-/// then is still found within 2 s.
+/// Later it is looked at once in this many scans: at one scan a second, a server that it executes then
+/// is still found within 3 s.
 const LOOK_EVERY: u32 = 3;
 
 /// Once in this many scans it is looked at in full, because its pid may have gone to another process
@@ -58,7 +58,7 @@ impl Unrelated {
         let Some(known) = self.before.remove(&pid) else {
             return new(Fingerprint::take(pid));
         };
-        // Not all of them in the same scan.
+        // Spreads them over the scans.
         let turn = self.round.wrapping_add(pid);
         let is_young = self.round.wrapping_sub(known.since) < YOUNG;
         if !is_young && !turn.is_multiple_of(LOOK_EVERY) {

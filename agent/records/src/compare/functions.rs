@@ -10,13 +10,13 @@ use inferno::flamegraph::{self, Options};
 use super::measures::Unit;
 use super::row::Row;
 
-/// Most functions that are listed.
+/// The most functions to list.
 const MOST: usize = 15;
-/// A share changed where it did by more than this many standard errors: in 1 of 300 where nothing has.
+/// A share has changed if it did by more than this many standard errors: by chance, 1 in 300 does.
 const ERRORS: f64 = 3.0;
 
-/// Returns, of the functions whose share of the samples changed most, what it was and what it is. A function has a sample that
-/// was taken in it or in what it called.
+/// Returns the functions whose share of the samples changed most, with both shares. A function's samples were taken in it or in
+/// what it called.
 pub fn functions(before: &str, after: &str) -> Vec<Row> {
     let (before, after) = (Shares::of(before), Shares::of(after));
     if before.samples == 0 || after.samples == 0 {
@@ -38,12 +38,12 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     rows
 }
 
-/// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and blue ones
-/// a smaller share. The number of samples of the two does not matter.
+/// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and blue ones a
+/// smaller share. Their numbers of samples do not matter.
 ///
 /// # Errors
 ///
-/// Fails where a profile has no samples.
+/// Fails if a profile has no samples.
 pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
     let both = differential::Options {
         normalize: true,
@@ -79,7 +79,7 @@ impl<'a> Shares<'a> {
         };
         for (stack, samples) in folded.lines().filter_map(parsed) {
             shares.samples = shares.samples.saturating_add(samples);
-            // One that calls itself is there several times.
+            // A function that calls itself is there several times.
             for name in stack.split(';').collect::<HashSet<_>>() {
                 let inside = shares.inside.entry(name).or_default();
                 *inside = inside.saturating_add(samples);
@@ -93,7 +93,7 @@ impl<'a> Shares<'a> {
         inside as f64 / self.samples as f64
     }
 
-    /// Returns the variance of a share of so few samples. One that is 0 or 1 is taken for half a sample more or less.
+    /// Returns the variance of a share of these samples. A share of 0 or 1 is taken to be half a sample off.
     fn variance(&self, share: f64) -> f64 {
         let samples = self.samples as f64;
         let share = share.clamp(0.5 / samples, 1.0 - 0.5 / samples);
@@ -101,7 +101,7 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Returns a stack and its samples; `None` where the line is no folded stack.
+/// Returns a stack and its samples; `None` if the line is not a folded stack.
 pub fn parsed(line: &str) -> Option<(&str, u64)> {
     let (stack, samples) = line.rsplit_once(' ')?;
     (!stack.is_empty()).then_some(())?;

@@ -1,4 +1,4 @@
-//! What is compared of two records.
+//! The measures by which two records are compared.
 
 use evictscope_abi::bounds;
 use evictscope_telemetry::{Burst, Moment};
@@ -9,9 +9,9 @@ use crate::{Occasion, Record};
 /// A value of one record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
-    /// The value; `None` where it is not known.
+    /// The value; `None` if it is not known.
     pub(super) value: Option<f64>,
-    /// The same in each second, where there is one in each.
+    /// The same in each second, if there is one in each.
     pub(super) seconds: Vec<f64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Of {
     During(OfSecond),
     /// A quantile of the durations of evicting calls.
     Calls(f64),
-    /// Once a record.
+    /// Once per record.
     Once(fn(&Record) -> Option<f64>),
 }
 
@@ -100,12 +100,12 @@ impl Of {
         Measured { value, seconds }
     }
 
-    /// Returns the share of a value below which differences are below what can be measured.
+    /// Returns the smallest difference that can be measured, as a share of a value.
     pub(super) fn resolution(&self) -> f64 {
         match self {
             // Bounds of their histogram are a tenth apart.
             Self::Calls(_) => 0.1,
-            // They are read at times that differ by some of a second's ticks.
+            // The times at which they are read differ by some of a second's ticks.
             _ => 0.01,
         }
     }
@@ -122,7 +122,7 @@ fn reclaim(record: &Record) -> Option<f64> {
 /// Returns how long the burst lasted without its reclaim, or what the record is about, microseconds.
 fn saturated(record: &Record) -> u64 {
     let whole = record.ended_us.saturating_sub(record.began_us);
-    // A stall is longer than the burst that it had in it.
+    // A stall is longer than the burst in it.
     let burst = record.burst.as_ref();
     let burst = burst.filter(|_| record.occasion != Occasion::Stall);
     burst.map_or(whole, |burst| {
@@ -132,7 +132,7 @@ fn saturated(record: &Record) -> u64 {
 
 type OfSecond = fn(&Moment, &Moment) -> Option<f64>;
 
-/// Returns the median of the values in each second of a time, and these.
+/// Returns the median of the values in each second of a time, and the values.
 fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> (Option<f64>, Vec<f64>) {
     let seconds = seconds(&record.moments, from_us, until_us).into_iter();
     let seconds: Vec<f64> = seconds
@@ -141,7 +141,7 @@ fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> (Option
     (median(&seconds), seconds)
 }
 
-/// Returns by how much a counter grew; `None` where it is not known, or was reset.
+/// Returns by how much a counter grew; `None` if it is not known, or was reset.
 fn growth(first: Option<u64>, last: Option<u64>) -> Option<f64> {
     Some(last?.checked_sub(first?)? as f64)
 }
@@ -174,7 +174,7 @@ fn cpu(first: &Moment, last: &Moment) -> Option<f64> {
     ratio(cpu_seconds(first, last)?, passed(first, last)?)
 }
 
-/// Returns for how long calls were observed, seconds. Those that were not are in no counter.
+/// Returns for how long calls were observed, seconds. Unobserved calls are in no counter.
 fn observed(first: &Moment, last: &Moment) -> Option<f64> {
     Some(growth(Some(first.observed_us), Some(last.observed_us))? / 1e6)
 }
@@ -225,8 +225,8 @@ fn quantiles(record: &Record, quantile: f64) -> (Option<f64>, Vec<f64>) {
     (quantile_of(&counts, quantile), seconds.collect())
 }
 
-/// Returns the quantile of durations that were counted by bucket, seconds: between the bounds of its bucket it is taken to
-/// lie as far as its rank does among those in it, as Prometheus does. Above the last bound it is that.
+/// Returns the quantile of durations that were counted by bucket, seconds. Like Prometheus, it interpolates between the
+/// bounds of a bucket, by the rank in it. Above the last bound, it returns that bound.
 fn quantile_of(counts: &[(u16, u64)], quantile: f64) -> Option<f64> {
     let mut counts = counts.to_vec();
     counts.sort_unstable();

@@ -1,4 +1,4 @@
-//! Compares two records, or two profiles: what changed, and what of that is no more than the noise.
+//! Compares two records, or two profiles: what changed, and what is only noise.
 //!
 //! Pure: records and folded stacks in, rows and a drawing out.
 

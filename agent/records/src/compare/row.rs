@@ -12,7 +12,7 @@ const FEWEST_SECONDS: usize = 5;
 /// by more in 3 of 100 pairs at most, those of sixty seconds in none of 200 (`tests.rs` measures it).
 const DEVIATIONS: f64 = 2.0;
 
-/// What became of a value.
+/// How a value changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -20,7 +20,7 @@ pub enum Change {
     Changed,
     /// It did not.
     WithinNoise,
-    /// There is one value of each record, or there are too few seconds: how far such values scatter is not known.
+    /// There is only one value per record, or too few seconds: how far such values scatter is not known.
     NotJudged,
 }
 
@@ -29,13 +29,13 @@ pub enum Change {
 pub struct Row {
     /// What it is.
     pub name: String,
-    /// Before: bytes, seconds, a share or a number; `None` where it is not known.
+    /// Before: bytes, seconds, a share or a number; `None` if it is not known.
     pub before: Option<f64>,
     /// After, likewise.
     pub after: Option<f64>,
-    /// How much two such values of the same state may differ; `None` where that is not known.
+    /// How much two such values of the same state may differ; `None` if that is not known.
     pub noise: Option<f64>,
-    /// What became of it.
+    /// How it changed.
     pub change: Change,
     #[serde(skip)]
     unit: Unit,
@@ -54,7 +54,7 @@ impl Row {
         Self::new(name, unit, before.value, after.value, noise)
     }
 
-    /// Compares two values of which the noise is known, or not.
+    /// Compares two values whose noise may be known.
     pub(super) fn new(
         name: &str,
         unit: Unit,

@@ -2,7 +2,7 @@
 
 use evictscope_telemetry::Moment;
 
-/// A second may be this long: between two readings of a calm server lies a tenth of one. Longer ones have a gap.
+/// The longest that a second may be: a calm server is read every tenth of one. Longer ones have a gap.
 const LONGEST_US: u64 = 1_500_000;
 const SECOND_US: u64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub(super) fn seconds(moments: &[Moment], from_us: u64, until_us: u64) -> Vec<(&
     seconds
 }
 
-/// Returns the middle one of these values; `None` without any.
+/// Returns the median of these values; `None` without any.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -38,8 +38,8 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// Returns the median distance of these values from their median, in units of a standard deviation: that of normally
-/// distributed values is theirs.
+/// Returns the median distance of these values from their median, scaled so that it is the standard deviation if
+/// they are normally distributed.
 pub(super) fn scatter(values: &[f64]) -> Option<f64> {
     const NORMAL: f64 = 1.4826;
     let median = median(values)?;

@@ -1,7 +1,7 @@
 //! What memory went to: an account of its parts from just before evictions began to their peak.
 //!
-//! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. What shows it is each part
-//! for itself, and by how much memory falls when the buffers are released: what was evicted for them is gone.
+//! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. It shows in each part by itself,
+//! and in how much memory falls when the buffers are released: what was evicted for them is gone.
 
 use evictscope_telemetry::{ClientBuffers, Moment};
 
@@ -12,20 +12,20 @@ use super::trend;
 use super::window::Window;
 use crate::text::{count, size};
 
-/// What an evicted key frees at least: a `dictEntry` of 24 bytes and the shortest string for its name.
+/// The least that an evicted key frees: a `dictEntry` of 24 bytes and the shortest string for its name.
 const LEAST_KEY: f64 = 32.0;
 
-/// How long before evictions a limit may have been lowered that they go on for, microseconds.
+/// How long before evictions a limit may have been lowered to cause them, microseconds.
 const EARLIER_US: u64 = 5_000_000;
 
 /// What memory went to. What is not known is `None`.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// Client buffers but for those of replicas.
+    /// Client buffers except those of replicas.
     pub client_buffers: Option<Growth>,
     /// The client buffers in the calm before, and at their peak.
     pub classes: Option<(ClientBuffers, ClientBuffers)>,
-    /// Buffers of replicas, as the server accounts them to clients: of those that share one, each has all of it.
+    /// Buffers of replicas, as the server accounts them to clients: each replica that shares a buffer has all of it.
     pub replicas: Option<Growth>,
     /// Replication and AOF buffers that do not count against `maxmemory`.
     pub not_counted: Option<Growth>,
@@ -33,11 +33,11 @@ pub struct Account {
     pub table: Option<Step>,
     /// Expired keys that were held.
     pub expired: Option<Behind>,
-    /// From the highest memory down to the lowest after it, bytes.
+    /// How far memory fell from its highest to the lowest after it, bytes.
     pub fallen: Option<u64>,
     /// What commands wrote while evictions went on, net of what expired and was deleted, estimated, bytes.
     pub written: Option<u64>,
-    /// By how much all but the buffers rose a second in the later half of the calm before, bytes.
+    /// By how much everything but the buffers rose per second in the later half of the calm before, bytes.
     pub rise_before: Option<f64>,
     /// What `maxmemory` was lowered from and to, and used memory then, bytes.
     pub lowered: Option<(u64, u64, u64)>,
@@ -66,14 +66,14 @@ impl Account {
         account
     }
 
-    /// Returns by how much replication and AOF buffers grew, bytes. The server accounts the buffer that replicas share to each of
-    /// them: half of that is what two of them hold.
+    /// Returns by how much replication and AOF buffers grew, bytes. The server accounts a shared buffer to each of its replicas:
+    /// half of that is what two of them hold.
     pub fn replication(&self) -> Option<u64> {
         let grown = |part: Option<Growth>| Some(part.filter(Growth::is_lasting)?.bytes());
         grown(self.not_counted).max(grown(self.replicas).map(|bytes| bytes / 2))
     }
 
-    /// Returns what the parts that are measured grew by, bytes.
+    /// Returns by how much the measured parts grew, bytes.
     fn measured(&self) -> u64 {
         let client_buffers = self.client_buffers.map_or(0, |growth| growth.bytes());
         let table = self.table.map_or(0, |table| table.bytes);
@@ -81,16 +81,16 @@ impl Account {
         measured.saturating_add(self.replication().unwrap_or(0))
     }
 
-    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Two estimates do not need
-    /// the size of a key, and both are rather too low than too high: each command wrote as much as before; and what was
-    /// evicted, but made no room for anything that is measured, made room for something new.
+    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Takes the higher of two
+    /// estimates that do not need the size of a key, and err on the low side: each command wrote as much as before; what was
+    /// evicted, but made no room for anything measured, made room for something new.
     fn estimate_written(&self, window: &Window<'_>) -> Option<u64> {
         let evicted = window.evicted_keys()? as f64;
-        // Where nothing was evicted, nothing had to make room.
+        // If nothing was evicted, nothing had to make room.
         if evicted == 0.0 {
             return Some(0);
         }
-        // A rise lasts as long as it was seen to, at least.
+        // A rise is not assumed to last longer than it was seen.
         let length = window.seconds().min(window.calm_length().as_secs_f64());
         let length = length * window.commands_kept().unwrap_or(1.0).min(1.0);
         let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
@@ -104,7 +104,7 @@ impl Account {
         Some(by_rise.max(by_keys).max(0.0) as u64)
     }
 
-    /// Returns everything that took memory, and what fell without an explanation, bytes; `None` where memory is not known.
+    /// Returns everything that took memory, and what fell without an explanation, bytes; `None` if memory is not known.
     pub fn total(&self) -> Option<f64> {
         let measured = self.measured();
         let unexplained = self.fallen?.saturating_sub(measured);
@@ -148,7 +148,7 @@ impl Account {
     }
 }
 
-/// Returns the classes in the calm, where they had the median of their sum, and at their peak.
+/// Returns the classes in the calm, at the median of their sum, and at their peak.
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
     let all = |moments: &[Moment]| {
         let buffers = moments.iter().filter_map(|moment| moment.client_buffers);
@@ -175,7 +175,7 @@ fn fallen(window: &Window<'_>) -> Option<u64> {
     })
 }
 
-/// Returns by how much all but client buffers rose a second in the calm before.
+/// Returns by how much everything but client buffers rose per second in the calm before.
 fn rise_before(window: &Window<'_>) -> Option<f64> {
     if !window.has_calm() {
         return None;
@@ -188,9 +188,9 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
     trend::rise(&values)
 }
 
-/// Returns what `maxmemory` was lowered from and to, where used memory was above the lower limit and within the higher.
+/// Returns what `maxmemory` was lowered from and to, and used memory, if that was above the lower limit and within the higher.
 fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
-    // What it did may have begun with an earlier burst, or before clients were stalled.
+    // Its effect may have begun with an earlier burst, or before clients were stalled.
     let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
     let moments = window.record.moments.iter();
     let moments = moments.filter(|moment| span.contains(&moment.unix_us));

@@ -11,7 +11,7 @@ use super::window::Window;
 
 /// A shorter call is no stall by itself: stalls are judged by the tenth of a second.
 const LEAST_DURATION: Duration = Duration::from_millis(100);
-/// Of the time in evicting calls, one call took at least this share: as much as a cause has to explain.
+/// One call took at least this share of the time in evicting calls: as much as a cause has to explain.
 const MUCH: f64 = 1.0 / 3.0;
 /// Evicting an ordinary key takes some microseconds, 20 with as many samples as Redis takes. One that takes this long has tens of
 /// thousands of elements.
@@ -30,7 +30,7 @@ pub struct BigKey {
     pub freed: u64,
     /// Keys that were evicted meanwhile.
     pub keys: u64,
-    /// Of the time in evicting calls, the share that it took.
+    /// The share that it took of the time in evicting calls.
     pub share: f64,
 }
 
@@ -61,8 +61,8 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
     })
 }
 
-/// Returns the time in evicting calls, with an estimate of those that were not observed, and without that in which they waited for a
-/// CPU; at least that of one call.
+/// Returns the time in evicting calls, with an estimate for unobserved ones, and without the time in which they waited for a CPU;
+/// at least that of one call.
 fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
     let evicting = window.grown(|moment| Some(moment.evicting_us))?;
     let cpu = window.grown(|moment| moment.cpu_us)?;
@@ -76,7 +76,7 @@ fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
     let before = moments.partition_point(|moment| moment.unix_us <= began_us);
     let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
-    // It began earlier by what it waited for a CPU: while it goes on, no other one ends, and the time in calls grows.
+    // It began earlier by the time that it waited for a CPU: while it goes on, no other one ends, and the time in calls grows.
     let within = |[earlier, later]: &&[Moment; 2]| {
         earlier.evicting_calls == later.evicting_calls && earlier.evicting_us < later.evicting_us
     };
@@ -92,7 +92,7 @@ fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a
     ))
 }
 
-/// Returns the keys that were evicted between the first moment in a call and the last, where these are most of the call.
+/// Returns the keys that were evicted between the first moment in a call and the last, if they span most of the call.
 fn evicted_within(moments: &[Moment], call: &SlowCall) -> Option<u64> {
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
     let first = moments.partition_point(|moment| moment.unix_us < began_us);

@@ -9,7 +9,7 @@ use super::growth::Growth;
 use super::window::Window;
 use crate::text::size;
 
-/// Client buffers have grown when they did so by this part of what they were, as in a burst's kind.
+/// Client buffers have grown if they did so by this share of what they were, as in a burst's kind.
 const LEAST_GROWTH: f64 = 0.1;
 
 pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding> {
@@ -52,10 +52,10 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     finding(CauseKind::ClientBuffers, grew as f64, summary, evidence)
 }
 
-/// A class of clients, what their buffers were, and what they came to, bytes.
+/// A class of clients, what their buffers were, and what they grew to, bytes.
 type Class = (&'static str, u64, u64);
 
-/// Returns the classes whose buffers grew, but for replicas.
+/// Returns the classes whose buffers grew, except replicas.
 fn grown_by_class(before: ClientBuffers, peak: ClientBuffers) -> Vec<Class> {
     let classes = [
         ("normal clients", before.normal, peak.normal),
@@ -69,14 +69,14 @@ fn grown_by_class(before: ClientBuffers, peak: ClientBuffers) -> Vec<Class> {
     )
 }
 
-/// Returns the class that most of it is of.
+/// Returns the class that has more than half of `all`.
 fn largest(grown: &[Class], all: u64) -> Option<&'static str> {
     let by = |class: &&Class| class.2 - class.1;
     let largest = grown.iter().max_by_key(by)?;
     (by(&largest).saturating_mul(2) > all).then_some(largest.0)
 }
 
-/// Tells whether those of subscribers were most of them at the peak.
+/// Returns whether subscribers had most of them at the peak.
 pub fn are_of_subscribers(window: &Window<'_>) -> bool {
     let all = window
         .whole
@@ -86,7 +86,7 @@ pub fn are_of_subscribers(window: &Window<'_>) -> bool {
     peak.is_some_and(|peak| peak.pubsub.saturating_mul(2) > without_replicas(peak))
 }
 
-/// Tells of client buffers that take much of the memory, where they evict nothing yet.
+/// Describes client buffers that take much of the memory, but evict nothing yet.
 pub fn swollen(window: &Window<'_>) -> Option<Finding> {
     let shares = window
         .whole
@@ -150,7 +150,7 @@ pub fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
     )
 }
 
-/// Says why the burst is said to have fed on itself, where it is.
+/// Says why the burst fed on itself, if it did.
 fn amplification(window: &Window<'_>) -> Option<String> {
     let (kind, reason) = window.burst()?.kind();
     (kind == BurstKind::SelfAmplifying).then(|| format!("The burst fed on itself: {reason}."))

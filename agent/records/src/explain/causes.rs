@@ -1,4 +1,4 @@
-//! Which causes the evidence shows.
+//! Finds the causes that the evidence shows.
 
 use super::account::Account;
 use super::finding::{Finding, LEAST_BYTES, explains, finding, share_of, time_limit};
@@ -7,14 +7,14 @@ use super::{Cause, CauseKind, big_key, buffers, stalls};
 use crate::Occasion;
 use crate::text::{bytes, count, seconds, size};
 
-/// What happened within this time of another thing happened with it, seconds: some readings.
+/// Things that happened within this time happened together, seconds: some readings.
 const AT_ONCE: f64 = 0.3;
 
 /// Returns the causes, the one that explains most first.
 pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
     let mut found = Vec::from_iter(expiry_behind(window, account));
     found.extend(stalls::found(window));
-    // Where nothing had to be evicted, what took memory did not cause the stall: it came of it.
+    // If nothing had to be evicted, what took memory did not cause the stall, but came from it.
     let has_evicted = window.has_evicted();
     if let Some(nothing) = nothing_to_evict(window).filter(|_| has_evicted) {
         // Whatever took memory, no room was made for it.
@@ -185,7 +185,7 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
         "Commands wrote at the limit, and in {in_time} {} keys were evicted to make room",
         count(keys as f64)
     );
-    // By keys of the least size, as their true size is not known: the larger they are, the further it is off.
+    // Assumes the smallest keys, because the true size is unknown: the larger they are, the further off.
     let mut evidence = vec![format!("Writes took {} at the very least.", size(written))];
     if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {
         evidence.push(format!(

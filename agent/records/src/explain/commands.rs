@@ -1,4 +1,4 @@
-//! Which commands ran while clients were stalled by commands, by the profile.
+//! Finds in the profile which commands ran while clients were stalled by commands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::profile::Profile;
 const NAMED: f64 = 0.1;
 /// … of at least this many.
 const LEAST_SAMPLES: u64 = 5;
-/// One with this share is the one to do something about.
+/// A command with this share is the one to act on.
 const MOST: f64 = 0.5;
 
 /// The commands that were running.
 #[derive(Default)]
 pub struct Commands<'a> {
-    /// Those that are named, with their samples, the most first.
+    /// The commands to name, with their samples, the most first.
     named: Vec<(&'a str, u64)>,
     all: u64,
 }
 
 impl<'a> Commands<'a> {
-    /// Finds them. There are none where the profile was not taken for most of the time.
+    /// Finds them. There are none if the profile was not taken for most of the time.
     pub fn of(window: &Window<'a>) -> Self {
         let times = window.stall_times();
         let times = Vec::from_iter(times.filter(|stall| stall.by == StallCause::Commands));
@@ -60,12 +60,12 @@ impl<'a> Commands<'a> {
         Self { named, all }
     }
 
-    /// Returns how many samples there are of these times.
+    /// Returns how many samples there are from these times.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// Names those that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
+    /// Names the commands that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
     pub fn named(&self) -> String {
         let share = |samples: u64| 100.0 * samples as f64 / self.all as f64;
         let named = self.named.iter();
@@ -74,7 +74,7 @@ impl<'a> Commands<'a> {
         Vec::from_iter(named).join(", ")
     }
 
-    /// Returns what to do in the place of the one that took most of the time, where it has a better one.
+    /// Returns what to do in place of the command that took most of the time, if it has a better one.
     pub fn instead(&self) -> Option<&'static str> {
         let (name, samples) = self.named.first()?;
         (*samples as f64 >= MOST * self.all as f64).then_some(())?;
@@ -92,7 +92,7 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// Tells whether a profile was taken for most of these times.
+/// Returns whether a profile was taken for most of these times.
 fn is_of(profile: &Profile, times: &[StallTime]) -> bool {
     let [mut all, mut within] = [Duration::ZERO; 2];
     for time in times {

@@ -5,19 +5,19 @@ use evictscope_telemetry::Moment;
 use super::window::Window;
 
 /// A quarter of the keys with a time to live had expired and were still held: Twitter's figure, and that of the alert
-/// EvictscopeExpiryFallsBehind. A cycle by itself puts up with a tenth.
+/// EvictscopeExpiryFallsBehind. A cycle itself tolerates a tenth.
 const LEAST_STALE: f64 = 0.25;
-/// Expire cycles took this share of the time: a server whose keys live for seconds has a high stale ratio, but its
-/// cycles end early. Where they end at their time limits, they took 15 to 24 % in the lab.
+/// Expire cycles took this share of the time: a server whose keys live for seconds has a high stale ratio, but its cycles end
+/// early. Cycles that end at their time limits took 15 to 24 % in the lab.
 const LEAST_EXPIRING: f64 = 0.1;
-/// By this the stale ratio times memory was too high in the lab where not all keys had a time to live (146 % too high).
+/// By this factor the stale ratio times memory was too high in the lab if not all keys had a time to live (146 % too high).
 const OVERESTIMATE: f64 = 2.5;
-/// What they held would have spared at least this share of the evictions.
+/// What expired keys held would have spared at least this share of the evictions.
 const LEAST_SPARED: f64 = 0.5;
 
 /// How far back the time in expire cycles is looked at, microseconds.
 const RECENT_US: u64 = 10_000_000;
-/// A shorter time of that says too little, microseconds: slow cycles come ten times a second.
+/// A shorter span says too little, microseconds: slow cycles come ten times a second.
 const LEAST_SPAN_US: u64 = 2_000_000;
 
 /// Expired keys that were held.
@@ -27,17 +27,17 @@ pub struct Behind {
     pub stale: f64,
     /// By how much that had risen since the beginning of the calm before.
     pub risen: f64,
-    /// Of the last seconds before, the share that expire cycles took.
+    /// The share of the last seconds before that expire cycles took.
     pub expiring: f64,
-    /// Of that time, the share in which the main thread ran; `None` where that is not known.
+    /// The share of that time in which the main thread ran; `None` if that is not known.
     pub running: Option<f64>,
-    /// Of that time, the share in which it wanted a CPU and had none; `None` where that is not known.
+    /// The share of that time in which it wanted a CPU and had none; `None` if that is not known.
     pub waiting: Option<f64>,
     /// What they held, estimated, bytes.
     pub held: u64,
 }
 
-/// Finds whether expiry was behind when the server began to evict, and that mattered; `fallen` is what memory fell by, bytes.
+/// Finds expiry that was behind when the server began to evict, if that mattered; `fallen` is what memory fell by, bytes.
 pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     let until = before_evictions(window)?;
     let begin = until.unix_us.saturating_sub(RECENT_US);
@@ -70,7 +70,7 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     })
 }
 
-/// Returns the last moment before the server evicted; the last of all where it did not. A stall by expire cycles begins before that.
+/// Returns the last moment before the server evicted; the last of all if it did not. A stall by expire cycles begins before that.
 fn before_evictions<'a>(window: &Window<'a>) -> Option<&'a Moment> {
     let before = window.calm.last().or(window.inside.first())?;
     let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;

@@ -7,7 +7,7 @@ use super::window::Window;
 use super::{Cause, CauseKind};
 use crate::text::bytes;
 
-/// A cause took at least this share of what had to be found room for. What took less explains nothing by itself.
+/// A cause took at least this share of what needed room. What took less explains nothing by itself.
 const LEAST_SHARE: f64 = 1.0 / 3.0;
 /// Less memory is a few clients' buffers, bytes: they come and go at any time.
 pub const LEAST_BYTES: u64 = 1 << 20;
@@ -29,13 +29,13 @@ pub fn finding(
     Some((weight, cause))
 }
 
-/// Tells whether a part of memory is worth naming beside everything else that took memory.
+/// Returns whether a part of memory is worth naming beside everything else that took memory.
 pub fn explains(account: &Account, part: u64) -> bool {
     let share = account.total().map(|total| part as f64 / total);
     part >= LEAST_BYTES && share.is_some_and(|share| share >= LEAST_SHARE)
 }
 
-/// Says which share that part is.
+/// Says what share that part is.
 pub fn share_of(account: &Account, part: u64) -> String {
     let share = account.total().map_or(0.0, |total| part as f64 / total);
     let total = bytes(account.total().unwrap_or(0.0));

@@ -9,7 +9,7 @@ use super::window::Window;
 use super::{Cause, CauseKind, Proof, Remedy, buffers};
 use crate::text::round;
 
-/// A key that was used more lately may be asked for again: no TTL is recommended that would delete it.
+/// A key that was used more recently may be asked for again: no TTL that would delete it is recommended.
 const LONG_IDLE: Duration = Duration::from_secs(600);
 
 /// Returns first aid for these causes.
@@ -29,7 +29,7 @@ pub fn of(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
     causes.iter().filter_map(remedy).collect()
 }
 
-/// The evidence says how old what was evicted was, and whether the cache has what it is asked for, as far as that is known.
+/// The evidence says how long evicted keys had not been used, and how often lookups found their key, as far as known.
 fn against_writes(window: &Window<'_>) -> Remedy {
     let idle = window.evicted_idle();
     let ttl = match idle.filter(|idle| *idle >= LONG_IDLE) {

@@ -10,7 +10,7 @@ use super::window::Window;
 pub struct Growth {
     /// What it was in the calm before: the median, bytes.
     pub from: u64,
-    /// What it was exceeded in a tenth of the calm only, bytes.
+    /// What it exceeded in only a tenth of the calm, bytes.
     pub usual: u64,
     /// Just before evictions began, bytes.
     pub at_start: u64,
@@ -26,14 +26,14 @@ impl Growth {
         self.to.saturating_sub(self.from)
     }
 
-    /// Tells whether it reached what is clearly not usual: at least half of the growth lies above what it hardly ever was in
-    /// the calm. Buffers that swell and shrink all the time do not.
+    /// Returns whether it reached what is clearly unusual: at least half of the growth is above what it rarely exceeded in the
+    /// calm. Buffers that swell and shrink all the time do not.
     pub fn is_unusual(&self) -> bool {
         self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
     }
 
-    /// Tells whether it grew, and not just for a moment: it is unusual, or rose before as well. What is behind fills memory long
-    /// before evictions begin.
+    /// Returns whether it grew for more than a moment: it is unusual, or rose before as well. A replica that is behind fills
+    /// memory long before evictions begin.
     pub fn is_lasting(&self) -> bool {
         self.is_unusual() || self.rose_before
     }
@@ -42,7 +42,7 @@ impl Growth {
 /// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
 /// after the reclaim.
 pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
-    // What only evicting calls tell is not known before the first of them.
+    // What only evicting calls show is not known before the first of them.
     let before = window.calm.last().into_iter().chain(window.inside);
     let at_start = before.filter_map(part).next()?;
     let to = window.whole.iter().filter_map(part).max()?;

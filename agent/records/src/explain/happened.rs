@@ -7,9 +7,9 @@ use evictscope_telemetry::{Burst, Moment, StallCause};
 use super::window::Window;
 use crate::text::{count, seconds, size};
 
-/// Calls that were observed for less than this share of the time took longer than is known.
+/// If calls were observed for less than this share of the time, they took longer than is known.
 const MOST: f64 = 0.95;
-/// What took less of the time is not worth a word.
+/// What took less of the time is not mentioned.
 const MUCH: f64 = 0.01;
 
 /// Returns the sentence: what clients felt, then what the server did.
@@ -44,7 +44,7 @@ pub fn sentence(window: &Window<'_>) -> String {
     sentence
 }
 
-/// Says what clients felt, where they waited.
+/// Says what clients felt, if they waited.
 fn felt(window: &Window<'_>) -> Option<String> {
     let stalled = window.stalled_us().filter(|stalled| *stalled > 0)?;
     let time = |us: u64| seconds(us as f64 / 1e6);

@@ -1,11 +1,11 @@
 //! What happened in a record, why, and what would help: computed from its numbers, or not said.
 //!
-//! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
-//! about, and what came after. `account::Account` says what memory went to. There is one file for each of the causes that
-//! need more than that: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed
-//! to work, and `first_aid` what the runbooks say. `docs/TOUR.md` is for operators.
+//! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is about, and
+//! what came after. `account::Account` says what memory went to. Each cause that needs more than that has a file: `big_key`,
+//! `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to work, and `first_aid` what
+//! the runbooks say. `docs/TOUR.md` is for operators.
 //!
-//! Deliberately absent: anything that guesses. Where numbers are missing, or decide nothing, no cause is named.
+//! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
 mod account;
 mod big_key;
@@ -33,7 +33,7 @@ use self::account::Account;
 use self::window::Window;
 use crate::Record;
 
-/// Waiting for a CPU is worth a word from this share of the time on.
+/// Waiting for a CPU is mentioned from this share of the time on.
 const WAITED: f64 = 0.2;
 
 /// What a record says, in words.
@@ -41,9 +41,9 @@ const WAITED: f64 = 0.2;
 pub struct Explanation {
     /// What happened, in one sentence.
     pub what: String,
-    /// Why, in one sentence; says so where the evidence decides nothing.
+    /// Why, in one sentence, or that the evidence decides nothing.
     pub why: String,
-    /// What would help, in one sentence; says so where nothing is known to.
+    /// What would help, in one sentence, or that nothing is known to.
     pub help: String,
     /// The causes that the evidence shows, the one that explains most first.
     pub causes: Vec<Cause>,
@@ -60,7 +60,7 @@ pub enum CauseKind {
     ReplicationBuffers,
     /// A hash table was resized: a single step by a power of two.
     ResizedTable,
-    /// Expired keys were held, as the expire cycle was behind.
+    /// Expired keys were held, because the expire cycle was behind.
     ExpiryBehind,
     /// One eviction call took most of the time: a big key was freed in the main thread.
     BigKey,
@@ -106,7 +106,7 @@ impl fmt::Display for CauseKind {
     }
 }
 
-/// A cause, with what it rests on.
+/// A cause, with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
     /// Which it is.
@@ -188,7 +188,7 @@ pub fn explain(record: &Record) -> Explanation {
     }
 }
 
-/// Says for how long the main thread waited for a CPU, where that is worth a word: it makes all of it worse.
+/// Says for how long the main thread waited for a CPU, if that is worth mentioning: it makes everything worse.
 fn waited(window: &Window<'_>) -> Option<String> {
     let share = window.waiting_share().filter(|share| *share >= WAITED)?;
     let percent = 100.0 * share.min(1.0);

@@ -73,7 +73,7 @@ fn forget(record: &mut Record, bits: u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No cause is made up where values are missing: what is known without them is all that is named.
+    /// No cause is made up if values are missing: only what is known without them is named.
     #[test]
     fn what_is_not_known_adds_no_cause(which in prop::sample::select(each().to_vec()), bits: u32) {
         let (kind, mut record) = which;

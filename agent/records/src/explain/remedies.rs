@@ -1,5 +1,5 @@
-//! What would help, with sizes. A remedy is here only where a run of the lab showed that it works for the cause; `first_aid` has others.
-//! `docs/TOUR.md` lists them for operators.
+//! What would help, with sizes. A remedy is here only if a run of the lab showed that it works for the cause; `first_aid` has
+//! others. `docs/TOUR.md` lists them for operators.
 
 use super::account::Account;
 use super::window::Window;
@@ -22,7 +22,7 @@ const OUTPUT_LIMIT: &str = "cargo xtask lab remedy --remedy output-limit: 654,08
 const SPREAD: &str = "cargo xtask lab remedy --remedy spread: a p99 of the latency of 81 ms with 2 million keys that expired at once, 40 ms with the same over 20 s";
 /// `cargo xtask lab expire`, with two rates.
 const FEWER_REQUESTS: &str = "cargo xtask lab expire: with requests for 70 % of what the server can answer, 78,000 keys a second expired of 370,000 that were written; with 60 %, 210,000 of 310,000, and commands waited a twentieth as long";
-/// A main thread that has work for this share of the time has none to spare, as in `telemetry/stalls.rs`.
+/// A main thread that has work for this share of the time has none to spare, as in telemetry's `cycle/bursts.rs`.
 const FULL: f64 = 0.9;
 /// The effort that the lab tried first.
 const MORE_EFFORT: u32 = 5;
@@ -106,12 +106,12 @@ fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Reme
     })
 }
 
-/// What is beyond the backlog does not count, so a small one keeps replicas that are behind from taking the limit.
+/// What exceeds the backlog does not count, so a small one keeps replicas that are behind from filling the limit.
 fn against_replication(account: &Account) -> Option<Remedy> {
     let replicas = account.replicas?;
     let not_counted = account.not_counted.map_or(0, |growth| growth.bytes());
     let counted = replicas.bytes().saturating_sub(not_counted);
-    // Else they took nothing of the limit.
+    // Otherwise they took nothing of the limit.
     (counted > not_counted).then(|| Remedy {
         against: CauseKind::ReplicationBuffers,
         what: "Set repl-backlog-size to 1mb: what replicas are behind by more does not count against maxmemory \
@@ -155,11 +155,11 @@ fn always(cause: &Cause, what: &str, run: &'static str) -> Remedy {
     }
 }
 
-/// Where commands alone nearly fill the main thread, more effort made no difference in the lab; fewer of them did.
+/// If commands alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
 fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     let behind = account.expired?;
     let running = behind.running?;
-    // Where it had to wait for a CPU, neither its commands nor the effort are the reason.
+    // If it had to wait for a CPU, neither its commands nor the effort is the reason.
     behind.waiting.filter(|waiting| *waiting < super::WAITED)?;
     let effort = window.record.configuration.active_expire_effort;
     let (what, run) = if running >= FULL {

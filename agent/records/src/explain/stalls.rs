@@ -1,4 +1,4 @@
-//! What took the main thread's time while clients were stalled, where that was not evicting calls.
+//! Finds what took the main thread's time while clients were stalled, if not evicting calls.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::text::{count, seconds};
 
 /// A shorter stall is not explained by itself: it takes ten looks to tell its cause.
 const LEAST_STALL_US: u64 = 500_000;
-/// Keys expire at once where they do so this many times as fast as before.
+/// Keys expire at once if they do so this many times as fast as before.
 const AT_ONCE: f64 = 3.0;
 /// Fewer keys hold up nobody: a cycle deletes more in its 25 ms.
 const LEAST_KEYS: u64 = 10_000;
-/// What had this share of the time for which the main thread had no CPU is why.
+/// What took this share of the time in which the main thread had no CPU is the reason.
 const MOST: f64 = 0.5;
 
 /// Finds the cause of most of the time for which clients were stalled.
@@ -48,7 +48,7 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
 
 type Found = (CauseKind, String, Vec<String>);
 
-/// Tells of keys that expired all at once.
+/// Describes keys that expired all at once.
 fn expired(window: &Window<'_>) -> Option<Found> {
     let keys = window.grown(|moment| moment.expired_keys);
     let keys = keys.filter(|keys| *keys >= LEAST_KEYS)?;
@@ -72,7 +72,7 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
 
-/// Returns keys expired a second.
+/// Returns the keys expired per second.
 fn rate_of(moments: &[Moment]) -> Option<f64> {
     let (first, last) = (moments.first()?, moments.last()?);
     let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
@@ -80,7 +80,7 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
     (!length.is_zero()).then(|| keys as f64 / length.as_secs_f64())
 }
 
-/// Tells of commands: which, by the profile.
+/// Describes commands: which ones, by the profile.
 fn commands(window: &Window<'_>) -> Found {
     let commands = Commands::of(window);
     let named = commands.named();
@@ -100,7 +100,7 @@ fn commands(window: &Window<'_>) -> Found {
     (CauseKind::Commands, summary, vec![evidence])
 }
 
-/// Tells why the main thread had no CPU.
+/// Describes why the main thread had no CPU.
 fn no_cpu(window: &Window<'_>) -> Found {
     let share = window.waiting_share().filter(|share| *share >= WAITED);
     let time = share.map_or_else(
@@ -125,7 +125,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
     (kind, summary, Vec::new())
 }
 
-/// Tells whether its CPU quota was used up for most of the time for which the main thread had no CPU; `None` where no quota is known.
+/// Returns whether the main thread's quota was used up for most of the time in which it had no CPU; `None` if none is known.
 fn is_throttled(window: &Window<'_>) -> Option<bool> {
     let throttled = window.throttled_us()? as f64;
     let waited = window.grown(|moment| moment.waiting_us)? as f64;

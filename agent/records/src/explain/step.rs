@@ -11,24 +11,24 @@ use super::window::Window;
 
 /// A smaller step may be anything: a client's reply, a block of the replication backlog.
 const LEAST_STEP: u64 = 1 << 20;
-/// What else happened between two readings may differ from the step's power of two by this part of it. Sizes that an
-/// allocator rounds to are a fifth apart or more.
+/// Whatever else happened between two readings, the step may be off its power of two by this share of it. Sizes that an allocator
+/// rounds to are a fifth apart or more.
 const OFF: f64 = 1.0 / 32.0;
-/// The step is this many times as large as any other change of the seconds before, and any other rise of those after: else it
-/// is one of many. (What falls after it is evicted.)
+/// The step is this many times as large as any other change in the seconds before, and any other rise in those after: otherwise
+/// it is one of many. (What falls after it is evicted.)
 const ABOVE_OTHERS: f64 = 4.0;
-/// The time before a step with which it is compared, that after it in which client buffers may still be counted, and that after
-/// it in which evictions begin because of it.
+/// The time before a step that it is compared with, the time after it in which client buffers may still be counted, and the time
+/// after it in which evictions begin because of it.
 const NEAR_US: u64 = 5_000_000;
-/// More readings are of no server that an agent has read: it reads every 2 ms at most.
+/// More readings were not made by an agent: it reads every 2 ms at most.
 const MOST_READINGS: usize = 2_500;
-/// Readings that are needed before it.
+/// The fewest readings that are needed before it.
 const LEAST_READINGS: usize = 10;
 /// Two readings that are further apart do not show a single step.
 const LONGEST: Duration = Duration::from_millis(500);
-/// A table is doubled when it has as many keys as buckets, so the new one of 16 bytes a key belongs to keys that take
-/// 40 bytes each at the very least, beside the old table of 8. Both may be doubled at once: that of keys, and that of their times to
-/// live, 32 bytes a key, for keys of 64 bytes or more beside tables of 16. So used memory was this many times the step.
+/// A table is doubled when it has as many keys as buckets: the new one takes 16 bytes a key, the old one 8, and the keys at least
+/// 40. The tables of keys and of their times to live may be doubled at once: the new ones take 32 bytes a key, the old ones 16,
+/// and the keys at least 64. So used memory was at least this many times the step.
 const LEAST_USED: u64 = 2;
 
 /// A single step of used memory by a power of two.
@@ -38,12 +38,12 @@ pub struct Step {
     pub bytes: u64,
     /// When it was seen, since 1970, microseconds.
     pub unix_us: u64,
-    /// How long after it used memory made a step down by half of it, seconds; `None` where that is not in the record.
+    /// How long after it used memory stepped down by half of it, seconds; `None` if that is not in the record.
     pub freed_after: Option<f64>,
 }
 
-/// Finds the largest such step right before evictions began or while they went on. One that came earlier, and left memory within
-/// its limit, is no reason for them.
+/// Finds the largest such step right before evictions began or while they went on. An earlier one, which left memory within its
+/// limit, is no reason for them.
 pub fn resized_table(window: &Window<'_>) -> Option<Step> {
     let moments = &window.record.moments;
     let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
@@ -98,14 +98,14 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     })
 }
 
-/// Returns by how much used memory changed between two moments, bytes; `None` where they are too far apart.
+/// Returns by how much used memory changed between two moments, bytes; `None` if they are too far apart.
 fn change([before, after]: &[Moment; 2]) -> Option<f64> {
     let elapsed = Duration::from_micros(after.unix_us.checked_sub(before.unix_us)?);
     let change = after.used_memory? as f64 - before.used_memory? as f64;
     (elapsed <= LONGEST).then_some(change)
 }
 
-/// Returns the power of two that a size is near to.
+/// Returns the power of two that a size is close to.
 fn power_of_two(size: f64) -> Option<u64> {
     let exponent = size.log2().round();
     if !(20.0..=50.0).contains(&exponent) {

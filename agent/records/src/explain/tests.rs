@@ -1,4 +1,4 @@
-//! Tests which causes are found in records of the lab, in the made-up one, and in what is like them.
+//! Tests which causes are found in records of the lab, in the made-up one, and in variants of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub fn kinds(record: &Record) -> Vec<CauseKind> {
     causes.map(|cause| cause.kind).collect()
 }
 
-/// Reads the record of a scenario of the lab, some moments and the profile left out. Other work ran on that machine.
+/// Reads the record of a lab scenario, without the profile and some moments. Other work ran on that machine.
 fn real(name: &str) -> Record {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/testdata");
     let record = read_record(&testdata.join(format!("{name}.json.gz")));
     record.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Returns the record of a server that may not evict, and has to.
+/// Returns the record of a server that has to evict, but may not.
 fn nothing_to_evict() -> Record {
     let mut record = burst_record();
     record.configuration.maxmemory_policy = Some("noeviction".to_owned());
@@ -38,7 +38,7 @@ fn nothing_to_evict() -> Record {
     record
 }
 
-/// Records, each with what causes it.
+/// Returns records, each with its cause.
 pub fn each() -> [(CauseKind, Record); 10] {
     [
         (CauseKind::ClientBuffers, burst_record()),
@@ -137,7 +137,7 @@ fn a_burst_of_client_buffers_is_put_into_words() {
     );
 }
 
-/// Client buffers swell in any stall, be it one of expire cycles: where nothing is evicted, they are no cause.
+/// Client buffers swell in any stall, even one of expire cycles: if nothing is evicted, they are no cause.
 #[test]
 fn without_evictions_what_takes_memory_causes_nothing() {
     let mut record = burst_record();
@@ -154,7 +154,7 @@ fn without_evictions_what_takes_memory_causes_nothing() {
     assert_eq!(explanation.remedies, []);
 }
 
-/// What was asked for begins and ends at one moment, and is about all that was kept.
+/// A record that was asked for begins and ends at one moment, and is about all that was kept.
 #[test]
 fn a_record_that_was_asked_for_tells_of_all_its_moments() {
     let mut record = burst_record();
@@ -255,7 +255,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
         let found = kinds(&record);
         assert!(!found.contains(&CauseKind::ResizedTable), "{found:?}");
     };
-    // No power of two.
+    // Not a power of two.
     not_a_table(|at, moment| add_memory(moment, if at >= 0.0 { 6 } else { 0 }));
     // One of many.
     not_a_table(|at, moment| {

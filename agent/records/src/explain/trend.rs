@@ -1,13 +1,13 @@
 //! A straight line through values that scatter.
 
-/// A rise counts where it is this many times the scatter around the line: values in random order rise by as much in less
-/// than one of ten thousand cases, with ten values or more.
+/// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as much
+/// in less than one of ten thousand cases.
 const CLEAR: f64 = 4.0;
 /// Fewer values have no trend.
 const LEAST_VALUES: usize = 10;
 
-/// Returns by how much values rise a second, where they clearly rise; 0 where they do not, `None` where they are too few.
-/// Each value has its time in seconds.
+/// Returns by how much values clearly rise per second; 0 if they do not, `None` if they are too few. Each value follows
+/// its time in seconds.
 pub fn rise(values: &[(f64, f64)]) -> Option<f64> {
     let length = values.last()?.0 - values.first()?.0;
     if values.len() < LEAST_VALUES || length <= 0.0 {

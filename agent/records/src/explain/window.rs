@@ -9,18 +9,18 @@ use evictscope_telemetry::{
 
 use crate::{Occasion, Record};
 
-/// A calm that is shorter says too little of what is usual.
+/// A shorter calm says too little about what is usual.
 const LEAST_CALM: Duration = Duration::from_secs(5);
 /// The server's count of client buffers lags behind: its cron visits each client about once a second.
 const LATE_US: u64 = 1_500_000;
-/// Evictions that stalled a server for less than this in all are no incident: it is what a record is made for.
+/// Stalls of less than this in all are no incident: a record is made from this on.
 const LEAST_STALL_US: u64 = 1_000_000;
 
 /// A record, divided.
 pub struct Window<'a> {
     /// The whole.
     pub record: &'a Record,
-    /// When it began, since 1970, microseconds: the first evicting call of a burst.
+    /// When it began, microseconds since 1970: the first evicting call of a burst.
     pub began_us: u64,
     /// When the last evicting call ended, as far as the record says.
     pub evicted_until_us: u64,
@@ -28,7 +28,7 @@ pub struct Window<'a> {
     pub calm: &'a [Moment],
     /// The moments from the first evicting call to the last.
     pub inside: &'a [Moment],
-    /// Those, the reclaim, and the time until client buffers are counted.
+    /// The same, with the reclaim and the time until client buffers are counted.
     pub whole: &'a [Moment],
 }
 
@@ -42,13 +42,13 @@ impl<'a> Window<'a> {
         };
         let whole = (record.began_us, record.ended_us);
         let (began_us, evicted_until_us) = match (&record.burst, record.occasion) {
-            // A stall can begin before the burst that it had in it, and go on behind it.
+            // A stall can begin before the burst in it, and go on after it.
             (Some(burst), Occasion::Stall) => {
                 let (began_us, ended_us) = of_burst(burst);
                 (began_us.min(whole.0), ended_us.max(whole.1))
             }
             (Some(burst), _) => of_burst(burst),
-            // What was asked for is about all that it has.
+            // A record that was asked for is about all its moments.
             (None, Occasion::Asked) => {
                 let ends = moments.first().zip(moments.last());
                 ends.map_or(whole, |(first, last)| (first.unix_us, last.unix_us))
@@ -80,8 +80,8 @@ impl<'a> Window<'a> {
         self.record.burst.as_ref()
     }
 
-    /// Tells whether there is anything to explain: a burst that is not plain, a stall, calls that could evict nothing, or whatever else a
-    /// record is made for.
+    /// Returns whether there is anything to explain: a burst that is not plain, a stall, calls that could evict nothing, or
+    /// whatever else a record is made for.
     pub fn is_incident(&self) -> bool {
         let is_burst = self
             .burst()
@@ -97,13 +97,13 @@ impl<'a> Window<'a> {
         refused.filter(|refused| *refused > 0)
     }
 
-    /// Returns the CPU time that a process took that the server had forked, microseconds; `None` where none ran.
+    /// Returns the CPU time of processes that the server had forked, microseconds; `None` if none ran.
     pub fn child_us(&self) -> Option<u64> {
         let all = self.calm.last().into_iter().chain(self.whole);
         let mut before = all.clone().next()?.child_us;
         let mut taken = None;
         for now in all.map(|moment| moment.child_us) {
-            // A child that was not there before, or another one, has taken all its time since.
+            // A new child has taken all its time since.
             let since = before.filter(|before| Some(*before) <= now).unwrap_or(0);
             if let Some(now) = now {
                 taken = Some(taken.unwrap_or(0_u64).saturating_add(now - since));
@@ -113,7 +113,7 @@ impl<'a> Window<'a> {
         taken
     }
 
-    /// Returns for how long CPU quotas were used up, microseconds; `None` where there are none, or they are not known.
+    /// Returns for how long CPU quotas were used up, microseconds; `None` if there are none, or they are not known.
     pub fn throttled_us(&self) -> Option<u64> {
         self.grown(|moment| moment.throttled_us)
     }
@@ -142,7 +142,7 @@ impl<'a> Window<'a> {
         stall_times(moments.copied())
     }
 
-    /// Returns commands a second while evictions went on, by those in the calm before.
+    /// Returns commands per second while evictions went on, as a multiple of those in the calm before.
     pub fn commands_kept(&self) -> Option<f64> {
         let rate = |moments: &[Moment]| {
             let (first, last) = (moments.first()?, moments.last()?);
@@ -160,14 +160,14 @@ impl<'a> Window<'a> {
         Some((from, beyond.or(self.inside.last())?))
     }
 
-    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` where it is not
+    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it is not
     /// known at both moments.
     pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
         let (from, to) = self.ends()?;
         counter(to)?.checked_sub(counter(from)?)
     }
 
-    /// Returns of that time the share in which evicting calls were observed.
+    /// Returns the share of that time in which evicting calls were observed.
     pub fn observed_share(&self) -> Option<f64> {
         let observed = self.grown(|moment| Some(moment.observed_us))?;
         let elapsed = self.grown(|moment| Some(moment.unix_us))?;
@@ -179,12 +179,12 @@ impl<'a> Window<'a> {
         Duration::from_micros(self.evicted_until_us.saturating_sub(self.began_us)).as_secs_f64()
     }
 
-    /// Tells whether the calm before is long enough to say what is usual.
+    /// Returns whether the calm before is long enough to say what is usual.
     pub fn has_calm(&self) -> bool {
         self.calm_length() >= LEAST_CALM
     }
 
-    /// Returns how long the calm before is known for.
+    /// Returns for how long the calm before is known.
     pub fn calm_length(&self) -> Duration {
         Duration::from_micros(self.calm_us())
     }
@@ -203,7 +203,7 @@ impl<'a> Window<'a> {
         moment.unix_us.saturating_sub(self.calm_from_us()) as f64 / 1e6
     }
 
-    /// Returns of the time the share for which the main thread was ready to run and had no CPU.
+    /// Returns the share of the time for which the main thread was ready to run and had no CPU.
     pub fn waiting_share(&self) -> Option<f64> {
         let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
         of_the_burst.or_else(|| {
@@ -212,21 +212,21 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and what
-    /// is left of an earlier reclaim falls.
+    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and
+    /// memory may still fall from an earlier reclaim.
     pub fn settled(&self) -> &'a [Moment] {
         let half = self.began_us.saturating_sub(self.calm_us() / 2);
         let from = self.calm.partition_point(|moment| moment.unix_us < half);
         self.calm.get(from..).unwrap_or_default()
     }
 
-    /// Returns keys evicted.
+    /// Returns the number of evicted keys.
     pub fn evicted_keys(&self) -> Option<u64> {
         let of_the_burst = self.burst().and_then(|burst| burst.evicted_keys);
         of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
     }
 
-    /// Returns for how long what was evicted had not been used at least, as the eviction pool said each time; `None` where that is
+    /// Returns the shortest time for which an evicted key had not been used, according to the eviction pool; `None` if that is
     /// not known.
     pub fn evicted_idle(&self) -> Option<Duration> {
         let idle = self
@@ -247,20 +247,20 @@ impl<'a> Window<'a> {
         slowest.filter(move |call| span.contains(&call.unix_us))
     }
 
-    /// Tells whether the server made evicting calls, as far as is known.
+    /// Returns whether the server made evicting calls, as far as is known.
     pub fn has_evicted(&self) -> bool {
         let calls = self.grown(|moment| Some(moment.evicting_calls));
         calls.is_some_and(|calls| calls > 0) || self.evicted_keys().is_some_and(|keys| keys > 0)
     }
 
-    /// Tells whether calls were made to evict, and none could evict anything.
+    /// Returns whether calls were made to evict, and none could evict anything.
     pub fn failed_to_evict(&self) -> bool {
         let has_slowest = self.slowest().next().is_some();
         let all_failed = self.slowest().all(|call| call.result == CallResult::Fail);
         (has_slowest && all_failed || self.refused().is_some()) && self.evicted_keys() == Some(0)
     }
 
-    /// Returns `maxmemory`, bytes, when it began; `None` where it is not known or there is no limit.
+    /// Returns `maxmemory`, bytes, when it began; `None` if it is not known or there is no limit.
     pub fn limit(&self) -> Option<u64> {
         let at_the_beginning = self.inside.first().or(self.calm.last());
         let limit = at_the_beginning.and_then(|moment| moment.maxmemory);

@@ -40,7 +40,7 @@ fn a_record_is_written_in_the_thread() -> anyhow::Result<()> {
     assert_eq!((counts.written, counts.failed, counts.records), (1, 0, 1));
     ensure!(counts.bytes > 1_000, "{counts:?}");
     assert_eq!(keeper.store().read(&record.id)?, record);
-    // There is nobody any more who would write it.
+    // Nothing is left to write it.
     keeper.keep(record, Vec::new());
     assert_eq!(keeper.counts().failed, 1);
     Ok(())
@@ -64,7 +64,7 @@ fn servers_that_live_are_remembered_and_a_damaged_file_is_not() -> anyhow::Resul
     assert_eq!(second.remembered(), [labelled("6379@10")]);
     std::fs::write(directory.path().join("labels.json"), "{")?;
     assert_eq!(second.remembered(), []);
-    // What cannot be written is written when it can be.
+    // What cannot be written is written once it can be.
     std::fs::remove_file(directory.path().join("labels.json"))?;
     std::fs::create_dir(directory.path().join("labels.json"))?;
     second.remember(vec![labelled("6379@10")]);

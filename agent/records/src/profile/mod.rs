@@ -1,4 +1,4 @@
-//! A profile: which functions the main thread of a server ran, and the forms in which that is given away.
+//! A profile: which functions the main thread of a server ran, and the formats in which that is exported.
 //!
 //! Deliberately absent: taking one.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Where the main thread of a server spent its CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// When it began, since 1970, microseconds.
+    /// When it began, microseconds since 1970.
     pub began_us: u64,
     /// For how long it was taken, microseconds.
     pub length_us: u64,
@@ -38,7 +38,7 @@ pub struct Stack {
     pub is_whole: bool,
     /// How many samples had this stack.
     pub samples: u64,
-    /// When each of them was taken, since the profile began, milliseconds. Empty in records of older versions.
+    /// When each of them was taken, milliseconds since the profile began. Empty in records of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at_ms: Vec<u32>,
 }

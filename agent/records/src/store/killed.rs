@@ -1,4 +1,4 @@
-//! Kills a process while it writes records, and looks at what it leaves.
+//! Kills a process while it writes records, and looks at what it leaves behind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use anyhow::{Context as _, ensure};
 use super::*;
 use crate::fixture::burst_record;
 
-/// Says to the child where to write.
+/// Tells the child where to write.
 const DIRECTORY: &str = "EVICTSCOPE_TEST_RECORDS";
-/// How often to kill, where not 20 times.
+/// How often to kill, if not 20 times.
 const KILLS: &str = "EVICTSCOPE_TEST_KILLS";
 const LIMITS: Limits = Limits {
     records: 20,
     bytes: 1 << 20,
 };
 
-/// The child: writes until it is killed. Does nothing where nobody says where.
+/// The child: writes until it is killed. Does nothing if it is not told where.
 #[test]
 #[ignore = "the other test runs it"]
 fn writes_until_it_is_killed() -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ impl Drop for Writer {
 }
 
 fn start(directory: &Path) -> anyhow::Result<Writer> {
-    // The test's own name has no name of the crate.
+    // The test's own name lacks the crate's.
     let module = module_path!().split_once("::").context("no module")?.1;
     let mut child = Command::new(std::env::current_exe()?);
     let child = child
@@ -83,7 +83,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
             ensure!(!has_ended, "the process has ended by itself");
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
-        // Each time at another moment of a write.
+        // At a different moment of a write each time.
         std::thread::sleep(Duration::from_micros(kill * 7_919 % 20_000));
         drop(writer);
         let left = everything(directory.path())?;

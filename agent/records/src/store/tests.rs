@@ -55,7 +55,7 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
     };
     assert_eq!(file.summary, Ok(Summary::of(&record)));
     assert_eq!(file.bytes, path.metadata()?.len());
-    // For those who have no agent at hand: two lines of JSON.
+    // For people without an agent at hand: two lines of JSON.
     let mut text = String::new();
     let unpacked = flate2::read::MultiGzDecoder::new(File::open(&path)?);
     std::io::Read::read_to_string(&mut std::io::BufReader::new(unpacked), &mut text)?;
@@ -88,7 +88,7 @@ fn what_somebody_put_in_the_place_of_ours_is_refused() -> anyhow::Result<()> {
     assert!(refused());
     assert_eq!(std::fs::read_to_string(&victim)?, "theirs");
     std::fs::remove_file(&lock)?;
-    // Nobody reads from it: to open it for writing would take for ever.
+    // Nobody reads from it: opening it for writing would take forever.
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &lock, mode)?;
     assert!(refused());
@@ -108,7 +108,7 @@ fn the_oldest_go_first_by_number_and_by_bytes() -> anyhow::Result<()> {
     }
     let id = |minutes| record(minutes).id.to_string();
     assert_eq!(names(&store)?, [id(4), id(3), id(2)]);
-    // One that is older than all others is still kept when it comes.
+    // One that is older than all others is still kept when it arrives.
     store.write(&record(0))?;
     assert_eq!(names(&store)?, [id(4), id(3), id(0)]);
     let size = store.kept()?.1 / 3;
@@ -138,7 +138,7 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
     let folder = path.parent().context("no folder")?;
     let id = |minutes| record(minutes).id;
     let file = |minutes| folder.join(file_name(&id(minutes)));
-    // Cut off, renamed, of the future, and not ours.
+    // Truncated, renamed, from the future, and not ours.
     std::fs::write(file(2), whole.get(..whole.len() - 1).unwrap_or_default())?;
     std::fs::write(file(3), &whole)?;
     let mut newer = flate2::write::GzEncoder::new(File::create(file(4))?, Default::default());
@@ -177,7 +177,7 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
         matches!(missing, Err(StoreError::NoSuchRecord(_))),
         "{missing:?}"
     );
-    // What is foreign stays where it is, whatever comes.
+    // Foreign files stay where they are, whatever is written.
     for minutes in 10..15 {
         store.write(&record(minutes))?;
     }

@@ -5,7 +5,7 @@ const OTHER: &str = "9f2c1b7a8e6d5c4b3a29181706f5e4d3c2b1a09f8e7d6c5b4a39281706f
 const POD: &str = "2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4";
 const POD_IN_SLICE: &str = "2f1c1b6e_0f9c_4e62_a1f1_0d0a6ad7d8a4";
 
-/// Returns the control groups of lines in which `ID`, `OTHER`, `UID` and `U_I_D` are written as such.
+/// Parses lines after replacing `ID`, `OTHER`, `UID` and `U_I_D`.
 fn cgroups(lines: &str) -> Cgroups {
     let text = lines.replace("OTHER", OTHER).replace("U_I_D", POD_IN_SLICE);
     Cgroups(text.replace("UID", POD).replace("ID", ID))
@@ -101,7 +101,7 @@ fn a_process_of_the_host_has_no_id() {
     let v1 = "12:devices:/system.slice/redis-server.service\n1:name=systemd:/init.scope\n";
     let v2 = "0::/user.slice/user-1000.slice/session-3.scope\n";
     let sandbox = "0::/system.slice/pod-manager.service/podcafe\n";
-    // A digit too few, and a letter that is no digit.
+    // One digit too few, and a letter that is not a digit.
     let short = format!("0::/docker/{}\n", ID.get(1..).unwrap_or(""));
     let other = format!("0::/docker/{}\n", ID.replace('3', "g"));
     for text in [

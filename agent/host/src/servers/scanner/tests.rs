@@ -46,7 +46,7 @@ fn kill(pid: u32) -> anyhow::Result<()> {
     Ok(kill_process(pid, Signal::KILL)?)
 }
 
-/// Returns a copy of `sleep` that is called like a server.
+/// Returns a copy of `sleep` with a server's name.
 fn sleep_named(name: &str) -> anyhow::Result<(TempDir, Command)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);
@@ -67,12 +67,12 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow
         .map_err(|_| anyhow::anyhow!("the thread panicked"))?
 }
 
-/// Says that the test is skipped where there is no redis-server.
+/// Returns whether there is no redis-server, and if so says that the test is skipped.
 fn has_no_server() -> anyhow::Result<bool> {
     Ok(servers::find_or_skip(servers::DEBIAN)?.is_none())
 }
 
-/// Starts a server with these options, where there is one.
+/// Starts a server with these options, if there is one.
 fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
     match has_no_server()? {
         true => Ok(None),
@@ -94,7 +94,7 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
     let again = find(scanner.scan()?, redis.pid());
     assert_eq!(again, Some(found), "nothing has changed");
 
-    // Nobody waits for the process yet, so that it becomes a zombie.
+    // Nobody waits for the process yet, so it becomes a zombie.
     kill(redis.pid())?;
     until("the server is gone", || {
         let gone = find(scanner.scan()?, redis.pid()).is_none();
@@ -289,7 +289,7 @@ fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
         return Ok(());
     };
     redis.cli(&["DEBUG", "POPULATE", "30000"])?;
-    // Microseconds a key: the child lives for ten minutes, if nobody ends it.
+    // Microseconds a key: the child lives for ten minutes, unless it is killed.
     redis.config_set("rdb-key-save-delay", "20000")?;
     redis.cli(&["BGSAVE"])?;
     let children = format!("/proc/{0}/task/{0}/children", redis.pid());
@@ -333,7 +333,7 @@ fn a_server_that_restarts_in_place_is_another_one() -> anyhow::Result<()> {
     // It does not answer, since the process that would is gone.
     _ = redis.cli(&["DEBUG", "RESTART"]);
     until("the server has restarted", || Ok(redis.cli(&["PING"]).ok()))?;
-    // Where a look took long, as it may on a busy machine, the next one comes later.
+    // If a look took long, as it may on a busy machine, the next one comes later.
     let after = until("the server is another one", || {
         let found = find(scanner.scan()?, redis.pid());
         let identity = found.map(|server| server.identity);
@@ -355,7 +355,7 @@ fn a_shell_that_becomes_a_server_is_noticed() -> anyhow::Result<()> {
     // By then it is old enough as a process, but new as a server.
     until("the shell becomes a server", || {
         let scan = scanner.scan()?;
-        // On a machine so busy that the next scan came late, it is deferred no more.
+        // On a machine so busy that the next scan came late, it is no longer deferred.
         let is_seen = scan.starting.contains(&pid) || find(scan, pid).is_some();
         Ok(is_seen.then_some(()))
     })?;
@@ -371,7 +371,7 @@ fn a_server_that_does_not_listen_is_deferred_and_then_goes_by_its_pid() -> anyho
     let pid = child.pid();
     let mut scanner = scanner()?;
     let scan = scanner.scan()?;
-    // On a machine so busy that this took longer, it is not deferred any more.
+    // On a machine so busy that this took longer, it is no longer deferred.
     if started.elapsed() < LISTEN {
         assert!(scan.starting.contains(&pid));
         assert_eq!(find(scan, pid), None);

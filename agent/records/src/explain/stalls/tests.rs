@@ -1,4 +1,4 @@
-//! Tests what is said of stalls that evictions did not cause, in made-up records.
+//! Tests what is said about stalls that evictions did not cause, in made-up records.
 
 use evictscope_telemetry::{Moment, StallCause};
 
@@ -7,8 +7,8 @@ use crate::explain::{CauseKind, Explanation, explain};
 use crate::fixture::burst_record;
 use crate::{Occasion, Record};
 
-/// Returns the record of a stall of 5.6 s in 7 s by this, in which nothing was evicted, and changes each moment by its seconds
-/// since the beginning.
+/// Returns the record of a stall of 5.6 s in 7 s with this cause, in which nothing was evicted. Changes each moment by its
+/// seconds since the beginning.
 fn stall(by: StallCause, change: impl Fn(f64, &mut Moment)) -> Record {
     let mut record = burst_record();
     record.occasion = Occasion::Stall;
@@ -37,7 +37,7 @@ fn expiring(before: f64, within: f64) -> impl Fn(f64, &mut Moment) {
     }
 }
 
-/// Has the main thread wait for a CPU for 40 % of the stall, while a child takes so many microseconds a second.
+/// Has the main thread wait for a CPU for 40 % of the stall, while a child takes `child` microseconds a second.
 fn without_cpu(child: Option<f64>) -> impl Fn(f64, &mut Moment) {
     move |at, moment| {
         moment.waiting_us = Some((0.4e6 * at.clamp(0.0, 7.0)) as u64);
@@ -172,7 +172,7 @@ fn a_stall_has_the_cause_of_most_of_it() {
         [CauseKind::Blocked]
     );
     assert_eq!(kinds(&stall(StallCause::Unknown, |_, _| {})), []);
-    // By turns.
+    // The causes take turns.
     let mixed = stall(StallCause::Blocked, |at, moment| {
         let by = [
             StallCause::Blocked,

@@ -11,20 +11,20 @@ use crate::profile::{Activity, Profile};
 /// What to draw.
 #[derive(Clone, Debug)]
 pub struct Drawing<'a> {
-    /// Only the stacks in which this ran; all where it is `None`.
+    /// Only the stacks in which this ran; all if it is `None`.
     pub which: Option<Activity>,
-    /// What to write above it, where it is a file of its own.
+    /// What to write above it, if it is a file of its own.
     pub title: &'a str,
     /// Whether it is a file of its own: with a title and a background, and a script that zooms and searches. In a page it
-    /// has none of these, and no styles: what a browser shows of it is the same in light and dark, and under any policy.
+    /// has none of these, and no styles: browsers show it the same in light and dark, under any security policy.
     pub is_file: bool,
 }
 
-/// Draws a profile as SVG. Returns `None` where it has no such stack.
+/// Draws a profile as SVG. Returns `None` if it has no such stack.
 ///
 /// # Errors
 ///
-/// Fails where it cannot be drawn.
+/// Fails if it cannot be drawn.
 pub fn flame_graph(profile: &Profile, drawing: &Drawing<'_>) -> io::Result<Option<String>> {
     let folded = folded(profile, drawing.which);
     if folded.is_empty() {

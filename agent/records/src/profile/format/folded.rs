@@ -8,7 +8,7 @@ use crate::profile::{Activity, Profile, Stack};
 pub const INCOMPLETE: &str = "[incomplete]";
 
 /// Returns a line for each different stack: the names of its functions, the outermost first, with `;` between them, and the
-/// number of samples. Lines are sorted. With an activity only the stacks in which that ran.
+/// number of samples. Lines are sorted. With an activity, only stacks in which it ran are included.
 pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
     let stacks = profile.stacks.iter();
     let wanted = stacks.filter(|stack| which.is_none_or(|which| stack.activity == which));
@@ -25,14 +25,14 @@ pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
 
 fn line(profile: &Profile, stack: &Stack) -> String {
     let incomplete = (!stack.is_whole).then(|| INCOMPLETE.to_owned());
-    // An index that a damaged record has.
+    // A damaged record may have any index.
     let name = |index: &u32| profile.functions.get(*index as usize);
     let names = stack.frames.iter().filter_map(name).map(|name| safe(name));
     let names: Vec<String> = incomplete.into_iter().chain(names).collect();
     names.join(";")
 }
 
-/// Returns a name without what means something in this format. A file can have any name.
+/// Returns a name without what has a meaning in this format. A file can have any name.
 fn safe(name: &str) -> String {
     let means = |letter: char| letter == ';' || letter.is_control();
     name.replace(means, "_")

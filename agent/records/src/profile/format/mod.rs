@@ -1,4 +1,4 @@
-//! The forms in which a profile is given away.
+//! The formats in which a profile is exported.
 
 mod flame_graph;
 mod folded;

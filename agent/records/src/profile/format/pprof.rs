@@ -98,7 +98,7 @@ mod proto {
 ///
 /// # Errors
 ///
-/// Fails only if compressing does, in memory.
+/// Fails only if compressing in memory fails.
 pub fn pprof(profile: &Profile) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&message(profile).encode_to_vec())?;
@@ -130,7 +130,7 @@ fn message(profile: &Profile) -> proto::Profile {
     };
     let (samples, cpu) = (value("samples", "count"), value("cpu", "nanoseconds"));
     let period = 1_000_000_000 / i64::from(profile.hz.max(1));
-    // Numbered from 1, and in place of a function that is not known, the last.
+    // Numbered from 1. The last stands for functions that are not known.
     let incomplete = profile.functions.len() as u64 + 1;
     let names = profile.functions.iter().map(String::as_str);
     let functions: Vec<proto::Function> = names
@@ -186,7 +186,7 @@ fn activity(activity: Activity) -> &'static str {
     }
 }
 
-/// Returns a number in the type that the format has for all of them.
+/// Returns a number in the type that the format has for all numbers.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,20 +1,20 @@
-//! What is left of inferno's drawing in a page: the frames.
+//! Reduces inferno's drawing to its frames, for a page.
 
 use std::io;
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, Writer};
 
-/// Elements that are left out with all that is in them. Those of inferno's with an `id`, but for `frames`, belong to the
+/// Elements that are left out with everything in them. Inferno's elements with an `id` other than `frames` belong to the
 /// script and to the title.
 const LEFT_OUT: [&[u8]; 3] = [b"defs", b"style", b"script"];
 
-/// Returns a drawing of inferno's, or of a page's own, without scripts, styles, title and background. What the styles say of
-/// the text is said by attributes, which each browser takes under each policy.
+/// Returns a drawing by inferno, or a page's own, without scripts, styles, title and background. Attributes replace the
+/// styles of the text: every browser accepts them under every policy.
 ///
 /// # Errors
 ///
-/// Fails where it is no XML.
+/// Fails if it is not XML.
 pub fn without_script(svg: &str) -> io::Result<String> {
     let mut reader = Reader::from_str(svg);
     let mut writer = Writer::new(Vec::new());
@@ -50,7 +50,7 @@ fn is_left_out(element: &BytesStart<'_>) -> bool {
         || is("fill", |fill| fill.starts_with(b"url("))
 }
 
-/// Returns an element without what calls a script.
+/// Returns an element with the font in place of what calls a script.
 fn kept(element: &BytesStart<'_>) -> io::Result<BytesStart<'static>> {
     let name = element.name();
     let name = std::str::from_utf8(name.as_ref()).map_err(io::Error::other)?;
