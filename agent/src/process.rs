@@ -15,7 +15,7 @@ pub struct Running {
     pub handle: ProcessHandle,
     /// The name that it was started by, as the kernel keeps it.
     pub command: String,
-    /// The path of its executable, as it sees it.
+    /// The path of its executable, as the process sees it.
     pub path: PathBuf,
     /// Its executable, open.
     pub exe: Executable,
@@ -23,11 +23,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Takes hold of the process and of what it runs.
+    /// Opens the process and its executable.
     ///
     /// # Errors
     ///
-    /// Says what is not there, and what to do.
+    /// Fails if something is not there, and says what to do.
     pub fn find(pid: u32) -> anyhow::Result<Self> {
         let gone =
             |_| anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
@@ -54,8 +54,8 @@ impl Running {
         })
     }
 
-    /// Plans for it; with `function` also finds the function of this name. Debug files are looked for below `debug_dirs`
-    /// first, and those that are none of its are named on stderr.
+    /// Plans for it; with `function` also finds the function of this name. Looks for debug files below `debug_dirs` first, and
+    /// names on stderr those that do not belong to it.
     ///
     /// # Errors
     ///

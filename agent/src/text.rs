@@ -1,8 +1,8 @@
-//! Text in lines of a terminal.
+//! Lays out text in terminal lines.
 
 use evictscope_records::text::count;
 
-/// Returns the text in lines of `width` at most, broken between words. Only a word that is longer than a line is cut.
+/// Returns the text in lines of at most `width`, broken between words. Only a word longer than a line is cut.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
@@ -23,7 +23,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the text, or its end where it is longer than `width`.
+/// Returns the text, or its end if it is longer than `width`.
 pub fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     match length > width {
@@ -34,7 +34,7 @@ pub fn shortened(text: &str, width: usize) -> String {
     }
 }
 
-/// Characters of a line of a histogram beside its bar.
+/// The characters of a histogram line beside its bar.
 pub const HISTOGRAM_TEXT: usize = 39;
 
 /// Returns the rates of a histogram as bcc's funclatency prints counts: a line with a bar for each
@@ -66,14 +66,14 @@ pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -
     shown.map(|(index, bucket)| line(index, bucket)).collect()
 }
 
-/// Returns the same rates in buckets of which each reaches at least twice as far as the one before. The agent's are finer
-/// than a screen has lines.
+/// Returns the same rates in fewer buckets, each of which reaches at least twice as far as the one before: the agent has more
+/// buckets than a screen has lines.
 fn coarse(rates: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut coarse = Vec::new();
     let (mut reached, mut waiting) = (0.0, 0.0);
     for (upper, rate) in rates {
         waiting += rate;
-        // Bounds are decimal numbers, and so not exactly twice as much.
+        // Bounds are decimal numbers, and so not exactly double.
         if *upper >= 1.999 * reached {
             coarse.push((*upper, waiting));
             (reached, waiting) = (*upper, 0.0);

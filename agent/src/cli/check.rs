@@ -1,4 +1,4 @@
-//! `evictscope check`: whether `run` would work on this host, and if not, what to do.
+//! `evictscope check`: checks whether `run` would work on this host, and if not, says what to do.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ pub struct Arguments {
     process_match: Matcher,
 }
 
-/// Makes every check, and prints a line for each.
+/// Runs every check, and prints a line for each.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if host(&mut checklist) {
@@ -146,7 +146,7 @@ fn programs(checklist: &mut Checklist) {
     }
 }
 
-/// Looks for a request that lies unread in this very process.
+/// Looks for an unread request in this very process.
 fn sockets() -> anyhow::Result<()> {
     let iterator = SocketIterator::load()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -154,7 +154,7 @@ fn sockets() -> anyhow::Result<()> {
     let (server, _) = listener.accept()?;
     let request = *b"PING\r\n";
     client.write_all(&request)?;
-    // When it is there; it stays unread.
+    // Waits until the request is there; it stays unread.
     server.set_read_timeout(Some(Duration::from_secs(1)))?;
     server.peek(&mut [0; 1])?;
     let look = iterator.look(std::process::id())?;
@@ -198,7 +198,7 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
     }
 }
 
-/// Returns what the container of a server is called, or the first digits of its id.
+/// Returns the name of a server's container, or the first digits of its id.
 fn container(server: &ServerProcess) -> Option<String> {
     let name = ContainerName::of(server.identity.pid, server.container.id.as_deref()?);
     name.map(|container| container.name)

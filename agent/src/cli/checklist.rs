@@ -1,8 +1,8 @@
-//! A list of checks: a line for each.
+//! A list of checks, one line each.
 
 use std::process::ExitCode;
 
-/// The lines of checks, which are printed as they come.
+/// The lines of checks, printed as they come.
 #[derive(Default)]
 pub struct Checklist {
     failures: usize,

@@ -13,15 +13,15 @@ use serde::Serialize;
 
 use super::kept::StateDir;
 
-/// The largest profile that is read, bytes.
+/// The largest profile that is read, in bytes.
 const LONGEST_PROFILE: u64 = 64 << 20;
 
 /// Compare two records, or two profiles, and draw what changed between them
 ///
-/// A value has changed where it differs by more than what the seconds of the two records scatter by: by more than twice their
-/// median distance from the median, in units of a standard deviation, and by more than 1 % (latencies: 10 %, as far as the buckets
-/// of the histogram are apart). What has one value a record, such as a peak, is not judged. The share of a function has changed
-/// where it differs by more than three standard errors of so few samples.
+/// A value counts as changed if it differs by more than the seconds of the two records scatter (twice their median distance from
+/// the median, in units of a standard deviation), and by more than 1 % (latencies: 10 %, as far as the buckets of the histogram
+/// are apart). A value that a record has only once, such as a peak, is not judged. The share of a function counts as changed if
+/// it differs by more than three standard errors for its number of samples.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The first one: the name of a record, a file that holds one, or folded stacks (`evictscope profile --format folded`)
@@ -50,13 +50,13 @@ enum Compared {
 /// The answer.
 #[derive(Serialize)]
 struct Comparison {
-    /// One for each measure; none of two profiles.
+    /// One for each measure; empty for two profiles.
     measures: Vec<Row>,
     /// The functions whose share changed most.
     functions: Vec<Row>,
 }
 
-/// Prints the table, and writes the drawing where that is asked for.
+/// Prints the table, and writes the drawing if that is asked for.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let before = read(&arguments.before, &arguments.state_dir)?;
     let after = read(&arguments.after, &arguments.state_dir)?;

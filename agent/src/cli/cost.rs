@@ -6,22 +6,22 @@ use evictscope_plan::{EVICTION_CALL, ProbePlan};
 use evictscope_telemetry::{HitCosts, ProbeMode, ProbedSites};
 use serde::Serialize;
 
-/// The origin of the costs of a hit.
+/// Where the costs of a hit come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// They were measured on this machine just now.
     Measured,
-    /// They could not be measured here: these are upper ends of measurements on another machine.
+    /// They could not be measured here: these are the upper ends of measurements on another machine.
     Documented,
 }
 
 /// The predicted cost of the probes at a rate of eviction calls.
 #[derive(Debug, Serialize)]
 pub struct Prediction {
-    /// The origin of the costs of a hit.
+    /// Where the costs of a hit come from.
     pub source: Source,
-    /// Eviction calls a second.
+    /// Eviction calls per second.
     pub calls_per_second: f64,
     /// Each probe mode.
     pub modes: Vec<ModeCost>,
@@ -36,9 +36,9 @@ pub struct ModeCost {
     pub noop_call_ns: f64,
     /// Nanoseconds added to an evicting call.
     pub evicting_call_ns: f64,
-    /// Share of the main thread where all calls are no-op calls; 1 is all of one core.
+    /// Share of the main thread if all calls are no-op calls; 1 is all of one core.
     pub ratio_if_none_evicts: f64,
-    /// Share of the main thread where all calls evict.
+    /// Share of the main thread if all calls evict.
     pub ratio_if_all_evict: f64,
 }
 
@@ -51,7 +51,7 @@ pub fn predict(
 ) -> Prediction {
     let function = plan.function(EVICTION_CALL.description);
     let sites = function.map_or_else(ProbedSites::default, ProbedSites::of);
-    // What sampling costs is what the budget allows.
+    // Sampling costs what the budget allows.
     let modes = [ProbeMode::EveryCall, ProbeMode::EvictingOnly].map(|mode| {
         let noop_call_ns = costs.call_ns(sites, mode, false);
         let evicting_call_ns = costs.call_ns(sites, mode, true);
@@ -125,7 +125,7 @@ mod tests {
         };
         assert_eq!(every_call.mode, "every-call");
         assert_eq!(every_call.noop_call_ns, 1_200.0);
-        // Without the done probe: the return probe ends the call.
+        // There is no done probe: the return probe ends the call.
         assert_eq!(every_call.evicting_call_ns, 2_200.0);
         assert_eq!(every_call.ratio_if_none_evicts, 1_200.0 * 50_000.0 / 1e9);
         assert_eq!(evicting_only.ratio_if_none_evicts, 0.0);

@@ -1,4 +1,4 @@
-//! `evictscope keeper` holds the probes of the agent that has started it. It is not for users, so `--help` does not list it.
+//! `evictscope keeper` holds the probes of the agent that started it. It is not for users, so `--help` does not list it.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 ///
 /// # Errors
 ///
-/// Fails where it was started by hand.
+/// Fails if it was started by hand.
 pub fn run() -> anyhow::Result<ExitCode> {
     evictscope_probes::keep().context("only evictscope itself starts its keeper")?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Finds what is kept: a record by its name or file.
+//! Finds a kept record by its name or file.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ impl StateDir {
         }
     }
 
-    /// Returns the one at this path.
+    /// Returns the state directory at this path.
     #[cfg(test)]
     pub fn of(directory: &Path) -> Self {
         Self {

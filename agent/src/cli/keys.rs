@@ -13,13 +13,13 @@ use crate::keys::{self, Question, Row, Summary};
 
 /// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
 ///
-/// Looks at random entries of the server's hash tables in its memory. The server is not stopped and not asked, and the
-/// command comes after everything else on the host. What is not consistent, as it has just been changed, is left out.
+/// Looks at random entries of the server's hash tables in its memory. The server is neither stopped nor asked, and the command
+/// yields to everything else on the host. What is inconsistent because it has just changed is left out.
 ///
-/// Sizes are as MEMORY USAGE counts them. Redis since 8.6 has the size of each value; elsewhere, of a large value a few elements are looked
-/// at, consumer groups are not counted, and compressed lists count as if they were not. What modules hold is not counted, nor names of
-/// fields that hashes share. `±` is the sampling error, in 95 of 100 samples. In a cluster it is larger for groups of keys with one hash
-/// tag: of these, several are drawn at once.
+/// Sizes are as MEMORY USAGE counts them. Redis since 8.6 keeps the size of each value; in other servers, only a few elements of
+/// a large value are looked at, consumer groups are not counted, and compressed lists count as if they were not compressed. What
+/// modules hold is not counted, nor are field names that hashes share. `±` is the sampling error, in 95 of 100 samples. In a
+/// cluster it is larger for groups of keys with one hash tag: several of these are drawn at once.
 ///
 /// Works for Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
 #[derive(clap::Args)]
@@ -41,10 +41,10 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Rows that are shown.
+/// The number of rows to show.
 const ROWS: usize = 40;
 
-/// Looks, and prints what was seen.
+/// Looks, and prints what it saw.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let summary = keys::answer(&Question {
         pid: arguments.pid,

@@ -67,7 +67,7 @@ enum Command {
 ///
 /// # Errors
 ///
-/// Fails with the reason and advice where the subcommand fails.
+/// Fails with the reason and advice if the subcommand fails.
 pub fn run() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(arguments),
@@ -87,7 +87,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints a text. A reader that has seen enough (`| head`) is no failure.
+/// Prints a text. A reader that has seen enough (`| head`) is not a failure.
 fn print(text: &str) -> io::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

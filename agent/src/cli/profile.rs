@@ -1,4 +1,4 @@
-//! `evictscope profile`: where the main thread of a process spends its CPU time.
+//! `evictscope profile`: shows where the main thread of a process spends its CPU time.
 
 use std::fs;
 use std::io::{Write as _, stderr, stdout};
@@ -19,14 +19,14 @@ use crate::trace::Ending;
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///
-/// Takes samples of the thread's stack with its CPU time: 49 in each second in which it does not rest. Works without frame
-/// pointers and on stripped servers. Of what was on the stack only the names of functions are kept. It needs no running
-/// agent, and disturbs none. Works on other processes too.
+/// Samples the thread's stack 49 times in each second of its CPU time, and so never while it rests. Works without frame pointers
+/// and on stripped servers. Of the stack, only the names of functions are kept. It needs no running agent, and disturbs none.
+/// Works on other processes too.
 ///
 /// On stderr it says how many samples there were, how many of the stacks are whole, and what ran.
 ///
-/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; where kernel.perf_event_paranoid is above 2, as
-/// on Debian, CAP_SYS_ADMIN as well. docs/TOUR.md explains the output.
+/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; if kernel.perf_event_paranoid is above 2, as on
+/// Debian, CAP_SYS_ADMIN as well. docs/TOUR.md explains the output.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
@@ -58,7 +58,7 @@ enum Format {
     Pprof,
 }
 
-/// Profiles until the time is over, or the process ends, or a signal comes.
+/// Profiles until the time is over, the process ends, or a signal comes.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
     let (handle, subject) = subject(arguments)?;
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes hold of a process and of what it runs.
+/// Opens a process and its executable.
 fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
     let process = Running::find(arguments.pid)?;
     let plan = process.plan(None, &arguments.debug_dir)?.plan;
@@ -108,7 +108,7 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
     Ok((process.handle, subject))
 }
 
-/// Ends it, and waits for what was taken.
+/// Ends it, and waits for its samples.
 fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
     const PATIENCE: Duration = Duration::from_secs(30);
     profiling.stop();
@@ -194,6 +194,6 @@ fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
 }
 
 fn say(text: &str) {
-    // Nobody may read it.
+    // Nobody may be reading it.
     let _ = writeln!(stderr(), "{text}");
 }

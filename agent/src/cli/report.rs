@@ -17,7 +17,7 @@ use crate::live::{Access, Agent};
 /// Write what happened in a burst as one page, which opens without a network
 ///
 /// The agent keeps a record of each burst that is not plain, and of each stall longer than a second; `--list` shows them, and its
-/// log names them. Reading them takes the rights of their directory, which belongs to the user evictscope.
+/// log names them. Reading them needs access to their directory, which belongs to the user evictscope.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of a record, or a file that holds one
@@ -32,8 +32,8 @@ pub struct Arguments {
     /// List the records, the newest first
     #[arg(long, conflicts_with = "record")]
     list: bool,
-    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket; PORT@ID (of its container) or
-    /// PORT@PID where several have that port
+    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket; PORT@ID (of its container) or PORT@PID
+    /// if several have that port
     #[arg(long, value_name = "NAME", conflicts_with = "record")]
     server: Option<String>,
     /// The file to write; - is stdout [default: RECORD.html; for --json stdout]
@@ -103,7 +103,7 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     agent.record_now(&server)
 }
 
-/// Returns what is listed, of one server where that is asked for.
+/// Returns the list, of one server if that is asked for.
 fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     let mut listed = arguments.state_dir.store().list()?;
     if let Some(server) = &arguments.server {

@@ -1,4 +1,4 @@
-//! A table as text.
+//! Formats a table as text.
 
 /// Returns the rows as lines, each column as wide as its widest cell. All but the last are padded.
 pub fn lines(rows: &[Vec<String>]) -> String {
@@ -11,7 +11,7 @@ pub fn lines(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths);
-        // A name that somebody chose may hold what a terminal takes for a command.
+        // A name that somebody chose may hold terminal control characters.
         let padded: Vec<String> = cells
             .map(|(cell, width)| format!("{:<width$}", cell.replace(char::is_control, "?")))
             .collect();

@@ -1,5 +1,5 @@
-//! `evictscope tied` runs a program that ends with its parent, however that ends. It is for `selftest`, so
-//! `--help` does not list it.
+//! `evictscope tied` runs a program that ends with its parent, however the parent ends. It is for `selftest`, so `--help` does
+//! not list it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ pub struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Becomes the program. The kernel keeps the tie when the process executes it.
+/// Becomes the program. The kernel keeps the tie across the exec.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get());

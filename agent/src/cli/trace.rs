@@ -11,19 +11,19 @@ use crate::trace::{self, Question};
 /// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow
 /// call
 ///
-/// FUNCTION is a function's name, where the executable or its debug file has it, or a command that it implements, such as
-/// GET or CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; of a function that calls
-/// itself, the outermost call.
+/// FUNCTION is a function's name, if the executable or its debug file has it, or a command that it implements, such as GET or
+/// CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; if a function calls itself, only the
+/// outermost call.
 ///
-/// Two probes are placed, at the entry and at the return. What a call costs is measured first, and how often the function is
-/// called. Where that is more than the budget, the probes are on for a part of the time, and the output says which part
-/// was observed. When evictscope ends, however it does, the probes are gone. It may run beside `evictscope run`.
+/// Two probes are placed, at the entry and at the return. First, what a call costs is measured, and how often the function is
+/// called. If that is more than the budget, the probes are on for part of the time, and the output says which part was observed.
+/// When evictscope ends, however it does, the probes are gone. It may run beside `evictscope run`.
 ///
 /// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as
 /// well).
 ///
-/// Exit code 0 also where the process ends first, 1 where the function is not found or cannot be traced. docs/TOUR.md
-/// explains the output.
+/// Exit code 0 also if the process ends first, 1 if the function is not found or cannot be traced. docs/TOUR.md explains the
+/// output.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
@@ -85,7 +85,7 @@ fn parse_budget(text: &str) -> anyhow::Result<OverheadBudget> {
     Ok(budget)
 }
 
-/// Traces until the time is over, or the process ends, or a signal comes.
+/// Traces until the time is over, the process ends, or a signal comes.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     trace::answer(&Question {
         pid: arguments.pid,

@@ -4,13 +4,13 @@ use procfs::process::{MMapPath, Process};
 
 use super::memory::Memory;
 
-/// Bytes in front of an allocation of glibc, with its size.
+/// Bytes before an allocation of glibc, which hold its size.
 const HEADER: u64 = 8;
 const PAGE: u64 = 4_096;
-/// Its bits beside the size, and the one that says that what lies in front is in use.
+/// The bits beside the size, and the one that says that the piece in front is in use.
 const FLAGS: u64 = 7;
 const IN_USE: u64 = 1;
-/// More is no size.
+/// No size is larger.
 const MOST: u64 = 1 << 40;
 
 /// What rounds a server's allocations.
@@ -20,14 +20,14 @@ pub enum Allocator {
     Libc,
     /// jemalloc, with the step of its smallest sizes.
     Jemalloc {
-        /// 8 in the one that Redis comes with, 16 in the shared library.
+        /// 8 in the one that comes with Redis, 16 in the shared library.
         quantum: u64,
     },
 }
 
 impl Allocator {
-    /// Tells which has made these allocations of so many bytes: in front of each, glibc writes its size, or 16 more where it had no
-    /// smaller piece, and behind it the next one's, with three bits of its own. Around one of jemalloc are others' contents.
+    /// Returns which allocator made these allocations (address, bytes). Before each, glibc writes its size, or 16 more if it had
+    /// no smaller piece, and behind it that of the next one, with three bits of its own. jemalloc has other contents there.
     pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
         let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
         let is_libc = |(address, bytes): &&(u64, u64)| {
@@ -51,7 +51,8 @@ impl Allocator {
         Self::Jemalloc { quantum }
     }
 
-    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc begins it where a page begins.
+    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc starts it at a page
+    /// boundary.
     pub fn may_be_page(self, memory: &Memory, address: u64) -> Option<bool> {
         Some(match self {
             Self::Libc => memory.u64(address.checked_sub(HEADER)?)? > PAGE,
@@ -59,7 +60,7 @@ impl Allocator {
         })
     }
 
-    /// Returns what `malloc_usable_size` is of so many bytes.
+    /// Returns the `malloc_usable_size` of an allocation of `bytes`.
     pub fn rounded(self, bytes: u64) -> u64 {
         match self {
             Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,

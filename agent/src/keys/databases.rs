@@ -1,7 +1,7 @@
-//! Where a server's databases are.
+//! Finds a server's databases.
 //!
-//! `server` has a pointer to them before its counters. What it points to shows which word that is: an array whose
-//! databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one word must do.
+//! `server` has a pointer to them before its counters. The right word is known by what it points to: an array whose databases are
+//! numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one word must fit.
 
 use anyhow::{Context as _, bail};
 use evictscope_plan::{Member, ProbePlan};
@@ -11,10 +11,10 @@ use super::layout::Layout;
 use super::memory::Memory;
 use super::tables::{Keys, Tables};
 
-/// Bytes before the first member of `server` that is known, and behind it, that are looked through.
+/// How many bytes to search before and behind the first known member of `server`.
 const BEFORE: u64 = 512;
 const BEHIND: u64 = 1_024;
-/// Most databases that are looked at, and most tables of keys in all of them.
+/// The most databases to look at, and the most tables of keys in all of them.
 const MOST: u64 = 16_384;
 const MOST_TABLES: usize = 1 << 18;
 /// Words of a database that are looked at.
@@ -31,7 +31,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Finds those of a process whose executable has this plan and was loaded with `bias`.
+    /// Finds the databases of a process whose executable has this plan and was loaded with `bias`.
     pub fn find(memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Self> {
         let layout = Layout::of(&plan.identity)?;
         let members = Member::of_server().filter_map(|member| plan.member(member));
@@ -85,7 +85,7 @@ impl Databases {
         (databases.count > 0).then_some(databases)
     }
 
-    /// Returns where a database is, or 0 where there is none of this number yet.
+    /// Returns where a database is, or 0 if there is none with this number yet.
     fn address(&self, memory: &Memory, number: u64) -> Option<u64> {
         let layout = self.layout;
         match layout.has_pointers {
@@ -113,7 +113,7 @@ impl Databases {
         are_pairs.then(|| pairs.map(|(all, expires)| Keys { all, expires }).collect())
     }
 
-    /// Reads the tables of all of them. `None` where one is about to change.
+    /// Reads the tables of all databases. Returns `None` if one is about to change.
     pub fn tables(&self, memory: &Memory) -> Option<Tables> {
         let mut tables = Vec::new();
         for number in 0..self.count {

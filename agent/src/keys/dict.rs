@@ -5,7 +5,7 @@ use super::layout::Layout;
 use super::memory::Memory;
 use super::table::Table;
 
-/// Places of a table of keys for one of the table of times to live, or the other way round, that are looked through.
+/// How many places of a table of times to live are looked at for one place of a table of keys, at most.
 const FOLDED: u64 = 64;
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -13,14 +13,14 @@ const SLOTS: usize = 16_384;
 /// A hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dict {
-    /// Where it is, or 0 where there is none.
+    /// Where it is, or 0 if there is none.
     address: u64,
     /// The second is empty unless it is rehashed.
     pub tables: [Table; 2],
 }
 
 impl Dict {
-    /// Reads a table. `None` where there is none, or it is about to change.
+    /// Reads a table. Returns `None` if there is none, or it is about to change.
     pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
         let (kind, tables, rehashed) = if layout.buckets.is_some() {
             let [
@@ -104,7 +104,7 @@ impl Dict {
         now.is_some_and(|now| now.tables.map(|table| (table.places, table.size)) == [first, second])
     }
 
-    /// Returns one without entries.
+    /// Returns a hash table without entries.
     pub fn empty(layout: &'static Layout) -> Self {
         let table = Table {
             layout,
@@ -138,8 +138,8 @@ impl Dict {
         }
     }
 
-    /// Returns the entry with the same key as one that is at a place of a table of so many: both are hashed alike, so that
-    /// no key need be read. The outer `None`: this cannot be told.
+    /// Returns the entry with the same key as the one at `place` in a table of `size` places: both hash alike, so no key need be
+    /// read. The outer `None` means that this is not known.
     pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<Entry>> {
         for table in self.tables.iter().filter(|table| table.used > 0) {
             let step = size.min(table.size);

@@ -3,7 +3,7 @@
 use super::layout::{Form, Layout};
 use super::memory::Memory;
 
-/// Bytes of an entry before the key that is in it.
+/// Bytes of an entry before the key inside it.
 const EMBEDDED: u64 = 17;
 
 /// An entry of a table.
@@ -11,18 +11,18 @@ const EMBEDDED: u64 = 17;
 pub struct Entry {
     /// The pointer to it, as the table has it.
     pub pointer: u64,
-    /// What was asked of the allocator for it: nothing, where the pointer is to its key.
+    /// What was asked of the allocator for it: 0 if the pointer is to its key.
     pub allocated: u64,
     /// Whether its key is in it.
     pub is_embedding: bool,
     /// Where its key is.
     pub key: u64,
-    /// Its value, or where it is: 0, where it has none.
+    /// Its value, or where that is; 0 if it has none.
     pub value: u64,
 }
 
 impl Entry {
-    /// Returns what a pointer to a key stands for. `None` where it is none.
+    /// Returns what a pointer to a key stands for. Returns `None` if it is null.
     pub fn of_key(pointer: u64) -> Option<Self> {
         let key = if pointer & 1 == 0 {
             pointer & !7
@@ -38,7 +38,7 @@ impl Entry {
         })
     }
 
-    /// Reads an entry, and the pointer to the next of its chain. `None` where there is none.
+    /// Reads an entry, and the pointer to the next in its chain. Returns `None` if there is none.
     pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
         let address = pointer & !7;
         let form = if pointer & 1 != 0 {
@@ -78,7 +78,7 @@ impl Entry {
         (key != 0).then_some((entry, next))
     }
 
-    /// Returns whether it has not changed since it was read. What is only a pointer does not.
+    /// Returns whether it has not changed since it was read. A mere pointer does not change.
     pub fn is_same(&self, memory: &Memory, layout: &Layout) -> Option<bool> {
         Some(self.allocated == 0 || Self::read(memory, layout, self.pointer)?.0 == *self)
     }

@@ -1,18 +1,18 @@
-//! How versions lay out their databases, their hash tables, and values.
+//! How versions lay out their databases, hash tables, and values.
 
 use anyhow::Context as _;
 use evictscope_plan::Identity;
 
-/// How a version lays out what is read of it.
+/// How a version lays out what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a database.
     pub database_bytes: u64,
-    /// The word of a database at which its tables of other things than keys begin, and the one behind them, its number.
+    /// The word of a database at which its tables of things other than keys begin, and the word behind them, its number.
     pub others_at: [usize; 2],
     /// Where the pointer to its tables is in a `kvstore`, if a database has these instead of tables.
     pub store: Option<u64>,
-    /// Where the exponents of the sizes of a table are in its last word, as since Redis 7.0.
+    /// Where the exponents of a table's sizes are in its last word, since Redis 7.0.
     pub exponents: Option<usize>,
     /// What the lowest bits of a pointer to an entry say: 000, 010, 100, 110, and any odd number.
     pub entries: [Form; 5],
@@ -22,21 +22,21 @@ pub struct Layout {
     pub has_fields: bool,
     /// Bytes before the pointer to a listpack whose fields expire, in a `listpackEx`.
     pub listpack_at: u64,
-    /// Whether streams have space in advance.
+    /// Whether streams reserve space in advance.
     pub is_ahead: bool,
     /// Of Valkey since 8.1, where tables have buckets.
     pub buckets: Option<Buckets>,
-    /// Whether databases are made when they are used first, and pointed to.
+    /// Whether databases are made when they are first used, and pointed to.
     pub has_pointers: bool,
-    /// What an object has beside its value.
+    /// What lies with an object besides its value.
     pub object: Flags,
     /// Whether the head of an object counts as what it takes with what is in it.
     pub is_whole: bool,
-    /// What a member of a sorted set counts in the table.
+    /// How many bytes a member of a sorted set counts for in the table.
     pub member_bytes: u64,
-    /// Whether values have the sum of what they take, and an object has more before it than when it expires.
+    /// Whether values have the sum of what they take, and more may lie before an object than its expiry time.
     pub is_counted: bool,
-    /// Whether an object counts as what was asked for, and an entry of a table without a value as one.
+    /// Whether an object counts as what was asked for, and a table's entry without a value as such.
     pub is_as_asked: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Layout {
 pub struct Buckets {
     /// Bytes of the head of a table.
     pub head: u64,
-    /// The bits of the flags of a field's name that say that it expires, and that its value is elsewhere.
+    /// The bits in the flags of a field's name that say that it expires, and that its value is elsewhere.
     pub field: [u8; 2],
     /// Whether the members of a sorted set are in the nodes of its list.
     pub has_members: bool,
@@ -53,8 +53,8 @@ pub struct Buckets {
     pub stream: u64,
 }
 
-/// The bits behind the time in an object's head: whether there lie with it when it expires, its key, and its value, instead of the
-/// pointer to that; and how many bits there are. 0 is no such bit.
+/// The bits behind the time in an object's head, which say whether its expiry time, its key, and its value (instead of a pointer)
+/// lie with it; and how many bits there are. 0 means that there is no such bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
     /// When it expires.
@@ -63,14 +63,14 @@ pub struct Flags {
     pub key: u32,
     /// Its value.
     pub value: u32,
-    /// Bits before the count of references.
+    /// Bits before the reference count.
     pub bits: u32,
 }
 
 /// What an entry of a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Nothing that there is.
+    /// There is no such entry.
     None,
     /// Its key, its value, and the next.
     Whole,
@@ -260,7 +260,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// Names a version that is not known.
+    /// Fails if the version is not known, and names it.
     pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
         let product = identity.product.unwrap_or("a server");
         let version = identity
@@ -282,7 +282,7 @@ impl Layout {
         })
     }
 
-    /// Returns how a database's tables of other things are laid out: without buckets.
+    /// Returns how a database's tables of things other than keys are laid out: without buckets.
     pub fn others(&'static self) -> &'static Self {
         match self.buckets {
             Some(_) => &VALKEY_8_0,

@@ -1,4 +1,4 @@
-//! How much memory the members of sorted sets and the fields of hashes take, where they are not packed.
+//! How much memory the members of sorted sets and the fields of hashes take if they are not packed.
 
 use super::entry::Entry;
 use super::layout::Buckets;
@@ -6,9 +6,9 @@ use super::value::{SORTED_SUM, Sizes};
 
 /// Bytes of the two pointers of a sorted set.
 const SORTED: u64 = 16;
-/// Levels of a skip list: each is reached by a quarter of those that reach the one below.
+/// Levels of a skip list: a quarter of the nodes at each level reach the next.
 const LEVELS: u32 = 32;
-/// The flag of a field's name whose value a module has.
+/// The flag of a field's name whose value belongs to a module.
 const REFERENCE: u8 = 32;
 
 impl Sizes<'_> {
@@ -66,7 +66,7 @@ impl Sizes<'_> {
         Some(self.entry(entry) + name + self.string(entry.value)?)
     }
 
-    /// Returns the size of a field of a hash of Valkey, which has its name and value.
+    /// Returns the size of a field of a hash of Valkey, which has both name and value.
     fn pair(&self, buckets: &Buckets, address: u64) -> Option<u64> {
         let field = self.memory.string(address)?;
         // The shortest have no flags.

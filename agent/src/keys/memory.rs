@@ -12,7 +12,7 @@ impl Memory {
         Words::open(pid).map(Self)
     }
 
-    /// Fills the bytes with what is at an address.
+    /// Fills `bytes` with what is at an address.
     pub fn fill(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
         let is_read = self.0.fill(ProcessAddress::new(address), bytes);
         is_read.then_some(())
@@ -39,14 +39,14 @@ impl Memory {
         self.bytes(address).map(u32::from_ne_bytes)
     }
 
-    /// Returns as many numbers of 8 bytes.
+    /// Returns `N` numbers of 8 bytes each.
     pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0; 8]; N];
         self.fill(address, bytes.as_flattened_mut())?;
         Some(bytes.map(u64::from_ne_bytes))
     }
 
-    /// Returns the header of a string of Redis.
+    /// Returns the header of a Redis string.
     pub fn string(&self, address: u64) -> Option<Text> {
         let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
@@ -88,7 +88,7 @@ impl Memory {
             ),
             _ => (9, self.u64(address.checked_sub(9)?)?),
         };
-        // When it expires lies in front.
+        // Its expiry time lies in front.
         let flags = match info & 4 {
             0 => 0,
             _ => {
@@ -101,13 +101,13 @@ impl Memory {
     }
 }
 
-/// The header of a string of Redis.
+/// The header of a Redis string.
 pub struct Text {
     /// Its own bytes.
     pub header: u64,
     /// Bytes of the string.
     pub length: u64,
-    /// Bytes that there is space for.
+    /// Bytes that it has space for.
     pub space: u64,
 }
 

@@ -1,11 +1,11 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`layout`] says what versions differ in, [`databases`] finds where the databases are, [`tables`] has their hash tables, [`dict`] reads
-//! one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. All is read from the memory of a
-//! server that goes on: what is not consistent is left out and counted.
+//! [`layout`] says how versions differ, [`databases`] finds the databases, [`tables`] has their hash tables, [`dict`] reads one,
+//! [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read from the
+//! memory of a running server: what is inconsistent is left out and counted.
 //!
-//! Deliberately absent: anything that is exported. This is a question, not a metric. Of a server that is watched, [`count`] counts
-//! the keys: how large they are tells what evicting them would take.
+//! Deliberately absent: anything that is exported. This is a question, not a metric. For a watched server, [`count`] counts the
+//! keys: how large they are shows what evicting them would take.
 
 mod allocator;
 mod databases;
@@ -34,7 +34,7 @@ pub use self::memory::Memory;
 pub use self::summary::{Row, Summary};
 use crate::process::Running;
 
-/// It gives way to everything else on the host, and still gets a tenth of a core beside a loop.
+/// It gives way to everything else on the host, and still gets a tenth of a core beside a busy loop.
 const NICE: i32 = 10;
 /// The bit of `maxmemory_policy` that says that keys have counters instead of idle times: `MAXMEMORY_FLAG_LFU`.
 const LFU: u64 = 1 << 1;
@@ -51,7 +51,7 @@ pub struct Question {
     pub by: Option<Regex>,
 }
 
-/// Returns how many keys a server has in all databases, where its executable has `plan` and was loaded with `bias`; `None` where
+/// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns `None` if
 /// the layout of its version is not known, or a table is about to change.
 pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
     let databases = Databases::find(memory, plan, bias).ok()?;
@@ -62,7 +62,7 @@ pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Says what is not there, and what to do.
+/// Fails if something is not there, and says what to do.
 pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     // It may be forbidden, and is only a courtesy.
     let _ = setpriority_process(None, NICE);

@@ -8,14 +8,14 @@ pub const HEAD: u64 = 16;
 const POINTER: u64 = 8;
 /// Bytes before the text of a value that lies with its head.
 const HEADER: u64 = 3;
-/// The bits of the count of references where values are counted.
+/// The bits of the reference count if values are counted.
 const REFERENCES: u32 = (1 << 23) - 1;
 
 /// The types by their numbers.
 const TYPES: [&str; 8] = [
     "string", "list", "set", "zset", "hash", "module", "stream", "array",
 ];
-/// The encodings by theirs. What is empty is not used any more.
+/// The encodings by their numbers. Empty ones are no longer used.
 const ENCODINGS: [&str; 16] = [
     "raw",
     "int",
@@ -40,13 +40,13 @@ const ENCODINGS: [&str; 16] = [
 pub struct Object {
     kind: u8,
     encoding: u8,
-    /// When it was used, seconds without their upper bits; or its counter, in the lower 8 bits.
+    /// When it was used, in seconds without their upper bits; or its counter, in the lower 8 bits.
     pub lru: u32,
     /// Its value, or where that is.
     pub content: u64,
-    /// Where its key is, if that lies with it: else 0.
+    /// Where its key is, if the key lies with it; otherwise 0.
     pub key: u64,
-    /// When it expires, milliseconds, if that lies with it and it does.
+    /// When it expires, in milliseconds, if it does and that lies with it.
     pub expires: Option<u64>,
     /// Bytes that lie before it.
     pub before: u64,
@@ -55,7 +55,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads the head of a value. `None` where there is none.
+    /// Reads the head of a value. Returns `None` if there is none.
     pub fn read(memory: &Memory, layout: &Layout, address: u64) -> Option<Self> {
         let [head, content] = memory.words(address)?;
         let (low, mut flags) = (head as u32, (head >> 32) as u32);
@@ -158,7 +158,7 @@ mod tests {
     use super::{Memory, Object};
     use crate::keys::layout::{REDIS_7_0, REDIS_8_6, VALKEY_8_1, VALKEY_9_1};
 
-    /// Makes a head with these flags behind the time, and what follows its first 8 bytes.
+    /// Makes a head with these flags behind the time, and `behind` after its first 8 bytes.
     fn head(flags: u32, behind: &[&[u8]]) -> Vec<u8> {
         let first = [0x80, 1, 0, 0];
         [&first[..], &flags.to_ne_bytes(), &behind.concat()].concat()
@@ -178,14 +178,14 @@ mod tests {
         assert_eq!((object.content, object.bytes), (at + 25, 22));
         assert_eq!((object.lru, object.allocated(&memory)), (1, Some(29)));
 
-        // Its value is where the pointer to it is, in older versions.
+        // Its value is where older versions have the pointer to it.
         assert_eq!(Object::read(&memory, &VALKEY_8_1, at), None);
-        // A key lies with none, and no head without one is a key's.
+        // In Redis 7.0, no key lies with a value; in Valkey 9.1, one must.
         assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
         let keyless = head(1 << 3 | 4, &[text]);
         let keyless = keyless.as_ptr() as u64;
         assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless), None);
-        // Nobody has it any more.
+        // Its reference count is 0.
         let freed = head(7, &[&expires, key, text]);
         assert_eq!(
             Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64),
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
         assert_eq!((object.lru, object.before, object.bytes), (9, 16, 22));
         assert_eq!(object.allocated(&memory), Some(16 + 22 + 7));
-        // One that has no key.
+        // A head without a key.
         bytes[19] = 0;
         assert_eq!(Object::read(&memory, &REDIS_8_6, at), None);
         Ok(())

@@ -1,7 +1,7 @@
 //! Draws keys of a server.
 //!
-//! A draw is a place of the hash tables, each as likely as any other, with all keys there: so each key is as likely
-//! as any other, however long its chain is. A small cache is looked through as a whole.
+//! A draw is a place of the hash tables, each equally likely, with all keys there: so all keys are equally likely, however long
+//! their chains are. A small cache is looked at as a whole.
 
 use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
@@ -19,31 +19,31 @@ use super::object::Object;
 use super::tables::Tables;
 use super::value::Sizes;
 
-/// Seconds of the clock that is kept with each key, before it begins anew.
+/// Seconds that the clock kept with each key counts before it starts again.
 const CLOCK: u64 = 1 << 24;
-/// Draws between two looks at how large the tables are: as many as there are tables, within these bounds.
+/// Draws between two looks at the sizes of the tables: as many as there are tables, within these bounds.
 const ROUND: [usize; 2] = [256, 16_384];
 /// How often the tables are read again while they change.
 const TRIES: u32 = 1_000;
-/// Entries that say which allocator it is, and places that are looked at for each.
+/// How many entries decide which allocator it is, and how many places are looked at for each.
 const VOTES: usize = 51;
 const SPARSE: usize = 1_000;
-/// Bytes of a name that an expression is matched in.
+/// How many bytes of a name an expression is matched against.
 const NAME: usize = 512;
 
 /// A key that was drawn.
 pub struct Key {
     /// Its type and encoding.
     pub kind: (&'static str, &'static str),
-    /// By what the expression matched in its name.
+    /// What the expression matched in its name.
     pub group: Option<String>,
     /// What it takes.
     pub bytes: u64,
-    /// For how long it had not been used, seconds; where it has a counter, that means nothing.
+    /// How long it had not been used, in seconds; if it has a counter, that means nothing.
     pub idle: u64,
-    /// Its counter, where it has one.
+    /// Its counter, if it has one.
     pub counter: u8,
-    /// How long it has to live, seconds, where it expires.
+    /// How long it has to live, in seconds, if it expires.
     pub ttl: Option<f64>,
 }
 
@@ -52,13 +52,13 @@ pub struct Key {
 pub struct Drawn {
     /// The keys.
     pub keys: Vec<Key>,
-    /// Keys and places that were not consistent.
+    /// Keys and places that were inconsistent.
     pub rejected: u64,
-    /// Keys of the server before and after it.
+    /// The server's keys before and after the drawing.
     pub all: [u64; 2],
     /// Whether each key was looked at.
     pub is_whole: bool,
-    /// For how long it was looked, seconds.
+    /// How long the drawing took, in seconds.
     pub seconds: f64,
 }
 
@@ -66,7 +66,7 @@ pub struct Drawn {
 ///
 /// # Errors
 ///
-/// Fails where the process ends, or no key was read.
+/// Fails if the process ends, or no key was read.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
@@ -83,7 +83,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     };
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(question.samples);
-    // In any order, so that what was seen stands for the rest where the time runs out.
+    // In random order, so that what was seen represents the rest if the time runs out.
     let mut order: Vec<u64> = if is_small {
         (0..size).collect()
     } else {
@@ -106,7 +106,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
         let now = read(memory, databases)?;
-        // What comes, goes or moves to the other table meanwhile may be missed, or seen twice: the rest is drawn.
+        // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at random.
         is_whole &= now == tables;
         tables = now;
         let is_done = match is_small {
@@ -130,7 +130,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     Ok(drawn)
 }
 
-/// Reads the tables, again where they are about to change.
+/// Reads the tables, again if they are about to change.
 fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
     let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
     tries
@@ -138,7 +138,7 @@ fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
         .context("the databases can no longer be read: has the process ended?")
 }
 
-/// Returns where some entries are, or the heads of values with their keys, and what was asked for each.
+/// Returns where some entries are, or the heads of values that have keys with them, and what was asked for each.
 fn some(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
     let size = tables.places().max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
@@ -169,7 +169,7 @@ struct Sampler<'a> {
 impl Sampler<'_> {
     /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &Tables, place: u64) {
-        // A table that has moved is read anew before the next round.
+        // A table that has moved is read again before the next round.
         let Some((keys, table, place)) = tables.find(self.memory, place) else {
             return;
         };
@@ -186,7 +186,7 @@ impl Sampler<'_> {
         }
     }
 
-    /// Looks at a key, and at its entry among those that expire. `None` where something about it is not consistent, or has
+    /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent, or has
     /// changed meanwhile.
     fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
         let memory = self.memory;
@@ -237,7 +237,7 @@ impl Sampler<'_> {
         let found = expression.captures(&name);
         let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
         let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));
-        // A client may have chosen a name that does things to a terminal.
+        // A client may have chosen a name with terminal control characters.
         let shown = |text: Cow<'_, str>| text.replace(char::is_control, "\u{fffd}");
         Some(text.map_or_else(|| "(no match)".to_owned(), shown))
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::sampler::{Drawn, Key};
 
-/// Seconds of idle time whose limits are shown.
+/// The limits of idle time that are shown, in seconds.
 const LIMITS: [u64; 6] = [600, 3_600, 8 * 3_600, 86_400, 7 * 86_400, 30 * 86_400];
 /// Standard errors on each side of an estimate, for 95 of 100 samples.
 const ERRORS: f64 = 1.96;
@@ -14,51 +14,51 @@ const ERRORS: f64 = 1.96;
 /// What fills a cache.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Keys of the server when it was begun, and at the end.
+    /// The server's keys at the beginning and at the end.
     pub keys: [u64; 2],
     /// Keys that were looked at.
     pub sampled: usize,
     /// Whether that was each key, so that nothing is estimated.
     pub is_whole: bool,
-    /// Share of what was drawn that was not consistent, and so was left out.
+    /// Share of what was drawn that was inconsistent, and so was left out.
     pub rejected_share: f64,
     /// Bytes that all keys take.
     pub bytes: f64,
-    /// Half the width of the interval in which that is in 95 of 100 samples.
+    /// Half the width of the interval that holds this in 95 of 100 samples.
     pub bytes_error: f64,
-    /// For how long it was looked, seconds.
+    /// How long the drawing took, in seconds.
     pub seconds: f64,
     /// By type and encoding, or by what was asked for, the largest first.
     pub rows: Vec<Row>,
-    /// Idle times, seconds, and the share of bytes of keys that were not used for as long. Empty where keys have counters.
+    /// Idle times, in seconds, and the share of bytes in keys that were not used for that long. Empty if keys have counters.
     pub idle_limits: Vec<(u64, f64)>,
 }
 
 /// Keys that have something in common.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What.
+    /// What they are.
     pub name: String,
     /// How many.
     pub keys: f64,
     /// What they take.
     pub bytes: f64,
-    /// Their share of the bytes of all.
+    /// Their share of all bytes.
     pub share: f64,
-    /// Half the width of the interval of that share.
+    /// Half the width of that share's interval.
     pub share_error: f64,
-    /// Seconds in which a tenth, half and nine tenths of them were used.
+    /// Seconds within which a tenth, half and nine tenths of them were used.
     pub idle: Option<[f64; 3]>,
-    /// The same of their counters.
+    /// The same for their counters.
     pub counter: Option<[f64; 3]>,
-    /// The same of what they have to live, seconds, where they expire.
+    /// The same for their times to live, in seconds, if they expire.
     pub ttl: Option<[f64; 3]>,
     /// Share that never expires.
     pub without_ttl: f64,
 }
 
 impl Summary {
-    /// Makes it of what was drawn; whether keys have counters instead of idle times is not always known.
+    /// Summarises what was drawn; it is not always known whether keys have counters instead of idle times.
     pub fn of(drawn: &Drawn, has_counters: Option<bool>) -> Self {
         let sampled = drawn.keys.len();
         let sum = drawn.keys.iter().map(|key| key.bytes).sum::<u64>() as f64;
@@ -67,7 +67,7 @@ impl Summary {
             (true, _) => 1.0,
             (false, _) => drawn.all[1] as f64 / sampled as f64,
         };
-        // What a sample is off by: nothing, where it is all.
+        // How far a sample is off: 0 if it is whole.
         let error = |squares: f64| {
             if drawn.is_whole {
                 0.0
@@ -96,7 +96,7 @@ impl Summary {
                 .map(|key| (key.bytes as f64).powi(2))
                 .sum::<f64>();
             let all_squares = squares + mean * sum;
-            // Of a ratio of sums: its members' deviations from it.
+            // The error of a ratio of sums: its members' deviations from it.
             let deviations = own_squares * (1.0 - 2.0 * share) + share * share * all_squares;
             let of =
                 |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
@@ -144,7 +144,7 @@ impl Summary {
     }
 }
 
-/// Returns the values that a tenth, half and nine tenths are not above.
+/// Returns the values that a tenth, half and nine tenths of all values do not exceed.
 fn quantiles(mut values: Vec<f64>) -> Option<[f64; 3]> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)? as f64;

@@ -4,7 +4,7 @@ use super::entry::Entry;
 use super::layout::Layout;
 use super::memory::Memory;
 
-/// The longest chain that is followed, and the most keys for a place in a table: more is no table.
+/// The longest chain that is followed, and the most keys for a place in a table: with more, it is not a table.
 const CHAIN: usize = 1_000;
 /// Bytes of a bucket.
 const BUCKET: u64 = 64;
@@ -16,7 +16,7 @@ pub struct Table {
     pub layout: &'static Layout,
     /// Where its places are.
     pub places: u64,
-    /// How many.
+    /// How many places there are.
     pub size: u64,
     /// Entries in it.
     pub used: u64,
@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Returns the entries at a place. `None` where they are none.
+    /// Returns the entries at a place, or `None` if these are not entries.
     pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
         if self.layout.buckets.is_some() {
             return self.buckets(memory, place);

@@ -1,4 +1,4 @@
-//! The hash tables that a server has its keys in: one of each database, or, in a cluster, one of each slot.
+//! The hash tables with a server's keys: one for each database, or, in a cluster, one for each slot.
 
 use super::dict::Dict;
 use super::memory::Memory;
@@ -9,15 +9,15 @@ use super::table::Table;
 pub struct Keys {
     /// The keys and their values.
     pub all: Dict,
-    /// Of the keys that expire, when. Empty where that lies with their values.
+    /// When keys expire, for those that do. Empty if that lies with their values.
     pub expires: Dict,
 }
 
-/// All of them.
+/// All hash tables of keys.
 #[derive(PartialEq, Eq)]
 pub struct Tables {
     tables: Vec<Keys>,
-    /// Places in each and those before it.
+    /// How many places each has together with those before it.
     ends: Vec<u64>,
 }
 
@@ -47,8 +47,8 @@ impl Tables {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Returns the table that a place of all is in, with those of its database or slot, and the place there. `None` also where that
-    /// table is about to move.
+    /// Returns the table that one of all places is in, with those of its database or slot, and the place there. Returns `None`
+    /// also if that table is about to move.
     pub fn find(&self, memory: &Memory, place: u64) -> Option<(&Keys, &Table, u64)> {
         let at = self.ends.partition_point(|end| *end <= place);
         let keys = self.tables.get(at)?;
@@ -64,7 +64,7 @@ mod tests {
     use super::{Dict, Keys, Memory, Tables};
     use crate::keys::layout::REDIS_8_0;
 
-    /// Makes a table of so many places with none in the second.
+    /// Makes a table of `1 << exponent` places, and no second table.
     fn dict(exponent: u8) -> [u64; 7] {
         let places = vec![0_u64; 1 << exponent].leak();
         let exponents = u64::from_ne_bytes([0, 0, exponent, 255, 0, 0, 0, 0]);
@@ -97,7 +97,7 @@ mod tests {
         let expected = [(4, 0), (4, 3), (1, 0), (8, 0), (8, 7)].map(Some);
         assert_eq!((&found[..5], found[5]), (&expected[..], None));
 
-        // The places of one move.
+        // The places of one table move.
         assert_ne!(std::mem::replace(&mut dicts[1], dict(0)), dicts[1]);
         assert_eq!([3, 4, 5].map(find), [Some((4, 3)), None, Some((8, 0))]);
         store[19] = 2;

@@ -1,6 +1,6 @@
 //! How much memory a key takes with its value, as `MEMORY USAGE` counts it.
 //!
-//! Of a value of many allocations a few elements are looked at, and taken for the mean of all.
+//! If a value has many allocations, a few elements are looked at, and their mean stands for all.
 
 use super::allocator::Allocator;
 use super::dict::Dict;
@@ -19,20 +19,21 @@ const ENTRY: u64 = 24;
 const VALUELESS: u64 = 16;
 /// Bytes of the head of a list.
 const QUICKLIST: u64 = 40;
-/// Bytes that the last part of a stream mostly has from the beginning: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
+/// Bytes that the last part of a stream usually has from the start: `STREAM_LISTPACK_MAX_PRE_ALLOCATE`.
 const STREAM_AHEAD: u64 = 4_096;
-/// Bytes of the head of a hash whose names of fields are elsewhere, and most values of it.
+/// Bytes of the head of a hash whose field names are elsewhere, and the most values that it has.
 const TEMPLATE_ARRAY: u64 = 16;
 const MOST_VALUES: u64 = 1 << 32;
-/// Words of the head of a list, a stream, an array, a hash table and a list of a sorted set in which their server counts what they take.
+/// The word in the head of a list, a stream, an array, a hash table and the list of a sorted set in which the server counts what
+/// they take.
 const QUICKLIST_SUM: u64 = 4;
 const STREAM_SUM: u64 = 9;
 const ARRAY_SUM: u64 = 5;
 const DICT_SUM: u64 = 7;
 pub const SORTED_SUM: u64 = 4;
-/// Most bytes of a packed value.
+/// The most bytes of a packed value.
 const PACKED: u64 = 1 << 32;
-/// Most levels of a radix tree that are gone down.
+/// The most levels of a radix tree to descend.
 const DEPTH: usize = 128;
 /// What `MEMORY USAGE` counts for a node of a radix tree: 4 bytes and 30 pointers.
 const RAX_NODE: u64 = 4 + 8 * 30;
@@ -44,12 +45,12 @@ pub struct Sizes<'a> {
     pub memory: &'a Memory,
     /// How it is laid out.
     pub layout: &'static Layout,
-    /// Who rounds.
+    /// What rounds sizes.
     pub allocator: Allocator,
 }
 
 impl Sizes<'_> {
-    /// Returns how many bytes a key takes with its value. `None` where what it points to is not consistent.
+    /// Returns how many bytes a key takes with its value. Returns `None` if what it points to is inconsistent.
     pub fn key(&self, entry: &Entry, object: &Object) -> Option<u64> {
         let entry = match object.key {
             0 if entry.is_embedding => self.entry(entry),
@@ -114,7 +115,7 @@ impl Sizes<'_> {
         })
     }
 
-    /// Returns what an allocation of a value counts.
+    /// Returns how many bytes an allocation of a value counts as.
     fn rounded(&self, bytes: u64) -> u64 {
         match self.layout.is_counted {
             true => bytes,
@@ -122,7 +123,7 @@ impl Sizes<'_> {
         }
     }
 
-    /// Returns the word of a value in which the server has what its parts take.
+    /// Returns the word of a value in which the server counts what its parts take.
     pub fn counted(&self, address: u64, word: u64) -> Option<u64> {
         let sum = self.memory.u64(address.checked_add(8 * word)?)?;
         (sum < 1 << 48).then_some(sum)
@@ -150,7 +151,7 @@ impl Sizes<'_> {
         Some(self.rounded(asked))
     }
 
-    /// Returns the size of a ziplist or listpack, which begins with it, and ends with 255.
+    /// Returns the size of a ziplist or listpack, which begins with that size and ends with 255.
     fn packed(&self, address: u64) -> Option<u64> {
         let bytes = u64::from(self.memory.u32(address)?);
         let is_sound = (7..PACKED).contains(&bytes)
@@ -158,7 +159,7 @@ impl Sizes<'_> {
         is_sound.then_some(self.rounded(bytes))
     }
 
-    /// Returns the size of a hash of which only the values are in it. Its names, which other hashes have as well, are not counted.
+    /// Returns the size of a hash that holds only its values. Its field names, which other hashes share, are not counted.
     fn templated(&self, address: u64) -> Option<u64> {
         let [_, length] = self.memory.words(address)?;
         (length < MOST_VALUES).then_some(())?;
@@ -192,7 +193,7 @@ impl Sizes<'_> {
         Some(QUICKLIST + scaled(sum, looked_at, length))
     }
 
-    /// Returns the size of a hash table whose entries take so much.
+    /// Returns the size of a hash table whose entries take `bytes`.
     pub fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
         let size = dict.size();
@@ -233,7 +234,7 @@ impl Sizes<'_> {
             0 => 0,
             _ => {
                 let part = self.leaf(head, true)?;
-                // One that was read from a file, or is full, has none.
+                // A part that was read from a file, or is full, has none.
                 let is_ahead =
                     self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
                 let ahead = if is_ahead { STREAM_AHEAD } else { 0 };
@@ -260,7 +261,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns what all take, by what some do.
+/// Estimates what all take from what some take.
 fn scaled(sum: u64, of: u64, all: u64) -> u64 {
     (sum as f64 / of.max(1) as f64 * all as f64) as u64
 }

@@ -27,10 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to make a record: half a minute, and the reclaim of a burst that is under way.
 const RECORD_PATIENCE: Duration = Duration::from_secs(150);
 
-/// The longest record that is read, bytes.
+/// The longest record that is read, in bytes.
 const LONGEST_RECORD: u64 = 64 << 20;
 
-/// The longest timeline that is read, bytes. One of ten minutes has 1.5 MB.
+/// The longest timeline that is read, in bytes. One of ten minutes has 1.5 MB.
 const LONGEST_TIMELINE: u64 = 16 << 20;
 
 /// The address of the agent, and how it lets users in (`run --web-config`).
@@ -43,10 +43,10 @@ pub struct Access {
     /// /etc/ssl/certs/ca-certificates.crt
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Where the agent asks for a password: the user
+    /// The user, if the agent asks for a password
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// Where the agent asks for a password: the file that it is in
+    /// The file with the password, if the agent asks for one
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
 }
@@ -77,7 +77,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails where a file cannot be read or has the wrong format.
+    /// Fails if a file cannot be read or has the wrong format.
     pub fn at(access: &Access) -> anyhow::Result<Self> {
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
@@ -109,7 +109,7 @@ impl Agent {
         })
     }
 
-    /// Prepares to ask an agent that serves on this loopback port, without TLS and password.
+    /// Prepares to ask an agent that serves on this loopback port, without TLS or a password.
     pub fn on_loopback(port: u16) -> anyhow::Result<Self> {
         Self::at(&Access {
             url: format!("http://127.0.0.1:{port}"),
@@ -123,7 +123,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails where no agent answers, with how to start one.
+    /// Fails if no agent answers, and says how to start one.
     pub fn reading(&self) -> anyhow::Result<Reading> {
         let reading = Reading::parse(&self.get("/metrics")?.read_to_string()?)?;
         ensure!(
@@ -139,7 +139,7 @@ impl Agent {
         self.list("bursts")
     }
 
-    /// Returns the servers that run beside the agent and are not watched.
+    /// Returns the servers on the agent's host that are not watched.
     pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
         self.list("unwatched")
     }
@@ -148,7 +148,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails as [`Self::reading`] does, and where its evicting calls are not seen.
+    /// Fails as [`Self::reading`] does, and if the server's evicting calls are not seen.
     pub fn timeline(&self, server: &str) -> anyhow::Result<Timeline> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let mut answer = self.get(&format!("/api/v1/timeline?server={query}"))?;
@@ -156,12 +156,12 @@ impl Agent {
         Ok(answer.read_json()?)
     }
 
-    /// Has the agent keep a record of one server now, and returns it. It takes half a minute at least, as what follows belongs
-    /// to it.
+    /// Has the agent keep a record of one server now, and returns it. This takes at least half a minute, because the record
+    /// includes what follows.
     ///
     /// # Errors
     ///
-    /// Fails as [`Self::reading`] does, and where the agent keeps no records, with its reason.
+    /// Fails as [`Self::reading`] does, and if the agent keeps no records, with its reason.
     pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let request = self

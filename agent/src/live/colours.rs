@@ -1,10 +1,10 @@
-//! Colours, where the user wants them.
+//! Colours, if the user wants them.
 
 use std::sync::LazyLock;
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Whether to use colours: unless the variable `NO_COLOR` says otherwise (no-color.org).
+/// Whether to use colours: yes, unless the variable `NO_COLOR` says otherwise (no-color.org).
 static ARE_WANTED: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
 
@@ -16,7 +16,7 @@ pub fn of(colour: Color) -> Style {
     }
 }
 
-/// Returns the style of what somebody should look at. It differs without colours, too.
+/// Returns the style for what somebody should look at. It differs without colours, too.
 pub fn alarm() -> Style {
     of(Color::Red).add_modifier(Modifier::BOLD)
 }

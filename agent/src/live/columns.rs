@@ -1,6 +1,6 @@
-//! Tables whose columns go by importance: where there is no room, the last ones go first.
+//! Tables whose columns are ordered by importance: if there is no room, the last ones go first.
 
-/// From one column to the next.
+/// The space between two columns.
 const GAP: usize = 1;
 
 /// A column of a table about `T`.
@@ -64,7 +64,7 @@ pub fn headings<T>(columns: &[Column<T>]) -> String {
     headings.collect()
 }
 
-/// Returns the cells of one line, padded so that they only have to be put one after the other.
+/// Returns the cells of one line, padded so that they need only be joined.
 pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
     let cells = columns.iter().map(|column| {
         let cell = (column.cell)(of);
@@ -84,7 +84,7 @@ fn padded<T>(column: &Column<T>, text: &str) -> String {
     }
 }
 
-/// Tells whether somebody should look at a row.
+/// Returns whether somebody should look at a row.
 pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
     columns.iter().any(|column| (column.cell)(of).is_alarming)
 }

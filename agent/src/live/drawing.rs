@@ -13,12 +13,12 @@ use super::history::{History, Point};
 
 /// Lines of a frame around something.
 pub const FRAME: u16 = 2;
-/// Lines of a table that are no rows.
+/// Lines of a table that are not rows.
 pub const TABLE_EXTRA: u16 = FRAME + 1;
 /// Width of the names beside the sparklines.
 const NAMES: u16 = 24;
 
-/// Draws a table with as many columns as there is room for, and says how many rows there is none for.
+/// Draws a table with as many columns as fit, and says how many rows do not.
 pub fn table<T>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -63,7 +63,7 @@ pub fn table<T>(
     }
 }
 
-/// Says how many rows there are above or below, and how many of them somebody should look at.
+/// Says how many rows there are above or below, and how many of them are alarming.
 fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>> {
     let alarming = rows.iter().filter(|row| is_alarming(columns, row)).count();
     let mut said = vec![Span::raw(format!(" {} more {place} ", rows.len()))];
@@ -74,7 +74,7 @@ fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>>
     said
 }
 
-/// Draws as many lines as there is room for, and says how many there is none for.
+/// Draws as many lines as fit, and says how many do not.
 pub fn lines(frame: &mut Frame<'_>, area: Rect, mut lines: Vec<String>) {
     let room = usize::from(area.height);
     let hidden = lines.len().saturating_sub(room);
@@ -133,10 +133,10 @@ const SERIES: [Series; 5] = [
     ),
 ];
 
-/// Lines of the sparklines where there is room, and where there is little.
+/// Lines of the sparklines if there is room, and if there is little.
 pub const SPARKLINES: [u16; 2] = [3 * SERIES.len() as u16 + FRAME, SERIES.len() as u16 + FRAME];
 
-/// Draws the last minutes of a server, a column for each second, the newest to the right.
+/// Draws the last minutes of a server, a column for each second, the newest on the right.
 pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &History) {
     let block = Block::bordered();
     let inside = block.inner(area);

@@ -1,4 +1,4 @@
-//! What is shown of a server's expire cycles, in one line.
+//! Describes a server's expire cycles in one line.
 
 use evictscope_records::text::{count, or_unknown, share};
 
@@ -8,8 +8,8 @@ use super::reading::*;
 /// A lower stale ratio is shown as 0: a moving average takes long to get there.
 const LEAST_SHOWN: f64 = 0.000_5;
 
-/// Returns how often expire cycles run, what they take and what they leave. Nothing where no key has a time to live, or
-/// nothing is known of expiry.
+/// Returns how often expire cycles run, what they take and what they leave. Returns `None` if no key has a time to live, or
+/// nothing is known about expiry.
 pub fn line(reading: &ServerReading, rates: Option<Rates<'_>>) -> Option<String> {
     let a_second = |metric| rates?.a_second(metric);
     let stale = reading.get(STALE_RATIO);
@@ -31,7 +31,7 @@ mod tests {
     use crate::live::rates::Rates;
     use crate::live::reading::{tests::server, *};
 
-    /// Returns the line of a server with this stale ratio, whose counters have risen by so much in a second.
+    /// Returns the line of a server with this stale ratio, whose counters have risen by `risen` in a second.
     fn after(stale: f64, risen: &[(Metric, f64)]) -> Option<String> {
         let before: Vec<_> = risen.iter().map(|(metric, _)| (*metric, 0.0)).collect();
         let before = &server(&before);

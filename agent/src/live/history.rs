@@ -11,7 +11,7 @@ use super::reading::{CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, ST
 /// How many points are kept: ten minutes, as in the agent's timeline.
 const KEPT: usize = 600;
 
-/// A second of a server. What is not known is `None`.
+/// A second of a server. `None`: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
     pub clients_waiting: Option<f64>,
@@ -73,7 +73,7 @@ impl From<&Timeline> for History {
         let Some(start) = timeline.start.as_deref().and_then(seconds) else {
             return Self::default();
         };
-        // One, where the length of a bin makes no sense.
+        // 1 if the length of a bin makes no sense.
         let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
         let samples = timeline.samples.iter();
         let mut samples = samples
@@ -109,7 +109,7 @@ impl From<&Timeline> for History {
     }
 }
 
-/// Returns the share of evicting calls in the bins that are known.
+/// Returns the share of evicting calls in the known bins.
 fn evicting(bins: &[Option<f64>], bin_seconds: f64) -> Option<f64> {
     let known: Vec<f64> = bins.iter().copied().flatten().collect();
     let length = known.len() as f64 * bin_seconds;

@@ -1,4 +1,4 @@
-//! What would happen to a server at its limit, in one line.
+//! Describes what would happen to a server at its limit, in one line.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use evictscope_records::text::{round, share};
 
 use super::reading::*;
 
-/// Returns when memory is at its limit, if it grows on, and what evictions would take of the thread there. Nothing where it does
-/// not grow.
+/// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take then. Returns
+/// `None` if it does not grow.
 pub fn line(reading: &ServerReading) -> Option<String> {
     let time = |metric| {
         let time = Duration::try_from_secs_f64(reading.get(metric)?);

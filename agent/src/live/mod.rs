@@ -1,5 +1,4 @@
-//! Shows the servers of a running agent, live in the terminal, as a client of its HTTP without
-//! privileges.
+//! Shows the servers of a running agent, live in the terminal, as an HTTP client without privileges.
 
 mod agent;
 mod bursts;
@@ -34,7 +33,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
         std::io::stdout().is_terminal(),
         "stdout is no terminal: use --once to get a plain table"
     );
-    // Before the screen is taken, so that the message stays readable.
+    // Read before the screen is taken, so that an error message stays readable.
     let first = agent.reading()?;
     screen::run(&agent, first)
 }

@@ -17,11 +17,11 @@ use crate::text::{self, HISTOGRAM_TEXT};
 
 /// The longest bars of a histogram.
 const LONGEST_BAR: usize = 40;
-/// Two histograms go side by side only where each has room for bars of this length.
+/// Two histograms go side by side only if each has room for bars of this length.
 const SHORTEST_BAR: usize = 10;
-/// Lines that stay for the bursts: two, below their headings.
+/// Lines kept for the bursts: two, below their headings.
 const BURSTS: u16 = TABLE_EXTRA + 2;
-/// On a screen of fewer lines, a sparkline has one line.
+/// On a screen with fewer lines, a sparkline has one line.
 const HIGH_SCREEN: u16 = 40;
 
 /// What is shown of one server.
@@ -107,7 +107,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
     );
 }
 
-/// Draws a histogram. Where there is no room for all of it, the smallest values go, which matter least.
+/// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.
 fn histogram(frame: &mut Frame<'_>, area: Rect, (title, mut text): (&str, Vec<String>)) {
     let block = Block::bordered().title(format!(" {title} "));
     let inside = block.inner(area);

@@ -11,7 +11,7 @@ pub struct Readings {
     seconds: f64,
 }
 
-/// Two readings of a server, from which its rates follow; `None` where one is not known.
+/// Two readings of a server, from which its rates follow; `None` if one is not known.
 #[derive(Clone, Copy)]
 pub struct Rates<'a> {
     before: &'a ServerReading,
@@ -43,7 +43,7 @@ impl Readings {
 }
 
 impl<'a> Rates<'a> {
-    /// Takes two readings that are so far apart.
+    /// Takes two readings that are `seconds` apart.
     pub fn new(before: &'a ServerReading, now: &'a ServerReading, seconds: f64) -> Self {
         Self {
             before,
@@ -56,17 +56,17 @@ impl<'a> Rates<'a> {
         Some(rise(self.before.get(metric)?, self.now.get(metric)?))
     }
 
-    /// Returns how much a counter rises a second.
+    /// Returns how much a counter rises per second.
     pub fn a_second(self, metric: Metric) -> Option<f64> {
         self.risen(metric).map(|risen| risen / self.seconds)
     }
 
-    /// Returns the share of the time that a counter of seconds has.
+    /// Returns the share of the time that a counter of seconds counts.
     pub fn share(self, metric: Metric) -> Option<f64> {
         self.a_second(metric).map(|share| share.min(1.0))
     }
 
-    /// Returns how much a counter of evicting calls rises in a second in which these are observed.
+    /// Returns how much a counter of evicting calls rises per second in which they are observed.
     pub fn an_observed_second(self, metric: Metric) -> Option<f64> {
         Some(self.risen(metric)? / self.observed()?)
     }
@@ -75,7 +75,7 @@ impl<'a> Rates<'a> {
         self.risen(OBSERVED).filter(|seconds| *seconds > 0.0)
     }
 
-    /// Returns the same of a histogram of evicting calls: not cumulative, and empty where none were observed.
+    /// Returns the same for a histogram of evicting calls: not cumulative, and empty if none were observed.
     pub fn histogram(self, metric: Metric) -> Cumulative {
         let Some(observed) = self.observed() else {
             return Vec::new();
@@ -92,7 +92,7 @@ impl<'a> Rates<'a> {
     }
 }
 
-/// Returns how much a counter has risen. One that went back has been reset, and has counted from 0 since.
+/// Returns how much a counter has risen. A counter that went back was reset, and has counted from 0 since.
 fn rise(before: f64, now: f64) -> f64 {
     if now < before { now } else { now - before }
 }

@@ -7,7 +7,7 @@ use prometheus_parse::{Sample, Scrape, Value};
 /// A histogram's cumulative counts by upper bound.
 pub type Cumulative = Vec<(f64, f64)>;
 
-/// A metric, and the labels that its samples have to have.
+/// A metric, and the labels that its samples must have.
 pub type Metric = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EVICTING: &[(&str, &str)] = &[("kind", "evicting")];
@@ -21,7 +21,7 @@ pub const CALL_SECONDS: Metric = ("evictscope_eviction_call_duration_seconds_sum
 pub const FAILED_CALLS: Metric = ("evictscope_eviction_calls_total", FAILING);
 pub const LONGEST_CALL: Metric = ("evictscope_eviction_call_longest_seconds", &[]);
 pub const GOALS: Metric = ("evictscope_mem_tofree_bytes", &[]);
-/// For how long evicting calls were observed.
+/// How long evicting calls were observed.
 pub const OBSERVED: Metric = ("evictscope_observed_seconds_total", EVICTING);
 pub const USED_MEMORY: Metric = ("evictscope_used_memory_bytes", &[]);
 pub const NOT_COUNTED_MEMORY: Metric = ("evictscope_not_counted_memory_bytes", &[]);
@@ -83,7 +83,7 @@ impl ServerReading {
         })
     }
 
-    /// Returns the sum of a metric's samples; `None` where the agent does not export one.
+    /// Returns the sum of a metric's samples; `None` if the agent exports none.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         let values = self.matching(metric).filter_map(number);
         values.reduce(|sum, value| sum + value)
@@ -95,18 +95,18 @@ impl ServerReading {
         samples.filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
     }
 
-    /// Returns for which values of a label a metric is 1.
+    /// Returns the values of a label for which a metric is 1.
     pub fn states(&self, name: &'static str, label: &'static str) -> impl Iterator<Item = &str> {
         let set = self.by(name, label).filter(|(_, value)| *value == 1.0);
         set.map(|(state, _)| state)
     }
 
-    /// Returns the phase; `None` where evicting calls are not seen.
+    /// Returns the phase; `None` if evicting calls are not seen.
     pub fn phase(&self) -> Option<&str> {
         self.states("evictscope_phase", "phase").next()
     }
 
-    /// Returns a histogram; empty where the agent does not export it.
+    /// Returns a histogram; empty if the agent does not export it.
     pub fn histogram(&self, metric: Metric) -> Cumulative {
         let buckets = self
             .matching(metric)
@@ -192,7 +192,7 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
 evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
 ";
 
-    /// Returns what an agent exports of a server with these values.
+    /// Returns what an agent exports for a server with these values.
     pub fn server(values: &[(Metric, f64)]) -> ServerReading {
         let line = |((name, labels), value): &(Metric, f64)| {
             let labels = labels.iter();

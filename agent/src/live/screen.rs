@@ -23,7 +23,7 @@ use crate::text::wrapped;
 
 /// How often the agent is read.
 pub const INTERVAL: Duration = Duration::from_secs(1);
-/// Where there are more servers than lines, these stay for their table before the sparklines go.
+/// If there are more servers than lines, the sparklines go when fewer lines than this would be left for the table.
 const LEAST_ROWS: u16 = 5;
 
 /// Shows the servers until the user quits, and always restores the terminal.
@@ -123,7 +123,7 @@ impl Screen {
         if !self.loaded.insert(server.clone()) {
             return;
         }
-        // Where its evicting calls are not seen, there is none.
+        // There is none if its evicting calls are not seen.
         if let Ok(timeline) = agent.timeline(&server) {
             self.histories.insert(server, History::from(&timeline));
         }
@@ -135,7 +135,7 @@ impl Screen {
         self.readings.now.servers.keys().nth(index)
     }
 
-    /// Does what a key stands for, and returns whether that is to quit.
+    /// Does what a key stands for, and returns whether that was to quit.
     fn press(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,

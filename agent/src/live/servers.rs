@@ -18,7 +18,7 @@ const SAMPLED: &str =
 /// More servers than these are counted instead of named.
 const MOST_NAMES: usize = 3;
 
-/// Said of servers of whose clients nothing is seen.
+/// Shown for servers whose clients are not seen.
 const UNSEEN: &str = "how long clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
 
 /// A server, its last reading, and its rates since the one before.
@@ -49,7 +49,7 @@ impl<'a> Row<'a> {
         or_unknown(self.reading.get(metric), text)
     }
 
-    /// Tells whether evictions fail now, or did since the agent found the server.
+    /// Returns whether evictions fail now, or have failed since the agent found the server.
     fn has_failed(&self) -> bool {
         self.reading.get(FAILED_CALLS) > Some(0.0)
     }
@@ -82,7 +82,7 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
         Column::number("WAITING", 9, |row| waiting(row.reading).into()),
         Column::number("LONGEST", 7, |row| row.shown(LONGEST_WAIT, seconds).into()),
     ];
-    // Rare, and then it matters more than all that follows.
+    // Failures are rare, but then matter more than all that follows.
     if rows.iter().any(Row::has_failed) {
         columns.push(Column::number("FAILING/S", 9, |row| {
             let failing = row.an_observed_second(FAILED_CALLS);
@@ -119,7 +119,7 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
     columns
 }
 
-/// Returns how many clients wait now, and of how many.
+/// Returns how many clients wait now, out of how many.
 fn waiting(reading: &ServerReading) -> String {
     let known = reading
         .get(CLIENTS_WAITING)
@@ -129,7 +129,7 @@ fn waiting(reading: &ServerReading) -> String {
     })
 }
 
-/// Returns how much memory a server uses, by Redis's own account: as a share of its limit, where it has one.
+/// Returns how much memory a server uses, by Redis's own account: as a share of its limit, if it has one.
 fn memory(reading: &ServerReading) -> String {
     let not_counted = reading.get(NOT_COUNTED_MEMORY).unwrap_or(0.0);
     let used = reading.get(USED_MEMORY);
@@ -147,7 +147,7 @@ fn limit(reading: &ServerReading) -> String {
     }
 }
 
-/// Returns for how long the clients of a server were stalled by each cause, in one line; nothing where they were not.
+/// Returns how long the clients of a server were stalled by each cause, in one line; `None` if they were not.
 pub fn stalls(reading: &ServerReading) -> Option<String> {
     let mut by: Vec<_> = reading.by(STALLED.0, "cause").collect();
     by.retain(|(_, stalled)| *stalled > 0.0);
@@ -173,8 +173,8 @@ fn is_sampled(reading: &ServerReading) -> bool {
         .any(|mode| mode == "sampled")
 }
 
-/// Returns what else there is to know: why servers are not watched, or their probes are off, of which it is not known what
-/// their clients wait, and what rates are of. A sentence each.
+/// Returns what else there is to know, a sentence each: why servers are not watched or their probes are off, for which servers
+/// client waits are not known, and which time rates refer to.
 pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
     let unwatched = unwatched.iter().map(|one| {
         format!(

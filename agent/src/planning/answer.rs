@@ -19,11 +19,11 @@ use super::confined;
 /// A hash of a file's content: a build id can be forged, which would give one server the plan of another.
 pub type Content = [u8; 32];
 
-/// Which executable it is.
+/// Which executable a file is.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Identified {
     pub content: Content,
-    /// What its debug file is called, where it needs one.
+    /// The names of its debug file, if it needs one.
     pub names: Option<DebugFileNames>,
 }
 
@@ -39,7 +39,7 @@ pub struct Planned {
     pub debug_file: Option<String>,
     /// Files that were rejected, each with the reason.
     pub ignored: Vec<String>,
-    /// Whether it has no debug information, and no file of it was found.
+    /// Whether it has no debug information, and no file with it was found.
     pub lacks_symbols: bool,
     /// How long planning took, without reading.
     pub nanoseconds: u64,
@@ -50,26 +50,26 @@ pub struct Planned {
 pub enum Trouble {
     /// The file cannot be opened or read.
     Unreadable(String),
-    /// It is no executable, or not one that is looked into.
+    /// It is not an executable, or not one that can be planned for.
     Refused(String),
 }
 
-/// Plan for the executable that is the standard input, without any privilege, for the evictscope that has started it
+/// Plan for the executable on standard input, without any privilege, for the evictscope that started this process
 #[derive(clap::Args)]
 pub struct Question {
     /// Only say which executable it is
     #[arg(long)]
     identify: bool,
-    /// Say what stacks are unwound by instead
+    /// Say how to unwind stacks instead
     #[arg(long)]
     code: bool,
-    /// Say that of the files at the places that are given, which have these numbers
+    /// Say that about the files at the given places, which have these inode numbers
     #[arg(long)]
     mapped: Vec<u64>,
-    /// The function to find beside the plan
+    /// The function to find besides the plan
     #[arg(long)]
     function: Option<String>,
-    /// What to call it
+    /// What to call the executable
     path: PathBuf,
     /// Where its debug file may be: root directories, each with a path below it
     places: Vec<PathBuf>,
@@ -79,7 +79,7 @@ pub struct Question {
 ///
 /// # Errors
 ///
-/// Where this process cannot be confined, or nobody hears the answer.
+/// Fails if this process cannot be confined, or nobody reads the answer.
 pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     confined::limit().context("cannot set limits")?;
     let places = question.places.chunks_exact(2);
@@ -120,7 +120,7 @@ fn identify(question: &Question, data: &[u8]) -> Result<Identified, Trouble> {
     })
 }
 
-/// Reads a file, if it has this number and code.
+/// Reads a file, if it has this inode number and code.
 fn mapped(file: Result<Contents, ExecutableError>, inode: u64) -> Option<CodeFile> {
     let data = file.and_then(|file| file.if_numbered(inode)?.read());
     CodeFile::read(&data.ok()?, None, None).ok()
@@ -179,17 +179,17 @@ fn content(data: &[u8]) -> Content {
 }
 
 impl Planned {
-    /// Tells whether it can be true of this executable.
+    /// Returns whether it can be true of this executable.
     pub(super) fn is_possible(&self, executable: &Executable) -> bool {
         let bytes = executable.id().bytes();
         let function = self.function.as_ref();
         self.plan.is_possible(bytes) && function.is_none_or(|own| own.is_possible(bytes))
     }
 
-    /// Says which debug files were rejected to who runs the command.
+    /// Tells the user which debug files were rejected.
     pub fn say_ignored(&self) {
         for ignored in &self.ignored {
-            // Nobody may read it.
+            // Nobody may be reading it.
             let _ = writeln!(stderr(), "debug file ignored: {ignored}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the process that plans may do: nothing but read what it has open, and answer.
+//! What the process that plans may do: only read what it has open, and answer.
 
 use anyhow::Context as _;
 use rustix::process::{
@@ -8,16 +8,15 @@ use rustix::process::{
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-/// How willing it is to leave the CPU to others. With 19, a plan that takes 30 ms of CPU time waited 18 s
-/// for it on a machine that eight busy processes kept from resting.
+/// Its niceness. With 19, a plan that takes 30 ms of CPU time waited 18 s for it on a machine that eight processes kept busy.
 const NICE: i32 = 5;
-/// Most CPU time, in seconds. What a plan may take is counted in steps, of which there are enough for a second. In an emulated machine
-/// that its host gave little of a CPU, a usual plan took more than five by the clock of that machine.
+/// The most CPU time, in seconds. A plan has a limit of steps, which take about a second. In an emulated machine that got little
+/// CPU from its host, a usual plan took more than five by that machine's clock.
 pub const CPU_SECONDS: u64 = 20;
-/// Most memory, in bytes: an executable and a debug file of 128 MiB, what planning keeps of them, and this program.
+/// The most memory, in bytes: an executable and a debug file of 128 MiB each, what planning keeps of them, and this program.
 const MEMORY: u64 = 512 << 20;
 
-/// The system calls of reading, of the allocator, of a panic, and of the end.
+/// The system calls for reading, the allocator, a panic, and the end.
 const CALLS: [i64; 24] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -45,17 +44,17 @@ const CALLS: [i64; 24] = [
     libc::SYS_exit_group,
 ];
 
-/// Limits this process, and has it end with the one that has started it.
+/// Limits this process, and has it end with the process that started it.
 pub fn limit() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     set_name(c"evictscope-plan")?;
-    // Where these are forbidden, it can do without.
+    // If these are forbidden, it can do without.
     let _ = setpriority_process(None, NICE);
     // If memory runs out, the kernel kills it rather than the agent.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     for (resource, most, later) in [
         (Resource::As, MEMORY, 0),
-        // At the hard limit the kernel would send SIGKILL, as others do, and at this one SIGXCPU.
+        // At this limit the kernel sends SIGXCPU; at the hard one it would send SIGKILL, as others do.
         (Resource::Cpu, CPU_SECONDS, 1),
         (Resource::Core, 0, 0),
     ] {
@@ -64,7 +63,7 @@ pub fn limit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities, all files that are not open, and all system calls but [`CALLS`]: any other one fails.
+/// Gives up all capabilities, all files that are not open, and all system calls except [`CALLS`]: any other call fails.
 pub fn lock() -> anyhow::Result<()> {
     set(Resource::Nofile, 0, 0)?;
     set_no_new_privs(true)?;
@@ -85,9 +84,9 @@ pub fn lock() -> anyhow::Result<()> {
     Ok(apply_filter(&filter)?)
 }
 
-/// Sets a limit, and the hard one by `later` above it.
+/// Sets a limit, and the hard limit `later` above it.
 fn set(resource: Resource, most: u64, later: u64) -> rustix::io::Result<()> {
-    // It may be lower already, and nobody may raise it.
+    // It may already be lower, and nobody may raise it.
     let before = getrlimit(resource).maximum;
     let lower = |most: u64| Some(before.map_or(most, |before| before.min(most)));
     setrlimit(

@@ -1,8 +1,9 @@
-//! Plans, and what stacks are unwound by, made in processes of their own, one for each file that is looked at.
+//! Makes plans and unwind tables, in a process of its own for each file.
 //!
-//! An executable is not trusted, nor is its file system. So this process never opens one to be read, which may wait for ever; it starts
-//! itself anew ([`process`]) with the file as standard input, or told where it is. That process opens the file and what may be its debug file, gives up all
-//! that it may do ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). Few do so at once ([`turn`]). [`Planner`] is the daemon's.
+//! Neither an executable nor its file system is trusted. So this process never opens one for reading, which may wait forever; it
+//! starts itself anew ([`process`]) with the file as standard input, or with its path. That process opens the file and what may
+//! be its debug file, gives up all its rights ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). Few do so
+//! at once ([`turn`]). The daemon uses [`Planner`].
 
 mod answer;
 mod confined;
@@ -30,7 +31,7 @@ pub struct Subject<'a> {
     pub exe: &'a Path,
     /// The root directory of its debug files.
     pub root: &'a Path,
-    /// Where debug files are looked for first.
+    /// Where to look for debug files first.
     pub debug_dirs: &'a [PathBuf],
 }
 
@@ -40,7 +41,7 @@ pub struct Subject<'a> {
 pub struct Failure {
     /// The kind of reason.
     pub reason: Reason,
-    /// Whether it will not be otherwise later.
+    /// Whether that will not change later.
     pub is_for_good: bool,
     /// What went wrong, for people.
     pub why: String,
@@ -51,7 +52,7 @@ impl Subject<'_> {
     ///
     /// # Errors
     ///
-    /// Where it cannot be read in time, or is no server's executable, or has no such function.
+    /// Fails if it cannot be read in time, is not a server's executable, or has no such function.
     pub fn plan(&self, function: Option<&str>) -> Result<Planned, Failure> {
         let identified = self.identify()?;
         self.plan_identified(identified, function)
@@ -67,7 +68,7 @@ impl Subject<'_> {
         )
     }
 
-    /// Reads what stacks are unwound by.
+    /// Reads how its stacks are unwound.
     ///
     /// # Errors
     ///
@@ -109,12 +110,12 @@ impl Subject<'_> {
     }
 }
 
-/// Reads what stacks are unwound by of files that a process has mapped: each path below `root`, if that has this number on its
-/// device. `None` for one that has no code, or is another file.
+/// Reads how stacks are unwound in files that a process has mapped: each path below `root`, if the file there has this inode
+/// number. Returns `None` for a file that has no code, or is another one.
 ///
 /// # Errors
 ///
-/// Where they cannot be read in time.
+/// Fails if they cannot be read in time.
 pub fn code_of_mapped(
     root: &Path,
     files: &[(&Path, u64)],

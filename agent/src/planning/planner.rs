@@ -1,6 +1,6 @@
-//! Plans for the daemon: an executable is looked at once.
+//! Plans for the daemon, which looks at each executable once.
 //!
-//! The plan, or why there is none, is kept for as long as a server runs it.
+//! The plan, or why there is none, is kept for as long as a server runs the executable.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use evictscope_web::Reason;
 use super::answer::Content;
 use super::{Failure, Planned, Subject};
 
-/// The number of executables without a plan that are remembered.
+/// How many executables without a plan are remembered.
 const REMEMBERED: usize = 64;
 
 /// A plan, or why there is none; `None` until there is an answer.
 type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
 
-/// An executable, and the mount namespace of a process that runs it: its debug file may be one that the maker of the namespace put
-/// there, and so it says nothing of servers in others.
+/// An executable, and the mount namespace of a process that runs it. The maker of the namespace may have put its debug file
+/// there, so its plan says nothing about servers in other namespaces.
 type Seen = (ExecutableId, u64);
 
-/// Makes plans. Clones are the same one.
+/// Makes plans. Clones share them.
 #[derive(Clone)]
 pub struct Planner(Arc<Plans>);
 
@@ -36,7 +36,7 @@ struct Plans {
 #[derive(Default)]
 struct Known {
     executables: HashMap<Seen, Answer>,
-    /// A copy of a file, as containers have them, shares its plan; one that needs a debug file, with those in its namespace alone.
+    /// A copy of a file, as containers have them, shares its plan; if it needs a debug file, only within its namespace.
     contents: HashMap<(Content, Option<u64>), Weak<ProbePlan>>,
     /// Executables without a plan, the newest last.
     refused: VecDeque<Seen>,
@@ -51,12 +51,12 @@ impl Planner {
         }))
     }
 
-    /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for others only where it was never
+    /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for other plans only if it was never
     /// planned.
     ///
     /// # Errors
     ///
-    /// As [`Subject::plan`], and where nothing can be learnt by the plan.
+    /// As [`Subject::plan`]; also fails if the plan would show nothing.
     pub fn plan(
         &self,
         executable: &Executable,
@@ -70,7 +70,7 @@ impl Planner {
         })?;
         let seen = (executable.id(), namespace);
         let answer = self.known().answer(seen);
-        // Whoever runs the same executable waits for the same answer.
+        // Every thread whose server runs the same executable waits for the same answer.
         let mut answer = lock(&answer);
         match &*answer {
             Some(Ok(plan)) if let Some(plan) = plan.upgrade() => return Ok(plan),
@@ -133,7 +133,7 @@ impl Planner {
     }
 }
 
-/// Says why nothing can be learnt by a plan, where that is so.
+/// Fails if a plan shows nothing, and says why.
 pub fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
     match plan.unusable_reason() {
         None => Ok(()),
@@ -146,12 +146,12 @@ pub fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
 }
 
 impl Known {
-    /// Returns where the answer about an executable is, or will be. Forgets the plans that no server uses any more.
+    /// Returns where the answer about an executable is, or will be. Forgets the plans that no server uses any longer.
     fn answer(&mut self, seen: Seen) -> Answer {
         self.contents.retain(|_, plan| plan.strong_count() > 0);
         let refused = &self.refused;
         self.executables.retain(|seen, answer| {
-            // Somebody else has it only while it is waited for.
+            // Another thread holds it only while waiting for it.
             Arc::strong_count(answer) > 1
                 || match &*lock(answer) {
                     Some(Ok(plan)) => plan.strong_count() > 0,
@@ -169,7 +169,7 @@ impl Known {
     }
 }
 
-/// A panic elsewhere leaves these as they were.
+/// Locks a value, which a panic elsewhere leaves as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

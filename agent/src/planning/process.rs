@@ -1,4 +1,4 @@
-//! Starts the process that plans, hears its answer, and sees to it that it ends.
+//! Starts the process that plans, reads its answer, and makes sure that it ends.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -21,23 +21,23 @@ use super::answer::Trouble;
 use super::confined::CPU_SECONDS;
 use super::turn::Turn;
 
-/// For how long it may sleep: all that it ever waits for is a file system. While others keep it from a CPU, it does not.
+/// How long it may sleep: it never waits for anything but a file system. Waiting for a CPU is not sleeping.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often one is looked at that says nothing.
+/// How often a process that says nothing is looked at.
 const LOOK: Duration = Duration::from_millis(200);
-/// Why one cannot be killed.
+/// Why a process cannot be killed.
 const SILENT: &str = "its file system does not answer";
-/// For how long it may sleep once it has said all, or is killed. One that waits for a file system cannot be killed.
+/// How long it may sleep once it has said all, or is killed. A process that waits for a file system cannot be killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// Most bytes of an answer. A plan has some thousands, and the unwind tables of a large library some millions.
+/// The most bytes of an answer. A plan has some thousands, and the unwind tables of a large library some millions.
 const MAX_ANSWER: u64 = 64 << 20;
-/// Most bytes that are shown of what it says when it fails.
+/// The most bytes to show of its output when it fails.
 const MAX_SHOWN: usize = 400;
-/// Most processes that cannot be killed.
+/// The most processes that cannot be killed.
 const MAX_LEFT: usize = 64;
 
-/// What a process that cannot be killed may wait for: the device of the executable, or what is below the root directory where other
-/// files were looked for.
+/// What a process that cannot be killed may be waiting for: the device of the executable, or anything below the root directory
+/// where other files were looked for.
 pub type Waits = (u64, Option<PathBuf>);
 
 /// The processes that could not be killed yet.
@@ -47,7 +47,7 @@ static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 ///
-/// Where it has no answer, or was ended without one.
+/// Fails if the process has no answer, or was ended without one.
 pub fn ask<T: BorshDeserialize>(
     executable: Option<&Executable>,
     path: &Path,
@@ -133,19 +133,19 @@ fn start(
     Ok((child, answer))
 }
 
-/// Returns what tells for how long a process has slept that starts now.
+/// Returns a function that says how long a process that starts now has slept.
 fn slept_by(pid: u32) -> impl Fn() -> Duration {
     let started = Instant::now();
     let process = Scheduling::of(pid);
     move || {
         let age = started.elapsed();
-        // Where the kernel does not tell, it may have slept all the time.
+        // If the kernel does not say, it may have slept all the time.
         let slept = process.as_ref().and_then(|process| process.slept(age));
         slept.unwrap_or(age)
     }
 }
 
-/// Reads all that it says, for as long as `may_go_on` while it says nothing.
+/// Reads all that it says; while it says nothing, goes on as long as `may_go_on`.
 fn read(mut answer: &PipeReader, mut may_go_on: impl FnMut() -> bool) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     loop {
@@ -165,7 +165,7 @@ fn read(mut answer: &PipeReader, mut may_go_on: impl FnMut() -> bool) -> io::Res
     }
 }
 
-/// Waits until it has ended, kills it where it does not, and leaves it alone where it cannot be killed.
+/// Waits until it has ended, kills it if it does not, and leaves it alone if it cannot be killed.
 fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<ExitStatus> {
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let has_ended = || {
@@ -179,7 +179,7 @@ fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<E
             true
         })
     };
-    // One that has said all ends at once.
+    // A process that has said all ends at once.
     if !has_ended() {
         // It may have ended by now.
         let _ = child.kill();
@@ -193,7 +193,7 @@ fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<E
     status
 }
 
-/// Tells whether one more process would wait for ever.
+/// Returns whether one more process would wait forever.
 fn is_waited_for((device, root): &Waits) -> bool {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
@@ -208,8 +208,8 @@ fn is_ready(file: &impl AsFd) -> bool {
     rustix::io::retry_on_intr(|| poll(&mut waited, moment.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// Tells whether somebody else has ended it: the kernel for want of memory, a control group, an operator. That says nothing of the
-/// executable.
+/// Returns whether something else ended it: the kernel for want of memory, a control group, an operator. That says nothing about
+/// the executable.
 fn is_from_outside(status: ExitStatus) -> bool {
     const ENDS: [i32; 4] = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
     status.signal().is_some_and(|signal| ENDS.contains(&signal))

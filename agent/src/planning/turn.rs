@@ -1,16 +1,16 @@
-//! Whose turn it is to plan. Few processes do at once; one that waits for a file system lets another one begin.
+//! Whose turn it is to plan. Few processes plan at once; a process that waits for a file system lets another begin.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most processes that plan at once.
+/// The most processes that plan at once.
 const AT_ONCE: usize = 2;
-/// Most that wait for a file system beside them.
+/// The most that wait for a file system besides them.
 const MAX_WAITING: usize = 64;
-/// For how long one sleeps until it counts as waiting.
+/// How long a process must sleep to count as waiting.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// How many processes plan, and how many of others wait.
+/// How many processes plan, and how many others wait.
 struct Count {
     planning: usize,
     waiting: usize,
@@ -28,14 +28,14 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Waits for it.
+    /// Waits for a turn.
     pub fn begin() -> Self {
         let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
         count.unwrap_or_else(PoisonError::into_inner).planning += 1;
         Self { is_waiting: false }
     }
 
-    /// Lets another one begin if the process whose turn it is has slept for so long that it has nothing to do but to read.
+    /// Lets another process begin if this one has slept for so long that it can only be waiting to read.
     pub fn yield_if_asleep(&mut self, slept: Duration) {
         if self.is_waiting {
             return;

@@ -1,4 +1,4 @@
-//! Stacks are counted as they come.
+//! Counts stacks as they come.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use evictscope_records::profile::{Profile, Stack};
 
 use super::unwound::Unwound;
 
-/// Most different stacks that are kept; a minute of a server has some hundreds.
+/// The most different stacks to keep; a minute of a server has some hundreds.
 const MAX_STACKS: usize = 20_000;
-/// Most different functions that are kept.
+/// The most different functions to keep.
 const MAX_FUNCTIONS: usize = 20_000;
 
 /// The stacks of one profile so far.
 #[derive(Default)]
 pub struct Collected {
     functions: HashMap<String, u32>,
-    /// When the samples with each were taken.
+    /// When the samples with each stack were taken.
     stacks: HashMap<StackKey, Vec<u32>>,
-    /// Samples whose stack there was no room for.
+    /// Samples for whose stack there was no room.
     pub lost: u64,
 }
 
@@ -29,7 +29,7 @@ struct StackKey {
 }
 
 impl Collected {
-    /// Adds the stack of a sample that was taken so many milliseconds after the profile had begun.
+    /// Adds the stack of a sample that was taken `at_ms` milliseconds after the profile began.
     pub fn add(&mut self, unwound: Unwound, at_ms: u32) {
         let known = self.functions.len();
         if known + unwound.functions.len() > MAX_FUNCTIONS {

@@ -1,4 +1,4 @@
-//! Which files a process has code of in its memory, and where.
+//! Which files' code a process has mapped, and where.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,16 +13,16 @@ use rustix::fs::makedev;
 
 use crate::planning::{self, code_of_mapped};
 
-/// Most mappings of code that are looked at; a server has five, and some for each module.
+/// The most mappings of code to look at; a server has five, and some for each module.
 const MAX_MAPPINGS: usize = 256;
-/// Most files that are remembered; Debian's server has 19.
+/// The most files to remember; Debian's server has 19.
 const MAX_FILES: usize = 32;
-/// Largest vdso, in bytes.
+/// The largest vdso, in bytes.
 const MAX_VDSO: u64 = 64 << 10;
 
-/// What was learnt of files, for as long as it may be needed again.
+/// What is known about files, for as long as it may be needed again.
 pub struct Files {
-    /// Where debug files are looked for first.
+    /// Where to look for debug files first.
     debug_dirs: Vec<PathBuf>,
     known: Mutex<KnownFiles>,
 }
@@ -33,7 +33,7 @@ struct KnownFiles {
     turn: u64,
 }
 
-/// A file that processes of a mount namespace have mapped: its device and its number there.
+/// A file that processes of a mount namespace have mapped: its device and its inode number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Mapped {
     namespace: u64,
@@ -43,17 +43,17 @@ struct Mapped {
 
 type Found = HashMap<Mapped, Arc<CodeFile>>;
 
-/// The process that is looked at.
+/// The process to look at.
 #[derive(Clone, Copy)]
 struct Of {
     namespace: u64,
-    /// When it started, ticks since the machine did.
+    /// When it started, in ticks since boot.
     started: u64,
 }
 
 struct Known {
     file: Option<Arc<CodeFile>>,
-    /// When the process had started for which it was read. No other file gets the number while that has it mapped.
+    /// When the process that it was read for started. No other file gets its number while that process has it mapped.
     since: u64,
     used: u64,
 }
@@ -65,9 +65,9 @@ pub struct Mapping {
     end: u64,
     /// What to call the file.
     pub name: String,
-    /// The file and the bias that it is loaded with; `None` where it cannot be read.
+    /// The file and the bias that it is loaded with; `None` if it cannot be read.
     file: Option<(Arc<CodeFile>, u64)>,
-    /// Whether it is where the kernel returns to behind a probe on a return.
+    /// Whether it is the kernel's code that a function returns to if there is a probe on its return.
     pub is_return_probe: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns where calls of the function here return to, as far as that is known of it.
+    /// Returns where calls of the function here return to, as far as known.
     pub fn returns(&self) -> Vec<u64> {
         let returns = self.file.returns(self.at).iter();
         returns.map(|at| at.at(self.bias).get()).collect()
@@ -91,16 +91,16 @@ impl Place<'_> {
 /// The mappings of code of one process, by address.
 pub struct Mappings(Vec<Mapping>);
 
-/// The server that is looked at.
+/// The server to look at.
 #[derive(Clone)]
 pub struct Subject {
     /// Process id.
     pub pid: u32,
-    /// What it runs, open.
+    /// Its executable, open.
     pub executable: Arc<Executable>,
-    /// The path of that, as the process sees it.
+    /// The path of its executable, as the process sees it.
     pub path: PathBuf,
-    /// What to call it where a function of it has no name. Its file may be called after another program.
+    /// What to call its functions that have no name. Its file may have the name of another program.
     pub command: String,
 }
 
@@ -109,7 +109,7 @@ impl Mappings {
     ///
     /// # Errors
     ///
-    /// Fails where it has ended or may not be looked into.
+    /// Fails if it has ended or may not be looked into.
     pub fn read(subject: &Subject, files: &Files) -> procfs::ProcResult<Self> {
         let process = Process::new(subject.pid.cast_signed())?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).ok();
@@ -184,7 +184,7 @@ impl Files {
         }
     }
 
-    /// Returns the files of a process, as far as they have code and can be read in time.
+    /// Returns the files of a process that have code and can be read in time.
     fn of(&self, subject: &Subject, code: &[&MemoryMap], exe: Option<&Path>, of: Of) -> Found {
         let (mut found, mut missing) = (Found::new(), HashMap::new());
         for map in code {
@@ -214,7 +214,7 @@ impl Files {
             .map(|(mapped, path)| (mapped, (path, mapped.inode)))
             .unzip();
         if !asked.is_empty() {
-            // The device of a mapping is another one on btrfs, and on overlayfs before Linux 6.8.
+            // On btrfs, and on overlayfs before Linux 6.8, a mapping has another device than its file.
             let files = code_of_mapped(&root, &asked).into_iter().flatten();
             read.extend(libraries.into_iter().zip(files));
         }
@@ -226,7 +226,7 @@ impl Files {
         found
     }
 
-    /// A panic elsewhere leaves them as they were.
+    /// Locks them: a panic elsewhere leaves them as they were.
     fn known(&self) -> MutexGuard<'_, KnownFiles> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +244,7 @@ impl Of {
 }
 
 impl KnownFiles {
-    /// Returns what is known of a file; the inner `None` where it has no code.
+    /// Returns what is known of a file; the inner `None` if it has no code.
     fn find(&mut self, mapped: Mapped, of: Of) -> Option<Option<Arc<CodeFile>>> {
         self.turn += 1;
         let known = self.files.get_mut(&mapped)?;
@@ -268,7 +268,7 @@ impl KnownFiles {
     }
 }
 
-/// Reads the code that the kernel gives to each process, from the memory of one.
+/// Reads the code that the kernel gives to each process, from the memory of process `pid`.
 fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
     let length = map.address.1.checked_sub(map.address.0)?.min(MAX_VDSO);
     let mut bytes = vec![0; usize::try_from(length).ok()?];

@@ -15,10 +15,10 @@ use super::refused::refused;
 use super::worker::{Request, work};
 use crate::watch::privileges::drop_unneeded;
 
-/// How often the trial asks for samples in a second.
+/// How many samples a second the trial asks for.
 const TRIAL_HZ: u32 = 49;
 
-/// Takes profiles. Clones share the thread that reads the samples and unwinds them, and drops the copied stacks at once.
+/// Takes profiles. Clones share the thread that reads and unwinds the samples, and drops the copied stacks at once.
 #[derive(Clone)]
 pub struct Profiler {
     sampler: Sampler,
@@ -35,12 +35,12 @@ pub struct Profiling {
 }
 
 impl Profiler {
-    /// Starts the thread. It unwinds by tables that anybody may have made, so call it when capabilities have been given up; `sampler` is
-    /// loaded before. Debug files are looked for below `debug_dirs` first.
+    /// Starts the thread. It unwinds by tables that anybody may have made, so call this after giving up capabilities, and load
+    /// `sampler` before. Debug files are looked for below `debug_dirs` first.
     ///
     /// # Errors
     ///
-    /// Fails where the program was not loaded, with what to do about it, or there can be no more threads.
+    /// Fails if the program was not loaded, with what to do about it, or no thread can be started.
     pub fn start(
         sampler: Result<Sampler, ProbeError>,
         debug_dirs: Vec<PathBuf>,
@@ -58,11 +58,11 @@ impl Profiler {
         })
     }
 
-    /// Begins to take a profile of the main thread of a server. Several can be taken of one server at the same time.
+    /// Begins to take a profile of a server's main thread. Several profiles of one server can be taken at the same time.
     ///
     /// # Errors
     ///
-    /// Fails where the kernel refuses the event, with the setting to change.
+    /// Fails if the kernel refuses the event, with the setting to change.
     pub fn begin(
         &self,
         process: &ServerProcess,
@@ -103,11 +103,11 @@ impl Profiler {
     }
 }
 
-/// Tells whether the kernel lets a process with these capabilities take profiles.
+/// Checks whether the kernel lets a process with these capabilities take profiles.
 ///
 /// # Errors
 ///
-/// Where it does not, with what to do about it.
+/// Fails if it does not, with what to do about it.
 pub fn check(kept: CapabilitySet) -> Result<(), NoProfile> {
     let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
     let pid = std::process::id();
@@ -122,19 +122,19 @@ pub fn check(kept: CapabilitySet) -> Result<(), NoProfile> {
 }
 
 impl Profiling {
-    /// Returns what it has cost the main thread so far, nanoseconds.
+    /// Returns what it has cost the main thread so far, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         let sampling = self.sampling.as_ref();
         sampling.map_or(self.spent_ns, |sampling| sampling.counts().spent_ns)
     }
 
-    /// Tells whether the kernel numbers processes otherwise than this process sees them, so that no sample is taken.
+    /// Returns whether the kernel numbers processes differently than this process sees them, so that no sample is taken.
     pub fn is_of_other_namespace(&self) -> bool {
         let sampling = self.sampling.as_ref();
         sampling.map_or(self.foreign, |sampling| sampling.counts().foreign) > 0
     }
 
-    /// Ends it, without waiting: no sample is taken any more.
+    /// Ends it, without waiting: no more samples are taken.
     pub fn stop(&mut self) {
         let Some(mut sampling) = self.sampling.take() else {
             return;
@@ -144,7 +144,7 @@ impl Profiling {
         (self.spent_ns, self.foreign) = (counts.spent_ns, counts.foreign);
         let (taken, receiver) = channel();
         self.taken = Some(receiver);
-        // Where the thread has ended, nothing will be taken.
+        // If the thread has ended, nothing will be taken.
         let _ = self.requests.send(Request::End { sampling, taken });
     }
 

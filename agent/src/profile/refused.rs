@@ -1,4 +1,4 @@
-//! What to do where the kernel refuses the event.
+//! What to do if the kernel refuses the event.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 /// The file with the setting that says who may open events.
 const SETTING: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// The highest value at which CAP_PERFMON suffices. Debian and Ubuntu have higher ones, at which their kernels ask for
+/// The highest value at which CAP_PERFMON suffices. Debian and Ubuntu have higher ones, at which their kernels require
 /// CAP_SYS_ADMIN.
 const HIGHEST: i64 = 2;
 
@@ -28,7 +28,7 @@ pub fn refused(pid: u32, error: &io::Error) -> NoProfile {
     })
 }
 
-/// Reads the setting; `None` where the kernel has none.
+/// Reads the setting; `None` if the kernel has none.
 fn setting() -> Option<i64> {
     let text = std::fs::read_to_string(SETTING).ok()?;
     text.trim().parse().ok()

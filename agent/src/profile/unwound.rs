@@ -1,4 +1,4 @@
-//! From a copied stack to the names of functions.
+//! Unwinds a copied stack to the names of functions.
 
 use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, Registers, TRACED, Work};
 use evictscope_probes::Sample;
@@ -6,7 +6,7 @@ use evictscope_records::profile::Activity;
 
 use super::mapped_files::{Mapping, Mappings};
 
-/// Most frames of a stack. A script that calls commands makes some forty.
+/// The most frames of a stack. A script that calls commands makes some forty.
 const MAX_FRAMES: usize = 256;
 
 /// The functions of one stack.
@@ -18,16 +18,16 @@ pub struct Unwound {
     pub activity: Activity,
     /// Whether it was unwound to the thread's start.
     pub is_whole: bool,
-    /// Whether it ended at an address that no known mapping has.
+    /// Whether it ended at an address outside of all known mappings.
     pub is_elsewhere: bool,
 }
 
-/// Where a frame's code goes on.
+/// Where the code of a frame continues.
 #[derive(Clone, Copy)]
 struct Frame {
     registers: Registers,
-    /// How far ahead of that the instruction is that was executed last. A call returns to behind itself, which may be in
-    /// another function where it never returns.
+    /// How far before that the last executed instruction is. A call returns to the address behind it, which may be in another
+    /// function if the call never returns.
     back: u64,
 }
 
@@ -56,7 +56,7 @@ pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwo
     stack
 }
 
-/// A frame that returns to a probe on the return of its function: the kernel keeps where it really returns.
+/// A frame that returns to a probe on the return of its function: the kernel keeps the real return address.
 struct Hidden {
     caller: Registers,
     /// Where it may return to.
@@ -70,7 +70,7 @@ struct Unwinding<'a> {
 }
 
 impl Unwinding<'_> {
-    /// Adds the functions from a frame on. Returns where that ended at a probe on a return.
+    /// Adds the functions from a frame on. If it ended at a probe on a return, returns where.
     fn go_on(&mut self, stack: &mut Unwound, mut frame: Frame) -> Option<Hidden> {
         let mut candidates = Vec::new();
         while stack.functions.len() < MAX_FRAMES {
@@ -98,7 +98,7 @@ impl Unwinding<'_> {
             frame = match caller {
                 Some(Caller::Called(registers)) => Frame { registers, back: 1 },
                 Some(Caller::Interrupted(registers)) => Frame { registers, back: 0 },
-                // Only where the process begins is nothing above; the tables may say so elsewhere.
+                // Nothing is above only where the process begins, but the tables may say so elsewhere.
                 Some(Caller::Nothing) | None => {
                     stack.is_whole = place.file.is_start(place.at);
                     return None;
@@ -109,8 +109,8 @@ impl Unwinding<'_> {
         None
     }
 
-    /// Goes on behind a probe on a return. Of all calls of the function, only from behind the one that was made does the
-    /// stack unwind to the thread's start; where it does from several, they have to be the same functions.
+    /// Goes on behind a probe on a return. Of all calls of the function, only the one that was made unwinds to the thread's
+    /// start; if several do, their functions must be the same.
     fn past_return_probe(&mut self, stack: &Unwound, hidden: &Hidden) -> Option<Unwound> {
         let mut found: Option<Unwound> = None;
         for candidate in &hidden.candidates {
@@ -133,7 +133,7 @@ impl Unwinding<'_> {
 }
 
 impl Unwound {
-    /// Adds the function at an address of a mapping with a file.
+    /// Adds the function at an address of a mapping that has a file.
     fn add(&mut self, mapping: &Mapping, address: u64) {
         let Some(place) = mapping.place(address) else {
             return;

@@ -17,17 +17,17 @@ use super::mapped_files::{Files, Mappings, Subject};
 use super::unwound::unwind;
 use crate::watch::clock::{both, monotonic};
 
-/// How willing the thread is to leave the CPU to others.
+/// The niceness of the thread.
 const NICE: i32 = 5;
-/// Fewer samples than the kernel's buffer holds: so many are left there until the mappings of a server are read.
+/// How many samples are left in the kernel's buffer, which holds more, until the mappings of a server are read.
 const HELD: u64 = 100;
 /// How often samples are read while any are taken.
 const TURN: Duration = Duration::from_millis(50);
-/// How often the mappings of a process are read again, at most, because a stack led to an address that was not mapped.
+/// The least time before the mappings of a process are read again because a stack led to an address that was not mapped.
 const REREAD: Duration = Duration::from_secs(1);
-/// Most time that unwinding may take of one profile's length. A sample takes some 30 µs, which is 0.15 %.
+/// The largest share of a profile's length that unwinding may take. A sample takes some 30 µs, which is 0.15 %.
 const MOST_WORK: f64 = 0.1;
-/// What it may take at once.
+/// What it may take beyond that.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// What the thread is asked to do.
@@ -60,7 +60,7 @@ struct Taking {
     worked: Duration,
     /// Samples that were read from the kernel's buffer.
     drained: u64,
-    /// Samples that were not unwound, as that took too long, or no mappings were read yet.
+    /// Samples that were not unwound, because that took too long, or no mappings had been read yet.
     skipped: u64,
 }
 
@@ -68,8 +68,8 @@ type Read = (u64, Option<Mappings>);
 
 /// Serves requests until nobody can make any.
 pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<PathBuf>) {
-    // A thread has a priority of its own, on Linux. It works without this too: the unit's filter of system calls refuses it, and
-    // limits the agent to half a core instead.
+    // On Linux, each thread has its own priority. It works without this too: the unit's filter of system calls refuses it, and
+    // the unit limits the agent to half a core instead.
     let _ = setpriority_process(None, NICE);
     let mut worker = Worker {
         files: Arc::new(Files::new(debug_dirs)),
@@ -91,7 +91,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
             }) => worker.begin(cookie, subject, hz),
             Ok(Request::End { sampling, taken }) => {
                 worker.drain(sampler);
-                // Nobody waits for it any more where the profiling was dropped.
+                // Nobody waits for it if the profiling was dropped.
                 let _ = taken.send(worker.end(&sampling));
             }
             Err(RecvTimeoutError::Timeout) if worker.is_held_up(sampler) => {}
@@ -103,7 +103,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
 
 struct Worker {
     files: Arc<Files>,
-    /// The mappings that were read for profiles, by their cookies; `None` where the process has ended.
+    /// The mappings that were read for profiles, by their cookies; `None` if the process has ended.
     read: (Sender<Read>, Receiver<Read>),
     work: Work,
     taking: HashMap<u64, Taking>,
@@ -138,7 +138,8 @@ impl Worker {
         }
     }
 
-    /// Tells whether some are to be waited for. However long that takes on a busy machine, nothing is lost while the buffer has room.
+    /// Returns whether to wait for mappings. However long that takes on a busy machine, nothing is lost while the buffer has
+    /// room.
     fn is_held_up(&self, sampler: &Sampler) -> bool {
         let mut taking = self.taking.values();
         let waits = taking.any(|taking| taking.mappings.is_none() && taking.is_being_read);
@@ -157,7 +158,7 @@ impl Worker {
             taking,
         } = self;
         sampler.drain(|sample| {
-            // One of a profile that has ended is dropped.
+            // A sample of a profile that has ended is dropped.
             if let Some(taking) = taking.get_mut(&sample.cookie) {
                 taking.add(&sample, files, &read.0, work);
             }
@@ -183,19 +184,19 @@ impl Worker {
 }
 
 impl Taking {
-    /// Returns for how long it has been taken.
+    /// Returns how long it has been taken.
     fn length(&self) -> Duration {
         monotonic().saturating_sub(self.began.0)
     }
 
-    /// Has the mappings read by a thread of their own: a file system may not answer.
+    /// Has another thread read the mappings: a file system may not answer.
     fn read(&mut self, cookie: u64, files: &Arc<Files>, read: &Sender<Read>) {
         (self.read_at, self.is_being_read) = (Instant::now(), true);
         let (subject, files, read) = (self.subject.clone(), files.clone(), read.clone());
         let thread = std::thread::Builder::new().name("mappings".to_owned());
         let started = thread.spawn(move || {
             let mappings = Mappings::read(&subject, &files).ok();
-            // Nobody waits for them any more where the agent is about to end.
+            // Nobody waits for them if the agent is about to end.
             let _ = read.send((cookie, mappings));
         });
         self.is_being_read = started.is_ok();

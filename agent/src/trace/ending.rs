@@ -1,4 +1,4 @@
-//! What ends a command before its time: a signal, and a reader that is gone.
+//! What ends a command early: a signal, or a reader that is gone.
 
 use std::convert::Infallible;
 use std::io::stdout;
@@ -12,8 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub struct Ending(Receiver<Infallible>);
 
 impl Ending {
-    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take its probes
-    /// off.
+    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its probes.
     pub fn listen() -> anyhow::Result<Self> {
         let (tell, told) = channel();
         let mut tell = Some(tell);
@@ -22,7 +21,7 @@ impl Ending {
         Ok(Self(told))
     }
 
-    /// Waits until `deadline`, or until the trace is to end; returns whether it is.
+    /// Waits until `deadline`, or until the command must end; returns whether it must.
     pub fn wait_until(&self, deadline: Instant) -> bool {
         let rest = deadline.saturating_duration_since(Instant::now());
         match self.0.recv_timeout(rest) {
@@ -32,7 +31,7 @@ impl Ending {
     }
 }
 
-/// Tells whether nobody reads stdout any more.
+/// Returns whether nobody reads stdout any longer.
 fn is_closed() -> bool {
     let stdout = stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];

@@ -1,4 +1,4 @@
-//! `evictscope trace`: the latency of one function of a server, for the moment of an investigation.
+//! `evictscope trace`: the latency of one function of a server, during an investigation.
 //!
 //! [`subject`] finds the process and the function. The loop in [`session`] turns the probes ([`probing`]) on and off as [`pace`]
 //! says, and prints what [`report`] makes of the counts.

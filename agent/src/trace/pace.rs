@@ -1,38 +1,38 @@
 //! When the probes of a trace are on, so that they cost no more than the budget.
 //!
-//! They are on all the time where that fits into it, and else for a part of the time, as in mode `sampled` of the
-//! daemon. What is not spent may be spent later, up to what ten seconds allow.
+//! They are on all the time if the budget allows it, and otherwise for part of the time, as in mode `sampled` of the daemon. What
+//! is not spent may be spent later, up to what ten seconds allow.
 
 use std::time::Duration;
 
 use evictscope_telemetry::Sampling;
 
-/// For how long the calls are counted before anything is promised.
+/// How long calls are counted before anything is promised.
 pub const TRIAL: Duration = Duration::from_millis(5);
-/// At the beginning as much may be spent as the budget allows in this time.
+/// At the beginning, as much may be spent as the budget allows in this time.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// At most as much may be spent at once as the budget allows in this time.
+/// No more may be spent at once than the budget allows in this time.
 const SAVED: Duration = Duration::from_secs(10);
-/// Sampling ends where the probes cost less than this part of the budget while they are on, so that a rate near the
-/// budget does not go back and forth.
+/// Sampling ends when the probes cost less than this part of the budget while they are on, so that a rate near the budget does
+/// not go back and forth.
 const ALL_THE_TIME_BELOW: f64 = 0.8;
 
-/// The budget of a trace, and how the time is spent that it allows.
+/// The budget of a trace, and how the time that it allows is spent.
 #[derive(Debug)]
 pub struct Pace {
     /// Share of a thread's time.
     budget: f64,
-    /// What may be spent now, nanoseconds; below 0 where more was.
+    /// What may be spent now, in nanoseconds; below 0 if more was spent.
     left_ns: f64,
     /// Until when `left_ns` was added up.
     until: Duration,
-    /// `None` where the probes are on all the time.
+    /// `None` if the probes are on all the time.
     sampling: Option<Sampling>,
 }
 
 impl Pace {
-    /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` where not
-    /// even that can be repeated.
+    /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` if not even that
+    /// can be repeated.
     pub fn new(budget: f64, at: Duration, share: f64) -> Option<Self> {
         let most = budget * SAVED.as_nanos() as f64;
         if share * TRIAL.as_nanos() as f64 > most {
@@ -46,7 +46,7 @@ impl Pace {
         })
     }
 
-    /// Takes in what the probes have cost since the last time. Returns whether they are to be on from now on.
+    /// Takes in what the probes have cost since the last time. Returns whether they must be on from now on.
     pub fn update(&mut self, at: Duration, spent_ns: f64) -> bool {
         let elapsed = at.saturating_sub(self.until).as_nanos() as f64;
         self.until = at;
@@ -73,7 +73,7 @@ impl Pace {
         sampling.on_since().is_some()
     }
 
-    /// Tells whether the probes are on for a part of the time only.
+    /// Returns whether the probes are on for only part of the time.
     pub fn is_sampled(&self) -> bool {
         self.sampling.is_some()
     }
@@ -92,8 +92,8 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns which part of the time
-    /// that was, and what they cost in all.
+    /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns the part of the time that they
+    /// were on, and what they cost in all.
     fn run(pace: &mut Pace, from: u32, seconds: u32, share: f64) -> (f64, f64) {
         let (mut on, mut is_on) = (0, false);
         let turns = from * 1_000..(from + seconds) * 1_000;
@@ -124,7 +124,7 @@ mod tests {
                 part > 0.0 && cost < 0.0101,
                 "{share}: {part} of the time, {cost}"
             );
-            // In the long run most of it is used.
+            // In the long run, most of the budget is used.
             let (_, cost) = run(&mut pace, 30, 60, share);
             assert!((0.005..0.0105).contains(&cost), "{share}: {cost}");
         }

@@ -8,11 +8,11 @@ use evictscope_telemetry::HitCosts;
 
 use crate::watch::monotonic;
 
-/// How long calls under way are waited for before the probes are taken off, while others begin. Where none does, waiting costs
-/// nothing, and the slow ones are what is looked for.
+/// How long to wait for calls under way before taking the probes off, while others begin. If none begins, waiting costs nothing,
+/// and slow calls are what is looked for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked at whether they have returned.
+/// How often to check whether they have returned.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The probes of a trace under way.
@@ -21,7 +21,7 @@ pub struct Probing {
     costs: TraceCosts,
     /// Whether calls that begin now are counted.
     is_on: bool,
-    /// For how long they were, until when that was added up.
+    /// For how long they were counted, and until when that was added up.
     observed: Duration,
     observed_until: Duration,
     counts: TraceCounts,
@@ -29,7 +29,7 @@ pub struct Probing {
     abandoned: u64,
     /// At how many sites probes were placed.
     placed: u64,
-    /// What all of it had cost at the last look, nanoseconds.
+    /// What all of it had cost at the last look, in nanoseconds.
     paid_ns: f64,
 }
 
@@ -49,7 +49,7 @@ impl Probing {
         }
     }
 
-    /// Tells whether calls that begin now are counted.
+    /// Returns whether calls that begin now are counted.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
@@ -74,17 +74,17 @@ impl Probing {
         self.abandoned
     }
 
-    /// Returns what a call costs, nanoseconds.
+    /// Returns what a call costs, in nanoseconds.
     pub fn call_ns(&self) -> f64 {
         self.costs.call_ns
     }
 
-    /// Returns what all had cost at the last [`Self::spent`], nanoseconds.
+    /// Returns what everything had cost at the last [`Self::spent`], in nanoseconds.
     pub fn paid_ns(&self) -> f64 {
         self.paid_ns
     }
 
-    /// Tells whether no process holds the probes any more.
+    /// Returns whether the process that holds the probes has ended.
     pub fn has_lost_keeper(&self) -> bool {
         self.tracing.has_lost_keeper()
     }
@@ -99,7 +99,7 @@ impl Probing {
         self.tracing.slow_calls()
     }
 
-    /// Takes in the counts, and adds up for how long calls were observed. Returns for how long since the last time.
+    /// Takes in the counts, and adds up how long calls were observed. Returns the time since the last look.
     pub fn look(&mut self) -> Duration {
         let now = monotonic();
         let elapsed = now.saturating_sub(self.observed_until);
@@ -111,7 +111,7 @@ impl Probing {
         elapsed
     }
 
-    /// Returns what all hits have cost, nanoseconds.
+    /// Returns what all hits have cost, in nanoseconds.
     pub fn hits_ns(&self) -> f64 {
         let TraceCounts {
             entry_hits,
@@ -121,7 +121,7 @@ impl Probing {
         entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
     }
 
-    /// Returns what the probes have cost since the last time, nanoseconds: hits, and the placing.
+    /// Returns what the probes have cost since the last time, in nanoseconds: hits, and the placing.
     pub fn spent(&mut self) -> f64 {
         let total = self.hits_ns() + self.placed as f64 * HitCosts::DOCUMENTED.placing_ns;
         let spent = total - self.paid_ns;
@@ -133,13 +133,13 @@ impl Probing {
     ///
     /// # Errors
     ///
-    /// Fails where the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn turn_on(&mut self) -> Result<(), ProbeError> {
         if self.is_on {
             return Ok(());
         }
         match self.tracing.place() {
-            // That it is seen to have ended.
+            // The session notices that it has ended.
             Err(ProbeError::Gone(_)) => return Ok(()),
             placed => placed?,
         }
@@ -149,8 +149,9 @@ impl Probing {
         Ok(())
     }
 
-    /// Takes the probes off, after the calls under way have returned: else the long ones would be missing. They are waited for until
-    /// `deadline`, monotonic, and then for a second. `wait` waits for some time, and returns whether all is to end.
+    /// Takes the probes off, after the calls under way have returned: otherwise long calls would be missing. Waits for them for a
+    /// second, and while no other call begins, until a second after `deadline`, monotonic. `wait` waits for some time, and
+    /// returns whether the trace must end.
     pub fn turn_off(&mut self, deadline: Duration, wait: impl Fn(Duration) -> bool) {
         if !self.is_on {
             return;

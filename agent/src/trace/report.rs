@@ -1,4 +1,4 @@
-//! What a trace says: as text for people.
+//! Says what a trace has seen, as text for people.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::subject::Cycle;
 use crate::text::histogram;
 
-/// Characters of the bar of a histogram.
+/// The length of a histogram's bar, in characters.
 const BAR: usize = 40;
 
 /// Returns a duration in nanoseconds with its unit.
@@ -26,7 +26,7 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
-/// Returns a share in percent, with two digits that are not 0.
+/// Returns a share in percent, with about two significant digits.
 pub fn share(share: f64) -> String {
     match share * 100.0 {
         percent if percent < 0.005 => format!("{percent:.4} %"),
@@ -44,7 +44,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the time of day with this format of `strftime`.
+    /// Returns the time of day in this `strftime` format.
     fn time(self, at: Duration, format: &str) -> String {
         let unix = self.zero + at;
         let time = Timestamp::from_nanosecond(unix.as_nanos().cast_signed());
@@ -67,8 +67,8 @@ pub struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// Returns the calls that ended in it as a histogram. Where it was not observed all the time, the lines have calls
-    /// per observed second.
+    /// Returns the calls that ended in it as a histogram. If it was not observed all the time, the lines have calls per observed
+    /// second.
     pub fn text(&self, clock: Clock) -> String {
         let time = clock.time(self.at, "%H:%M:%S");
         let calls = self.now.ended() - self.before.ended();
@@ -150,21 +150,21 @@ pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> S
 pub struct Summary<'a> {
     /// The function.
     pub function: String,
-    /// How long it took.
+    /// How long the trace took.
     pub length: Duration,
-    /// For how long of it calls were observed.
+    /// For how long of that calls were observed.
     pub observed: Duration,
     /// What was counted.
     pub counts: &'a TraceCounts,
     /// How many calls had begun and not ended.
     pub unfinished: u64,
-    /// What a slow call takes longer than, and how many were shown, where they were asked for.
+    /// The time that slow calls exceed, and how many were shown, if they were asked for.
     pub slow: Option<(Duration, u64)>,
-    /// What one call costs, nanoseconds.
+    /// What one call costs, in nanoseconds.
     pub call_ns: f64,
     /// What all of it has cost, as a share of a thread's time.
     pub cost: f64,
-    /// The share that it might.
+    /// The share that it might cost.
     pub budget: f64,
 }
 
@@ -253,8 +253,8 @@ impl Summary<'_> {
     }
 }
 
-/// Returns the duration below which this part of the calls is, as far as the buckets tell: the values of one are taken
-/// to be spread evenly. `None` without calls.
+/// Returns the duration below which this part of the calls is, as far as the buckets show: values are assumed to be spread evenly
+/// within a bucket. Returns `None` without calls.
 fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
     let calls: u64 = durations.iter().sum();
     let wanted = part * calls as f64;

@@ -37,7 +37,7 @@ pub struct Question {
 
 /// Why a trace ends before its time.
 enum Stopped {
-    /// The user wants it, or does not read on.
+    /// The user wants it to, or has stopped reading.
     Asked,
     /// The process has ended.
     Gone,
@@ -87,14 +87,14 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
     let answered = session.run();
     match answered.map_err(|error| error.downcast::<std::io::Error>()) {
         Ok(()) => Ok(()),
-        // A reader that has seen enough (`| head`) is no failure.
+        // A reader that has seen enough (`| head`) is not a failure.
         Err(Ok(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Err(Ok(error)) => Err(error.into()),
         Err(Err(error)) => Err(error),
     }
 }
 
-/// A trace under way. When it ends, however it does, the probes are taken off.
+/// A trace under way. However it ends, the probes are taken off.
 struct Session<'a> {
     question: &'a Question,
     subject: &'a Subject,
@@ -114,7 +114,7 @@ impl Session<'_> {
         self.begun = self.probing.looked();
         let mut stopped = wait(&self.ending, self.subject, TRIAL);
         let trial = self.probing.look();
-        // Without the placing, which costs as much however short the trial is.
+        // The placing does not count: it costs as much however short the trial is.
         let at_once = self.probing.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
         let Some(mut pace) = Pace::new(budget, self.begun, at_once) else {
             bail!(
@@ -128,11 +128,11 @@ impl Session<'_> {
         say(&self.predicted(trial, at_once, &pace))?;
         let deadline = self.begun + self.question.length;
         let mut next_second = self.begun + SECOND;
-        // Of the seconds that were printed.
+        // What was known when the last second was printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
         while stopped.is_none() {
             if !self.probing.is_on() && pace.next().is_some_and(|due| due <= monotonic()) {
-                // Before they are placed again; the time for which they are to be on begins after that.
+                // Waits before they are placed again: the time for which they must be on begins after that.
                 self.probing.settle();
             }
             let now = monotonic();
@@ -169,7 +169,7 @@ impl Session<'_> {
         self.probing.spent();
         say(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
-            // Nobody may read it.
+            // Nobody may be reading it.
             let _ = writeln!(
                 stderr(),
                 "evictscope: process {} has ended",
@@ -243,7 +243,7 @@ impl Session<'_> {
         said
     }
 
-    /// Prints the slow calls since the last time, where they were asked for.
+    /// Prints the slow calls since the last time, if they were asked for.
     fn print_slow_calls(&mut self) -> anyhow::Result<()> {
         if self.question.slower.is_none() {
             return Ok(());
@@ -257,8 +257,8 @@ impl Session<'_> {
         say(&lines.collect::<String>())
     }
 
-    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its counts),
-    /// where slow calls were not asked for.
+    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its counts), unless
+    /// slow calls were asked for.
     fn print(
         &self,
         before: &mut (Duration, Duration, TraceCounts),
@@ -296,9 +296,9 @@ impl Session<'_> {
     }
 }
 
-/// Waits for some time. Returns why the trace is to end, where it is.
+/// Waits for some time. Returns why the trace must end, if it must.
 fn wait(ending: &Ending, subject: &Subject, rest: Duration) -> Option<Stopped> {
-    // A moment at least: what comes in between is never looked at without a pause.
+    // At least a moment, so that what comes in between is never looked at without a pause.
     let rest = rest.max(Duration::from_micros(200));
     if ending.wait_until(Instant::now() + rest) {
         return Some(Stopped::Asked);

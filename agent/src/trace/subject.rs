@@ -13,7 +13,7 @@ use evictscope_probes::server_config;
 use crate::planning::Planned;
 use crate::process::Running;
 
-/// A process, and what is traced of it.
+/// A process, and what to trace in it.
 pub struct Subject {
     /// Which process.
     pub handle: ProcessHandle,
@@ -31,24 +31,24 @@ pub struct Subject {
     pub debug_file: Option<PathBuf>,
 }
 
-/// A place where something begins that can run inside of a call.
+/// A place where something that can run inside a call begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// The number of the traced function.
     pub number: u16,
     /// What to call it.
     pub name: &'static str,
-    /// Where; `None` where it is told by what the server counts itself.
+    /// Where; `None` if the server's own count shows it.
     pub begin: Option<FileOffset>,
 }
 
 impl Subject {
-    /// Finds the function that is called `name` in what process `pid` runs. With `cycles` also where evicting calls and
+    /// Finds the function that is called `name` in what process `pid` runs. With `cycles`, also finds where evicting calls and
     /// expire cycles begin.
     ///
     /// # Errors
     ///
-    /// Says what is not there, and what to do.
+    /// Fails if something is not there, and says what to do.
     pub fn find(
         pid: u32,
         name: &str,
@@ -88,7 +88,7 @@ impl Subject {
     }
 }
 
-/// Returns what can be told to run inside of a call, and where it begins.
+/// Returns what can be seen to run inside a call, and where it begins.
 fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
     let counted = plan.member(Member::StatEvictedkeys).map(|_| Cycle {
         number: EVICTION,

@@ -9,9 +9,9 @@ pub fn monotonic() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// How far apart two readings may be that are taken for one moment.
+/// How far apart two readings may be to count as one moment.
 const APART: Duration = Duration::from_micros(500);
-/// How often it is tried to take them so close together: the thread may lose its CPU between the two.
+/// How many attempts are made to read them that close together: the thread may lose its CPU between the two.
 const TRIES: u32 = 10;
 
 /// Returns one moment by both clocks: [`monotonic`], and since 1970.
@@ -30,7 +30,7 @@ pub fn both() -> (Duration, Duration) {
 
 /// Returns the time of day, since 1970.
 pub fn unix_time() -> Duration {
-    // A clock before 1970 is not set.
+    // A clock before 1970 has not been set.
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Fails where the port is taken, or the kernel does not let this process attach probes.
+/// Fails if the port is taken, or the kernel does not let this process attach probes.
 pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
@@ -59,7 +59,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
 
     let sampler = Sampler::load();
 
-    // Binding a port below 1024 and loading the programs take more privileges than watching.
+    // Binding a port below 1024 and loading the programs need more privileges than watching.
     let to_attach = privileges::to_attach(&probes);
     let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
@@ -89,12 +89,12 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
     let watcher = Watcher::new(watch, scanner);
     let (failed, has_failed) = oneshot::channel();
-    // A thread of its own, as looking at processes blocks.
+    // It has its own thread because looking at processes blocks.
     let watching = std::thread::Builder::new()
         .name("watcher".to_owned())
         .spawn(move || {
             let watched = watcher.watch();
-            // Nobody waits for it any more where the agent is about to end.
+            // Nobody waits for it if the agent is about to end.
             let _ = failed.send(());
             watched
         })
@@ -139,9 +139,9 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         evictscope_web::serve(listener, shared, web, settings.open_requests, shutdown).await;
         anyhow::Ok(())
     });
-    // Who still tells a service manager that does not listen is not waited for.
+    // Does not wait for a thread that still reports to a service manager that does not listen.
     runtime.shutdown_background();
-    // However that ended, no probe stays.
+    // However serving ended, no probe stays.
     stop.set();
     let finished = probes.finish();
     // By now the threads of all servers have handed over what they had.
@@ -161,8 +161,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     }
 }
 
-/// Raises the limit of open files to the highest that this process may have: a container may begin with 1,024, and
-/// Kubernetes has no setting for it. Where that is forbidden, as by the unit, which sets the limit itself, it stays.
+/// Raises the limit of open files to the highest that this process may have: a container may start with 1,024, and Kubernetes has
+/// no setting for it. The limit stays if raising it is forbidden, as it is by the unit, which sets it itself.
 fn open_as_many_files_as_allowed() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit {
@@ -174,7 +174,7 @@ fn open_as_many_files_as_allowed() {
     }
 }
 
-/// Starts to keep records, or says why none are kept: all else works without.
+/// Starts to keep records, or says why none are kept: everything else works without them.
 fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
     if most == 0 {
         return Err("records are not kept: --keep-records is 0".to_owned());

@@ -1,4 +1,4 @@
-//! Looks at the main threads of all calm servers, in one thread. To wake a thread of each ten times a second costs more than
+//! Looks at the main threads of all calm servers, in one thread. Waking a thread of each ten times a second would cost more than
 //! what it reads.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::main_thread::MainThread;
 use super::pace::INTERVAL;
 use super::stop::Stop;
 
-/// How long a server waits for it: all is due to be read of it after a second.
+/// How long a server waits for the lookout: after a second, everything must be read anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread that looks. Clones share it.
@@ -21,7 +21,7 @@ pub struct Lookout {
     thread: Arc<JoinHandle<()>>,
 }
 
-/// A server whose own thread waits.
+/// A server whose own thread is waiting.
 struct CalmServer {
     main_thread: MainThread,
     /// Wakes that thread.
@@ -33,7 +33,7 @@ impl Lookout {
     ///
     /// # Errors
     ///
-    /// Fails where no thread can be started.
+    /// Fails if no thread can be started.
     pub fn start(stop: Stop) -> std::io::Result<Self> {
         let (calm, new) = channel();
         let thread = std::thread::Builder::new().name("lookout".to_owned());
@@ -44,16 +44,16 @@ impl Lookout {
         })
     }
 
-    /// Has a main thread looked at until its server is not calm, and returns it then. Returns `None` where the agent is about to
-    /// end, or another server holds the lookout up: the kernel has who reads where a process sleeps wait while that executes
-    /// another program, which may take as long as the process likes.
+    /// Has a main thread looked at until its server is no longer calm, and returns it then. Returns `None` if the agent is about
+    /// to end, or another server holds up the lookout: the kernel blocks anyone who reads where a process sleeps while that
+    /// process executes another program, which may take as long as the process likes.
     pub fn follow(&self, main_thread: MainThread) -> Option<MainThread> {
         let (back, woken) = channel();
         self.calm.send(CalmServer { main_thread, back }).ok()?;
         woken.recv_timeout(PATIENCE).ok()
     }
 
-    /// Tells whether the thread has ended.
+    /// Returns whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -68,7 +68,7 @@ fn look(new: &Receiver<CalmServer>, stop: &Stop) {
             followed.is_none_or(|followed| followed.is_due)
         };
         for server in calm.extract_if(.., wakes) {
-            // Its thread may not wait any more.
+            // Its thread may have stopped waiting.
             let _ = server.back.send(server.main_thread);
         }
     }

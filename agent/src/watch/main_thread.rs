@@ -13,21 +13,21 @@ pub struct MainThread {
     is_calm: bool,
 }
 
-/// What one reading of it says, with those before.
+/// What one reading of it says, together with those before.
 #[derive(Clone, Copy)]
 pub struct Followed {
     /// What was read.
     pub reading: ThreadReading,
-    /// Its times, with a wait for a CPU that is under way.
+    /// Its times, including a wait for a CPU that is under way.
     pub times: ThreadTimes,
     /// When it last came to rest, as far as is known.
     pub rested: Option<Duration>,
-    /// Whether everything else is to be read too, unless somebody waits for what the server does.
+    /// Whether everything else must be read too, even if nobody waits for what the server does.
     pub is_due: bool,
 }
 
 impl MainThread {
-    /// Returns that of a process. Returns `None` where it has ended, or the kernel does not count its times.
+    /// Returns the main thread of a process. Returns `None` if it has ended, or the kernel does not count its times.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self {
             scheduling: Scheduling::of(pid)?,
@@ -37,7 +37,7 @@ impl MainThread {
         })
     }
 
-    /// Reads it, at the monotonic time `at`. Returns `None` where the process has ended.
+    /// Reads it, at the monotonic time `at`. Returns `None` if the process has ended.
     pub fn read(&mut self, at: Duration) -> Option<Followed> {
         let (cpu_ns, waiting_ns) = self.scheduling.times_ns()?;
         let is_resting = self.scheduling.is_resting();
@@ -45,7 +45,7 @@ impl MainThread {
             at,
             times: ThreadTimes { cpu_ns, waiting_ns },
             is_resting,
-            // It costs more than the rest, and tells nothing of a thread that sleeps.
+            // It costs more than the rest, and says nothing about a thread that sleeps.
             sleeps: (is_resting.is_none())
                 .then(|| self.scheduling.sleeps())
                 .flatten(),
@@ -60,12 +60,12 @@ impl MainThread {
         })
     }
 
-    /// Tells whether the server did too little, until the last reading, for anything else to be read soon.
+    /// Returns whether the server did too little, until the last reading, for anything else to be read soon.
     pub fn is_calm(&self) -> bool {
         self.is_calm
     }
 
-    /// Takes in that everything is read of the server now.
+    /// Notes that everything about the server is read now.
     pub fn read_all(&mut self, now: &Followed) {
         self.calm.read_all(&now.reading);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 /// How often a server is read.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
-/// How often while it evicts, and while memory falls after it has.
+/// How often it is read while it evicts, and while memory falls after it has.
 const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
-/// Where more servers than this evict, each is read more rarely: 1,600 readings a second take a fifth of a core.
+/// If more servers than this evict, each is read less often: 1,600 readings a second take a fifth of a core.
 const OFTEN: usize = 32;
 
 /// How many servers evict.
@@ -22,7 +22,7 @@ pub struct ServerPace {
 }
 
 impl Pace {
-    /// Returns that of a server that does not evict yet.
+    /// Returns the pace of a server that does not evict yet.
     pub fn of_server(&self) -> ServerPace {
         ServerPace {
             evicting: self.0.clone(),
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(all_evict(&mut servers[..32]), Some(20));
         assert_eq!(all_evict(&mut servers[..64]), Some(40));
         assert_eq!(all_evict(&mut servers), Some(100));
-        // Those that end, or stop to evict, leave the rest to the others.
+        // Servers that end, or stop evicting, leave their readings to the others.
         servers.truncate(33);
         assert_eq!(servers[32].interval(false).as_millis(), 100);
         assert_eq!(all_evict(&mut servers[..32]), Some(20));

@@ -1,4 +1,4 @@
-//! The capabilities that watching takes, and giving up those that only the start needs.
+//! The capabilities that watching needs, and giving up those that only the start needs.
 
 use evictscope_host::{LINKS, OTHERS};
 use evictscope_probes::Probes;
@@ -7,8 +7,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
 };
 
-/// Returns the capabilities that attaching takes on this kernel, as the probes on the agent itself have
-/// shown.
+/// Returns the capabilities that attaching needs on this kernel, as the probes on the agent itself have shown.
 pub fn to_attach(probes: &Probes) -> CapabilitySet {
     match probes.has_multi_links() {
         true => LINKS,
@@ -17,10 +16,10 @@ pub fn to_attach(probes: &Probes) -> CapabilitySet {
     }
 }
 
-/// Gives up for good all capabilities that attaching to later servers does not need, and returns the
-/// remaining ones. `to_attach` is what attaching takes.
+/// Gives up for good all capabilities that attaching to later servers does not need, and returns the remaining ones. `to_attach`
+/// is what attaching needs.
 ///
-/// Call it before any thread is started, because each thread has capabilities of its own.
+/// Call it before any thread is started, because each thread has its own capabilities.
 ///
 /// # Errors
 ///
@@ -35,14 +34,14 @@ pub fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
         CapabilitySets {
             effective: kept,
             permitted: kept,
-            // What opening executables and debug files takes. The ambient ones are none but these.
+            // What opening executables and debug files needs. The ambient capabilities are only these.
             inheritable: kept & OTHERS,
         },
     )?;
     Ok(kept)
 }
 
-/// Returns the capabilities to keep of those in `held`.
+/// Returns which capabilities of `held` to keep.
 fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
     match held.contains(to_attach) {
         true => to_attach | OTHERS,
@@ -63,7 +62,7 @@ mod tests {
         let (all, admin) = (CapabilitySet::all(), CapabilitySet::SYS_ADMIN);
         assert_eq!(needed(all, LINKS), LINKS | OTHERS);
         assert_eq!(needed(all, LINKS | admin), LINKS | admin | OTHERS);
-        // Without the two that it includes, it has to stay.
+        // Without the two that it includes, it must stay.
         assert!(needed(all - LINKS, LINKS).contains(admin));
     }
 

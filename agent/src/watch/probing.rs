@@ -17,25 +17,25 @@ use super::server_log::ServerLog;
 pub struct Probing {
     plan: Arc<ProbePlan>,
     attachment: Attachment,
-    /// The mode that it is in.
+    /// The mode that the server is in.
     mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
     auto: Option<AutoMode>,
-    /// Why what its plan says of eviction calls was withdrawn, where it was.
+    /// Why what the plan says of eviction calls was withdrawn, if it was.
     withdrawn: Option<Withdrawal>,
-    /// The same of the expire cycle.
+    /// The same for the expire cycle.
     cycles_withdrawn: Option<Withdrawal>,
-    /// Whether expire cycles were taken out of the plan, as they alone cost more than the budget.
+    /// Whether expire cycles were taken out of the plan because they alone cost more than the budget.
     are_cycles_left_out: bool,
     overhead: Overhead,
-    /// Whether no probe was being taken off when it was last read.
+    /// Whether no probe was being taken off at the last reading.
     was_settled: bool,
     /// The most that the probes may cost.
     budget: OverheadBudget,
 }
 
 impl Probing {
-    /// Returns those of a server in which nothing is probed yet. A hit costs `costs` on this machine.
+    /// Returns the probes of a server in which nothing is probed yet. A hit costs `costs` on this machine.
     pub fn new(
         plan: Arc<ProbePlan>,
         attachment: Attachment,
@@ -60,7 +60,7 @@ impl Probing {
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended, or the kernel refuses.
+    /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(
         &mut self,
         mode: ProbeMode,
@@ -72,7 +72,7 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
-    /// Returns what is known of the executable, less what was left out.
+    /// Returns what is known of the executable, without what was left out.
     pub fn plan(&self) -> &Arc<ProbePlan> {
         &self.plan
     }
@@ -82,22 +82,22 @@ impl Probing {
         &self.attachment
     }
 
-    /// Returns the mode that it is in.
+    /// Returns the mode that the server is in.
     pub fn mode(&self) -> ProbeMode {
         self.mode
     }
 
-    /// Tells whether the agent chooses the mode.
+    /// Returns whether the agent chooses the mode.
     pub fn is_auto(&self) -> bool {
         self.auto.is_some()
     }
 
-    /// Returns why what its plan says of eviction calls was withdrawn, where it was.
+    /// Returns why what the plan says of eviction calls was withdrawn, if it was.
     pub fn withdrawn(&self) -> Option<Withdrawal> {
         self.withdrawn
     }
 
-    /// Returns the same of the expire cycle.
+    /// Returns the same for the expire cycle.
     pub fn cycles_withdrawn(&self) -> Option<Withdrawal> {
         self.cycles_withdrawn
     }
@@ -107,29 +107,29 @@ impl Probing {
         self.overhead.ratio()
     }
 
-    /// Returns the most that they may cost.
+    /// Returns the most that the probes may cost.
     pub fn budget(&self) -> OverheadBudget {
         self.budget
     }
 
-    /// Tells whether evicting calls are timed.
+    /// Returns whether evicting calls are timed.
     pub fn times_evictions(&self) -> bool {
         let function = self.plan.function(EVICTION_CALL.description);
         self.withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
     }
 
-    /// Tells whether expire cycles are.
+    /// Returns whether expire cycles are timed.
     pub fn times_cycles(&self) -> bool {
         let function = self.plan.function(EXPIRE_CYCLE.description);
         self.cycles_withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
     }
 
-    /// Returns when probes are to be placed or taken off next, where that is known.
+    /// Returns when probes must next be placed or taken off, if that is known.
     pub fn next_turn(&self) -> Option<Duration> {
         self.auto.as_ref().and_then(AutoMode::next)
     }
 
-    /// Tells whether probes are being placed or taken off, or will be soon.
+    /// Returns whether probes are being placed or taken off, or will be soon.
     pub fn is_changing(&mut self) -> bool {
         self.next_turn().is_some() || !self.attachment.is_settled()
     }
@@ -141,12 +141,12 @@ impl Probing {
         self.mode = ProbeMode::EvictingOnly;
     }
 
-    /// Withdraws for good what it says of the expire cycle.
+    /// Withdraws for good what the plan says of the expire cycle.
     pub fn withdraw_cycles(&mut self, withdrawal: Withdrawal) {
         self.cycles_withdrawn = Some(withdrawal);
     }
 
-    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Tells whether it has done so now.
+    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns whether it did so now.
     pub fn leave_out_cycles(&mut self) -> bool {
         let ratio = self.overhead.cycles_ratio();
         let is_dear = ratio.is_some_and(|ratio| ratio > self.budget.share());
@@ -160,15 +160,15 @@ impl Probing {
         true
     }
 
-    /// Takes in what the probes, and profiles until now, have cost until a reading at `at`, and has the mode decided on. Returns what
-    /// they have cost a sampled server since the reading before, nanoseconds: where calls are observed all the time, they are as many as the
-    /// probes let them be.
+    /// Takes in what the probes, and all profiles so far, have cost until a reading at `at`, and has the mode decided. Returns
+    /// what they have cost a sampled server since the last reading, in nanoseconds: while calls are observed all the time, there
+    /// are only as many as the probes allow.
     pub fn spend(&mut self, at: Duration, state: &ServerState, profiles_ns: u64) -> f64 {
         self.overhead.profile(profiles_ns);
         let is_sampled = self.mode == ProbeMode::Sampled;
         let cost = self.overhead.update(at, state, is_sampled);
-        // Until the last change is through, nothing can be changed; and what probes cost that were being taken off, which may be long
-        // on a busy host, is not what this mode costs.
+        // Nothing can be changed until the last change is complete. And while probes are being taken off, which may take long on
+        // a busy host, their cost is not the cost of this mode.
         let is_settled = self.was_settled && self.attachment.is_settled();
         if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
             auto.decide(monotonic(), cost);
@@ -177,7 +177,7 @@ impl Probing {
         cost.map_or(0.0, |cost| cost.spent_ns)
     }
 
-    /// Places and takes off probes for the mode that was decided on.
+    /// Places and takes off probes for the mode that was chosen.
     pub fn follow(&mut self, reader: &mut Reader, log: &mut ServerLog) {
         let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
@@ -208,8 +208,7 @@ impl Probing {
         self.was_settled = self.attachment.is_settled();
     }
 
-    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed
-    /// whatever the mode.
+    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed in any mode.
     fn coverage(&self, mode: ProbeMode, is_on: bool) -> Coverage {
         Coverage {
             eviction: match is_on {
@@ -227,7 +226,7 @@ impl Probing {
         }
         reader.count_observed(monotonic(), before.eviction);
         let placed = self.attachment.set(wanted);
-        // While probes are placed, those calls are observed that were before and are after.
+        // While probes are being placed, only calls that were observed before and will be after are observed.
         let meanwhile = match (before.eviction, self.attachment.covered().eviction) {
             (before, after) if before == after => after,
             (Probed::Nothing, _) => Probed::Nothing,
@@ -239,8 +238,8 @@ impl Probing {
     }
 }
 
-/// Returns which eviction calls are probed in a mode while the probes are on. Where evicting calls end only where no-op
-/// calls do, a server below its limit would pay for seeing that: then no calls are probed unless all are.
+/// Returns which eviction calls are probed in a mode while the probes are on. If evicting calls end only where no-op calls do,
+/// seeing that would cost a server below its limit: then no calls are probed unless all are.
 fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
     let function = plan.function(EVICTION_CALL.description);
     let has_exits = function.is_some_and(|function| function.timed_span().is_some());

@@ -14,24 +14,24 @@ use super::lookout::Lookout;
 use super::main_thread::MainThread;
 use crate::keys::{self, Memory};
 
-/// How often keys are counted at most: what they take on the average changes slowly.
+/// The shortest time between two counts of keys: their mean size changes slowly.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads one server, again and again. What it needs is open, so that a lack of file descriptors stops no
+/// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
 pub struct Reader {
     pid: u32,
     memory: Memory,
     plan: Arc<ProbePlan>,
     load_bias: u64,
-    /// Which of the words are which member.
+    /// Which words belong to which member.
     members: Vec<(Member, Range<usize>)>,
-    /// `None` where the kernel does not tell of it.
+    /// `None` if the kernel does not report its times.
     main_thread: Option<MainThread>,
-    /// When keys were last counted, or might have been first: for as long growth is not known either.
+    /// When keys were last counted; at first, when this began: growth is not known any sooner either.
     keys_counted: Duration,
     quotas: Quotas,
-    /// For how long the main thread had waited for a CPU when they were last read, and what they said.
+    /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
     counted: Counted,
     observed: Observed,
@@ -40,10 +40,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Returns a reader of the process whose memory `words` is, whose executable has `plan` and was loaded with
-    /// `load_bias`.
+    /// Returns a reader of the process whose memory is `words`. Its executable has `plan`, and was loaded with `load_bias`.
     pub fn new(pid: u32, mut words: Words, plan: &Arc<ProbePlan>, load_bias: u64) -> Self {
-        // Where nothing else is known, this tells whether the program still runs.
+        // If nothing else is known, this shows whether the program still runs.
         let mut addresses = vec![plan.identity.entry_point.at(load_bias)];
         let mut members = Vec::new();
         for member in &plan.members {
@@ -80,13 +79,13 @@ impl Reader {
         }
     }
 
-    /// Reads the server. Returns `None` where it does nothing, and `may_be_calm` tells that nobody waits for what it does: then only
-    /// its main thread was read.
+    /// Reads the server. If it does nothing, and `may_be_calm` says that nobody waits for what it does, reads only its main
+    /// thread and returns `None`.
     ///
     /// # Errors
     ///
-    /// Fails with [`MemoryError::Gone`] where the process has ended or runs another program. Where its memory cannot
-    /// be read for another reason, its members are missing from the snapshot.
+    /// Fails with [`MemoryError::Gone`] if the process has ended or runs another program. If its memory cannot be read for
+    /// another reason, its members are missing from the snapshot.
     pub fn read(
         &mut self,
         attachment: &Attachment,
@@ -128,12 +127,12 @@ impl Reader {
         Ok(Some((snapshot, failed)))
     }
 
-    /// Tells whether there is nothing to read soon, unless somebody waits for what the server does.
+    /// Returns whether there is nothing to read soon, unless somebody waits for what the server does.
     pub fn is_calm(&self) -> bool {
         self.main_thread.as_ref().is_some_and(MainThread::is_calm)
     }
 
-    /// Waits until there is something to read of a calm server. Tells whether the lookout could wait for it.
+    /// Waits until there is something to read of a calm server. Returns whether the lookout could wait for it.
     pub fn wait(&mut self, lookout: &Lookout) -> bool {
         let main_thread = self.main_thread.take();
         let followed = main_thread.and_then(|thread| lookout.follow(thread));
@@ -142,7 +141,7 @@ impl Reader {
         could_wait
     }
 
-    /// Counts the keys, where that is due.
+    /// Counts the keys, if that is due.
     pub fn count_keys(&mut self, at: Duration) -> Option<u64> {
         if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
             return None;
@@ -151,7 +150,7 @@ impl Reader {
         keys::count(&self.memory, &self.plan, self.load_bias)
     }
 
-    /// Reads the eviction pool, where the policy may have one. That is one more call of the kernel.
+    /// Reads the eviction pool, if the policy may have one. That takes one more system call.
     fn candidate(&self, members: &Members, unix_time: Duration) -> Option<Candidate> {
         let policy = members.policy()?;
         let unit = self.plan.identity.idle_time_unit()?;
@@ -161,8 +160,8 @@ impl Reader {
         is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
     }
 
-    /// Returns for how long its quotas were used up. They are read only where it has waited for a CPU since, as a thread does
-    /// whose quota is used up.
+    /// Returns for how long its quotas were used up. Reads them only if it has waited for a CPU since, as a thread does whose
+    /// quota is used up.
     fn throttled(&mut self, waiting_ns: u64) -> Option<Duration> {
         if self
             .throttled

@@ -1,5 +1,5 @@
-//! The thread of one server: it plans, attaches, reads and publishes, until the server has ended or the agent is
-//! about to. So no server holds up another.
+//! The thread of one server: it plans, attaches, reads and publishes, until the server has ended or the agent is about to end. So
+//! no server holds up another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,12 +23,11 @@ use super::watched::{Sources, Watched};
 use crate::planning::{Failure, Planner};
 use crate::profile::Profiler;
 
-/// Least time between two states that are published of a server. Publishing takes more than half as long
-/// as reading does.
+/// The least time between two published states of a server. Publishing takes more than half as long as reading.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(240);
-/// How long to wait before trying again a server that could not be attached to.
+/// How long to wait before trying again to attach to a server.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a server that is waited for is looked at.
+/// How often to check whether a server that is waited for has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the threads of all servers share.
@@ -38,7 +37,7 @@ pub struct Watch {
     pub probes: Arc<Probes>,
     /// Makes the plans.
     pub planner: Planner,
-    /// The probe mode that the user asks for.
+    /// The probe mode that the user asked for.
     pub mode: RequestedMode,
     /// What a probe hit costs on this machine.
     pub costs: HitCosts,
@@ -46,17 +45,17 @@ pub struct Watch {
     pub budget: OverheadBudget,
     /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
-    /// Looks at the connections of servers; `None` where this kernel cannot.
+    /// Looks at the connections of servers; `None` if this kernel cannot.
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
     /// Looks at calm servers.
     pub lookout: Lookout,
-    /// How often the others are read.
+    /// How often the other servers are read.
     pub pace: Pace,
     /// Where servers are published.
     pub shared: Shared,
-    /// Tells when the agent is about to end.
+    /// Says when the agent is about to end.
     pub stop: Stop,
 }
 
@@ -67,7 +66,7 @@ pub enum Outcome {
     Ended,
     /// The server cannot be watched for as long as it runs.
     Refused,
-    /// There was no process or thread for it. This one is of more use to another server until it is tried again.
+    /// There was no process or thread for it. Its thread is of more use to another server until it is tried again.
     Later,
 }
 
@@ -75,9 +74,9 @@ pub enum Outcome {
 enum Refusal {
     /// It has ended, or runs another program by now.
     Gone,
-    /// It will not be otherwise for as long as it runs.
+    /// That will not change for as long as it runs.
     ForGood(Reason, anyhow::Error),
-    /// It may be otherwise later.
+    /// That may change later.
     ForNow(Reason, anyhow::Error),
 }
 
@@ -86,7 +85,7 @@ impl Refusal {
         Self::ForNow(Reason::Attach, error.into())
     }
 
-    /// Returns why the server is not watched; `None` where it does not run any more.
+    /// Returns why the server is not watched; `None` if it no longer runs.
     fn why(&self) -> Option<(Reason, String)> {
         match self {
             Self::Gone => None,
@@ -117,8 +116,8 @@ impl From<MemoryError> for Refusal {
 }
 
 impl Watch {
-    /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to
-    /// end. Calls `tried` each time it was tried to attach to it, with the reason why that failed.
+    /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end. Calls
+    /// `tried` after each attempt to attach to it, with the reason if that failed.
     pub fn watch(
         &self,
         process: &ServerProcess,
@@ -129,7 +128,7 @@ impl Watch {
         let mut before = String::new();
         loop {
             let attached = self.attach(process, label).map(|watched| {
-                // At once: an agent that has tried all servers is ready, and shows them.
+                // Published at once: an agent that has tried all servers is ready, and shows them.
                 let published = self.shared.publish(watched.exported());
                 (watched, published)
             });
@@ -145,8 +144,7 @@ impl Watch {
                     return Outcome::Refused;
                 }
                 Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
-                // Whatever could not be read: it is no trouble of a process that has ended meanwhile, nor of an agent that is
-                // about to end.
+                // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about to end.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
                 Err(Refusal::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
                     return Outcome::Ended;
@@ -169,7 +167,7 @@ impl Watch {
 
     fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
         let pid = process.identity.pid;
-        // First: what is read later is of the program that runs now, or nothing.
+        // This comes first, so that what is read later is of the program that runs now, or nothing.
         let words = Words::open(pid)?;
         let executable = match Executable::open(&process.exe_proc_path) {
             Ok(executable) => Arc::new(executable),
@@ -178,7 +176,7 @@ impl Watch {
         };
         let plan = self.planner.plan(&executable, &process.exe, pid)?;
         let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
-        // Where no-op calls cannot be counted, every-call mode would only cost.
+        // If no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);
         let has_choice = function.and_then(TracedFunction::every_call).is_some();
         let mode = match self.mode {
@@ -223,7 +221,7 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Reads a server until it has ended, and replaces what is `published` of it.
+    /// Reads a server until it has ended, and replaces its `published` state.
     fn read(&self, mut watched: Watched, mut published: Arc<ExportedServer>) {
         let mut pace = self.pace.of_server();
         let mut next = Instant::now();
@@ -234,11 +232,11 @@ impl Watch {
             if let Err(MemoryError::Gone) = read {
                 watched.log_ended();
                 self.shared.withdraw(&published);
-                // Whoever asked is told by that.
+                // This tells any caller who waits for an answer.
                 drop(self.shared.requests().take(&published.label));
                 break;
             }
-            // Also what was read too early to be published, where the server has become calm since.
+            // This includes what was read too early to be published, if the server has become calm since.
             has_news |= !matches!(read, Ok(false));
             if has_news && published.read.elapsed() >= PUBLISHING_INTERVAL {
                 published = self.shared.publish(watched.exported());

@@ -13,12 +13,12 @@ use evictscope_web::{Lost, lost, rfc3339};
 /// few seconds forever.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
 
-/// Logs what happens with a server. What lasts is said once.
+/// Logs what happens to a server. A lasting condition is logged once.
 pub struct ServerLog {
     pid: u32,
     /// Its name.
     server: String,
-    /// Its executable, as it saw it.
+    /// Its executable, as the server saw it.
     exe: PathBuf,
     /// Why probes could not be placed.
     not_placed: Option<String>,
@@ -27,7 +27,7 @@ pub struct ServerLog {
 }
 
 impl ServerLog {
-    /// Returns the log of a server of which nothing was said yet.
+    /// Returns the log of a server about which nothing has been said yet.
     pub fn new(server: &str, process: &ServerProcess) -> Self {
         Self {
             pid: process.identity.pid,
@@ -38,7 +38,7 @@ impl ServerLog {
         }
     }
 
-    /// Logs that so many probes are attached, how many breakpoints of others are there, and which items are not exported.
+    /// Logs how many probes are attached, how many breakpoints of others are there, and which items are not exported.
     pub fn attached(&self, plan: &ProbePlan, probes: usize, mode: ProbeMode, breakpoints: usize) {
         let (pid, server) = (self.pid, &self.server);
         let version = &plan.identity.version;
@@ -73,7 +73,7 @@ impl ServerLog {
         }
     }
 
-    /// Logs that probe mode auto does not come to every-call mode.
+    /// Logs that probe mode auto does not reach every-call mode.
     pub fn stays_out_of_every_call(&self) {
         tracing::info!(
             pid = self.pid,
@@ -84,7 +84,7 @@ impl ServerLog {
         );
     }
 
-    /// Logs that expire cycles are not timed any more.
+    /// Logs that expire cycles are no longer timed.
     pub fn leaves_out_cycles(&self) {
         let (pid, server) = (self.pid, &self.server);
         tracing::warn!(
@@ -118,7 +118,7 @@ impl ServerLog {
         tracing::info!(pid, server, %mode, "the probe mode follows what the probes cost");
     }
 
-    /// Logs that probes cannot be placed, and in which mode it stays; `None` once they can.
+    /// Logs that probes cannot be placed, and in which mode the server stays; `None` once they can.
     pub fn placed(&mut self, failed: Option<(ProbeMode, String)>) {
         let (pid, server) = (self.pid, &self.server);
         let why = match failed {
@@ -131,7 +131,7 @@ impl ServerLog {
         self.not_placed = why;
     }
 
-    /// Logs that a part of its `plan` was withdrawn, after how many of `tested`, and what is `lost`.
+    /// Logs that `part` of its `plan` was withdrawn, how many of `tested` failed, and what is `lost`.
     pub fn withdrawn(
         &self,
         part: &str,
@@ -154,7 +154,7 @@ impl ServerLog {
         );
     }
 
-    /// Logs a finished burst in one line, with the name of its record. The rest of it is at `/api/v1/bursts`.
+    /// Logs a finished burst in one line, with the name of its record. The rest is at `/api/v1/bursts`.
     pub fn burst(&self, burst: &Burst, record: Option<&RecordId>) {
         let (kind, reason) = burst.kind();
         macro_rules! log {

@@ -1,4 +1,4 @@
-//! The thread of a server as the loop sees it: what came of its last attempt to attach, and when it is tried again.
+//! The thread of a server as the loop sees it: what came of its last attempt to attach, and when to try again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -17,10 +17,10 @@ pub struct ServerThread {
     pub name: String,
     /// What it is called.
     pub label: String,
-    /// `None` where it has ended: the server cannot be watched.
+    /// `None` if it has ended: the server cannot be watched.
     thread: Option<JoinHandle<Outcome>>,
     attempt: Arc<Mutex<Attempt>>,
-    /// When to try again, where it has no thread for want of resources.
+    /// When to try again, if it has no thread for want of resources.
     again: Option<Instant>,
     /// Whether that was logged.
     is_told: bool,
@@ -35,7 +35,7 @@ enum Attempt {
 }
 
 impl ServerThread {
-    /// Starts the thread of a server, which was tried `before`.
+    /// Starts the thread of a server; `before` is the one that tried it last.
     pub fn start(
         watch: &Watch,
         process: ServerProcess,
@@ -74,12 +74,12 @@ impl ServerThread {
         server
     }
 
-    /// Tells whether it was tried to attach to it.
+    /// Returns whether attaching to it was tried.
     pub fn was_tried(&self) -> bool {
         !matches!(*self.attempt(), Attempt::NotYet)
     }
 
-    /// Returns why that failed, where it did.
+    /// Returns why that failed, if it did.
     pub fn failed(&self) -> Option<(Reason, String)> {
         match &*self.attempt() {
             Attempt::Failed(reason, why) => Some((*reason, why.clone())),
@@ -87,12 +87,12 @@ impl ServerThread {
         }
     }
 
-    /// Tells whether its thread still runs.
+    /// Returns whether its thread still runs.
     pub fn is_alive(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Tells whether it takes a place among those that wait for their first attempt.
+    /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
         let waits = matches!(
             *self.attempt(),
@@ -101,16 +101,16 @@ impl ServerThread {
         self.is_alive() && waits
     }
 
-    /// Tells whether it is time to try it again.
+    /// Returns whether it is time to try it again.
     pub fn is_due(&self, now: Instant) -> bool {
         self.again.is_some_and(|again| again <= now)
     }
 
-    /// Returns why its thread has ended, the first time that it is asked then.
+    /// Returns why its thread has ended, once.
     ///
     /// # Errors
     ///
-    /// Fails where the thread has panicked.
+    /// Fails if the thread has panicked.
     pub fn ended(&mut self) -> anyhow::Result<Option<Outcome>> {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         let panicked = |_| {
@@ -122,7 +122,7 @@ impl ServerThread {
             .transpose()
     }
 
-    /// Has it tried again later. Says so once.
+    /// Has it tried again later. Logs that once.
     pub fn put_off(&mut self) {
         self.again = Some(Instant::now() + RETRY_INTERVAL);
         if let Some((_, why)) = self.failed()
@@ -138,7 +138,7 @@ impl ServerThread {
     }
 }
 
-/// Whoever panicked has left it as it was.
+/// Locks it: a thread that panicked has left it as it was.
 fn lock(attempt: &Mutex<Attempt>) -> MutexGuard<'_, Attempt> {
     attempt.lock().unwrap_or_else(PoisonError::into_inner)
 }

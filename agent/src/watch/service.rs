@@ -11,10 +11,10 @@ use tokio::time::timeout;
 /// Signs of life in each of the watchdog's periods.
 const SIGNS: u32 = 4;
 
-/// A watcher that does not turn for this long hangs: it looks at processes only, which takes milliseconds.
+/// A watcher that does not turn for this long hangs: it only looks at processes, which takes milliseconds.
 const HUNG: Duration = Duration::from_secs(30);
 
-/// How long the end waits for a manager that does not listen.
+/// How long to wait at the end for a manager that does not listen.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reports when the agent is ready, as `/-/ready` does, and then gives signs of life while the watcher
@@ -43,11 +43,11 @@ pub async fn hung(shared: Shared) {
 
 /// Reports that the agent is about to end.
 pub async fn stopping() {
-    // It ends all the same.
+    // The agent ends anyway.
     let _ = timeout(PATIENCE, tell(NotifyState::Stopping)).await;
 }
 
-/// Tells the manager in another thread: while it does not read what it was told, whoever tells it more has to wait.
+/// Tells the manager in another thread: while it does not read, sending it more blocks.
 async fn tell(state: NotifyState<'static>) {
     let told = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
     // A failure only concerns the service manager, which decides what to do about it.

@@ -13,9 +13,8 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedMode {
-    /// Each server for itself, within --overhead-budget: evicting-only at first and under load,
-    /// every-call while that is cheap, and evicting calls for a part of the time (sampled) where all of
-    /// them would cost too much
+    /// For each server by itself, within --overhead-budget: evicting-only at first and under load, every-call while that is
+    /// cheap, and evicting calls for part of the time (sampled) if all of them would cost too much
     Auto,
     /// Count and time every call, no-op or not: costs every command that a server executes one to two
     /// microseconds. The budget does not change it
@@ -31,7 +30,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
-    /// More names by which it may be asked where there is no such file.
+    /// More names that requests may use if there is no such file.
     pub host_names: Vec<String>,
     /// Whether everyone may have records and profiles made, also from other hosts.
     pub open_requests: bool,
@@ -49,6 +48,6 @@ pub struct Settings {
     pub debug_dirs: Vec<PathBuf>,
     /// The directory of records.
     pub state_dir: PathBuf,
-    /// The most bytes that are kept there; 0: nothing is.
+    /// The most bytes to keep there; with 0, nothing is kept.
     pub keep_records: u64,
 }

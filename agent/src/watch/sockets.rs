@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The connections of one server.
 pub struct Sockets {
     pid: u32,
-    /// `None` where this kernel cannot look.
+    /// `None` if this kernel cannot look.
     iterator: Option<SocketIterator>,
     pace: LookPace,
     /// Whether a look has failed, and that was logged.
@@ -17,7 +17,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Returns those of a process.
+    /// Returns the connections of a process.
     pub fn new(pid: u32, iterator: Option<SocketIterator>) -> Self {
         Self {
             pid,
@@ -27,7 +27,7 @@ impl Sockets {
         }
     }
 
-    /// Looks, if that is due at a reading. `is_pressing` tells whether the server evicts, or requests wait.
+    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait.
     pub fn look(&mut self, now: &Snapshot, is_pressing: bool) -> Option<SocketLook> {
         let iterator = self.iterator.as_ref()?;
         if !self.pace.is_due(now, is_pressing) {

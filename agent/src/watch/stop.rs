@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stop {
-    /// Tells it to all who wait.
+    /// Tells all threads that wait.
     pub fn set(&self) {
         let (is_set, told) = &*self.0;
         *is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -20,12 +20,12 @@ use super::recorder::{Recorder, Seen, Subject, Surroundings};
 use super::server_log::ServerLog;
 use super::sockets::Sockets;
 
-/// What logs each reading, for the tests of what follows from it.
+/// The log target for each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
-/// How often a server is read at most.
+/// The shortest time between two readings of a server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Where what is known of a server comes from.
+/// The sources of what is known of a server.
 pub struct Sources {
     /// Its probes.
     pub probing: Probing,
@@ -40,7 +40,7 @@ pub struct Watched {
     process: ServerProcess,
     /// Its name in metrics and in the log, for as long as it lives.
     label: String,
-    /// What its container is called, where that was found.
+    /// The name of its container, if that was found.
     container_name: Option<ContainerName>,
     probing: Probing,
     reader: Reader,
@@ -66,7 +66,7 @@ impl Watched {
         let found = monotonic();
         let process = subject.process.clone();
         let sees_evictions = sources.probing.times_evictions();
-        // Here, and not where the server is found: a slow disk then holds up no other server.
+        // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
         let log = ServerLog::new(label, &process);
@@ -91,7 +91,7 @@ impl Watched {
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended, or the kernel refuses.
+    /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
         self.probing.begin(mode, auto, &mut self.reader)
     }
@@ -140,7 +140,7 @@ impl Watched {
     ///
     /// # Errors
     ///
-    /// Fails where the process has ended, or runs another program.
+    /// Fails if the process has ended, or runs another program.
     pub fn read(&mut self) -> Result<bool, MemoryError> {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();
@@ -158,7 +158,7 @@ impl Watched {
         Ok(true)
     }
 
-    /// Tells whether clients may wait for what it does.
+    /// Returns whether clients may be waiting for what it does.
     fn is_pressing(&self) -> bool {
         self.is_evicting() || self.state.waits.waiting() > 0
     }
@@ -167,27 +167,27 @@ impl Watched {
         !self.is_pressing() && !self.probing.is_changing()
     }
 
-    /// Tells whether there is nothing to read soon.
+    /// Returns whether there is nothing to read soon.
     pub fn is_calm(&mut self) -> bool {
         self.reader.is_calm() && self.may_be_calm()
     }
 
-    /// Waits until there is something to read of it, while it is calm. Tells whether the lookout could wait for that.
+    /// Waits until there is something to read of it, while it is calm. Returns whether the lookout could wait for that.
     pub fn wait(&mut self, lookout: &Lookout) -> bool {
         self.reader.wait(lookout)
     }
 
-    /// Tells whether it evicts, or memory falls after it has.
+    /// Returns whether it evicts, or memory falls after it has.
     pub fn is_evicting(&self) -> bool {
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
         phase.is_some_and(|phase| phase != Phase::NotSaturated)
     }
 
-    /// Returns when to read it again: after `interval`, or when probes are to be placed or taken off.
+    /// Returns when to read it again: after `interval`, or when probes must be placed or taken off.
     pub fn next(&self, interval: Duration) -> Instant {
         let turn = self.probing.next_turn();
         let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
-        // What is due may have to wait until the last change is through.
+        // What is due may have to wait until the last change is complete.
         Instant::now() + turn.clamp(SHORTEST_INTERVAL, interval)
     }
 
@@ -243,7 +243,7 @@ impl Watched {
             .answer(self.probing.plan(), timeline.as_deref());
     }
 
-    /// Has all records kept that are waited for: nothing more will be read.
+    /// Has all pending records kept: nothing more will be read.
     pub fn finish_records(&mut self) {
         self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
@@ -251,8 +251,8 @@ impl Watched {
             .finish(self.probing.plan(), timeline.as_deref());
     }
 
-    /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
-    /// that it rules out.
+    /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something that the
+    /// plan rules out.
     fn withdraw_if_wrong(&mut self) {
         if self.probing.withdrawn().is_none()
             && let Some(withdrawal) = Withdrawal::of_evictions(&self.state)
@@ -288,7 +288,7 @@ impl Watched {
     }
 }
 
-/// Locks a timeline: it holds numbers only, each of which is right even if a writer panicked.
+/// Locks a timeline: it holds only numbers, each of which is right even if a writer panicked.
 fn lock(timeline: &Mutex<Timeline>) -> MutexGuard<'_, Timeline> {
     timeline.lock().unwrap_or_else(PoisonError::into_inner)
 }

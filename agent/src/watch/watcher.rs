@@ -1,4 +1,4 @@
-//! The loop, which finds servers, and gives each a thread of its own.
+//! The loop, which finds servers and gives each its own thread.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -17,31 +17,32 @@ use super::server_thread::ServerThread;
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the loop turns.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the agent waits, before it is ready, for the servers that it has found at first. Executables that
-/// take long to plan do not hold it up longer.
+/// How long the agent waits, before it is ready, for the servers that it found at first. An executable that takes long to plan
+/// does not hold it up longer.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most servers that wait for their first attempt at once, each in a thread: however many start, threads remain for the others.
+/// The most servers that wait for their first attempt at once, each in a thread: however many start, threads remain for the
+/// others.
 const MAX_STARTING: usize = 64;
 
-/// The loop and all it holds.
+/// The loop and all that it holds.
 pub struct Watcher {
     watch: Watch,
     scanner: Scanner,
     servers: HashMap<Identity, ServerThread>,
-    /// Why each of them cannot be looked into, by pid.
+    /// Why each of these cannot be looked into, by pid.
     hidden: HashMap<u32, HiddenServer>,
     stale: HashSet<String>,
     /// Whether there are servers that have no thread yet.
     is_behind: bool,
-    /// The servers that lived when the agent before this one ended, but for those that were found again.
+    /// The servers that ran when the agent before this one ended, except those that were found again.
     before: Vec<Labelled>,
-    /// The servers that are to be remembered, as the keeper has them.
+    /// The servers to remember, as the keeper has them.
     remembered: Vec<Labelled>,
 }
 
 impl Watcher {
-    /// Returns a watcher that has not looked yet. Reads what is remembered of servers.
+    /// Returns a watcher that has not looked yet. Reads which servers are remembered.
     pub fn new(watch: Watch, scanner: Scanner) -> Self {
         let keeper = watch.shared.keeper();
         let before = keeper.map_or_else(|_| Vec::new(), Keeper::remembered);
@@ -61,7 +62,7 @@ impl Watcher {
     ///
     /// # Errors
     ///
-    /// Fails where a thread has panicked, or no process holds the probes any more.
+    /// Fails if a thread has panicked, or the process that holds the probes has ended.
     pub fn watch(mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut next_scan = begun;
@@ -152,7 +153,7 @@ impl Watcher {
             }
         };
         self.log_hidden(&scan);
-        // What cannot be watched is forgotten with its process.
+        // A server that cannot be watched is forgotten with its process.
         let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers
             .retain(|identity, server| server.is_alive() || listed.contains(identity));
@@ -172,7 +173,7 @@ impl Watcher {
         let labels = self.labels(&new, &listed);
         for ((process, label), before) in new.into_iter().zip(labels).zip(before) {
             let identity = process.identity;
-            // Should it execute another program, that is another server.
+            // If the process executes another program, that is another server.
             self.before.retain(|one| one.pid != identity.pid);
             let server = ServerThread::start(&self.watch, process, label, before);
             self.servers.insert(identity, server);
@@ -180,7 +181,7 @@ impl Watcher {
         self.remember(&listed);
     }
 
-    /// Has the servers that run remembered, where they are others than before.
+    /// Has the running servers remembered, if they have changed.
     fn remember(&mut self, listed: &HashSet<Identity>) {
         let Ok(keeper) = self.watch.shared.keeper() else {
             return;
@@ -192,7 +193,7 @@ impl Watcher {
         });
         let mut servers: Vec<Labelled> = servers.collect();
         servers.sort_unstable();
-        // Where the agent is about to end, so are the threads of servers that live.
+        // If the agent is about to end, so are the threads of servers that still run.
         if servers != self.remembered && !self.watch.stop.wait_until(Instant::now()) {
             keeper.remember(servers.clone());
             self.remembered = servers;
@@ -212,7 +213,7 @@ impl Watcher {
         labels(&new.collect::<Vec<_>>(), &running.collect::<Vec<_>>())
     }
 
-    /// Returns the servers that run: the thread of one that has just ended may still be taking its probes off.
+    /// Returns the servers that run: the thread of one that has just ended may still be taking off its probes.
     fn running(
         &self,
         listed: &HashSet<Identity>,
@@ -250,7 +251,7 @@ impl Watcher {
         }
     }
 
-    /// Logs servers that cannot be read in time, and that they can again.
+    /// Logs servers that cannot be read in time, and when they can again.
     fn log_stale(&mut self) {
         let stale: HashSet<String> = self.watch.shared.stale().into_iter().collect();
         for server in stale.difference(&self.stale) {

@@ -1,11 +1,10 @@
 //! What `inspect --json` prints.
 //!
-//! One object, on stdout. It is stable: a field that is described here keeps its name, its place, its
-//! type, its unit and its meaning within a major version of evictscope. Fields can be added, and values
-//! to those that are names of a kind (`kind`, `method`, `item`, `cost.source`): ignore what you do not
-//! know. Every field is always there, unless its row says when it is; what is not known is `null`. A list has only what was found, so it
-//! can be empty. Texts for people (`why`, `instruction`, `recipe`) can change
-//! their wording.
+//! One object, on stdout. It is stable: a field that is described here keeps its name, its place, its type, its unit and its
+//! meaning within a major version of evictscope. Fields can be added, and so can values that are names of a kind (`kind`,
+//! `method`, `item`, `cost.source`): ignore what you do not know. Every field is always there, unless its row says when it is;
+//! what is not known is `null`. A list has only what was found, so it can be empty. Texts for people (`why`, `instruction`,
+//! `recipe`) can change their wording.
 //!
 //! Addresses are virtual addresses as in the ELF file, decimal: add the load bias for those in a
 //! process. File offsets are what the kernel's uprobes want.
@@ -14,10 +13,10 @@
 //! |---|---|---|
 //! | `path` | string | The executable; for a process, as the process sees it. |
 //! | `debug_file` | string or null | The separate debug file whose information was used, as this host sees it. |
-//! | `planning_seconds` | number | Wall time that planning took, seconds; without reading the file. |
+//! | `planning_seconds` | number | Wall time that planning took, seconds, without reading the file. |
 //! | `build_id` | string or null | GNU build id, lower-case hexadecimal. |
 //! | `product` | string or null | `redis`, `valkey` or `keydb`. |
-//! | `version` | string or null | Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain. |
+//! | `version` | string or null | Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain. |
 //! | `functions` | list | The traced functions that were found. |
 //! | `functions[].kind` | string | Which traced function: `eviction_call` or `expire_cycle`. |
 //! | `functions[].name` | string | Its name in Redis's source. |
@@ -27,7 +26,7 @@
 //! | `functions[].entry.file_offset` | number | Its offset in the file, bytes. |
 //! | `functions[].entry.instruction` | string | The instruction there, in AT&T syntax, as `objdump` prints it. |
 //! | `functions[].entry.emulated` | boolean | Whether the kernel emulates that instruction under a probe; else it single-steps it, at about ten times the cost. |
-//! | `functions[].inner` | object or null | Where each call passes once that goes past the early returns, an evicting call: the probe `eviction_goal`; or an expire cycle that does anything: the probe `expire_start`. |
+//! | `functions[].inner` | object or null | Where each call that goes past the early returns passes once: an evicting call (the probe `eviction_goal`), or an expire cycle that does anything (the probe `expire_start`). |
 //! | `functions[].inner.address` | number | As in `entry`. |
 //! | `functions[].inner.file_offset` | number | As in `entry`. |
 //! | `functions[].inner.instruction` | string | As in `entry`. |
@@ -36,9 +35,9 @@
 //! | `functions[].inner.quantities[].name` | string | Its name in Redis's source: `mem_reported`, `overhead`, `mem_used`, `mem_tofree`, `maxmemory`. |
 //! | `functions[].inner.quantities[].recipe` | string | How it is computed there, bytes: a sum or difference of registers (`rbx + rax`), memory (`[rsp+0x30]`), globals (`server.maxmemory`) and constants. |
 //! | `functions[].inner.quantities[].method` | string | How that was found: `dataflow` (symbolic execution of the machine code), or `both` (debug information says the same). |
-//! | `functions[].inner.cycle_type` | string | Where the type of an expire cycle is: 0 slow, 1 fast, 4 bytes. Only of the expire cycle, and only where it was found. |
-//! | `functions[].inner.job` | string | Where it is which of its two jobs an expire cycle of Valkey 9 does: 0 for keys, 1 for fields of hashes, 4 bytes. As `cycle_type`. |
-//! | `functions[].fields_inner` | object | Where the job for fields of hashes begins, if each of the two jobs of an expire cycle is a function of its own; `inner` is then in the one for keys, and the exits are those of both. Only of Valkey 9. |
+//! | `functions[].inner.cycle_type` | string | Where the type of an expire cycle is: 0 slow, 1 fast, 4 bytes. Only for the expire cycle, and only if it was found. |
+//! | `functions[].inner.job` | string | Where the number of the job of an expire cycle of Valkey 9 is: 0 for keys, 1 for fields of hashes, 4 bytes. As `cycle_type`. |
+//! | `functions[].fields_inner` | object | Where the job for fields of hashes begins, if each of the two jobs of an expire cycle has its own function; `inner` is then in the function for keys, and the exits are those of both. Only for Valkey 9. |
 //! | `functions[].fields_inner.address` | number | As in `inner`. |
 //! | `functions[].fields_inner.file_offset` | number | As in `inner`. |
 //! | `functions[].fields_inner.instruction` | string | As in `inner`. |
@@ -46,22 +45,22 @@
 //! | `functions[].fields_inner.quantities` | list | As in `inner`; empty. |
 //! | `functions[].fields_inner.cycle_type` | string | As in `inner`. |
 //! | `functions[].fields_inner.job` | string | As in `inner`. |
-//! | `functions[].exits` | list | Each of those calls ends at exactly one of these, and calls within the limit pass none: the probes `eviction_done`, `expire_end`. Empty where they end only where the others do: then evicting calls are timed in every-call mode alone, by the return probe. |
+//! | `functions[].exits` | list | Each of those calls ends at exactly one of these, and calls within the limit pass none: the probes `eviction_done`, `expire_end`. Empty if they end only where the others do: evicting calls are then timed only in every-call mode, by the return probe. |
 //! | `functions[].exits[].address` | number | As in `entry`. |
 //! | `functions[].exits[].file_offset` | number | As in `entry`. |
 //! | `functions[].exits[].instruction` | string | As in `entry`. |
 //! | `functions[].exits[].emulated` | boolean | As in `entry`. |
-//! | `functions[].exits[].way` | object or null | Where only the calls end that leave a conditional jump one way: that way. The others pay for a hit; at the goal site each call does, and none has an `eviction_done` there. |
+//! | `functions[].exits[].way` | object or null | If only the calls that leave a conditional jump one way end here: that way. The others pay for a hit; at the goal site each call does, and none has an `eviction_done` there. |
 //! | `functions[].exits[].way.taken` | boolean | Whether the jump is taken. |
 //! | `functions[].exits[].result` | string or null | The register or memory that holds the call's result there (0 ok, 1 running, 2 fail; before Redis 6.2 4294967295 is fail). |
-//! | `functions[].exits[].sampled` | string | Where the number of keys is that the expire cycle sampled, 8 bytes. Only of the expire cycle, and only where it was found. |
-//! | `functions[].exits[].expired` | string | Where the number of those is that had expired, 8 bytes. As `sampled`. |
+//! | `functions[].exits[].sampled` | string | Where the number of keys that the expire cycle sampled is, 8 bytes. Only for the expire cycle, and only if it was found. |
+//! | `functions[].exits[].expired` | string | Where the number of those that had expired is, 8 bytes. As `sampled`. |
 //! | `members` | list | What is read from the server's memory. |
 //! | `members[].name` | string | A member of `server`, by its name in Redis's source, or `used_memory` for the allocator's counter. Valkey has other names for `config_hz` (`hz`), `stat_expired_stale_perc` (`stat_expired_keys_stale_perc`) and `stat_expired_subkeys` (`stat_expiredfields`). What the server's version does not have, such as `stat_expired_subkeys` before Redis 7.4, is in neither list. |
 //! | `members[].address` | number | Its address. |
-//! | `members[].offset` | number or null | Its offset in `server`, bytes; `null` where it is no member of that, or where `server` begins is not certain. |
+//! | `members[].offset` | number or null | Its offset in `server`, bytes; `null` if it is not a member of that, or it is not certain where `server` begins. |
 //! | `members[].method` | string | `config_table` (the table of configuration directives), `dataflow`, `known_layout` (the layout of a release that agrees with all else), `dwarf` (debug information), or `both` (debug information and one of the others, which agree). |
-//! | `members[].counters` | object or null | The counters that `used_memory` is the sum of, where there are several, one for each thread; `address` is that of the first. |
+//! | `members[].counters` | object or null | The counters whose sum is `used_memory`, if there are several, one for each thread; `address` is that of the first. |
 //! | `members[].counters.stride` | number | Distance between two of them, bytes. |
 //! | `members[].counters.most` | number | How many there are. |
 //! | `members[].counters.threads` | number or null | Address of the number of threads: no more counters than that are in use. |
@@ -69,11 +68,11 @@
 //! | `members[].counters.overflow` | number or null | Address of the counter that the threads without one of their own share. |
 //! | `not_found` | list | What was not found, and so is not exported. |
 //! | `not_found[].item` | string | A quantity or member by name, a probe (`eviction_enter`, `eviction_goal`, `eviction_done`, `expire_start`, `expire_end`), `eviction_call`, `expire_cycle`, `expire_type`, `expire_keys_sampled`, `expire_keys_expired`, `eviction_result`, `dwarf`, `version`, or `plan`. |
-//! | `not_found[].why` | string | The reason. Where debug information and machine code disagree, what each says. |
+//! | `not_found[].why` | string | The reason. If debug information and machine code disagree, what each says. |
 //! | `lost` | list | What follows from each item of `not_found`. |
 //! | `lost[].item` | string | As in `not_found`. |
 //! | `lost[].why` | string | As in `not_found`. |
-//! | `lost[].metrics` | list | Metrics that have no series of this server, lack the label or the value in braces, or do not count all of it. |
+//! | `lost[].metrics` | list | Metrics that have no series for this server, lack the label or the value in braces, or do not count all of it. |
 //! | `lost[].alerts` | list | Alerts that cannot fire for this server. |
 //! | `lost[].would_help` | string | What would bring it back. Its wording can change. |
 //! | `cost` | object or null | Prediction of what the probes would cost; `null` without `--rate`. |
@@ -83,8 +82,8 @@
 //! | `cost.modes[].mode` | string | `every-call` or `evicting-only`. |
 //! | `cost.modes[].noop_call_ns` | number | What the probes add to a call that is within the limit, nanoseconds. |
 //! | `cost.modes[].evicting_call_ns` | number | What they add to a call that evicts, nanoseconds. |
-//! | `cost.modes[].ratio_if_none_evicts` | number | Share of the main thread at that rate where no call evicts; 1 is all of one core. |
-//! | `cost.modes[].ratio_if_all_evict` | number | The same where every call evicts. What a server pays lies between the two. |
+//! | `cost.modes[].ratio_if_none_evicts` | number | Share of the main thread at that rate if no call evicts; 1 is all of one core. |
+//! | `cost.modes[].ratio_if_all_evict` | number | The same if every call evicts. What a server pays is between the two. |
 //!
 //! `agent/tests/command_line/inspect_format.rs` compares this table with what is printed.
 
@@ -110,6 +109,6 @@ pub struct Report<'a> {
     pub plan: &'a ProbePlan,
     /// What follows from each item that was not found.
     pub lost: &'a [Missing<'a>],
-    /// What the probes would cost, where a rate was given.
+    /// What the probes would cost, if a rate was given.
     pub cost: Option<Prediction>,
 }

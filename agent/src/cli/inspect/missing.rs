@@ -18,8 +18,8 @@ pub struct Missing<'a> {
     would_help: String,
 }
 
-/// Returns what was not found in the executable that is called `exe` below `root`. `lacks_symbols` says whether it has
-/// no debug information, and no separate file of it was found.
+/// Returns what was not found in the executable that is called `exe` below `root`. `lacks_symbols` says whether it has no debug
+/// information, and no separate file with it was found.
 pub fn of<'a>(
     plan: &'a ProbePlan,
     lacks_symbols: bool,

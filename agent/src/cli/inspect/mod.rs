@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Predicts the cost of a plan's probes, from the cost of a hit measured here where that is possible.
+/// Predicts the cost of a plan's probes, from the cost of a hit measured here if that is possible.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
     let (costs, source) = match Probes::load_and_calibrate(None) {
         Ok((_, costs)) => (costs, Source::Measured),
@@ -124,7 +124,7 @@ fn locate(target: &str) -> anyhow::Result<Target> {
     let Ok(pid) = target.parse::<u32>() else {
         let path = PathBuf::from(target);
         return Ok(Target {
-            // Its debug file lies by the file, not by a link to it.
+            // Its debug file is next to the file, not to a link to it.
             exe: path.canonicalize().unwrap_or_else(|_| path.clone()),
             shown: path.clone(),
             path,

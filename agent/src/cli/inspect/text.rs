@@ -7,7 +7,7 @@ use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, va
 
 use super::missing::Missing;
 
-/// Returns the plan of the executable at `path` as a text for people.
+/// Returns the plan of the executable at `path` as text for people.
 pub fn of(
     path: &Path,
     debug_file: Option<&Path>,
@@ -72,7 +72,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         });
     };
     let is_cycle = description == EXPIRE_CYCLE.description;
-    // No mode probes the cycles that do nothing.
+    // No mode probes cycles that do nothing.
     if !is_cycle {
         probe("enter", function.entry.as_ref(), "");
     }
@@ -113,7 +113,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
     }
 }
 
-/// Says where something is that is read at a probe.
+/// Says where a value is read at a probe.
 fn place(name: &str, operand: Option<&Operand>) -> String {
     match operand {
         Some(operand) => format!("{name}: {operand}"),
@@ -144,7 +144,7 @@ fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
     }
 }
 
-/// Adds what is read of the server's memory.
+/// Adds what is read from the server's memory.
 fn members(plan: &ProbePlan, lines: &mut Vec<String>) {
     lines.extend([
         String::new(),

@@ -15,7 +15,7 @@ const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
 ///
 /// # Errors
 ///
-/// Fails where the file cannot be read, or is wrong; then with file, line and key.
+/// Fails if the file cannot be read, or is wrong; then with file, line and key.
 pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
     let text = match std::fs::read_to_string(file) {

@@ -16,8 +16,8 @@ use options::Options;
 /// Messages go to stderr; RUST_LOG=debug (or =evictscope=debug) shows more.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Configuration file, in TOML: the same options by the same names, without the dashes in
-    /// front. Those given here win [default: /etc/evictscope/config.toml, where it exists]
+    /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here win
+    /// [default: /etc/evictscope/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Say whether the configuration is right, and what is wrong with it (exit code 2); start
@@ -28,8 +28,8 @@ pub struct Arguments {
     options: Options,
 }
 
-/// The exit code of a wrong configuration: that of a wrong command line, so that a service manager
-/// can tell it from a failure that may pass.
+/// The exit code for a wrong configuration: the same as for a wrong command line, so that a service manager can tell it from a
+/// failure that may pass.
 const WRONG_CONFIGURATION: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT, or just checks the configuration.
@@ -48,8 +48,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the whole configuration of the daemon. Prints the files that are right if that is all that
-/// was asked for.
+/// Reads the whole configuration of the daemon. Prints which files are right if only that was asked for.
 fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebConfig>)> {
     let (in_file, file) = config_file::load(arguments.config.as_deref())?;
     let settings = arguments.options.or(in_file).settings()?;

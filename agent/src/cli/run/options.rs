@@ -1,5 +1,5 @@
-//! The options of `evictscope run`, wherever they are given: on the command line or in the
-//! configuration file, which knows the same ones by the same names.
+//! The options of `evictscope run`, wherever they are given: on the command line or in the configuration file, which has the same
+//! options by the same names.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -20,13 +20,12 @@ use crate::watch::{RequestedMode, Settings};
 const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
 /// The default limit on the cost of every-call mode.
 const DEFAULT_BUDGET: &str = "1%";
-/// The default limit on what is kept.
+/// The default limit on the size of records.
 const DEFAULT_KEPT: &str = "512MiB";
 
-/// The options from one place. Those that it does not give are empty.
+/// The options from one place. Options that it does not give are empty.
 ///
-/// The help texts repeat the defaults, because clap would treat its own as given; a test compares
-/// them.
+/// The help texts repeat the defaults, because clap would treat its own as given; a test compares them.
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
@@ -38,20 +37,19 @@ pub struct Options {
     /// when it changes [default: neither]
     #[arg(long, value_name = "FILE")]
     web_config: Option<PathBuf>,
-    /// Answer requests for this host name too, where there is no --web-config. Without it, HTTP is served by
-    /// address, as localhost, and by the name that the host has for itself; may be given several times
+    /// Without --web-config: answer requests for this host name too, besides those by address, for localhost, and for the host's
+    /// own name; may be given several times
     #[arg(long, value_name = "NAME")]
     host_name: Option<Vec<String>>,
-    /// On an address that other hosts reach: make records and take profiles also for those who ask without a password
-    /// or a certificate. They cost a server some of its time [default: false]
+    /// On an address that other hosts reach: make records and take profiles also for requests without a password or certificate.
+    /// They cost a server some of its time [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     open_requests: Option<bool>,
     /// Which eviction calls to probe [default: auto]
     #[arg(long, value_enum)]
     probe_mode: Option<RequestedMode>,
-    /// In probe mode auto: the most that the probes may cost, as a share of a server's main thread (mean
-    /// of 10 s), such as 1% or 0.01. Where evicting calls alone would cost more, they are observed for a
-    /// part of the time [default: 1%]
+    /// In probe mode auto: the most that the probes may cost, as a share of a server's main thread (mean of 10 s), such as 1% or
+    /// 0.01. If evicting calls alone would cost more, they are observed for part of the time [default: 1%]
     #[arg(long, value_name = "SHARE")]
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
@@ -79,7 +77,7 @@ pub struct Options {
     /// [default: $STATE_DIRECTORY, which systemd sets, else /var/lib/evictscope]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// The most that all of that may take on the disk, such as 512MiB or 2GiB; the oldest goes first. 0 keeps nothing
+    /// The most disk space that all of that may take, such as 512MiB or 2GiB; the oldest goes first. 0 keeps nothing
     /// [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "parsed")]
@@ -99,7 +97,7 @@ impl FromStr for StallThreshold {
 }
 
 impl Options {
-    /// Returns these options, with those of `other` where one is not given.
+    /// Returns these options, and takes those that are not given from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
@@ -117,7 +115,7 @@ impl Options {
         }
     }
 
-    /// Returns the same options, with relative paths taken from `directory`.
+    /// Returns the same options, with relative paths based on `directory`.
     pub fn relative_to(self, directory: &Path) -> Self {
         let absolute = |path: PathBuf| directory.join(path);
         Self {
@@ -134,7 +132,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// Fails only where a default of this file is wrong, which a test rules out.
+    /// Fails only if a default in this file is wrong, which a test rules out.
     pub fn settings(self) -> anyhow::Result<Settings> {
         Ok(Settings {
             listen: self.listen.map_or_else(|| DEFAULT_LISTEN.parse(), Ok)?,
@@ -200,7 +198,7 @@ mod tests {
 
     use super::Options;
 
-    /// `evictscope run` as far as its options go.
+    /// Returns `evictscope run` with its options only.
     fn command() -> Command {
         Options::augment_args(Command::new("run"))
     }
@@ -240,7 +238,7 @@ mod tests {
         let as_shipped: Options = toml::from_str(packaged)?;
         assert_eq!(format!("{:?}", as_shipped.settings()?), defaults);
 
-        // As a user makes it: without the marks in front of the options.
+        // As a user would write it: without the comment marks before the options.
         let mut uncommented = String::new();
         for line in packaged.lines() {
             let option = line.strip_prefix('#').filter(|rest| {

@@ -1,4 +1,4 @@
-//! A program that ends with this process, however that ends.
+//! A program that ends with this process, however this process ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// How much of what it has written is worth quoting.
+/// How many of its last lines are worth quoting.
 const LAST_LINES: usize = 10;
 
 /// A running program, which is killed when this is dropped.
@@ -19,10 +19,10 @@ pub struct Tied {
 }
 
 impl Tied {
-    /// Starts `program` with `name` as its argument 0. What it writes goes to a file in `directory`, which is also
-    /// its working directory.
+    /// Starts `program` with `name` as its argument 0. Its output goes to a file in `directory`, which is also its working
+    /// directory.
     ///
-    /// Call it in the main thread: the kernel kills the program when the thread ends that started it.
+    /// Call it in the main thread: the kernel kills the program when the thread that started it ends.
     pub fn start(
         name: &str,
         program: &Path,
@@ -57,7 +57,7 @@ impl Tied {
         self.child.id()
     }
 
-    /// Fails where it has ended, with the last lines that it wrote.
+    /// Fails if it has ended, with the last lines that it wrote.
     pub fn must_run(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
@@ -75,7 +75,7 @@ impl Tied {
 
 impl Drop for Tied {
     fn drop(&mut self) {
-        // It may have ended by itself, or never come to life.
+        // It may have ended by itself, or never started.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

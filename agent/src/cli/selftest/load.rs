@@ -9,9 +9,9 @@ use anyhow::{Context as _, anyhow, ensure};
 
 /// While one thread reads its answers, the server works for the others.
 const THREADS: u32 = 4;
-/// Connections of each thread. A server that evicts comes to all of them less often than every tenth of a second.
+/// Connections of each thread. A server that evicts takes more than a tenth of a second to serve all of them.
 const CONNECTIONS: u32 = 200;
-/// Commands that are sent on each connection before any answer is read.
+/// How many commands are sent on each connection before any answer is read.
 const AT_ONCE: u32 = 50;
 /// Bytes of a value: small, so that evicting takes longer than reading it.
 const VALUE: usize = 256;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Load(Vec<JoinHandle<anyhow::Result<()>>>);
 
 impl Load {
-    /// Begins to write keys that are new each time, for `lasting`. It ends by itself.
+    /// Starts writing keys that are new each time, for `lasting`. It ends by itself.
     pub fn start(server: SocketAddr, lasting: Duration) -> anyhow::Result<Self> {
         let until = Instant::now() + lasting;
         let threads = (0..THREADS).map(|number| {
@@ -34,16 +34,16 @@ impl Load {
         Ok(Self(threads.context("cannot start a thread")?))
     }
 
-    /// Tells whether it has ended.
+    /// Returns whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.0.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     ///
     /// # Errors
     ///
-    /// Fails where the server did not answer each command with `OK`.
+    /// Fails if the server did not answer each command with `OK`.
     pub fn end(self) -> anyhow::Result<()> {
         for thread in self.0 {
             let ended = thread.join();

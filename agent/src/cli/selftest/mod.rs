@@ -1,4 +1,4 @@
-//! `evictscope selftest`: whether a burst of evictions is seen on this host.
+//! `evictscope selftest`: checks whether a burst of evictions is seen on this host.
 
 mod child;
 mod load;
@@ -20,7 +20,7 @@ use child::Tied;
 use load::Load;
 use server::Server;
 
-/// For how long keys are written: most of it at the limit.
+/// How long keys are written: most of the time at the limit.
 const LASTING: Duration = Duration::from_secs(4);
 /// How often the agent and the server are asked.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -30,8 +30,8 @@ const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(15);
 /// How long the agent may take to know what has happened. It reads a server ten times a second.
 const SETTLE: Duration = Duration::from_secs(5);
-/// The least stall that must be seen: an eighth of the load's time, as filling the memory is part of it, and the machine
-/// may be busy. Whatever its cause.
+/// The least stall that must be seen, whatever its cause: an eighth of the load's time, because filling the memory is part of it,
+/// and the machine may be busy.
 const LEAST_STALL: Duration = Duration::from_millis(500);
 
 /// Make a small burst on a throw-away redis-server, and check that it is seen
@@ -49,12 +49,12 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-/// Makes the test, and prints a line for each check.
+/// Runs the test, and prints a line for each check.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if check::host(&mut checklist) {
         let tested = Ending::listen().and_then(|ending| {
-            // In the main thread, to which the children are tied.
+            // The children are tied to the main thread.
             test(
                 arguments.server.as_deref(),
                 &Waiting(ending),
@@ -106,7 +106,7 @@ impl Waiting {
 
 fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> anyhow::Result<()> {
     let program = server::find(named)?;
-    // No other server is called so, and the agent looks for nothing else.
+    // No other server has this name, and the agent looks for nothing else.
     let name = format!("evictscope-selftest-{}", std::process::id());
     // Dropped last. Nobody else may read it.
     let mut directory = tempfile::Builder::new();
@@ -160,10 +160,10 @@ impl Watching {
         let options = [
             "run".to_owned(),
             format!("--listen=127.0.0.1:{port}"),
-            // Not the configuration of this host's service.
+            // It must not read the configuration of this host's service.
             "--config=/dev/null".to_owned(),
             format!("--process-match=^{name}$"),
-            // What it keeps goes with the directory.
+            // Its records go with the directory.
             format!("--state-dir={}", directory.join("state").display()),
             // Each evicting call is counted and timed, whatever that costs the throw-away server.
             "--probe-mode=evicting-only".to_owned(),
@@ -175,15 +175,15 @@ impl Watching {
         })
     }
 
-    /// Returns what the agent says of the server; `None` while it is not ready, or does not watch it.
+    /// Returns what the agent says of the server; `None` until it is ready and watches the server.
     fn reading(&mut self) -> anyhow::Result<Option<ServerReading>> {
         self.process.must_run()?;
         let reading = self.agent.reading().ok();
         Ok(reading.and_then(|mut reading| reading.servers.remove(&self.label)))
     }
 
-    /// Waits until the agent has read all that has happened, and returns what it says then and how many keys the
-    /// server has evicted. `INFO` itself may evict some, so they need not agree at once.
+    /// Waits until the agent has read all that has happened. Returns what it then says, and how many keys the server has evicted.
+    /// `INFO` itself may evict some, so the two need not agree at once.
     fn settled(
         &mut self,
         server: &mut Server,
@@ -201,8 +201,8 @@ impl Watching {
     }
 }
 
-/// Reports what was seen of the burst. `own` is how many keys the server says that it has evicted, and `saturated` how long
-/// after the load's begin the phase was seen.
+/// Reports what was seen of the burst. `own` is the server's own count of evicted keys, and `saturated` how long after the load's
+/// start that phase was seen.
 fn report_seen(
     checklist: &mut Checklist,
     seen: &ServerReading,

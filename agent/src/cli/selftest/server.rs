@@ -9,27 +9,27 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::child::Tied;
 
-/// The programs that are looked for in `PATH`, the first one first.
+/// The programs to look for in `PATH`, in this order.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// Its limit, MiB: full after some tenths of a second, and small beside the memory of any host.
+/// Its limit, MiB: full after some tenths of a second, and small compared to the memory of any host.
 const LIMIT_MIB: u32 = 32;
 
-/// How many keys it looks at to evict one. With 64 instead of 5 an eviction takes several times as long as the `SET` that
-/// causes it, so that evictions take most of the main thread on any machine.
+/// How many keys it looks at to evict one. With 64 instead of 5 an eviction takes several times as long as the `SET` that causes
+/// it, so evictions take most of the main thread's time on any machine.
 const SAMPLES: u32 = 64;
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest answer to `INFO` that is read, bytes. Real ones have some thousands.
+/// The longest answer to `INFO` that is read, in bytes. Real answers have some thousands.
 const LONGEST_INFO: usize = 1 << 20;
 
 /// Returns the server's program: `named`, or the first in `PATH`.
 ///
 /// # Errors
 ///
-/// Fails where there is none, with what to do.
+/// Fails if there is none, and says what to do.
 pub fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = named {
         ensure!(path.is_file(), "{} is no file", path.display());
@@ -90,7 +90,7 @@ impl Server {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Returns what the label `server` says.
+    /// Returns the value of its label `server`.
     pub fn label(&self) -> String {
         self.port.to_string()
     }

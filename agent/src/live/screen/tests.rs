@@ -60,7 +60,7 @@ fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A screen with so many servers.
+/// Returns a screen with `count` servers.
 fn many(count: u32) -> Screen {
     let calm = server(&[(CLIENTS_WAITING, 0.0)]);
     let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));

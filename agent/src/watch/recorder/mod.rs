@@ -1,4 +1,4 @@
-//! Makes the records of one server, in its thread: from what was read, and of the times that [`Occasions`] says.
+//! Makes the records of one server, in its thread: from what was read, about the times that [`Occasions`] chooses.
 //!
 //! Deliberately absent: writing them ([`Keeper`]), which must not hold up the readings.
 
@@ -24,14 +24,14 @@ use self::profiles::Profiles;
 pub use self::profiles::Subject;
 use super::clock::{both, monotonic};
 
-/// How many names of records are remembered: those of all bursts that are listed.
+/// How many names of records are remembered: enough for all bursts that are listed.
 const NAMED: usize = 100;
 /// For how long the costs of the probes are remembered: as long as moments are kept.
 const COSTS: Duration = Duration::from_secs(600);
 /// How long to wait at the end for a profile that is being unwound.
 const PROFILE_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is needed of everything else that the agent knows.
+/// What a recorder needs from the rest of the agent.
 pub struct Surroundings {
     /// Where records are kept, or why they are not.
     pub keeper: Result<Keeper, String>,
@@ -62,11 +62,11 @@ pub struct Recorder {
     server: RecordedServer,
     around: Surroundings,
     profiles: Profiles,
-    /// What is kept for records; `None` where evicting calls are not seen, or what the plan says of them was withdrawn.
+    /// What is kept for records; `None` if evicting calls are not seen, or what the plan says of them was withdrawn.
     kept: Option<Kept>,
 }
 
-/// What records are made of beside the timeline, and when.
+/// What records are made of besides the timeline, and when.
 struct Kept {
     occasions: Occasions,
     latencies: Latencies,
@@ -76,7 +76,7 @@ struct Kept {
     /// The highest cost of the probes in each second since 1970.
     costs: VecDeque<(u64, f64)>,
     members: Members,
-    /// When the bursts began that are recorded, and the names of the records.
+    /// When the recorded bursts began, and the names of their records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
 }
@@ -121,7 +121,8 @@ impl Kept {
 }
 
 impl Recorder {
-    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` tells whether its evicting calls are seen.
+    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` says whether its evicting calls are
+    /// seen.
     pub fn new(
         label: &str,
         subject: Subject,
@@ -137,7 +138,7 @@ impl Recorder {
         }
     }
 
-    /// Takes in a reading. Returns the name of the record of each burst that is over, where there will be one.
+    /// Takes in a reading. Returns the name of the record of each burst that is over, if there will be one.
     pub fn take_in(&mut self, seen: &Seen<'_>) -> Vec<Option<RecordId>> {
         let Some(kept) = &mut self.kept else {
             return vec![None; seen.finished.len()];
@@ -198,7 +199,7 @@ impl Recorder {
         names
     }
 
-    /// Answers what was asked, and hands over the records that are due.
+    /// Answers requests, and hands over the records that are due.
     pub fn answer(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for request in self.around.requests.take(&self.server.label) {
             match request {
@@ -229,7 +230,7 @@ impl Recorder {
                 return;
             }
         };
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = tell.send(Err(refused));
     }
 
@@ -281,18 +282,18 @@ impl Recorder {
         })
     }
 
-    /// Returns when the bursts began that are recorded, since 1970, and the names of the records.
+    /// Returns when the recorded bursts began, since 1970, and the names of their records.
     pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
         let named = self.kept.as_ref().map(|kept| kept.named.clone());
         named.unwrap_or_default()
     }
 
-    /// Returns what profiles have cost the main thread, nanoseconds.
+    /// Returns what profiles have cost the main thread, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         self.profiles.spent_ns()
     }
 
-    /// Drops all that rests on the plan, which was found wrong.
+    /// Drops all that depends on the plan, which was found wrong.
     pub fn withdraw(&mut self) {
         self.profiles.stop_for_records();
         if let Some(kept) = self.kept.take() {

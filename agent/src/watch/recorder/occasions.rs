@@ -1,19 +1,18 @@
-//! When a record is made of a server, and of which time. Pure: no clock of its own, no I/O.
+//! Decides when a record is made of a server, and about which time. Pure: no clock of its own, no I/O.
 //!
-//! Recorded are bursts that are not plain; and where no recorded burst covers them, stalls of a second in all, be it in parts with
-//! less than half a minute between them; evicting calls that took a tenth of a second of CPU time; commands that were refused; and
+//! Records bursts that are not plain. Also records, if no recorded burst covers them: stalls of a second in all, even in parts
+//! with less than half a minute between them; evicting calls that took a tenth of a second of CPU time; refused commands; and
 //! client buffers that take much of `maxmemory`. All are limited, so that a server that is in trouble all day fills no disk:
 //!
-//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15
-//!   minutes, so all of its bursts are recorded. Of one that has a burst every few seconds, at most 18 are in the first
-//!   hour and 12 in each hour after it. Half of those at once are kept for bursts that amplify themselves, so that bursts of
-//!   an unknown kind leave room for them.
-//! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has no
-//!   other records.
+//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15 minutes, so all of
+//!   its bursts are recorded. Of a server with a burst every few seconds, at most 18 are in the first hour and 12 in each later
+//!   hour. Half of those at once are kept for bursts that amplify themselves, so that other bursts leave room for them.
+//! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has no other
+//!   records.
 //! - Refused commands, and client buffers: one of each every [`FEW_EVERY`].
-//! - What is asked for: one at a time. Whoever asks meanwhile gets the same one.
+//! - Requests: one at a time. Anyone who asks meanwhile gets the same record.
 //!
-//! What a record is about is told in time since 1970. When it is made is not: that clock may be set.
+//! What a record is about is given in time since 1970. When it is made is not, because that clock may be set.
 
 mod allowance;
 
@@ -27,15 +26,15 @@ use self::allowance::Allowance;
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
-/// How much of the time after.
+/// How much of the time after is in it.
 pub const AFTER: Duration = Duration::from_secs(30);
-/// How long before a record is due its profile ends at the latest: it takes a moment until that is unwound.
+/// How long before a record is due its profile ends at the latest: unwinding takes a moment.
 const UNWINDING: Duration = Duration::from_secs(1);
-/// The longest part of a stall that is recorded. With what is before and after, ten minutes of moments have it.
+/// The longest part of a stall that is recorded. With the time before and after, it fits in ten minutes of moments.
 const LONGEST_STALL: Duration = Duration::from_secs(300);
 /// A shorter stall is not recorded.
 const LEAST_STALL: Duration = Duration::from_secs(1);
-/// A stall is over when the server was not stalled for this long. Rounds of a server that works off a backlog are shorter.
+/// A stall is over when the server has not been stalled for this long. A server that works off a backlog has shorter rounds.
 const GAP: Duration = Duration::from_secs(1);
 /// Short stalls with less than this between them are recorded together: what is after one of them is before the next.
 const LULL: Duration = AFTER;
@@ -43,13 +42,13 @@ const LULL: Duration = AFTER;
 const LEAST_CALL: Duration = Duration::from_millis(100);
 /// Client buffers are recorded when they take more of `maxmemory` than this, as in the alert EvictscopeClientBuffersSwelling …
 const SWOLLEN: f64 = 0.15;
-/// … and again when they have taken less than this meanwhile.
+/// … and again only once they have fallen below this.
 const SHRUNK: f64 = 0.1;
-/// Most bursts that are recorded at once.
+/// The most bursts to record at once.
 const BURSTS: f64 = 6.0;
 /// The time in which one more burst may be recorded.
 const BURST_EVERY: Duration = Duration::from_secs(300);
-/// Most stalls that are recorded at once, and most slow calls.
+/// The most stalls to record at once, and the most slow calls.
 const SOME: f64 = 3.0;
 /// The time in which one more of them may be recorded.
 const SOME_EVERY: Duration = Duration::from_secs(600);
@@ -80,10 +79,10 @@ pub struct Sight {
     pub buffers: Option<f64>,
 }
 
-/// A record that is to be made.
+/// A record that will be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// Why.
+    /// Why it is made.
     pub occasion: Occasion,
     /// When what it is about began, since 1970.
     pub began: Duration,
@@ -91,7 +90,7 @@ pub struct Wanted {
     pub ended: Duration,
     /// When it is made, monotonic.
     due: Duration,
-    /// The burst, where it is about one that has ended.
+    /// The burst, if it is about one that has ended.
     pub burst: Option<Arc<Burst>>,
 }
 
@@ -109,7 +108,7 @@ impl Wanted {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
 
-    /// Tells whether it is about some of this time.
+    /// Returns whether it is about some of this time.
     fn is_within(&self, began: Duration, ended: Duration) -> bool {
         self.began <= ended && began <= self.ended + GAP
     }
@@ -127,13 +126,13 @@ struct Stall {
     /// When it was last stalled.
     last: Now,
     stalled: Duration,
-    /// When its last part began, and for how long the server was stalled in that.
+    /// When its last part began, and for how long the server was stalled in that part.
     part: (Now, Duration),
-    /// The burst that it was in, where that has ended and is not recorded itself.
+    /// The burst that it was in, if that has ended and is not recorded itself.
     burst: Option<Arc<Burst>>,
 }
 
-/// Decides of which times of a server records are made.
+/// Decides which times of a server are recorded.
 #[derive(Clone, Debug)]
 pub struct Occasions {
     bursts: Allowance,
@@ -141,7 +140,7 @@ pub struct Occasions {
     calls: Allowance,
     refusals: Allowance,
     swellings: Allowance,
-    /// The time for which the server was stalled until the last reading.
+    /// For how long the server had been stalled until the last reading.
     stalled: Option<Duration>,
     stall: Option<Stall>,
     /// How many commands had been refused until the last reading.
@@ -151,7 +150,7 @@ pub struct Occasions {
 }
 
 impl Occasions {
-    /// Returns those of a server that was not read yet.
+    /// Returns the occasions of a server that has not been read yet.
     pub fn new() -> Self {
         Self {
             bursts: Allowance::new(BURSTS, BURST_EVERY),
@@ -204,7 +203,7 @@ impl Occasions {
         let began = ended.saturating_sub(took);
         let mut waiting = self.waiting.iter_mut();
         if let Some(other) = waiting.find(|other| other.occasion == Occasion::Call) {
-            // It has what comes after it, too.
+            // Its record has the time after it, too.
             other.ended = ended.max(other.ended);
         } else if !self
             .waiting
@@ -271,7 +270,8 @@ impl Occasions {
             false => stall.began.unix,
         };
         self.drop_within(&[Occasion::Call], began, stall.last.unix);
-        // Buffers that swell while clients are stalled do so because of it. Those that did before are another matter.
+        // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is another
+        // matter.
         self.waiting
             .retain(|other| other.occasion != Occasion::Buffers || other.began < began);
         self.waiting.push(Wanted {
@@ -283,7 +283,7 @@ impl Occasions {
         });
     }
 
-    /// Drops records of these kinds that are about what another one of this time has.
+    /// Drops records of these kinds that another record of this time covers.
     fn drop_within(&mut self, kinds: &[Occasion], began: Duration, ended: Duration) {
         let is_covered =
             |other: &Wanted| kinds.contains(&other.occasion) && other.is_within(began, ended);
@@ -328,12 +328,12 @@ impl Occasions {
         }
     }
 
-    /// Tells whether a record is about to be made, and its profile has to end.
+    /// Returns whether a record is about to be made, and its profile must end.
     pub fn is_due(&self, at: Duration) -> bool {
         self.waiting.iter().any(|wanted| wanted.is_due_soon(at))
     }
 
-    /// Tells whether a record that was asked for is waited for, and its profile still goes on.
+    /// Returns whether a record that was asked for is still to come, and its profile still goes on.
     pub fn is_asked(&self, at: Duration) -> bool {
         let goes_on = |wanted: &Wanted| wanted.is_asked() && !wanted.is_due_soon(at);
         self.waiting.iter().any(goes_on)
@@ -345,7 +345,7 @@ impl Occasions {
         self.waiting.extract_if(.., is_due).collect()
     }
 
-    /// Takes all records, as nothing more will be known, and that of a stall that is under way.
+    /// Takes all records, including that of a stall under way, because nothing more will be known.
     pub fn finish(&mut self) -> Vec<Wanted> {
         let is_long = |stall: &mut Stall| stall.stalled >= LEAST_STALL;
         if let Some(stall) = self.stall.take_if(is_long) {

@@ -1,9 +1,9 @@
-//! The profiles that are taken of a server: for its records, and for those who ask.
+//! The profiles that are taken of a server: for its records, and on request.
 //!
-//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
-//! evicting call: a cache that evicts calmly, be it all the time, has no stall, and so no profile. It ends with the burst
-//! and its reclaim, or a while after the stall, and after [`LONGEST`]; and before a record is made, which gets it. There is one for each
-//! burst, and of a server that is stalled without end one every [`AGAIN`].
+//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first evicting
+//! call: a cache that evicts calmly, even all the time, has no stall, and so no profile. It ends with the burst and its reclaim,
+//! or a while after the stall; at the latest after [`LONGEST`], and before a record is made, which gets it. There is one for each
+//! burst, and one every [`AGAIN`] while a stall does not end.
 //!
 //! All times are monotonic.
 
@@ -19,21 +19,21 @@ use tokio::sync::oneshot;
 use super::occasions::Wanted;
 use crate::profile::{Profiler, Profiling};
 
-/// Samples a second of CPU time: not a divisor of the server's own timers.
+/// Samples in each second of CPU time: not a divisor of the server's own timers.
 const HZ: u32 = 49;
 /// The longest profile.
 const LONGEST: Duration = Duration::from_secs(300);
-/// The least time between the beginning of such a one and of the next.
+/// The least time from the start of one to the start of the next.
 const AGAIN: Duration = Duration::from_secs(600);
-/// Most profiles that are kept, for what is recorded later.
+/// The most profiles to keep, for later records.
 const KEPT: usize = 8;
-/// A profile without a burst ends when the server was not stalled for this long. It has missed how the stall began, which may have been
-/// most of it: if the next one comes by then, it has all of that.
+/// A profile without a burst ends when the server has not been stalled for this long. It has missed the beginning of its stall,
+/// perhaps most of it; if the next stall comes within this time, the profile has all of that.
 const GAP: Duration = Duration::from_secs(10);
-/// Most profiles that are asked for at the same time.
+/// The most profiles that may be taken on request at the same time.
 const ASKED: usize = 4;
 
-/// What is to be profiled.
+/// What to profile.
 pub struct Subject {
     /// Takes the profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
@@ -50,7 +50,7 @@ impl Subject {
     }
 }
 
-/// What says whether a profile is taken.
+/// What decides whether a profile is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// The time.
@@ -59,7 +59,7 @@ pub struct Conditions {
     pub is_stalled: bool,
     /// Whether a burst or its reclaim is under way.
     pub has_open_burst: bool,
-    /// Whether a record was asked for that is waited for.
+    /// Whether a record that was asked for is still to come.
     pub is_asked: bool,
     /// Whether a record is about to be made.
     pub is_due: bool,
@@ -86,15 +86,15 @@ pub struct Profiles {
     taken: VecDeque<Profile>,
     /// When the server was last stalled.
     stalled: Option<Duration>,
-    /// When the next profile of a stall may begin; `None` where that is at once.
+    /// When the next profile of a stall may begin; `None` if at once.
     again: Option<Duration>,
-    /// Whether a record that was asked for was waited for at the last reading, and whether one was about to be made.
+    /// Whether a requested record was still to come at the last reading, and whether one was about to be made.
     is_asked: bool,
     is_due: bool,
     /// Why the last one could not be taken.
     refused: Option<NoProfile>,
     asked: Vec<Asked>,
-    /// What the profiles have cost that are gone, nanoseconds.
+    /// What finished profiles have cost, in nanoseconds.
     spent_ns: u64,
 }
 
@@ -126,7 +126,7 @@ impl Profiles {
         let was_asked = std::mem::replace(&mut self.is_asked, now.is_asked);
         let was_due = std::mem::replace(&mut self.is_due, now.is_due);
         if now.is_due && !was_due {
-            // Another one goes on with what is under way.
+            // Another profile goes on with what is under way.
             self.divide();
         }
         self.stop_where_over(&now, is_going_on);
@@ -138,15 +138,15 @@ impl Profiles {
         }
     }
 
-    /// Takes the profiles that are ready, and answers those who asked for one. Returns whether one is not ready yet: after
-    /// [`Self::stop`] all are in a moment.
+    /// Takes the profiles that are ready, and answers the requests for them. Returns whether one is not ready yet: after
+    /// [`Self::stop`] all are within a moment.
     pub fn settle(&mut self, at: Duration) -> bool {
         self.take_those_ready();
         self.answer(at);
         !(self.begun.is_empty() && self.asked.is_empty())
     }
 
-    /// Ends the profile, of a burst that is over or for a record: what comes next, or has already begun, has its own.
+    /// Ends the profile, because its burst is over or a record needs it: what comes next, or has already begun, has its own.
     pub fn divide(&mut self) {
         self.stop_for_records();
         self.again = None;
@@ -197,7 +197,7 @@ impl Profiles {
         self.taken.drain(..over);
     }
 
-    /// Begins a profile for somebody who asks.
+    /// Begins a profile on request.
     pub fn ask(
         &mut self,
         at: Duration,
@@ -221,12 +221,12 @@ impl Profiles {
                 until: at + length.min(LONGEST),
                 answer,
             }),
-            // Nobody waits for it any more.
+            // The caller may be gone.
             Err(why) => drop(answer.send(Err(why))),
         }
     }
 
-    /// Answers those whose profile is ready.
+    /// Answers the requests whose profile is ready.
     fn answer(&mut self, at: Duration) {
         for mut asked in std::mem::take(&mut self.asked) {
             if asked.until <= at || asked.answer.is_closed() {
@@ -235,7 +235,7 @@ impl Profiles {
             match asked.begun.taken() {
                 Some(profile) => {
                     self.spent_ns += asked.begun.profiling.spent_ns();
-                    // Whoever asked may be gone.
+                    // The caller may be gone.
                     let _ = asked.answer.send(Ok(profile));
                 }
                 None => self.asked.push(asked),
@@ -243,7 +243,7 @@ impl Profiles {
         }
     }
 
-    /// Returns what all profiles have cost the main thread, nanoseconds.
+    /// Returns what all profiles have cost the main thread, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| &asked.begun);
         let under_way = self.begun.iter().chain(asked);
@@ -258,7 +258,7 @@ impl Profiles {
         self.begun.iter_mut().for_each(Begun::stop);
     }
 
-    /// Ends all profiles; those who asked get what there is once it is ready.
+    /// Ends all profiles; each caller gets what there is once it is ready.
     pub fn stop(&mut self) {
         self.stop_for_records();
         for asked in &mut self.asked {
@@ -266,7 +266,7 @@ impl Profiles {
         }
     }
 
-    /// Returns the profile that has most of what a record is about, then of all its time, or why there is none.
+    /// Returns the profile that has most of what a record is about, then most of all its time, or why there is none.
     pub fn of(&self, wanted: &Wanted) -> Result<Profile, NoProfile> {
         let within = |profile: &Profile, (from, to)| profile.within(from, to);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());

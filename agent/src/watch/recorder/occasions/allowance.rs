@@ -1,8 +1,8 @@
-//! How many of something there may be: some at once, and one more after each of some time.
+//! How many of something there may be: some at once, and one more after each interval.
 
 use std::time::Duration;
 
-/// What is left of it.
+/// What is left of an allowance.
 #[derive(Clone, Debug)]
 pub struct Allowance {
     most: f64,
@@ -13,7 +13,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Allows `most` at once, and one more `every` so often.
+    /// Allows `most` at once, and one more per `every`.
     pub fn new(most: f64, every: Duration) -> Self {
         Self {
             most,
@@ -23,7 +23,7 @@ impl Allowance {
         }
     }
 
-    /// Tells whether there may be one more while `reserve` is kept for others.
+    /// Returns whether there may be one more while `reserve` is kept for others.
     pub fn allows(&mut self, at: Duration, reserve: f64) -> bool {
         let since = self.at.replace(at);
         let more = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
@@ -31,7 +31,7 @@ impl Allowance {
         self.left >= reserve + 1.0
     }
 
-    /// Takes one where that is allowed.
+    /// Takes one if that is allowed.
     pub fn take(&mut self, at: Duration, reserve: f64) -> bool {
         let is_allowed = self.allows(at, reserve);
         if is_allowed {

@@ -12,7 +12,7 @@ const START: Duration = Duration::from_secs(1_700_000_000);
 const TENTH: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Returns a moment that is so long after 1970.
+/// Returns the moment at `unix` after 1970.
 fn now(unix: Duration) -> Now {
     Now {
         at: mono(unix),
@@ -20,7 +20,7 @@ fn now(unix: Duration) -> Now {
     }
 }
 
-/// Returns the monotonic time then.
+/// Returns the monotonic time at that moment.
 fn mono(unix: Duration) -> Duration {
     unix - START + HOUR
 }
@@ -42,7 +42,7 @@ fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
     Arc::new(burst)
 }
 
-/// Follows a server for some time, in which `is_stalled` and `has_burst` say what happens at each moment.
+/// Follows a server for `time`; `is_stalled` and `has_burst` say what happens at each moment.
 fn follow(
     occasions: &mut Occasions,
     time: Duration,
@@ -148,7 +148,7 @@ fn a_recorded_burst_covers_its_stall() {
     }
 }
 
-/// Says what happens at the tenth second, and which records that makes.
+/// Returns the records of 4,000 seconds, in each of which `sight` is seen.
 fn made(sight: impl Fn(u64) -> Sight) -> Vec<Wanted> {
     let mut occasions = Occasions::new();
     let mut made = Vec::new();
@@ -168,11 +168,11 @@ fn short_stalls_are_recorded_together() {
         });
         made.first().map(|one| one.ended - one.began)
     };
-    // The fourth makes a second.
+    // The fourth one completes a second.
     assert_eq!(every(20), Some(GAP * 60 + TENTH * 3));
-    // An alert takes 5 s of 300.
+    // The alert needs 5 s in 300.
     assert_eq!(every(40), None);
-    // What is long enough has a record of its own.
+    // A stall that is long enough has its own record.
     let made = made(|second| Sight {
         stalled: Some(TENTH * [0, 3, 23][usize::from(second >= 100) + usize::from(second >= 110)]),
         ..Sight::default()
@@ -327,7 +327,7 @@ fn a_clock_that_is_set_back_delays_no_record() {
 }
 
 proptest! {
-    /// Whatever happens, and even where the clock is set.
+    /// Records are bounded whatever happens, even if the clock is set.
     #[test]
     fn records_are_bounded(
         steps in prop::collection::vec((0..20_000_u64, 0..2_000_u64, 0..4_u8, any::<bool>()), 1..400),
