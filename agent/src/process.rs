@@ -30,17 +30,17 @@ impl Running {
     /// Fails if something is not there, and says what to do.
     pub fn find(pid: u32) -> anyhow::Result<Self> {
         let gone =
-            |_| anyhow!("there is no process {pid}: `pidof redis-server` tells which there are");
+            |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
         let handle = Identity::read(pid).and_then(ProcessHandle::open);
         let handle = handle.map_err(gone)?;
         let tgid = process.status().map_err(gone)?.tgid.cast_unsigned();
         if tgid != pid {
-            bail!("{pid} is a thread of process {tgid}: name that");
+            bail!("{pid} is a thread of process {tgid}: give {tgid} instead");
         }
         let path = process.exe().map_err(|error| match error {
             ProcError::PermissionDenied(_) => anyhow!(
-                "may not look at the executable of process {pid}: run as root, or with the capabilities that --help names"
+                "may not read the executable of process {pid}: run as root, or with the capabilities that --help names"
             ),
             _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
         })?;

@@ -97,7 +97,7 @@ impl Keeper {
         queue.counts.failed += 1;
         drop(queue);
         let why = match has_ended {
-            true => "the thread that writes records has ended: start evictscope anew".to_owned(),
+            true => "the thread that writes records has ended: restart evictscope".to_owned(),
             false => format!("{MOST_WAITING} records already wait for the disk: try again later"),
         };
         tracing::warn!(record = record.id.as_str(), "lost: {why}");
@@ -191,7 +191,7 @@ impl Inner {
                     Err(_) if has_warned => {}
                     Err(error) => {
                         tracing::warn!(
-                            "cannot write {}: {error}; once the agent is started anew, servers that share a port may have other names",
+                            "cannot write {}: {error}; after a restart of the agent, servers that share a port may have other names",
                             self.store.labels().path().display()
                         );
                         has_warned = true;
@@ -232,7 +232,7 @@ impl Queue {
                 tracing::debug!(record = name, "lost: {error}");
                 if self.trouble.is_none() {
                     tracing::warn!(
-                        "{error}; all else works, and evictscope_records_failed_total counts what is lost"
+                        "{error}; everything else works, and evictscope_records_failed_total counts what is lost"
                     );
                     self.trouble = Some(error.to_string());
                 }

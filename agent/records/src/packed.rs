@@ -40,7 +40,7 @@ struct Version {
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// It was written by something else.
-    #[error("it is no file of evictscope")]
+    #[error("it is not a file of evictscope")]
     Foreign,
     /// It was written by another version, renamed, or is too large: the whole sentence.
     #[error("{0}")]
@@ -93,7 +93,8 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         .map_err(|error| Unreadable::Damaged(error.to_string()))?;
     if unpacked.len() as u64 > LONGEST_BODY {
         let limit = LONGEST_BODY >> 20;
-        let why = format!("it has more than {limit} MiB unpacked, which no file of evictscope has");
+        let why =
+            format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
         return Err(Unreadable::Other(why));
     }
     let body = serde_json::from_slice(&unpacked);

@@ -101,7 +101,7 @@ pub enum StoreError {
     #[error("cannot {0}: {1}")]
     File(String, io::Error),
     /// A record with this name and this many bytes is larger than the last number, the limit for all.
-    #[error("{0} has {1} bytes, and all that is kept may have {2}: raise --keep-records")]
+    #[error("{0} has {1} bytes, and the limit for all records is {2}: raise --keep-records")]
     DoesNotFit(String, u64, u64),
     /// There is no such record.
     #[error("there is no record {0}; `evictscope report --list` lists them")]
@@ -139,7 +139,9 @@ impl Store {
         };
         store.records.prepare().map_err(failed)?;
         if directory.join("records").is_symlink() {
-            return Err(failed(io::Error::other("records there is a link")));
+            return Err(failed(io::Error::other(
+                "`records` in it is a symbolic link",
+            )));
         }
         store.labels.prepare().map_err(failed)?;
         Ok(store)

@@ -138,7 +138,7 @@ fn programs(checklist: &mut Checklist) {
         }
     }
     match sockets() {
-        Ok(()) => checklist.ok("sockets", "the kernel shows which requests lie unread"),
+        Ok(()) => checklist.ok("sockets", "the kernel shows which requests are unread"),
         Err(why) => {
             let lost = "how long clients wait cannot be seen. Everything else works";
             checklist.note("sockets", &format!("{why:#}: {lost}"));
@@ -161,7 +161,7 @@ fn sockets() -> anyhow::Result<()> {
     let mut unread = look.unread.iter();
     anyhow::ensure!(
         unread.any(|one| one.bytes as usize == request.len()),
-        "a request that lies unread is not seen; please report this, with `uname -r`"
+        "an unread request is not seen; please report this, with `uname -r`"
     );
     Ok(())
 }

@@ -97,7 +97,7 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
         .function(evictscope_plan::EVICTION_CALL.description)
         .is_none()
     {
-        say("no eviction function was found in it: what ran is not told apart");
+        say("no eviction function was found in it: evictions are not shown separately");
     }
     let subject = Subject {
         pid: arguments.pid,

@@ -123,7 +123,7 @@ fn last(arguments: &Arguments) -> anyhow::Result<Record> {
     let newest = newest.with_context(|| {
         let of = arguments.server.as_ref().map_or_else(String::new, |server| format!(" of {server}"));
         format!(
-            "there is no record{of} yet: the agent keeps one of each burst that is not plain, and `--now` asks for one; \
+            "there is no record{of} yet: the agent keeps one of each burst that is not plain and of each stall of a second, and `--now` makes one; \
              --state-dir names another directory"
         )
     })?;
@@ -143,8 +143,7 @@ fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-const NONE: &str =
-    "There are no records yet: the agent keeps one of each burst that is not plain.\n";
+const NONE: &str = "There are no records yet: the agent keeps one of each burst that is not plain, and of each stall of a second.\n";
 
 fn table(listed: &[Listed]) -> String {
     if listed.is_empty() {
@@ -238,7 +237,7 @@ mod tests {
                 "20231114T221320.000Z-6379-101  6379    2023-11-14T22:13:20",
             ),
             (1, "12.0 s  burst (self_amplifying)"),
-            (2, "notes: it is no file of evictscope"),
+            (2, "notes: it is not a file of evictscope"),
         ] {
             assert!(
                 lines.get(line).is_some_and(|line| line.contains(part)),
@@ -247,7 +246,10 @@ mod tests {
         }
         let json: serde_json::Value = serde_json::from_str(&as_json(&listed)?)?;
         assert_eq!(json["records"][0]["server"], "6379");
-        assert_eq!(json["records"][1]["error"], "it is no file of evictscope");
+        assert_eq!(
+            json["records"][1]["error"],
+            "it is not a file of evictscope"
+        );
         Ok(())
     }
 }

@@ -128,7 +128,7 @@ impl Agent {
         let reading = Reading::parse(&self.get("/metrics")?.read_to_string()?)?;
         ensure!(
             reading.is_of_evictscope,
-            "{} answers, but is no evictscope: give the agent's address with --url",
+            "{} answers, but is not an evictscope: give the agent's address with --url",
             self.url
         );
         Ok(reading)
@@ -233,7 +233,7 @@ fn certificates(file: &Path) -> anyhow::Result<RootCerts> {
     let text = read(file)?;
     let mut found = Vec::new();
     for item in parse_pem(text.as_bytes()) {
-        let item = item.with_context(|| format!("{} is no PEM", file.display()))?;
+        let item = item.with_context(|| format!("{} is not a PEM file", file.display()))?;
         if let PemItem::Certificate(certificate) = item {
             found.push(certificate);
         }

@@ -31,7 +31,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(
         std::io::stdout().is_terminal(),
-        "stdout is no terminal: use --once to get a plain table"
+        "stdout is not a terminal: use --once to get a plain table"
     );
     // Read before the screen is taken, so that an error message stays readable.
     let first = agent.reading()?;

@@ -57,7 +57,7 @@ pub fn ask<T: BorshDeserialize>(
     let resources = |error: &dyn Display| Failure {
         reason: Reason::Resources,
         is_for_good: false,
-        why: format!("{} was not looked into: {error}", path.display()),
+        why: format!("{} could not be analysed: {error}", path.display()),
     };
     let mut turn = Turn::begin();
     if is_waited_for(&waits) {
@@ -76,7 +76,7 @@ pub fn ask<T: BorshDeserialize>(
     let failed = |why: String| Failure {
         reason: Reason::Planning,
         is_for_good: true,
-        why: format!("{} was not looked into: {why}", path.display()),
+        why: format!("{} could not be analysed: {why}", path.display()),
     };
     let answer = answer.map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => resources(&SILENT),
@@ -221,7 +221,7 @@ fn said(status: ExitStatus, output: &[u8]) -> String {
     let output = output.replace(char::is_control, " ");
     match status.signal() {
         Some(libc::SIGXCPU) => format!("it took more than {CPU_SECONDS} s of CPU time"),
-        _ => format!("the process that does failed ({status}): {}", output.trim()),
+        _ => format!("the planning process failed ({status}): {}", output.trim()),
     }
 }
 

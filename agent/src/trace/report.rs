@@ -246,8 +246,7 @@ impl Summary<'_> {
             );
         }
         if calls == 0 && counts.entry_hits == 0 {
-            said +=
-                "  it was not called, or the compiler has inlined it where it would have been\n";
+            said += "  it was not called, or the compiler has inlined it\n";
         }
         said
     }

@@ -207,8 +207,7 @@ impl Session<'_> {
             said += &format!("  names  from {}\n", path.display());
         }
         if self.question.slower.is_some() && subject.cycles.is_empty() {
-            said +=
-                "  no evicting call or expire cycle can be told: `evictscope inspect` says why\n";
+            said += "  evicting calls and expire cycles are not recognised: `evictscope inspect` says why\n";
         }
         said
     }
@@ -230,7 +229,7 @@ impl Session<'_> {
                 share(self.question.budget.share() / at_once)
             );
             if self.question.slower.is_some() {
-                said += "  slow calls that begin while they are off are missing: name a function that is called less, as that of one command (EVAL), or allow more with --overhead-budget\n";
+                said += "  slow calls that begin while they are off are missing: name a function that is called less often, such as that of one command (EVAL), or allow more with --overhead-budget\n";
             }
         }
         said += &format!(

@@ -25,7 +25,7 @@ pub enum ExecutableError {
     Gone(PathBuf),
     /// There is no such file.
     #[error(
-        "there is no file {}: name a redis-server executable, or the process id of a server that runs",
+        "there is no file {}: name a redis-server executable, or the process id of a running server",
         .0.display()
     )]
     Missing(PathBuf),

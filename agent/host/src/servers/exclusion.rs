@@ -38,7 +38,7 @@ impl FromStr for Exclusion {
                     false => Err(format!("{id} is not the id of a container: {ALLOWED}")),
                 }
             }
-            _ => Err(format!("nothing can be excluded by that: {ALLOWED}")),
+            _ => Err(format!("this excludes nothing: {ALLOWED}")),
         }
     }
 }
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn a_typo_is_an_error_that_says_what_is_allowed() {
         for (text, said) in [
-            ("6380", "nothing can be excluded by that"),
-            ("prot=6380", "nothing can be excluded by that"),
+            ("6380", "this excludes nothing"),
+            ("prot=6380", "this excludes nothing"),
             ("port=0", "0 is not a TCP port"),
             ("port=65536", "65536 is not a TCP port"),
             ("user=", "this host has no user"),

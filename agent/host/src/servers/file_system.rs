@@ -40,7 +40,7 @@ pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
     }
     // Major number 0 means that there is no device. A disk is known to answer.
     Ok((found.stx_dev_major == 0).then(|| {
-        "the mount that its executable is on is not to be seen, so that it may be a file system in user space, which could \
+        "the mount of its executable cannot be seen, so it may be a file system in user space, which could \
          stop the whole host while a probe is placed: start it from one that is mounted"
             .to_owned()
     }))

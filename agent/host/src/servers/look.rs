@@ -97,7 +97,7 @@ pub(super) fn look_into(
     let exe = match &candidate.exe {
         ExeLink::Path(loader) if candidate.exe.is_loader() => {
             let why = format!(
-                "started through {}, so that its executable is not the server's: start it by its own path",
+                "started through {}, so its executable is not the server's: start it by its own path",
                 loader.display()
             );
             return hidden(pid, false, why);

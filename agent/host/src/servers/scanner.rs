@@ -153,7 +153,7 @@ impl Scanner {
                     self.servers.insert(pid, server);
                 }
                 Ok(Look::Excluded { handle, by }) => {
-                    tracing::info!(pid, "this server is left alone, as --exclude {by} says");
+                    tracing::info!(pid, "this server is left alone because of --exclude {by}");
                     self.excluded.insert(pid, handle);
                 }
                 Ok(Look::Starting) => {

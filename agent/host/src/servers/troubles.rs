@@ -70,7 +70,7 @@ fn kind(error: &ProcError) -> Option<String> {
         }
         ProcError::Io(error, _) => error.to_string(),
         ProcError::Incomplete(_) | ProcError::Other(_) | ProcError::InternalError(_) => {
-            "a file of /proc that is not understood; please report this".to_owned()
+            "a file in /proc cannot be parsed; please report this".to_owned()
         }
     })
 }

@@ -9,15 +9,15 @@ use crate::process::observed::ExeLink;
 
 /// A process is looked at in every scan until it has been known for this many: it may be a shell that
 /// is about to execute a server.
-const YOUNG: u32 = 10;
+const YOUNG: u32 = 5;
 
 /// Later it is looked at once in this many scans: at one scan a second, a server that it executes then
-/// is still found within 3 s.
-const LOOK_EVERY: u32 = 3;
+/// is still found within 2 s.
+const LOOK_EVERY: u32 = 2;
 
 /// Once in this many scans it is looked at in full, because its pid may have gone to another process
 /// with the same executable, or it may have changed its title. A multiple of `LOOK_EVERY`.
-const FULL_LOOK_EVERY: u32 = 96;
+const FULL_LOOK_EVERY: u32 = 48;
 
 /// Processes that are not servers, by pid.
 #[derive(Debug, Default)]

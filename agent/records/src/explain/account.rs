@@ -117,7 +117,7 @@ impl Account {
         let mut missing = Vec::new();
         if !window.has_calm() {
             missing.push(format!(
-                "only {:.1} s before it are known in which the server did not evict, so what is usual is not known",
+                "only {:.1} s without evictions are known before it, so what is usual is not known",
                 window.calm_length().as_secs_f64()
             ));
         }
@@ -133,7 +133,7 @@ impl Account {
         let lacks = lacks.into_iter().filter(|(is_missing, _)| *is_missing);
         missing.extend(lacks.map(|(_, what)| format!("{what} not known")));
         if !missing.is_empty() {
-            return format!("The evidence decides nothing: {}.", missing.join("; "));
+            return format!("The evidence is inconclusive: {}.", missing.join("; "));
         }
         let grown = self.client_buffers.map(|growth| growth.bytes());
         let keys = window.evicted_keys();
@@ -144,7 +144,7 @@ impl Account {
             keys.map(|keys| format!("{} keys were evicted", count(keys as f64))),
         ];
         let parts = Vec::from_iter(parts.into_iter().flatten()).join(", ");
-        format!("The evidence decides nothing: {parts}, and no single cause explains that.")
+        format!("The evidence is inconclusive: {parts}, and no single cause explains that.")
     }
 }
 

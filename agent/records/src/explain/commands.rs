@@ -79,11 +79,11 @@ impl<'a> Commands<'a> {
         let (name, samples) = self.named.first()?;
         (*samples as f64 >= MOST * self.all as f64).then_some(())?;
         Some(match name.to_lowercase().as_str() {
-            "keys" => "Use SCAN in the place of KEYS, which looks at every key in one go",
+            "keys" => "Use SCAN instead of KEYS, which looks at every key in one go",
             "flushall" | "flushdb" => {
                 "Use FLUSHALL ASYNC or FLUSHDB ASYNC, or set lazyfree-lazy-user-flush to yes (Redis 6.2 or later)"
             }
-            "del" => "Use UNLINK in the place of DEL, or set lazyfree-lazy-user-del to yes",
+            "del" => "Use UNLINK instead of DEL, or set lazyfree-lazy-user-del to yes",
             "eval" | "evalsha" | "fcall" => {
                 "Split the scripts: no other command is served while one runs"
             }

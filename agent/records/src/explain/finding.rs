@@ -40,7 +40,7 @@ pub fn share_of(account: &Account, part: u64) -> String {
     let share = account.total().map_or(0.0, |total| part as f64 / total);
     let total = bytes(account.total().unwrap_or(0.0));
     format!(
-        "This is {:.0} % of the {total} that room had to be found for or that memory fell by.",
+        "This is {:.0} % of the {total} that needed room or was freed.",
         100.0 * share
     )
 }

@@ -97,11 +97,11 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "EvictscopeNoCpu",
         ),
         CauseKind::Fork => (
-            "Give the host a CPU more, or have RDB and AOF files written on a replica or at quiet hours",
+            "Give the host one more CPU, or have RDB and AOF files written on a replica or at quiet hours",
             "EvictscopeClientsWaiting",
         ),
         CauseKind::Blocked => (
-            "Look for a slow disk (appendfsync always), for swapping (si and so in vmstat 1), and for who stopped the process",
+            "Look for a slow disk (appendfsync always), for swapping (si and so in vmstat 1), and for what stopped the process",
             "EvictscopeClientsWaiting",
         ),
         // The lab has remedies for these, and the last one has its own above.

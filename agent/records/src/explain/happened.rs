@@ -79,7 +79,7 @@ fn of(cause: StallCause) -> &'static str {
         StallCause::Commands => "other commands",
         StallCause::Cpu => "waiting for a CPU",
         StallCause::Blocked => "waiting for a disk, a lock, or to be continued",
-        StallCause::Unknown => "what is not known",
+        StallCause::Unknown => "an unknown cause",
     }
 }
 

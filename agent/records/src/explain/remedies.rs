@@ -114,7 +114,7 @@ fn against_replication(account: &Account) -> Option<Remedy> {
     // Otherwise they took nothing of the limit.
     (counted > not_counted).then(|| Remedy {
         against: CauseKind::ReplicationBuffers,
-        what: "Set repl-backlog-size to 1mb: what replicas are behind by more does not count against maxmemory \
+        what: "Set repl-backlog-size to 1mb: any further backlog of replicas does not count against maxmemory \
                (but a replica that was away for longer needs all data again)"
             .to_owned(),
         evidence: vec![format!(

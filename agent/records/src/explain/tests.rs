@@ -190,7 +190,7 @@ fn nothing_is_said_of_a_calm_server() {
 }
 
 #[test]
-fn thin_evidence_decides_nothing() {
+fn thin_evidence_is_inconclusive() {
     let undecided = |change: fn(&mut Record), why: &str| {
         let mut record = burst_record();
         change(&mut record);
@@ -211,7 +211,7 @@ fn thin_evidence_decides_nothing() {
         let from_us = record.began_us - 2_000_000;
         record.moments.retain(|moment| moment.unix_us > from_us);
     };
-    undecided(begins_late, "only 2.0 s before it are known");
+    undecided(begins_late, "only 2.0 s without evictions are known");
     undecided(
         |record| change_moments(record, |_, moment| moment.client_buffers = None),
         "client buffers are not known",
@@ -223,7 +223,7 @@ fn thin_evidence_decides_nothing() {
     undecided(without_memory, "used memory is not known");
     undecided(
         |record| record.moments.clear(),
-        "only 0.0 s before it are known",
+        "only 0.0 s without evictions are known",
     );
     // It had evicted until two seconds before.
     assert_eq!(kinds(&real("nothing-decisive")), []);

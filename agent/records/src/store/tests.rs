@@ -163,10 +163,10 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
     said(&file_name(&id(3)), "it holds the record");
     said(&file_name(&id(4)), "it has the format 2");
     for foreign in ["notes.txt", "zzz.json.gz"] {
-        said(foreign, "no file of evictscope");
+        said(foreign, "not a file of evictscope");
     }
     for minutes in 5..9 {
-        said(&file_name(&id(minutes)), "no file of evictscope");
+        said(&file_name(&id(minutes)), "not a file of evictscope");
     }
     for minutes in 2..9 {
         let read = store.read(&id(minutes));

@@ -41,9 +41,9 @@ pub fn of<'a>(
         why: reason,
         lost: lost(*item),
         would_help: match reason {
-            Reason::Unsupported(_) => "nothing but another server".to_owned(),
+            Reason::Unsupported(_) => "only another server".to_owned(),
             Reason::Budget => "nothing".to_owned(),
-            Reason::Packed => "the server unpacked by `upx -d`, and started anew".to_owned(),
+            Reason::Packed => "unpacking the server with `upx -d`, and restarting it".to_owned(),
             _ if by_symbols(*item) && lacks_symbols => match &package {
                 Some(package) => format!("debug symbols: package {package}-dbgsym"),
                 None => "debug symbols, from where the executable came from".to_owned(),

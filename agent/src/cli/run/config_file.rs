@@ -100,7 +100,7 @@ mod tests {
             ),
             (
                 "exclude = [\n  \"port=6380\",\n  \"prot=6381\",\n]\n",
-                "exclude: nothing can be excluded by that: write port=6380, user=redis",
+                "exclude: this excludes nothing: write port=6380, user=redis",
             ),
             (
                 "exclude = \"port=6380\"",

@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     Ok(checklist.end(
         "A burst of evictions is seen on this host.",
-        "It was not shown that evictions are seen on this host",
+        "Could not confirm that evictions are seen on this host",
     ))
 }
 
@@ -97,7 +97,7 @@ impl Waiting {
                 return Ok(answer);
             }
             if begun.elapsed() > limit {
-                bail!("not within {} s: {what}", limit.as_secs());
+                bail!("{what}: did not happen within {} s", limit.as_secs());
             }
             self.pause()?;
         }
@@ -111,7 +111,7 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
     // Dropped last. Nobody else may read it.
     let mut directory = tempfile::Builder::new();
     let directory = directory.prefix(&name).rand_bytes(0).tempdir();
-    let directory = directory.context("cannot make a directory: TMPDIR names another place")?;
+    let directory = directory.context("cannot make a directory: TMPDIR can name another place")?;
 
     let mut server = Server::start(&program, &name, directory.path())?;
     let what = format!("{} answers", program.display());

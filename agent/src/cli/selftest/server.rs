@@ -32,7 +32,7 @@ const LONGEST_INFO: usize = 1 << 20;
 /// Fails if there is none, and says what to do.
 pub fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = named {
-        ensure!(path.is_file(), "{} is no file", path.display());
+        ensure!(path.is_file(), "{} is not a file", path.display());
         return Ok(std::path::absolute(path)?);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -219,7 +219,7 @@ impl Recorder {
         let refused = match (&mut self.kept, &self.around.keeper) {
             (_, Err(why)) => why.clone(),
             (None, _) => format!(
-                "what its evicting calls do is not known, so there is nothing to record; \
+                "its evicting calls are not seen, so there is nothing to record; \
                  `evictscope inspect {}` says why",
                 self.server.pid
             ),

@@ -92,7 +92,7 @@ fn commands_are_named_by_the_profile() {
         evidence,
         "Shares are of the profile's 150 samples of these times."
     );
-    assert!(help.contains("Use SCAN in the place of KEYS"), "{help}");
+    assert!(help.contains("Use SCAN instead of KEYS"), "{help}");
     let nameless = "Commands took the main thread's time.";
     let mut few = record.clone();
     if let Ok(profile) = &mut few.profile {
