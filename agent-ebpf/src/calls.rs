@@ -58,15 +58,15 @@ pub fn try_exit(ctx: &ProbeContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells whether the call that passes a site ends there.
+/// Returns whether the call that passes a site ends there.
 #[inline(always)]
 pub fn ends(ctx: &ProbeContext, hit: &Hit) -> bool {
     // SAFETY: the kernel passes the registers of the probed thread.
     hit.when.holds(unsafe { (*ctx.regs).eflags })
 }
 
-/// Notes that an inner call begins, and returns when. To be called last, so that what the program costs is not part of the
-/// duration.
+/// Notes that an inner call begins, and returns when. Must be called last, so that what the program costs is
+/// not part of the duration.
 #[inline(always)]
 pub fn begin_inner(hit: &mut Hit) -> u64 {
     hit.calls.inner_waited_ns = waited(hit.config);
@@ -90,7 +90,7 @@ pub fn end_inner(hit: &mut Hit, ended: u64) -> u64 {
 pub struct Left {
     /// How long it took.
     pub wall: u64,
-    /// For how long of that it waited for a CPU.
+    /// How much of that it waited for a CPU.
     pub waited: u64,
 }
 
@@ -108,7 +108,7 @@ pub fn leave_inner(hit: &mut Hit, ended: u64) -> Left {
 }
 
 /// Returns for how long the thread has waited for a CPU since it began, nanoseconds (`run_delay` of its `sched_info`: raised
-/// when it gets one); 0 where the kernel does not tell.
+/// when it gets one); 0 if the kernel does not tell.
 #[inline(always)]
 fn waited(config: &ServerConfig) -> u64 {
     if config.run_delay == 0 {
@@ -117,11 +117,11 @@ fn waited(config: &ServerConfig) -> u64 {
     // SAFETY: the helper takes nothing and always succeeds.
     let task = unsafe { bpf_get_current_task() } as *const u64;
     let place = task.wrapping_byte_add(config.run_delay as usize);
-    // SAFETY: the helper fails where it cannot read.
+    // SAFETY: the helper fails if it cannot read.
     unsafe { bpf_probe_read_kernel(place) }.unwrap_or(0)
 }
 
-/// Keeps the duration of an inner call that ended at `ended`, where it is the longest of its window.
+/// Keeps the duration of an inner call that ended at `ended`, if it is the longest of its window.
 #[inline(always)]
 fn keep_longest(calls: &mut CallStats, ended: u64, duration_ns: u64) {
     let window = Longest::window(ended);
@@ -135,7 +135,7 @@ fn keep_longest(calls: &mut CallStats, ended: u64, duration_ns: u64) {
     }
 }
 
-/// Counts the other call that ended at `ended`.
+/// Counts the call that ended at `ended` without passing the inner site.
 #[inline(always)]
 pub fn end_noop(calls: &mut CallStats, ended: u64) {
     let duration = ended.saturating_sub(calls.entered_ns);
@@ -143,7 +143,7 @@ pub fn end_noop(calls: &mut CallStats, ended: u64) {
     calls.noop.record(bucket, duration);
 }
 
-/// Gives up an inner call that was never seen to end, and so its entry.
+/// Gives up an inner call that was never seen to end, and its entry with it.
 #[inline(always)]
 pub fn lose_unfinished(calls: &mut CallStats) {
     if calls.inner_since_ns != 0 {

@@ -1,4 +1,4 @@
-//! The allocator's counters, added up.
+//! Adds up the allocator's counters.
 
 use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use evictscope_abi::{AllocatorCounters, COUNTER_BYTES};
@@ -8,7 +8,7 @@ use crate::maps::{COUNTER_WORDS, Counters};
 
 /// What the counters came to.
 pub struct Sum {
-    /// The sum; not known where it was not read.
+    /// The sum; not known if it was not read.
     pub known: Known,
     /// Whether that is because memory could not be read.
     pub is_fault: bool,
@@ -25,7 +25,7 @@ impl Sum {
     };
 }
 
-/// Adds up the counters that are in use, all read at once; skipped where they are more than `MOST`.
+/// Adds up the counters that are in use, read all at once. Skips them if there are more than `MOST`.
 #[inline(always)]
 pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum {
     let mut count = of.count;
@@ -48,8 +48,7 @@ pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum 
     if of.address == 0 || count == 0 || count > MOST || bytes > COUNTER_BYTES as u64 {
         return Sum::SKIPPED;
     }
-    // SAFETY: `copy` has COUNTER_BYTES; the helper checks the address and fails where it cannot be
-    // read.
+    // SAFETY: `copy` has COUNTER_BYTES; the helper checks the address and fails if it cannot be read.
     let read = unsafe {
         generated::bpf_probe_read_user(
             copy.as_mut_ptr().cast(),
@@ -61,12 +60,12 @@ pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum 
         return Sum::FAULT;
     }
     for index in 0..MOST as u64 {
-        // Kept from the optimiser, which would make a pointer of it that the verifier cannot follow.
+        // Hidden from the optimiser, which would make it a pointer that the verifier cannot follow.
         let word = core::hint::black_box(index * stride);
         if index >= count as u64 || word >= COUNTER_WORDS as u64 {
             break;
         }
-        // Negative counters: the sum is meant modulo 2^64.
+        // Counters can be negative: the sum is modulo 2^64.
         sum = sum.wrapping_add(copy[word as usize]);
     }
     Sum {
@@ -81,7 +80,7 @@ pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum 
 #[inline(always)]
 fn number_of_threads(of: &AllocatorCounters) -> Option<u64> {
     if of.threads_width == 4 {
-        // SAFETY: the helper checks the address and fails where it cannot be read.
+        // SAFETY: the helper checks the address and fails if it cannot be read.
         unsafe { bpf_probe_read_user(of.threads as *const u32) }
             .ok()
             .map(u64::from)

@@ -1,10 +1,10 @@
-//! Recipes, evaluated on the registers at a probe site.
+//! Evaluates recipes on the registers at a probe site.
 
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use evictscope_abi::{MAX_READS, REGISTERS, Recipe, Term, TermKind, WORDS};
 
-/// The registers at a probe site, and what was read of the server's memory.
+/// The registers at a probe site, and what was read from the server's memory.
 pub type Words = [u64; WORDS];
 
 /// Copies the registers to where they can be chosen at run time: the verifier allows no variable
@@ -33,9 +33,9 @@ pub fn copy_registers(to: &mut Words, regs: &pt_regs) {
 /// undefined: the verifier refuses a program that so much as copies it.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// The value; 0 where it is not known.
+    /// The value; 0 if it is not known.
     pub value: u64,
-    /// Whether it is.
+    /// Whether it is known.
     pub is_known: bool,
 }
 
@@ -47,7 +47,7 @@ impl Known {
     };
 }
 
-/// Reads what the recipes need of the server's memory, and returns whether all of it could be read.
+/// Reads what the recipes need from the server's memory, and returns whether all of it could be read.
 #[inline(always)]
 pub fn read_words(reads: &[Term; MAX_READS], words: &mut Words) -> bool {
     let mut faults = 0;
@@ -58,10 +58,9 @@ pub fn read_words(reads: &[Term; MAX_READS], words: &mut Words) -> bool {
         }
         let first = REGISTERS + 2 * index;
         let address = address(read, words);
-        // Of 4 bytes the upper half is to be 0.
+        // If it reads 4 bytes, the upper half must be 0.
         words[first] = 0;
-        // SAFETY: there are two words, 16 bytes; the helper checks the address and fails where it cannot be
-        // read.
+        // SAFETY: there are two words, 16 bytes; the helper checks the address and fails if it cannot be read.
         faults |= unsafe {
             generated::bpf_probe_read_user(
                 (&raw mut words[first]).cast(),
@@ -73,7 +72,7 @@ pub fn read_words(reads: &[Term; MAX_READS], words: &mut Words) -> bool {
     faults == 0
 }
 
-/// The value of a recipe, once what it needs of the server's memory was read.
+/// Returns the value of a recipe, once what it needs from the server's memory has been read.
 #[inline(always)]
 pub fn recipe(recipe: &Recipe, words: &Words) -> u64 {
     let mut sum = 0_u64;
@@ -94,8 +93,8 @@ pub fn recipe(recipe: &Recipe, words: &Words) -> u64 {
     sum
 }
 
-/// The value at a place, of a call's result for example; not known where the plan has none, or where its memory
-/// cannot be read.
+/// Returns the value at a place, for example of a call's result; it is not known if the plan has no place, or
+/// its memory cannot be read.
 #[inline(always)]
 pub fn place(place: &Term, words: &Words) -> Known {
     if place.kind == TermKind::Absent as u8 {
@@ -116,7 +115,7 @@ pub fn place(place: &Term, words: &Words) -> Known {
     }
 }
 
-/// Tells whether a call at the goal site is within the memory limit; not where its values are not known.
+/// Returns whether a call at the goal site is within the memory limit; `false` if its values are not known.
 #[inline(always)]
 pub fn is_within_limit(used: Known, maxmemory: Known, reported: Known, overhead: Known) -> bool {
     if used.is_known && maxmemory.is_known && used.value <= maxmemory.value {
@@ -126,7 +125,7 @@ pub fn is_within_limit(used: Known, maxmemory: Known, reported: Known, overhead:
     reported.is_known && overhead.is_known && overhead.value > reported.value
 }
 
-/// The address of a place in memory.
+/// Returns the address of a place in memory.
 #[inline(always)]
 fn address(place: &Term, words: &Words) -> u64 {
     let base = if place.kind == TermKind::Memory as u8 {
@@ -137,7 +136,7 @@ fn address(place: &Term, words: &Words) -> u64 {
     base.wrapping_add(place.displacement as u64)
 }
 
-/// Drops the upper half where a term has only 4 bytes.
+/// Drops the upper half if a term has only 4 bytes.
 #[inline(always)]
 fn narrowed(term: &Term, value: u64) -> u64 {
     if term.width == 4 {
@@ -147,9 +146,9 @@ fn narrowed(term: &Term, value: u64) -> u64 {
     }
 }
 
-/// The 8 bytes at an address of the traced process.
+/// Reads the 8 bytes at an address of the traced process.
 #[inline(always)]
 pub fn read_user(address: u64) -> Option<u64> {
-    // SAFETY: the helper checks the address and fails where it cannot be read.
+    // SAFETY: the helper checks the address and fails if it cannot be read.
     unsafe { bpf_probe_read_user(address as *const u64) }.ok()
 }

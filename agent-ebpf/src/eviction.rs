@@ -1,15 +1,13 @@
-//! The programs on the eviction call: beside its calls they count the goal variables and results, and
-//! check the plan.
+//! The programs on the eviction call: besides its calls, they count the goal variables and results, and check the plan.
 //!
-//! What an evicting call reports is kept aside at the goal site and counted when the call ends, so
-//! that at any moment as many durations, results and goals are counted as calls.
+//! What an evicting call reports is set aside at the goal site and counted when the call ends, so that at any moment as
+//! many durations, results and goals are counted as calls.
 //!
-//! The first call that fails a check is the last that is looked at: it is not counted, nor is any
-//! after it. The checks that read the server's memory are made at the first calls of a burst and then at one
-//! in [`CHECKED_ONE_IN`]. So a recipe that is wrong from the beginning never gives a number. Of one that
-//! becomes wrong in the midst of a burst, fewer than that many wrong numbers are counted before it is
-//! noticed. The goal variables are held against each other at every call, but that says nothing where the
-//! plan computes some of them from the others.
+//! The first call that fails a check is the last that is looked at: it is not counted, nor is any after it. The checks
+//! that read the server's memory are made at the first calls of a burst and then at one in [`CHECKED_ONE_IN`]. So a
+//! recipe that is wrong from the beginning never gives a number. If one becomes wrong in the middle of a burst, fewer
+//! than that many wrong numbers are counted before it is noticed. The goal variables are compared with each other at
+//! every call, but that proves nothing if the plan computes some of them from the others.
 
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
@@ -25,8 +23,8 @@ use crate::evaluate::{
 use crate::maps::{self, Error, Hit, count_fault, hit};
 use crate::report;
 
-/// With more counters of the allocator in use than this, `mem_reported` is not tested against them:
-/// an evicting call would pay too much for it.
+/// With more allocator counters in use than this, `mem_reported` is not tested against them: it would cost
+/// an evicting call too much.
 const CHECKED_COUNTERS: u32 = 16;
 
 /// A call returns.
@@ -72,15 +70,15 @@ pub fn try_goal(ctx: &ProbeContext) -> Result<(), Error> {
                 stats.burst_began_ns = begun;
                 stats.first_left = CHECKED_FIRST;
             }
-            // Some calls are not to evict, and leave from here for where those within the limit return: they end as they
-            // begin. Of one whose entry was seen, the return will be.
+            // Some calls must not evict, and go from here to where those within the limit return: they end as they
+            // begin. If the entry of such a call was seen, its return will be.
             if hit.calls.entered_ns == 0 && ends(ctx, &hit) {
                 let result = result(&hit, stats);
                 end_evicting(&mut hit, stats, begun, result);
             }
         }
         Kind::Within => {}
-        // The return program is not to take it for a no-op call.
+        // The return program must not take it for a no-op call.
         Kind::TurnedAway => hit.calls.entered_ns = 0,
     }
     Ok(())
@@ -121,14 +119,14 @@ fn result(hit: &Hit, stats: &EvictionStats) -> ResultKind {
     }
 }
 
-/// What the recipes say of a call.
+/// What the recipes say about a call.
 #[derive(Clone, Copy)]
 enum Kind {
     /// It is over the limit; its values are in `pending`.
     Over,
     /// It turns out to be within the limit: a no-op call.
     Within,
-    /// Its values cannot be trusted: it is not to be counted, in any way.
+    /// Its values cannot be trusted: it must not be counted in any way.
     TurnedAway,
 }
 
@@ -194,7 +192,7 @@ fn is_compared(stats: &mut EvictionStats) -> bool {
     true
 }
 
-/// Compares with the allocator's counter; `false` where that says that the call must not be counted.
+/// Compares with the allocator's counter. Returns `false` if the call must not be counted.
 #[inline(always)]
 fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Result<bool, Error> {
     if !reported.is_known || hit.config.used_memory.address == 0 {
@@ -228,8 +226,8 @@ fn check(stats: &mut EvictionStats, check: Check, right: bool) -> bool {
     right
 }
 
-/// Whether an evicting call has failed a check: then the plan does not fit this server, and until
-/// the agent has withdrawn it nothing more is counted.
+/// Returns whether an evicting call has failed a check: if so, the plan does not fit this server, and nothing more is
+/// counted until the agent has withdrawn it.
 #[inline(always)]
 fn has_failed(stats: &EvictionStats) -> bool {
     let [allocator, arithmetic, maxmemory] = stats.check_failures;
@@ -276,7 +274,7 @@ fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: Re
     }
 }
 
-/// Keeps an evicting call, where it is the longest of its window that has its slot.
+/// Keeps an evicting call if it is the longest of its window in its slot.
 #[inline(always)]
 fn keep_slow(stats: &mut EvictionStats, call: SlowEviction) {
     let slot = stats.number as usize % SLOW_SLOTS;

@@ -12,7 +12,7 @@ use crate::evaluate::{self, Known, Words, copy_registers};
 use crate::maps::{self, Error, count_fault, hit};
 use crate::report;
 
-/// A cycle is behind its early returns.
+/// A cycle has passed its early returns.
 #[inline(always)]
 pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     // SAFETY: the only call in this program.
@@ -30,7 +30,7 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     };
     let Known { value, is_known } = place(hit.slot, &start.cycle_type, &stats.words);
     let job = place(hit.slot, &start.job, &stats.words);
-    // Each is an `int`, whatever is above it.
+    // Each is an `int`; above it can be anything.
     let (value, job) = (value as u32 as u64, job.value as u32 as u64);
     if is_known && value | job > CycleType::Fast as u64 {
         stats.check_failures[CycleCheck::Type as usize] += 1;
@@ -70,7 +70,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
         report::cycle_keys(hit.config.tgid, sampled.value, expired.value);
         return Ok(());
     }
-    // Kept from the optimiser, as in `Histogram::record`.
+    // Hidden from the optimiser, as in `Histogram::record`.
     let of_type = core::hint::black_box(stats.under_way as usize);
     if let Some(cycles) = stats.cycles.get_mut(of_type) {
         cycles
@@ -82,7 +82,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// The value at a place; where its memory cannot be read, that is counted.
+/// Returns the value at a place; counts a fault if its memory cannot be read.
 #[inline(always)]
 fn place(slot: u32, place: &Term, words: &Words) -> Known {
     let known = evaluate::place(place, words);
@@ -92,8 +92,8 @@ fn place(slot: u32, place: &Term, words: &Words) -> Known {
     known
 }
 
-/// Whether a cycle has failed a check: then the plan does not fit this server, and until the agent has
-/// withdrawn that part of it nothing more is counted.
+/// Returns whether a cycle has failed a check: if so, the plan does not fit this server, and nothing more is
+/// counted until the agent has withdrawn that part of it.
 #[inline(always)]
 fn has_failed(stats: &ExpireStats) -> bool {
     let [of_type, keys] = stats.check_failures;

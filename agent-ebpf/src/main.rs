@@ -40,7 +40,7 @@ pub fn call_inner(ctx: ProbeContext) -> u32 {
     ended(calls::try_inner(&ctx))
 }
 
-/// At an exit of a traced function, behind the inner site.
+/// At an exit of a traced function, after the inner site.
 #[uprobe]
 pub fn call_exit(ctx: ProbeContext) -> u32 {
     ended(calls::try_exit(&ctx))
@@ -68,7 +68,7 @@ pub fn eviction_done(ctx: ProbeContext) -> u32 {
     ended(eviction::try_done(&ctx))
 }
 
-/// At the start site: the expire cycle is behind its early returns.
+/// At the start site: the expire cycle has passed its early returns.
 #[uprobe]
 pub fn expire_start(ctx: ProbeContext) -> u32 {
     ended(expire::try_start(&ctx))

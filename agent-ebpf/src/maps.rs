@@ -14,7 +14,7 @@ use evictscope_abi::{
     MAX_FUNCTIONS, MAX_SERVERS, Probe, ServerConfig, Updated, When,
 };
 
-/// By slot: what the programs need to know of a server.
+/// By slot: what the programs need to know about a server.
 #[map]
 static CONFIGS: Array<ServerConfig> = Array::with_max_entries(MAX_SERVERS, BPF_F_MMAPABLE);
 
@@ -48,20 +48,20 @@ static COUNTERS: Array<Counters> = Array::with_max_entries(MAX_SERVERS, 0);
 
 /// Why a program ends before it has done its work.
 pub enum Error {
-    /// The agent does not watch this process any more.
+    /// The agent no longer watches this process.
     NotWatched,
     /// Something went wrong at the server with this slot.
     Fault(u32, Fault),
 }
 
 impl Error {
-    /// The map that was looked into has no entry for this slot.
+    /// Returns the error that a map has no entry for this slot.
     #[inline(always)]
     fn no_entry(slot: u32) -> Self {
         Self::Fault(slot, Fault::Map)
     }
 
-    /// Counts it, where it is a fault.
+    /// Counts it if it is a fault.
     #[inline(always)]
     pub fn count(self) {
         if let Self::Fault(slot, fault) = self {
@@ -80,7 +80,7 @@ pub fn count_fault(slot: u32, fault: Fault) {
     }
 }
 
-/// An update under way: the counters are torn for those who copy them, until this is dropped.
+/// An update under way: until it is dropped, copies of the counters may be torn.
 pub struct Update<T>(*mut Updated<T>);
 
 impl<T> Update<T> {
@@ -88,15 +88,15 @@ impl<T> Update<T> {
     ///
     /// # Safety
     ///
-    /// `counters` is valid, and nothing else refers to it until the update is dropped.
+    /// `counters` must be valid, and nothing else may refer to it until the update is dropped.
     #[inline(always)]
     unsafe fn begin(counters: *mut Updated<T>) -> Self {
-        // SAFETY: valid, says the caller.
+        // SAFETY: the caller guarantees validity.
         unsafe {
             let begun = (*counters).begun.wrapping_add(1);
             write_volatile(addr_of_mut!((*counters).begun), begun);
         }
-        // Of the compiler only: an x86 CPU shows stores to others in their order.
+        // For the compiler only: an x86 CPU shows its stores to others in order.
         compiler_fence(Ordering::Release);
         Self(counters)
     }
@@ -107,7 +107,7 @@ impl<T> Deref for Update<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: as `begin` was promised.
+        // SAFETY: guaranteed by `begin`'s caller.
         unsafe { &(*self.0).value }
     }
 }
@@ -115,7 +115,7 @@ impl<T> Deref for Update<T> {
 impl<T> DerefMut for Update<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as `begin` was promised.
+        // SAFETY: guaranteed by `begin`'s caller.
         unsafe { &mut (*self.0).value }
     }
 }
@@ -124,7 +124,7 @@ impl<T> Drop for Update<T> {
     #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(Ordering::Release);
-        // SAFETY: as `begin` was promised.
+        // SAFETY: guaranteed by `begin`'s caller.
         unsafe { write_volatile(addr_of_mut!((*self.0).finished), (*self.0).begun) };
     }
 }
@@ -146,11 +146,11 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Tells whether calls that begin now are to be counted.
+    /// Returns whether calls that begin now are counted.
     #[inline(always)]
     pub fn is_observed(&self) -> bool {
         let flag = self.config.is_observed.get(usize::from(self.function));
-        // SAFETY: a field of a valid entry, which the agent writes at any time.
+        // SAFETY: a field of a valid entry, which the agent may write at any time.
         flag.is_some_and(|flag| unsafe { read_volatile(flag) != 0 })
     }
 }
@@ -159,12 +159,11 @@ impl Hit {
 ///
 /// # Errors
 ///
-/// Where the process is another than the one that the probe was meant for: the kernel's own filter has
-/// been wrong for return probes.
+/// Fails if the process is not the one that the probe was meant for: the kernel's own filter has been wrong for return probes.
 ///
 /// # Safety
 ///
-/// To be called once in a run of a program: calls of one function of one server do not overlap (see
+/// Must be called once per run of a program: calls of one function of one server do not overlap (see
 /// `evictscope_abi::CallStats`), so nothing else refers to its counters then. The agent only copies them.
 #[inline(always)]
 pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
@@ -181,7 +180,7 @@ pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
     let calls = CALLS
         .get_ptr_mut(cookie.calls())
         .ok_or(Error::no_entry(slot))?;
-    // SAFETY: a valid entry, and nothing else refers to it, says the caller.
+    // SAFETY: a valid entry; the caller guarantees that nothing else refers to it.
     let mut calls = unsafe { Update::begin(calls) };
     calls.hits[probe as usize] += 1;
     Ok(Hit {
@@ -194,22 +193,21 @@ pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
     })
 }
 
-/// Returns what the uprobe programs count of eviction calls. Valid, and theirs alone during an update
-/// of the eviction call's [`CallStats`].
+/// Returns what the uprobe programs count of eviction calls. It is valid, and belongs only to them during an
+/// update of the eviction call's [`CallStats`].
 #[inline(always)]
 pub fn eviction(slot: u32) -> Result<*mut EvictionStats, Error> {
     EVICTIONS.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
 }
 
-/// Returns what the uprobe programs count of expire cycles. Valid, and theirs alone during an update of the
-/// expire cycle's [`CallStats`].
+/// Returns what the uprobe programs count of expire cycles. It is valid, and belongs only to them during an
+/// update of the expire cycle's [`CallStats`].
 #[inline(always)]
 pub fn expire(slot: u32) -> Result<*mut ExpireStats, Error> {
     EXPIRES.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
 }
 
-/// Returns where the programs copy the counters of the allocator. Valid, and theirs alone during an
-/// update.
+/// Returns where the programs copy the counters of the allocator. It is valid, and belongs only to them during an update.
 #[inline(always)]
 pub fn counters(slot: u32) -> Result<*mut Counters, Error> {
     COUNTERS.get_ptr_mut(slot).ok_or(Error::no_entry(slot))

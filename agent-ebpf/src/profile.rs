@@ -1,7 +1,7 @@
 //! The BPF program of profiles: it copies the registers and the stack of a main thread, at an event that comes with the
-//! thread's CPU time. An object of its own with maps of its own: it serves all profiles at the same time.
+//! thread's CPU time. It is an object of its own with its own maps, and serves all profiles at the same time.
 //!
-//! What the thread was doing is told from the copy, in user space, which drops it at once.
+//! User space learns from the copy what the thread was doing, and drops it at once.
 #![no_std]
 #![no_main]
 #![allow(
@@ -27,9 +27,9 @@ use evictscope_abi::{
     profile_slot,
 };
 
-/// Room for samples until they are read, in bytes: some 110, which are two seconds of one server.
+/// Room for samples until they are read, in bytes: some 110 samples, or two seconds of one server.
 const RING_BYTES: u32 = 1 << 22;
-/// `BPF_RB_NO_WAKEUP`: the reader looks by itself.
+/// `BPF_RB_NO_WAKEUP`: the reader polls.
 const NO_WAKEUP: u64 = 1;
 /// The bits of `cs` that are set while a thread's own code runs.
 const USER_MODE: u64 = 3;
@@ -81,8 +81,8 @@ fn try_sample(ctx: &PerfEventContext) -> Option<()> {
 /// Fills a sample.
 #[inline(always)]
 fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: u64) {
-    // SAFETY: the context is the one that the program was called with, and its registers come first; the sample is room
-    // that the kernel gave.
+    // SAFETY: the context is the one that the program was called with, and its registers come first; the kernel gave
+    // the room for the sample.
     unsafe {
         (*sample).profile = cookie;
         (*sample).pages = 0;
@@ -109,11 +109,11 @@ fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: 
     }
 }
 
-/// Copies the registers of the context one by one: the verifier lets it be read in no other way.
+/// Copies the registers of the context one by one: the verifier allows no other way to read it.
 ///
 /// # Safety
 ///
-/// `from` is the beginning of the context.
+/// `from` must be the beginning of the context.
 #[inline(always)]
 unsafe fn copy_registers(to: &mut [u64; SAVED_REGISTERS], from: *const pt_regs) {
     macro_rules! copy {
@@ -128,10 +128,10 @@ unsafe fn copy_registers(to: &mut [u64; SAVED_REGISTERS], from: *const pt_regs) 
 
 /// # Safety
 ///
-/// `to` is in a valid entry that nothing else writes at the same time.
+/// `to` must be in a valid entry that nothing else writes at the same time.
 #[inline(always)]
 unsafe fn add(to: *mut u64, number: u64) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { write_volatile(to, read_volatile(to).wrapping_add(number)) };
 }
 

@@ -1,11 +1,11 @@
-//! What the programs have to say in the agent's log: the values that disagree when a check fails.
+//! Reports the values that disagree when a check fails, in the agent's log.
 //!
-//! Each message begins with the server's process id, for the agent to put a name to. The functions are
-//! not inlined, so that they cost a program nothing until it calls one, neither time nor stack.
+//! Each message begins with the server's process id, so that the agent can add a name. The functions
+//! are not inlined, so they cost a program neither time nor stack until it calls one.
 
 use aya_log_ebpf::warn;
 
-/// `mem_reported` and the sum of the allocator's counters disagree.
+/// Reports that `mem_reported` and the sum of the allocator's counters disagree.
 #[inline(never)]
 pub fn allocator(tgid: u32, mem_reported: u64, counted: u64) {
     warn!(
@@ -14,8 +14,8 @@ pub fn allocator(tgid: u32, mem_reported: u64, counted: u64) {
     );
 }
 
-/// The goal variables do not add up: `mem_reported`, `overhead`, `mem_used`, `mem_tofree`,
-/// `maxmemory`.
+/// Reports that the goal variables do not add up: `mem_reported`, `overhead`, `mem_used`,
+/// `mem_tofree`, `maxmemory`.
 #[inline(never)]
 pub fn arithmetic(tgid: u32, variables: &[u64; 5]) {
     let [reported, overhead, used, tofree, maxmemory] = *variables;
@@ -31,7 +31,7 @@ pub fn arithmetic(tgid: u32, variables: &[u64; 5]) {
     );
 }
 
-/// `maxmemory` in the calculation and in `server` disagree.
+/// Reports that `maxmemory` in the calculation and in `server` disagree.
 #[inline(never)]
 pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
     warn!(
@@ -43,7 +43,7 @@ pub fn maxmemory(tgid: u32, calculated: u64, configured: u64) {
     );
 }
 
-/// The type of an expire cycle is neither slow nor fast, or it is neither for keys nor for fields.
+/// Reports that the type of an expire cycle is neither slow nor fast, or it is neither for keys nor for fields.
 #[inline(never)]
 pub fn cycle_type(tgid: u32, cycle_type: u64, job: u64) {
     warn!(
@@ -52,7 +52,7 @@ pub fn cycle_type(tgid: u32, cycle_type: u64, job: u64) {
     );
 }
 
-/// More keys had expired than an expire cycle sampled.
+/// Reports that more keys had expired than an expire cycle sampled.
 #[inline(never)]
 pub fn cycle_keys(tgid: u32, sampled: u64, expired: u64) {
     warn!(

@@ -1,9 +1,9 @@
 //! The BPF program that looks at the sockets of a process: the kernel calls it for each open file of one task, in the thread of
-//! the agent that reads the iterator. An object of its own. It has no state, so that looks of several threads do not meet: all
-//! that it finds it writes to the reader.
+//! the agent that reads the iterator. It is an object of its own. It has no state, so looks of several threads do not meet: it
+//! writes all that it finds to the reader.
 //!
-//! Where the kernel's members are is told by its own BTF, at load time. What is read is not locked: the process may read, and
-//! data may come, meanwhile.
+//! The kernel's own BTF says, at load time, where its members are. What is read is not locked: meanwhile, the process
+//! may read and data may come.
 #![no_std]
 #![no_main]
 #![allow(
@@ -35,10 +35,11 @@ const TCP_ESTABLISHED: u8 = 1;
 const TCP_CLOSE_WAIT: u8 = 8;
 const TCP_LISTEN: u8 = 10;
 
-/// Most messages of a Unix socket whose bytes are added up. So of a client that has sent more, fewer bytes are reported.
+/// The most messages of a Unix socket whose bytes are added up. If a client has sent more, fewer bytes are reported.
 const MOST_MESSAGES: usize = 32;
 
-/// Most connections that wait to be accepted by one socket: as many as `tcp-backlog` of Redis lets wait.
+/// The most connections waiting to be accepted that are looked at for one socket: as many as Redis's
+/// `tcp-backlog` allows by default.
 const MOST_NOT_ACCEPTED: usize = 512;
 
 /// Where the members are, by [`KernelMember`]. Written before the program is loaded, and never again.
@@ -51,7 +52,7 @@ struct Context {
     meta: *const Meta,
     _task: *const c_void,
     _fd: u64,
-    /// Null behind the last file.
+    /// Null after the last file.
     file: *mut file,
 }
 
@@ -63,15 +64,15 @@ struct Meta {
     seq_num: u64,
 }
 
-/// At each open file. Whether what it writes fits is for the kernel: if not, it throws that away, and calls again.
+/// Runs at each open file. If what it writes does not fit, the kernel throws that away and calls it again.
 ///
 /// # Safety
 ///
-/// To be called by the kernel, with its context.
+/// Must be called by the kernel, with its context.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task_file")]
 unsafe extern "C" fn socket_look(context: *const Context) -> i32 {
-    // SAFETY: both come from the kernel, which checks that they are read as they are.
+    // SAFETY: both come from the kernel, whose verifier checks how they are read.
     let (seq, file) = unsafe { ((*(*context).meta).seq, (*context).file) };
     if file.is_null() {
         // SAFETY: as above.
@@ -95,10 +96,10 @@ fn end(files: u64) -> LookEnd {
     }
 }
 
-/// Writes what there is to say of a file; `None` where that is nothing.
+/// Writes what there is to say about a file; `None` if that is nothing.
 #[inline(always)]
 fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
-    // SAFETY: the kernel has passed the file; null is returned for one that is no socket.
+    // SAFETY: the kernel has passed the file; it returns null for one that is not a socket.
     let socket = unsafe { bpf_sock_from_file(file) }
         .cast::<c_void>()
         .cast_const();
@@ -125,9 +126,9 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     Some(())
 }
 
-/// Writes the connections that wait to be accepted by a socket that listens, and in which bytes lie unread.
+/// Writes the connections that wait to be accepted by a listening socket and have bytes unread.
 ///
-/// One that is accepted meanwhile is followed no further, or to others: the port is looked at for that.
+/// If one is accepted meanwhile, the list may end there or lead to others: the port is checked for that.
 #[inline(always)]
 fn not_accepted(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
     let port = read::<u16>(listening, KernelMember::Port)?;
@@ -151,7 +152,7 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
     Some(())
 }
 
-/// Returns what lies unread in a TCP socket; `None` where it is not connected.
+/// Returns what lies unread in a TCP socket; `None` if it is not connected.
 #[inline(always)]
 fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
@@ -161,7 +162,7 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     let received = read::<u32>(sock, KernelMember::RcvNxt)?;
     let read_to = read::<u32>(sock, KernelMember::CopiedSeq)?;
     let mut unread = received.wrapping_sub(read_to).cast_signed();
-    // The end of what the other side sends has a number, too, until the owner has seen it.
+    // The other side's FIN has a number, too, until the owner has seen it.
     if state == TCP_CLOSE_WAIT {
         unread -= 1;
     }
@@ -175,7 +176,7 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     } else {
         UNREAD_TCP
     };
-    // Most connections are idle, and nothing more is asked of them.
+    // Most connections are idle, and nothing more is read of them.
     let answered_to = if bytes > 0 || kind == OWED_TCP {
         read::<u32>(sock, KernelMember::WriteSeq)?
     } else {
@@ -191,10 +192,10 @@ fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
     })
 }
 
-/// Tells whether data has come, and no answer has left since.
+/// Returns whether data has come and no answer has left since.
 ///
-/// What the other side sends confirms what it has got. The number of the last segment that did so is kept: of a request that
-/// is its first byte's. When the answer to it is confirmed, that number is the one behind the request.
+/// What the other side sends acknowledges what it has received. The kernel keeps the number of the last segment that did so:
+/// for a request, that of its first byte. Once the answer is acknowledged, it is the number after the request.
 #[inline(always)]
 fn is_owed(sock: *const c_void, received: u32) -> Option<bool> {
     if read::<u32>(sock, KernelMember::SndWl1)? == received {
@@ -233,16 +234,16 @@ fn unix(sock: *const c_void) -> Option<UnreadSocket> {
 /// Returns the address of a member.
 #[inline(always)]
 fn at(structure: *const c_void, member: KernelMember) -> *const c_void {
-    // SAFETY: an element of a static. The loader writes it, which the compiler must not overlook.
+    // SAFETY: an element of a static. The compiler must not assume that it is 0: the loader writes it.
     let offset = unsafe { read_volatile(addr_of!(OFFSETS[member as usize])) };
     structure.wrapping_byte_add(offset as usize)
 }
 
-/// Reads a member; `None` where there is no such memory.
+/// Reads a member; `None` if there is no such memory.
 #[inline(always)]
 fn read<T: Copy>(structure: *const c_void, member: KernelMember) -> Option<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
-    // SAFETY: as many bytes as the value has; the helper fails where it cannot read them. Integers and pointers only.
+    // SAFETY: as many bytes as the value has; the helper fails if it cannot read them. Integers and pointers only.
     unsafe {
         let to = value.as_mut_ptr().cast();
         let failed = bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));

@@ -1,14 +1,13 @@
-//! The BPF programs of `evictscope trace`, which time the calls of one function that a user names. An object of its own
-//! with maps of its own: the daemon does not load it.
+//! The BPF programs of `evictscope trace`, which time the calls of one function that a user names. They are an object of
+//! their own with their own maps, which the daemon does not load.
 //!
-//! Any thread of the server may make such a call, and one can be made inside of another. So what is known of the call
-//! under way is kept by thread, and the outermost call is the one that is counted. It is told by the stack pointer: the
-//! entry of a call inside of it finds a lower one, and only its own return finds the one that its entry saw, without the
-//! return address.
+//! Any thread of the server may make such a call, and calls can be nested. So what is known of the call under way is kept by
+//! thread, and the outermost call is the one that is counted. It is identified by the stack pointer: the entry of a nested call
+//! finds a lower one, and only the outermost call's own return finds the one that its entry saw, without the return address.
 //!
-//! A call that a `longjmp` left has no return. It is told, and counted as lost, at the next call that the thread makes from
-//! the same level of the stack or from above. Until then it is taken for one that goes on: calls that the thread makes from
-//! deeper in the stack are taken for calls inside of it, and not counted.
+//! A call that is left by a `longjmp` has no return. It is noticed, and counted as lost, at the next call that the thread
+//! makes from the same level of the stack or from above. Until then it is taken to go on: calls that the thread makes from
+//! deeper in the stack are taken for nested calls, and not counted.
 #![no_std]
 #![no_main]
 #![allow(
@@ -39,11 +38,11 @@ use evictscope_abi::{
     TraceShared, TracedThread, Variable, trace_bucket,
 };
 
-/// Room for slow calls until they are read, in bytes: some 8,000.
+/// Room for slow calls until they are read, in bytes: some 8,000 calls.
 const RING_BYTES: u32 = 1 << 18;
-/// The return address, bytes.
+/// The size of the return address, bytes.
 const RETURN_ADDRESS: u64 = 8;
-/// `BPF_RB_NO_WAKEUP`: the reader looks by itself.
+/// `BPF_RB_NO_WAKEUP`: the reader polls.
 const NO_WAKEUP: u64 = 1;
 
 /// One entry: what the programs are told.
@@ -54,7 +53,7 @@ static TRACE_CONFIG: Array<TraceConfig> = Array::with_max_entries(1, BPF_F_MMAPA
 #[map]
 static TRACE_SHARED: Array<TraceShared> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// One entry: how the memory at the goal site is computed. Only the recipes are used.
+/// One entry: how the memory at the goal site is computed. Only its reads and recipes are used.
 #[map]
 static TRACE_SERVER: Array<ServerConfig> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
@@ -108,8 +107,7 @@ struct Hit {
 }
 
 impl Hit {
-    /// Finds it; `None` where the process is another than the one that is traced. The kernel's own filter has been wrong
-    /// for return probes.
+    /// Finds it; `None` if the process is not the traced one. The kernel's own filter has been wrong for return probes.
     #[inline(always)]
     fn find() -> Option<Self> {
         let config = TRACE_CONFIG.get(0)?;
@@ -126,7 +124,7 @@ impl Hit {
 
     #[inline(always)]
     fn is_observed(&self) -> bool {
-        // SAFETY: a field of a valid entry, which is written at any time.
+        // SAFETY: a field of a valid entry, which may be written at any time.
         unsafe { read_volatile(addr_of!(self.config.is_observed)) != 0 }
     }
 
@@ -147,7 +145,7 @@ impl Hit {
         unsafe { read_volatile(addr_of!((*self.shared).cycles[number])) }
     }
 
-    /// Counts a hit where a cycle may begin. That is in the main thread, but for defects of the kernel's.
+    /// Counts a hit where a cycle may begin. It is in the main thread, unless the kernel has a defect.
     #[inline(always)]
     fn shared_hit(&self) {
         // SAFETY: a field of a valid entry.
@@ -237,7 +235,7 @@ fn try_return(ctx: &RetProbeContext) -> Option<()> {
         thread.longest_ns = duration;
     }
     thread.sum_ns = thread.sum_ns.wrapping_add(duration);
-    // Kept from the optimiser, which would drop the test that the verifier needs.
+    // Hidden from the optimiser, which would drop the test that the verifier needs.
     let bucket = core::hint::black_box(trace_bucket(duration));
     if let Some(count) = thread.durations.get_mut(bucket) {
         *count += 1;
@@ -282,7 +280,7 @@ fn try_eviction(ctx: &ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// Tells whether a call at the goal site is over the limit, as far as that is known: as the daemon's program does.
+/// Returns whether a call at the goal site is over the limit, as far as that is known. The daemon's program does the same.
 #[inline(always)]
 fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     let config = TRACE_SERVER.get(0)?;

@@ -22,14 +22,14 @@ fn main() -> anyhow::Result<()> {
     .context("cannot build the BPF programs; `cargo xtask setup` installs what they need")
 }
 
-/// Lets all profiles share what aya-build builds below `OUT_DIR`: the programs are the same in each, and take a minute.
+/// Lets all profiles share what aya-build builds below `OUT_DIR`: the programs are the same for all, and take a minute to build.
 fn share_builds() -> anyhow::Result<()> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").context("no OUT_DIR")?);
     // It is TARGET/PROFILE/build/PACKAGE/out.
     let target = out_dir.ancestors().nth(4).context("an odd OUT_DIR")?;
     let shared = target.join("bpf");
     fs::create_dir_all(&shared)?;
-    // Relative, so that a copied or moved target directory does not share with the one that it was copied from.
+    // Relative, so that a copied or moved target directory does not share with the original.
     match symlink("../../../../bpf", out_dir.join("aya-build")) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
         _ => Ok(()),

@@ -59,8 +59,7 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// How many buckets a histogram with these bounds has: one for each bound, and one for all
-    /// that is above the last.
+    /// Returns how many buckets a histogram with these bounds has: one for each bound, and one for all above the last.
     pub const fn buckets(self) -> usize {
         match self {
             Self::Powers { first, step, last } => ((last - first) / step) as usize + 2,
@@ -68,7 +67,7 @@ impl Bounds {
         }
     }
 
-    /// The bucket of `value`: the index of the first bound that is not less than it.
+    /// Returns the bucket of `value`: the index of the first bound that is not less than it.
     #[inline(always)]
     pub fn bucket(self, value: u64) -> usize {
         match self {
@@ -77,7 +76,7 @@ impl Bounds {
         }
     }
 
-    /// The i-th bound; `None` for the last bucket, which has none.
+    /// Returns the i-th bound; `None` for the last bucket, which has none.
     pub const fn bound(self, index: usize) -> Option<u64> {
         if index + 1 >= self.buckets() {
             return None;
@@ -89,8 +88,8 @@ impl Bounds {
     }
 }
 
-/// Halves what is left of the list six times, always: a program that a probe runs is to take no more time for a long
-/// list, and the verifier is to follow it.
+/// Halves what is left of the list six times, always: a program that a probe runs must not take longer for a long list,
+/// and the verifier must be able to follow it.
 #[inline(always)]
 fn list_bucket(value: u64, list: &[u64]) -> usize {
     let mut bucket = 0;
@@ -119,14 +118,13 @@ fn power_bucket(value: u64, first: u32, step: u32, last: u32) -> usize {
     (exponent - first).div_ceil(step) as usize
 }
 
-/// The bounds of every exported histogram that the kernel fills.
+/// The bounds of every exported histogram.
 pub mod bounds {
     use super::Bounds;
 
-    /// Duration of inner calls, nanoseconds. From 100 µs to 2 ms each bound is at most a tenth above the one before,
-    /// so that whatever the values are, a quantile that Prometheus interpolates between two of them is off by a tenth
-    /// at most. Redis cuts its eviction calls there: `maxmemory-eviction-tenacity` 2 to 20 is 100 µs to 2 ms, 500 µs by
-    /// default.
+    /// Duration of inner calls, nanoseconds. From 100 µs to 2 ms each bound is at most a tenth above the one before, so
+    /// whatever the values are, a quantile that Prometheus interpolates between two bounds is off by a tenth at most. Redis
+    /// cuts its eviction calls short in this range: `maxmemory-eviction-tenacity` 2 to 20 is 100 µs to 2 ms, 500 µs by default.
     pub const INNER_NS: Bounds = Bounds::List(&INNER);
     const INNER: [u64; 38] = [
         5_000,
@@ -168,12 +166,12 @@ pub mod bounds {
         100_000_000,
         1_000_000_000,
     ];
-    /// Duration of the other calls, nanoseconds: they do next to nothing, unless the thread is kept from it.
+    /// Duration of the other calls, nanoseconds: they do next to nothing, unless the thread is held up.
     pub const NOOP_NS: Bounds = Bounds::List(&[1_000, 10_000, 100_000]);
-    /// Duration of expire cycles, nanoseconds. A cycle stops soon after its time limit, so each limit of `hz` 10 is a
-    /// bound, and those that were cut there are between it and the next: 1 ms of a fast cycle and 25 ms of a slow one at
-    /// `active-expire-effort` 1, 3.25 ms and 43 ms at 10. The limit of a slow cycle goes with 1 / `hz`: at 1 it is 250 to
-    /// 430 ms, at 100 a tenth of that of 10.
+    /// Duration of expire cycles, nanoseconds. A cycle stops soon after its time limit. The limits at `hz` 10 and
+    /// `active-expire-effort` 1, 1 ms of a fast cycle and 25 ms of a slow one, are bounds, so cycles that were cut there
+    /// are between that bound and the next. At effort 10 the limits are 3.25 ms and 43 ms. The limit of a slow cycle is
+    /// proportional to 1 / `hz`: at 1 it is 250 to 430 ms, at 100 a tenth of that at 10.
     pub const CYCLE_NS: Bounds = Bounds::List(&[
         100_000,
         1_000_000,

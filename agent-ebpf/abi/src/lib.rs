@@ -42,10 +42,10 @@ pub use when::When;
 /// How many servers one agent can watch at the same time: the number of slots in every map.
 pub const MAX_SERVERS: u32 = 256;
 
-/// The quiet time, in nanoseconds: an evicting call that comes after so long without one begins a
-/// burst. A call that stops at its time limit (500 µs by default) goes on from a timer at once, and a
-/// saturated server makes thousands of calls a second, so that inside a burst only a slow command
-/// keeps them apart, hardly ever for so long; between bursts GitLab saw minutes.
+/// The quiet time, in nanoseconds: an evicting call that comes after this long without one begins a burst. A call
+/// that stops at its time limit (500 µs by default) is continued by a timer at once, and a saturated server makes
+/// thousands of calls a second. So inside a burst only a slow command keeps them apart, hardly ever for this long;
+/// between bursts GitLab saw minutes.
 pub const QUIET_NS: u64 = 1_000_000_000;
 
 /// How many functions of one server can be traced: the number of entries that each slot has in the
@@ -58,15 +58,16 @@ pub const EVICTION: u16 = 0;
 /// The expire cycle's number among the traced functions.
 pub const EXPIRE: u16 = 1;
 
-/// The cookie of an attached probe: which slot of the maps the server has, which traced function was
-/// hit, at which of its sites of that kind (0 where there is only one), and which calls end there.
+/// The cookie of an attached probe: which slot of the maps the server has, which traced function was hit, at which
+/// of its sites of that kind (0 if there is only one), and which calls end there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
     /// The server's index into the maps.
     pub slot: u32,
     /// The function's number, below [`MAX_FUNCTIONS`].
     pub function: u16,
-    /// Where calls end, index into [`ServerConfig::results`] or, of the expire cycle, [`ServerConfig::cycle_keys`].
+    /// Where calls end, the index into [`ServerConfig::results`] or, for the expire cycle,
+    /// [`ServerConfig::cycle_keys`].
     pub site: u8,
     /// At an exit or the inner site, which calls end there.
     pub when: When,
@@ -81,7 +82,7 @@ impl Cookie {
             | self.when.encode() as u64
     }
 
-    /// Returns the cookie that [`Cookie::encode`] made `raw` of.
+    /// Returns the cookie that [`Cookie::encode`] encoded as `raw`.
     pub const fn decode(raw: u64) -> Self {
         Self {
             slot: (raw >> 32) as u32,

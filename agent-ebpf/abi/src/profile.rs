@@ -1,14 +1,14 @@
-//! What the profiler shares with its own program. That is an object of its own, which is loaded once for all profiles.
+//! What the profiler shares with its program, an object of its own that is loaded once for all profiles.
 
 /// How many profiles can be taken at the same time.
 pub const MAX_PROFILES: u32 = 256;
 
-/// Bytes of a page, which is what the stack is copied by.
+/// Bytes of a page. The stack is copied by pages.
 pub const STACK_PAGE: usize = 4096;
-/// Most pages that are copied, the one with the stack pointer first: 32 KiB from there on at least.
+/// The most pages that are copied, the one with the stack pointer first: at least 32 KiB from there on.
 pub const STACK_PAGES: usize = 9;
 
-/// How many registers the kernel keeps of a thread that was interrupted (`struct pt_regs` of x86-64).
+/// How many registers the kernel keeps of an interrupted thread (`struct pt_regs` of x86-64).
 pub const SAVED_REGISTERS: usize = 21;
 
 /// One sample of a main thread.
@@ -17,7 +17,7 @@ pub const SAVED_REGISTERS: usize = 21;
 pub struct ProfileSample {
     /// The cookie of the event: which profile it belongs to.
     pub profile: u64,
-    /// How many pages of the stack were copied. The end of the stack, and pages that are not in memory, end it.
+    /// How many pages of the stack were copied. The end of the stack, or a page that is not in memory, ends the copy.
     pub pages: u64,
     /// When it was taken (`bpf_ktime_get_ns`), nanoseconds.
     pub at_ns: u64,
@@ -34,7 +34,7 @@ impl ProfileSample {
     pub const CS: usize = 17;
 }
 
-/// What is known of one profile that is being taken. Only the program writes all but the process id.
+/// What is known of one profile that is being taken. Only the program writes it, except for the process id.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProfileCounts {

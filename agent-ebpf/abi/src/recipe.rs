@@ -1,23 +1,22 @@
-//! What a program needs to know of one server: how to compute the variables at a site, and where the
-//! values are that they are checked against.
+//! What a program needs to know about one server: how to compute the variables at a site, and where to find the
+//! values that they are checked against.
 
 use crate::MAX_FUNCTIONS;
 
-/// Most exits of a function whose values are read there that one plan may have.
+/// The most exits of a function at which one plan may read values.
 pub const MAX_DONE_SITES: usize = 16;
-/// Most inner sites of a function.
+/// The most inner sites of a function.
 pub const MAX_START_SITES: usize = 2;
-/// Most terms of one recipe.
+/// The most terms of one recipe.
 pub const MAX_TERMS: usize = 3;
-/// Most places in the server's memory that the recipes of one plan need, neighbouring words counted as one.
+/// The most places in the server's memory that the recipes of one plan may need, counting neighbouring words as one.
 pub const MAX_READS: usize = 8;
 /// How many registers there are, by their x86-64 number.
 pub const REGISTERS: usize = 16;
-/// What recipes are evaluated on: the registers, and then two words for each of the reads.
+/// How many words recipes are evaluated on: the registers, then two for each read.
 pub const WORDS: usize = REGISTERS + 2 * MAX_READS;
 
-/// The goal variables, and `maxmemory` beside them; the value is the index in
-/// [`ServerConfig::recipes`].
+/// The goal variables, and `maxmemory`; the value is the index in [`ServerConfig::recipes`].
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Variable {
@@ -69,7 +68,7 @@ pub struct Term {
     pub register: u8,
     /// Bytes: 4 (zero-extended) or 8; for a read also 16, which are two words.
     pub width: u8,
-    /// 1 where the term is subtracted, 0 where it is added.
+    /// 1 if the term is subtracted, 0 if it is added.
     pub negative: u8,
     /// Keeps `displacement` aligned.
     pub reserved: u32,
@@ -104,13 +103,13 @@ impl Recipe {
         terms: [Term::ABSENT; MAX_TERMS],
     };
 
-    /// Whether the plan knows the variable.
+    /// Returns whether the plan knows the variable.
     pub const fn is_known(&self) -> bool {
         self.terms[0].kind != TermKind::Absent as u8
     }
 }
 
-/// Most bytes from the beginning of an allocator's first counter to the end of its last.
+/// The most bytes from the beginning of an allocator's first counter to the end of its last.
 pub const COUNTER_BYTES: usize = 2_176;
 
 /// Where the allocator counts what it gave out (`used_memory` in zmalloc.c): the sum of `count`
@@ -118,19 +117,19 @@ pub const COUNTER_BYTES: usize = 2_176;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatorCounters {
-    /// Run-time address of the first counter; 0 where it is not known.
+    /// Run-time address of the first counter; 0 if it is not known.
     pub address: u64,
     /// Distance between two counters, in words of 8 bytes.
     pub stride: u32,
     /// How many counters there are; all of them lie within [`COUNTER_BYTES`].
     pub count: u32,
-    /// Run-time address of the number of threads: no more counters than that are in use, the others
-    /// are 0. 0 where there is no such number.
+    /// Run-time address of the number of threads: no more counters than that are in use, the others are 0. 0 if
+    /// there is no such number.
     pub threads: u64,
     /// Bytes of the number of threads, 4 or 8.
     pub threads_width: u64,
-    /// Run-time address of a counter that belongs to the sum where there are more threads than
-    /// counters; 0 if there is no such counter.
+    /// Run-time address of a counter that belongs to the sum if there are more threads than counters; 0 if
+    /// there is no such counter.
     pub overflow: u64,
 }
 
@@ -155,13 +154,13 @@ impl AllocatorCounters {
     }
 }
 
-/// Of which kind an expire cycle is, at one of its start sites.
+/// The kind of an expire cycle, at one of its start sites.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleStart {
-    /// Where its type is; absent where the plan does not know it.
+    /// Where its type is; absent if the plan does not know it.
     pub cycle_type: Term,
-    /// Where it is which job of a cycle it is, for keys 0, for fields of hashes 1; absent where it is whole.
+    /// Where its job is (0 for keys, 1 for fields of hashes); absent if the cycle is whole.
     pub job: Term,
 }
 
@@ -173,14 +172,13 @@ impl CycleStart {
     };
 }
 
-/// Where the keys of an expire cycle are counted, at one of its end sites; absent where the plan does not
-/// know it.
+/// Where the keys of an expire cycle are counted, at one of its end sites; absent if the plan does not know it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleKeys {
     /// Keys that it sampled.
     pub sampled: Term,
-    /// Keys of those that had expired.
+    /// Sampled keys that had expired.
     pub expired: Term,
 }
 
@@ -198,23 +196,23 @@ impl CycleKeys {
 pub struct ServerConfig {
     /// Process id in the initial pid namespace; 0 switches the slot off.
     pub tgid: u32,
-    /// Where `task_struct.sched_info.run_delay` is in this kernel, bytes; 0 where that is not known.
+    /// The offset of `task_struct.sched_info.run_delay` in this kernel, bytes; 0 if it is not known.
     pub run_delay: u32,
-    /// By traced function, whether calls that begin now are to be counted: 1 while the probes of a call's
-    /// beginning and of its end are both attached.
+    /// By traced function, whether calls that begin now are counted: 1 while the probes of both a call's
+    /// beginning and its end are attached.
     pub is_observed: [u32; MAX_FUNCTIONS as usize],
-    /// What the recipes need of the server's memory. Each place is read once, whatever the number of
-    /// recipes that need it, because reading costs more than all arithmetic. Those that are used come first.
+    /// What the recipes need from the server's memory. Each place is read once, however many recipes need it,
+    /// because reading costs more than all arithmetic. Used ones come first.
     pub reads: [Term; MAX_READS],
     /// Recipes at the goal site, by [`Variable`].
     pub recipes: [Recipe; VARIABLES.len()],
-    /// The call's result at each done site; absent where the plan does not know it.
+    /// The call's result at each done site; absent if the plan does not know it.
     pub results: [Term; MAX_DONE_SITES],
-    /// Of which kind an expire cycle is, at each of its start sites.
+    /// The kind of an expire cycle, at each of its start sites.
     pub cycle_starts: [CycleStart; MAX_START_SITES],
     /// Where its keys are counted, at each of its end sites.
     pub cycle_keys: [CycleKeys; MAX_DONE_SITES],
-    /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 where it is not known.
+    /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 if it is not known.
     pub maxmemory: u64,
     /// The allocator's counters.
     pub used_memory: AllocatorCounters,

@@ -1,15 +1,16 @@
 //! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it writes.
 //!
-//! For each connection it writes one record: a byte where nothing lies unread and no answer is owed, else an [`UnreadSocket`]. Of
-//! connections that wait to be accepted, only those have one in which bytes lie unread. A [`LookEnd`] ends a look. The first byte of each says which it is.
+//! For each connection it writes one record: a byte if nothing lies unread and no answer is owed, otherwise an [`UnreadSocket`].
+//! A connection that waits to be accepted has a record only if bytes lie unread in it. A [`LookEnd`] ends a look. The first byte
+//! of each says which it is.
 
-/// The first byte of a record, and all of it: a connection in which nothing lies unread, and that is owed no answer.
+/// The only byte of a record: a connection in which nothing lies unread, and that is owed no answer.
 pub const IDLE: u8 = 1;
 /// The first byte of an [`UnreadSocket`] of TCP.
 pub const UNREAD_TCP: u8 = 2;
 /// The first byte of an [`UnreadSocket`] of a Unix socket.
 pub const UNREAD_UNIX: u8 = 3;
-/// The first byte of an [`UnreadSocket`] of TCP of which all was read, and no answer has left since.
+/// The first byte of an [`UnreadSocket`] of TCP: all was read, and no answer has left since.
 pub const OWED_TCP: u8 = 5;
 /// The first byte of an [`UnreadSocket`] of TCP that the owner has not accepted.
 pub const NOT_ACCEPTED_TCP: u8 = 6;
@@ -26,11 +27,11 @@ pub struct UnreadSocket {
     pub bytes: u32,
     /// The address of its `struct sock`.
     pub socket: u64,
-    /// How far the owner has read: `copied_seq`, or what tells the first message of a Unix socket from others.
+    /// How far the owner has read: `copied_seq`, or what distinguishes the first message of a Unix socket.
     pub read_to: u32,
-    /// The lower half of `jiffies` when data last came; 0 of a Unix socket.
+    /// The lower half of `jiffies` when data last came; 0 for a Unix socket.
     pub came: u32,
-    /// How far answers were written: `write_seq`, of 32 bits; 0 of a Unix socket.
+    /// How far answers were written: `write_seq`, of 32 bits; 0 for a Unix socket.
     pub answered_to: u64,
 }
 
@@ -44,11 +45,11 @@ pub struct LookEnd {
     pub jiffies: u32,
     /// Monotonic time at the same moment, nanoseconds.
     pub monotonic_ns: u64,
-    /// How many open files the kernel went through, less one: 0 of a process that has ended.
+    /// How many open files the kernel went through, less one: 0 for a process that has ended.
     pub files: u64,
 }
 
-/// A member of a kernel structure whose offset the program is told: index into its table of offsets.
+/// A member of a kernel structure whose offset the program is told: the index into its table of offsets.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelMember {
@@ -64,17 +65,17 @@ pub enum KernelMember {
     Protocol,
     /// `struct sock`: its own port, 16 bits.
     Port,
-    /// `struct sock`: the list of what came. It begins as a `struct sk_buff` does.
+    /// `struct sock`: the list of what has come. It begins like a `struct sk_buff`.
     ReceiveQueue,
     /// `struct tcp_sock`: what comes next, 32 bits.
     RcvNxt,
     /// `struct tcp_sock`: what is read next, 32 bits.
     CopiedSeq,
-    /// `struct tcp_sock`: the number of the last segment that confirmed something new, 32 bits.
+    /// `struct tcp_sock`: the number of the last segment that acknowledged something new, 32 bits.
     SndWl1,
-    /// `struct tcp_sock`: the first number that is not confirmed, 32 bits.
+    /// `struct tcp_sock`: the first number that is not acknowledged, 32 bits.
     SndUna,
-    /// `struct tcp_sock`: the number behind all that the owner has written, 32 bits.
+    /// `struct tcp_sock`: the number after all that the owner has written, 32 bits.
     WriteSeq,
     /// `struct tcp_sock`: when data last came, 32 bits.
     LastReceived,

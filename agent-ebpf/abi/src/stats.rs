@@ -1,4 +1,4 @@
-//! What the programs count of each server.
+//! What the programs count for each server.
 //!
 //! The programs of one server never run at the same time (eviction calls are made under one lock, or by
 //! the main thread alone), so they need no atomics.
@@ -13,7 +13,7 @@ use crate::recipe::WORDS;
 pub enum ResultKind {
     /// Memory is within the limit.
     Ok = 0,
-    /// The call stopped at its time limit; a timer goes on.
+    /// The call stopped at its time limit; a timer continues it.
     Running = 1,
     /// Nothing could be evicted.
     Fail = 2,
@@ -22,11 +22,10 @@ pub enum ResultKind {
 }
 
 impl ResultKind {
-    /// What `freeMemoryIfNeeded()` returns where it fails, before 6.2 (server.h). No other version returns
-    /// it from an eviction call.
+    /// What `freeMemoryIfNeeded()` returns if it fails, before 6.2 (server.h). No other version returns it from an eviction call.
     const C_ERR: u32 = u32::MAX;
 
-    /// Returns how a call ended that returned this number.
+    /// Returns how a call that returned this number ended.
     #[inline(always)]
     pub const fn of(returned: u32) -> Self {
         match returned {
@@ -42,8 +41,7 @@ impl ResultKind {
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// What a recipe or a place needs of the server's memory could not be read; the call is counted, its values
-    /// are not.
+    /// Server memory that a recipe or a place needs could not be read; the call is counted, its values are not.
     Recipe = 0,
     /// `server.maxmemory` could not be read.
     Member = 1,
@@ -76,12 +74,12 @@ pub type FaultCounts = [u64; Fault::ALL.len()];
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// `mem_reported` from the recipe is within [`ALLOCATOR_SLACK`] of the allocator's counter, read
-    /// in the same program run; fails at the last of [`ALLOCATOR_STREAK`] calls at which it is not.
+    /// `mem_reported` from the recipe is within [`ALLOCATOR_SLACK`] of the allocator's counter, read in the same program run;
+    /// fails at the last of [`ALLOCATOR_STREAK`] calls in a row at which it is not.
     Allocator = 0,
     /// `mem_tofree = mem_used - maxmemory`, and `mem_used = mem_reported - overhead`.
     Arithmetic = 1,
-    /// `maxmemory` from the recipe is the `server` member.
+    /// `maxmemory` from the recipe equals the `server` member.
     Maxmemory = 2,
 }
 
@@ -90,19 +88,17 @@ pub enum Check {
 /// threads), and the main thread may be off the CPU in between. A recipe that reads the wrong
 /// register or stack slot is off by far more.
 pub const ALLOCATOR_SLACK: u64 = 1 << 20;
-/// How many evicting calls in a row have to be further off for the check to fail. One can be, where
-/// the main thread is off the CPU while a background job frees a large value; a recipe that is wrong
-/// is off at each.
+/// How many evicting calls in a row have to be further off for the check to fail. One can be, if the main thread is off the CPU
+/// while a background job frees a large value; a wrong recipe is off at each.
 pub const ALLOCATOR_STREAK: u64 = 4;
 
-/// How many evicting calls at the beginning of a burst are compared with the server's own memory. Reading
-/// that takes the server some 120 ns each time, twice as long as all else that the program does. A recipe
-/// that is wrong is wrong at each call, unless the server's code takes several ways to the goal site: what
-/// decides between them can change with each burst, so each begins with these calls.
+/// How many evicting calls at the beginning of a burst are compared with the server's own memory. Reading that costs
+/// the server some 120 ns each time, twice as long as all else that the program does. A wrong recipe is wrong at
+/// each call, unless the server's code has several ways to the goal site. What decides between them can change with
+/// each burst, so each begins with these calls.
 pub const CHECKED_FIRST: u64 = 64;
-/// Of the other calls of a burst, one in this many is compared: a saturated server makes hundreds a second
-/// and more. A prime, because clients send commands in batches of even sizes, and each call of a batch
-/// has to have its turn.
+/// Of the other calls of a burst, one in this many is compared: a saturated server makes hundreds a second and more. It is a
+/// prime, because clients send commands in batches of even sizes, and each call of a batch must have its turn.
 pub const CHECKED_ONE_IN: u64 = 17;
 
 /// The probes of a traced function, as indices into the hit counters.
@@ -124,9 +120,8 @@ impl Probe {
     pub const ALL: [Self; 4] = [Self::Enter, Self::Return, Self::Inner, Self::Exit];
 }
 
-/// A structure that one writer updates while others copy it, under a sequence lock. The writer raises
-/// `begun`, writes, and then sets `finished` to `begun`. A copy is whole where `begun`, read after it, is
-/// what `finished` was before it.
+/// A structure that one writer updates while others copy it, under a sequence lock. The writer raises `begun`, writes, and then
+/// sets `finished` to `begun`. A copy is whole if `begun`, read after it, equals `finished`, read before it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated<T> {
@@ -138,17 +133,17 @@ pub struct Updated<T> {
     pub begun: u64,
 }
 
-/// In how many windows of time the longest inner call is kept. The agent reads them ten times a second; by then it has
-/// taken each of them in, unless it was held up for as many windows.
+/// For how many windows of time the longest inner call is kept. The agent reads them ten times a second, so it takes in each of
+/// them unless it is held up for this many windows.
 pub const LONGEST_WINDOWS: usize = 8;
 
-/// The longest inner call that ended in a window of time, less the time in which it waited for a CPU.
+/// The longest inner call that ended in a window of time, without its waits for a CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
     /// The window's number.
     pub window: u64,
-    /// How long the call took without that, nanoseconds.
+    /// How long the call took without these, nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -158,7 +153,7 @@ impl Longest {
     /// A window's length, nanoseconds.
     pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
 
-    /// Returns the number of the window in which a monotonic time is, nanoseconds.
+    /// Returns the number of the window that contains a monotonic time, nanoseconds.
     #[inline(always)]
     pub const fn window(at_ns: u64) -> u64 {
         at_ns >> Self::WINDOW
@@ -171,28 +166,27 @@ impl Longest {
     }
 }
 
-/// The calls of one traced function. An inner call passes the inner site: of eviction calls these are the
-/// evicting ones, and the others are no-op calls. Where a function has no inner site, its entry is it.
-/// Calls of one function of one server do not overlap, so they need no atomics.
+/// The calls of one traced function. An inner call passes the inner site: of eviction calls, these are the evicting ones, and
+/// the others are no-op calls. If a function has no inner site, its entry serves as one. Calls of one function of one server do
+/// not overlap, so they need no atomics.
 ///
-/// Of expire cycles, durations are in [`ExpireStats`], by type, and in no histogram here.
+/// Durations of expire cycles are in [`ExpireStats`], by type, and in no histogram here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStats {
-    /// Monotonic time at which the current call entered, nanoseconds; 0 outside, and in a call that
-    /// is not to be counted.
+    /// Monotonic time at which the current call entered, nanoseconds; 0 outside, and in a call that is not counted.
     pub entered_ns: u64,
-    /// Monotonic time at which the current call passed the inner site, nanoseconds; 0 where none did.
+    /// Monotonic time at which the current call passed the inner site, nanoseconds; 0 if none did.
     pub inner_since_ns: u64,
     /// For how long the thread had waited for a CPU by then, since it began, nanoseconds.
     pub inner_waited_ns: u64,
     /// Monotonic time at which the last inner call ended, nanoseconds.
     pub last_inner_ns: u64,
-    /// Time in inner calls in which the thread waited for a CPU, nanoseconds; 0 where the kernel does not tell.
+    /// Time in inner calls in which the thread waited for a CPU, nanoseconds; 0 if the kernel does not tell.
     pub cpu_wait_ns: u64,
     /// Wall time of inner calls from the inner site on, nanoseconds.
     pub inner: Histogram<{ bounds::INNER_NS.buckets() }>,
-    /// The longest inner calls of late, each at [`Longest::place`] of its window.
+    /// The longest recent inner calls, each at [`Longest::place`] of its window.
     pub longest: [Longest; LONGEST_WINDOWS],
     /// Wall time of the other calls, nanoseconds; only counted while the entry and return probes are
     /// attached.
@@ -207,14 +201,14 @@ pub struct CallStats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// The value; 0 where it is not known.
+    /// The value; 0 if it is not known.
     pub value: u64,
-    /// 1 where it is known, 0 where it is not.
+    /// 1 if it is known, 0 if it is not.
     pub is_known: u64,
 }
 
 impl Noted {
-    /// Returns the value, where it is known.
+    /// Returns the value, if it is known.
     pub const fn get(self) -> Option<u64> {
         match self.is_known {
             0 => None,
@@ -235,17 +229,17 @@ pub struct Goal {
     pub tofree: Noted,
 }
 
-/// How many banks of slow calls there are: one for the window of time that is under way, and one for that before it.
+/// How many banks of slow calls there are: one for the window of time that is under way, and one for the window before it.
 pub const SLOW_BANKS: usize = 2;
 /// How many slow calls of one window are kept.
 pub const SLOW_SLOTS: usize = 32;
 
-/// An evicting call that has ended: the longest of those of a window of time whose number falls into one slot. So the
-/// longest of each window is kept, and the calls of a window with no more of them than slots all are.
+/// An evicting call that has ended: in a window of time, the longest of those whose number falls into one slot. So the longest
+/// of each window is kept, and all calls of a window that has no more calls than slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowEviction {
-    /// Monotonic time of its end, nanoseconds; 0 where there was no call.
+    /// Monotonic time of its end, nanoseconds; 0 if there was no call.
     pub ended_ns: u64,
     /// Its wall time less the time in which it waited for a CPU, nanoseconds.
     pub duration_ns: u64,
@@ -256,25 +250,25 @@ pub struct SlowEviction {
 }
 
 impl SlowEviction {
-    /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the
-    /// agent reads again. A window is kept until the next one is over, so the agent takes in each of them whole.
+    /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the agent
+    /// reads again. A window is kept until the next one is over, so the agent takes in each window whole.
     const WINDOW: u32 = 27;
     /// A window's length, nanoseconds.
     pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
 
-    /// Returns the number of the window in which a monotonic time is, nanoseconds.
+    /// Returns the number of the window that contains a monotonic time, nanoseconds.
     #[inline(always)]
     pub const fn window(at_ns: u64) -> u64 {
         at_ns >> Self::WINDOW
     }
 
-    /// Returns the bank of the window in which a monotonic time is, nanoseconds.
+    /// Returns the bank of the window that contains a monotonic time, nanoseconds.
     #[inline(always)]
     pub const fn bank(at_ns: u64) -> usize {
         Self::window(at_ns) as usize % SLOW_BANKS
     }
 
-    /// Tells whether this takes the place of another call that has the same slot.
+    /// Returns whether this replaces another call that has the same slot.
     #[inline(always)]
     pub const fn replaces(&self, other: &Self) -> bool {
         Self::window(self.ended_ns) != Self::window(other.ended_ns)
@@ -290,13 +284,11 @@ pub struct EvictionStats {
     pub evicting_results: [u64; 4],
     /// No-op calls, by [`ResultKind`].
     pub noop_results: [u64; 4],
-    /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds;
-    /// 0 where there was none yet.
+    /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds; 0 if there was none yet.
     pub burst_began_ns: u64,
-    /// When the last evicting call before that one had ended: the end of the burst before; 0 where
-    /// there was none.
+    /// When the last evicting call before that one had ended: the end of the previous burst; 0 if there was none.
     pub burst_before_ended_ns: u64,
-    /// The variables of the current evicting call, valid inside of it.
+    /// The variables of the current evicting call, valid inside it.
     pub pending: Goal,
     /// The variables of the last evicting call that ended.
     pub last: Goal,
@@ -304,25 +296,25 @@ pub struct EvictionStats {
     pub mem_tofree: Histogram<{ bounds::MEM_TOFREE.buckets() }>,
     /// Tests made, by [`Check`].
     pub checks: [u64; 3],
-    /// Tests that failed, by [`Check`]; where one is not 0, no call is counted any more.
+    /// Tests that failed, by [`Check`]; if one is not 0, calls are no longer counted.
     pub check_failures: [u64; 3],
-    /// Of the last evicting calls that were compared, how many in a row were further off than
-    /// [`ALLOCATOR_SLACK`]; where this is not 0, the next call is compared too.
+    /// How many of the last compared evicting calls, in a row, were further off than [`ALLOCATOR_SLACK`]; if this is not 0, the
+    /// next call is compared too.
     pub allocator_far: u64,
-    /// How many calls of this burst are still to be compared with the server's memory one by one.
+    /// How many calls of this burst must still be compared with the server's memory one by one.
     pub first_left: u64,
     /// How many calls are not compared before the next one that is.
     pub skipped_left: u64,
     /// The number of the next evicting call to end.
     pub number: u64,
-    /// The slowest evicting calls of late, by [`SlowEviction::bank`], and by number modulo [`SLOW_SLOTS`].
+    /// The slowest recent evicting calls, by [`SlowEviction::bank`], and by number modulo [`SLOW_SLOTS`].
     pub slow: [[SlowEviction; SLOW_SLOTS]; SLOW_BANKS],
     /// The registers at the probe site, and what was read for the recipes: scratch space of the program.
     pub words: [u64; WORDS],
 }
 
 /// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h). Since Valkey 9, a cycle is two jobs,
-/// each of which counts as one: that for keys has the type of the cycle, that for fields of hashes another.
+/// each of which counts as one: the job for keys has the type of the cycle, the job for fields of hashes has another.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleType {
@@ -332,9 +324,9 @@ pub enum CycleType {
     Fast = 1,
     /// The plan does not know where the type is.
     Unknown = 2,
-    /// The job for fields of hashes of a slow one.
+    /// The job for fields of hashes of a slow cycle.
     SlowFields = 3,
-    /// That of a fast one.
+    /// The same job of a fast cycle.
     FastFields = 4,
 }
 
@@ -347,7 +339,7 @@ impl CycleType {
         Self::SlowFields,
         Self::FastFields,
     ];
-    /// Those that are for keys.
+    /// The types that are for keys.
     pub const OF_KEYS: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
 }
 
@@ -355,20 +347,20 @@ impl CycleType {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleStats {
-    /// Wall time from behind the early returns on, nanoseconds.
+    /// Wall time after the early returns, nanoseconds.
     pub duration: Histogram<{ bounds::CYCLE_NS.buckets() }>,
     /// Keys with a time to live that they looked at.
     pub sampled: u64,
-    /// Keys of those that had expired, which they deleted.
+    /// Sampled keys that had expired, which they deleted.
     pub expired: u64,
 }
 
-/// Invariants that are tested at each expire cycle, before it is counted. After the first failure of any of
-/// them no cycle is counted any more: the plan does not fit this server.
+/// Invariants that are tested at each expire cycle, before it is counted. After the first failure of any of them, cycles are no
+/// longer counted: the plan does not fit this server.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleCheck {
-    /// The type is 0 or 1, and so is which job it is.
+    /// The type is 0 or 1, and so is the job.
     Type = 0,
     /// No more keys had expired than were sampled.
     Keys = 1,
@@ -380,9 +372,9 @@ pub enum CycleCheck {
 pub struct ExpireStats {
     /// The cycles that have ended, by [`CycleType`].
     pub cycles: [CycleStats; CycleType::ALL.len()],
-    /// The [`CycleType`] of the cycle under way, valid inside of it.
+    /// The [`CycleType`] of the cycle under way, valid inside it.
     pub under_way: u64,
-    /// Tests that failed, by [`CycleCheck`]; where one is not 0, no cycle is counted any more.
+    /// Tests that failed, by [`CycleCheck`]; if one is not 0, cycles are no longer counted.
     pub check_failures: [u64; 2],
     /// The registers at the probe site: scratch space of the program.
     pub words: [u64; WORDS],

@@ -5,7 +5,7 @@
 const PARTS: u32 = 2;
 /// The exponent of the duration, in nanoseconds, below which all are in the first bucket.
 const FIRST: u32 = 6;
-/// The exponent of the duration from which on all are in the last one: 69 s.
+/// The exponent of the duration from which on all are in the last bucket: 69 s.
 const LAST: u32 = 36;
 
 /// How many buckets the durations of traced calls have.
@@ -38,8 +38,7 @@ pub const fn trace_bound(bucket: usize) -> Option<u64> {
     Some((1 << exponent) + (part << (exponent - PARTS)))
 }
 
-/// How many kinds of work are told that can run inside of a traced call. Each has the number of its function in
-/// [`SlowCall::ran`].
+/// How many kinds of work inside a traced call are told apart. Each has the number of its function in [`SlowCall::ran`].
 pub const TRACE_CYCLES: usize = crate::MAX_FUNCTIONS as usize;
 
 /// How many threads of a server can be traced: 128 for connections, and some for the background.
@@ -51,38 +50,37 @@ pub const TRACE_THREADS: u32 = 512;
 pub struct TraceConfig {
     /// The process.
     pub tgid: u32,
-    /// Whether calls that begin now are to be counted.
+    /// Whether calls that begin now are counted.
     pub is_observed: u32,
     /// Counts the times that the probes were placed: what is known of calls that began before means nothing.
     pub generation: u64,
-    /// Calls that take longer are reported one by one, nanoseconds; `u64::MAX` where none are.
+    /// Calls that take longer are reported one by one, nanoseconds; `u64::MAX` if none are.
     pub slower_ns: u64,
-    /// Address of `server.stat_evictedkeys`, by which an eviction inside of a call is told; 0 where it is not known. It
-    /// costs the server less than a probe at each evicting call.
+    /// Address of `server.stat_evictedkeys`, which shows an eviction inside a call; 0 if it is not known. Reading it costs
+    /// the server less than a probe at each evicting call.
     pub evicted_keys: u64,
 }
 
-/// What is known of one thread: the call that it is in, and what was counted of its calls. Only its own programs write it.
+/// What is known of one thread: the call that it is in, and what was counted of its calls. Only programs that run in it write it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedThread {
-    /// Monotonic time at which the call under way began, nanoseconds; 0 outside. Where the function calls itself, it is
-    /// the outermost call.
+    /// Monotonic time at which the call under way began, nanoseconds; 0 outside. If the function calls itself,
+    /// this is the outermost call.
     pub since_ns: u64,
     /// The stack pointer then.
     pub stack_pointer: u64,
     /// [`TraceConfig::generation`] then.
     pub generation: u64,
-    /// [`TraceShared::cycles`] then; of the eviction call, evicted keys where they can be read.
+    /// [`TraceShared::cycles`] then; for the eviction call, evicted keys if they can be read.
     pub cycles: [u64; TRACE_CYCLES],
     /// Hits at the entry, counted or not.
     pub entry_hits: u64,
     /// Calls that began while they were observed.
     pub begun: u64,
-    /// Calls that the function made to itself, inside of one that is counted.
+    /// Calls that the function made to itself inside a counted one.
     pub nested: u64,
-    /// Calls that began, and were not seen to return before the thread called the function again from where that was
-    /// possible only after them.
+    /// Calls not seen to return before the thread called the function again from where that was possible only after them.
     pub lost: u64,
     /// Slow calls that were not reported, because the reader did not keep up.
     pub slow_lost: u64,
@@ -128,10 +126,9 @@ impl TracedThread {
 pub struct TraceShared {
     /// Cycles begun in the main thread, by number of the traced function.
     pub cycles: [u64; TRACE_CYCLES],
-    /// Hits where one may begin.
+    /// Hits where a cycle may begin.
     pub cycle_hits: u64,
-    /// Not 0 where a thread made calls for which there was no more room. Several threads may write it at once, so it is no
-    /// exact count.
+    /// Not 0 if a thread made calls for which there was no room. Several threads may write it at once.
     pub crowded: u64,
     /// What a thread begins with. Nothing writes to it.
     pub new_thread: TracedThread,
@@ -147,7 +144,7 @@ pub struct SlowCall {
     pub duration_ns: u64,
     /// The thread that made it.
     pub tid: u32,
-    /// What began inside of it: a bit for each number of a traced function.
+    /// What began inside it: a bit for each number of a traced function.
     pub ran: u32,
 }
 

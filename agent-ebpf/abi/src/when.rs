@@ -19,7 +19,7 @@ impl When {
     /// None.
     pub const NEVER: Self = Self(u8::MAX);
 
-    /// Those for which a condition holds, by its number in x86-64 instructions (0 to 15).
+    /// Returns those for which a condition holds, by its number in x86-64 instructions (0 to 15).
     pub const fn condition(number: u8) -> Self {
         Self(1 + (number & 15))
     }
@@ -29,12 +29,12 @@ impl When {
         self.0
     }
 
-    /// Returns what [`When::encode`] made `raw` of.
+    /// Returns what [`When::encode`] encoded as `raw`.
     pub const fn decode(raw: u8) -> Self {
         Self(raw)
     }
 
-    /// Tells whether it holds with these flags.
+    /// Returns whether it holds with these flags.
     #[inline(always)]
     pub const fn holds(self, flags: u64) -> bool {
         let Some(number) = self.0.checked_sub(1) else {

@@ -28,7 +28,7 @@ pub struct Probes {
 
 struct Slots {
     free: Vec<u32>,
-    /// No slot is given any more: the agent is about to end.
+    /// No more slots are given out: the agent is about to end.
     is_closed: bool,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Slot {
 }
 
 impl Probes {
-    /// Loads the programs into the kernel, for this keeper to attach. `run_delay` is where in the kernel's `task_struct` the time is for which a thread has
-    /// waited for a CPU, bytes; without it, that time in calls is not told from the rest.
+    /// Loads the programs into the kernel, for `keeper` to attach. `run_delay` is the offset in bytes, in the kernel's
+    /// `task_struct`, of the time for which a thread has waited for a CPU. Without it, the durations of calls include that time.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not allow it or refuses a program.
+    /// Fails if the kernel does not allow it or refuses a program.
     pub fn load(keeper: &LinkKeeper, run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = load(object)?;
@@ -68,22 +68,22 @@ impl Probes {
         }))
     }
 
-    /// Returns whether probes are attached by uprobe_multi links (Linux 6.6), and not by perf events. The first
-    /// link showed it, on this very process.
+    /// Returns whether probes are attached by uprobe_multi links (Linux 6.6) rather than perf events. The first link, on
+    /// this process, has shown it.
     pub fn has_multi_links(&self) -> bool {
         self.programs.has_multi_links()
     }
 
-    /// Tells whether the keeper has ended before this process. Then no probe is left.
+    /// Returns whether the keeper has ended before this process. If so, no probe is left.
     pub fn has_lost_keeper(&self) -> bool {
         self.programs.keeper().has_failed()
     }
 
-    /// Waits until every probe is off, and lets no further one be attached. Then waits for the threads of servers.
+    /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers.
     ///
     /// # Errors
     ///
-    /// Where one of those has not ended after a minute: it hangs.
+    /// Fails if one of those threads has not ended after a minute: it hangs.
     pub fn finish(&self) -> Result<(), ProbeError> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.is_closed = true;
@@ -99,7 +99,7 @@ impl Probes {
         }
     }
 
-    /// Returns what the programs had to say since the last call.
+    /// Returns what the programs have reported since the last call.
     pub fn messages(&self) -> Vec<Message> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.as_mut().map(KernelLog::messages).unwrap_or_default()

@@ -33,8 +33,7 @@ pub enum Probed {
 pub struct Coverage {
     /// Which eviction calls.
     pub eviction: Probed,
-    /// Whether those expire cycles are that pass their early returns. They are rare, so this is no
-    /// question of the probe mode.
+    /// Whether expire cycles that pass their early returns are probed. They are rare: the probe mode does not affect them.
     pub cycles: bool,
 }
 
@@ -57,8 +56,8 @@ impl Coverage {
     }
 }
 
-/// What ends a call before what begins it, so that none is begun that cannot end. The return probe comes
-/// after the entry probe, so that each return that it sees is of a call whose entry was seen.
+/// What ends a call comes before what begins it, so that no call begins that cannot end. The return probe comes after the
+/// entry probe, so that it only sees returns of calls whose entry was seen.
 const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Probe::Inner];
 
 /// A server to attach to.
@@ -69,20 +68,20 @@ pub struct Server {
     pub exe: Arc<Executable>,
     /// What the loader added to the addresses of the ELF file.
     pub load_bias: u64,
-    /// Where its probes go: the plan of this very file.
+    /// Where its probes go: the plan made from this file.
     pub plan: Arc<ProbePlan>,
 }
 
-/// The probes on one server. Dropping it takes them off, for which it waits.
+/// The probes on one server. Dropping it takes them off and waits until they are.
 pub struct Attachment {
     server: Server,
     covered: Coverage,
     placed: Vec<Placed>,
-    /// Probes that are being taken off. The kernel takes the breakpoints of a uprobe_multi link out at once, and then
-    /// waits for 50 to 100 ms, of several links at a time. A perf event takes it a tenth to a quarter of a second, one
-    /// after the other whoever asks (`event_mutex`, kernel/trace/trace_uprobe.c).
+    /// Probes that are being taken off. The kernel takes out the breakpoints of a uprobe_multi link at once, and then
+    /// waits for 50 to 100 ms, for several links at a time. A perf event takes it a tenth to a quarter of a second, one
+    /// after the other for all callers (`event_mutex`, kernel/trace/trace_uprobe.c).
     leaving: Vec<Leaving>,
-    /// Breakpoints that are of others.
+    /// How many breakpoints belong to others.
     foreign: usize,
     slot: Slot,
 }
@@ -100,7 +99,7 @@ impl Attachment {
     ///
     /// # Errors
     ///
-    /// Where there is no free slot.
+    /// Fails if there is no free slot.
     pub fn new(probes: &Arc<Probes>, server: Server) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
         let config = ServerConfig {
@@ -137,19 +136,18 @@ impl Attachment {
         }
     }
 
-    /// Tells whether no probes are being taken off. Until then [`Attachment::set`] has no effect.
+    /// Returns whether no more probes are being taken off. Until then [`Attachment::set`] has no effect.
     pub fn is_settled(&mut self) -> bool {
         self.leaving.retain(|leaving| !leaving.is_over());
         self.leaving.is_empty()
     }
 
-    /// Changes which calls are probed. Places what is missing, and takes off in the background what is not wanted.
-    /// Calls that begin are counted from then on, of the functions that are probed. Returns at how many sites
-    /// probes were placed.
+    /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts calls
+    /// of the probed functions that begin from then on. Returns at how many sites probes were placed.
     ///
     /// # Errors
     ///
-    /// Where the process is gone, or the kernel refuses; what was placed before stays.
+    /// Fails if the process is gone or the kernel refuses; what was placed before stays.
     pub fn set(&mut self, wanted: Coverage) -> Result<usize, ProbeError> {
         if self.covered == wanted || !self.is_settled() {
             return Ok(0);
@@ -216,8 +214,8 @@ impl Attachment {
         programs.attach(function.kind.description, probe, self.target(), &sites)
     }
 
-    /// Takes off in the background what is not wanted any more. The end of a call that is under way is
-    /// still waited for: call this now and then.
+    /// Takes off in the background what is no longer wanted. The probe that ends a call under way stays until the call
+    /// has ended: call this now and then.
     pub fn take_off_unwanted(&mut self) {
         let Slot {
             probes,
@@ -244,8 +242,7 @@ impl Attachment {
         self.leaving.extend(links.map(Link::take_off));
     }
 
-    /// Waits no longer for the end of a call that is under way: the plan of this function is wrong, and the end may never
-    /// be seen.
+    /// Stops waiting for the end of a call that is under way: the plan of this function is wrong, and the end may never be seen.
     pub fn give_up(&self, function: &Description) {
         let Slot {
             probes,
@@ -267,7 +264,7 @@ impl Attachment {
         numbers.max().map_or(1, |highest| highest + 1)
     }
 
-    /// Copies what was counted since it was attached. What is being updated all the time stays as it was.
+    /// Copies what was counted since attaching. Leaves unchanged what is being updated all the time.
     pub fn read(&self, to: &mut Counted) {
         let Slot { probes, number } = &self.slot;
         probes.maps.read(*number, self.functions(), to);
@@ -296,9 +293,8 @@ fn sites_of(placed: &[Placed]) -> usize {
     links.map(Link::sites).sum()
 }
 
-/// Tells whether a probe of a function is needed for what is wanted. The return probe, where there is
-/// one, ends inner calls too: without exits, it alone. A function without an inner site is probed at its entry
-/// and its exits.
+/// Returns whether a probe of a function is needed for what is wanted. The return probe, if there is one, also ends inner
+/// calls; if there are no exits, it alone does. A function without an inner site is probed at its entry and its exits.
 fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool {
     let probed = wanted.of(function.kind.description);
     if probed == Probed::Nothing {
@@ -314,7 +310,7 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
     }
 }
 
-/// Returns the sites of a probe. Where calls end, also the number of the exit, and which of them do.
+/// Returns the sites of a probe. If calls end there, also returns the number of the exit and which calls end.
 fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     let only = |site: Option<_>| {
         site.map(|site| (site, 0, When::NEVER))
@@ -341,7 +337,7 @@ fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     }
 }
 
-/// Returns the number that the programs know a function by.
+/// Returns the number by which the programs know a function.
 pub(super) fn number(function: FunctionKind) -> Result<u16, ProbeError> {
     let number = u16::try_from(function.index).ok();
     number

@@ -1,4 +1,4 @@
-//! What one probe hit costs on this machine, measured on functions of the agent's own.
+//! Measures what one probe hit costs on this machine, on the agent's own functions.
 //!
 //! The functions are called with and without the probe, a few thousand times, and the difference is
 //! the cost of a hit: trap, program and return.
@@ -22,17 +22,17 @@ const CALLS: u32 = 500;
 /// How often that is done; the median counts.
 const ROUNDS: usize = 5;
 
-/// How much more a hit costs in a server than in a loop that does nothing else, whose code and data stay in the caches: 1.2 to 1.3
-/// times as much where every call is probed, and 0.9 where evicting calls are (`cargo xtask bench probes`, Redis 7.0.15).
+/// How many times as much a hit costs in a server as in a loop that does nothing else, whose code and data stay in the caches:
+/// 1.2 to 1.3 if every call is probed, and 0.9 if evicting calls are (`cargo xtask bench probes`, Redis 7.0.15).
 const IN_A_SERVER: f64 = 1.2;
 
 impl Probes {
-    /// Loads the programs, and measures what a hit costs on functions of this very program: so what
-    /// the kernel does not allow is said at once, and not at the first server.
+    /// Loads the programs, and measures what a hit costs on this program's own functions. So what the kernel does not allow is
+    /// reported at once, not at the first server.
     ///
     /// # Errors
     ///
-    /// What the kernel does not allow, and what to do about it.
+    /// The error says what the kernel does not allow, and what to do about it.
     pub fn load_and_calibrate(run_delay: Option<u32>) -> Result<(Arc<Self>, HitCosts), ProbeError> {
         let probes = Self::load(&LinkKeeper::start()?, run_delay)?;
         let costs = calibrate(&probes)?;
@@ -63,9 +63,8 @@ fn calibrate(probes: &Arc<Probes>) -> Result<HitCosts, ProbeError> {
     })
 }
 
-/// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction
-/// call attached at these file offsets, which must have taken them for those of the process that
-/// they are to watch.
+/// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction call attached at these file
+/// offsets. Fails if the probes did not see the calls as those of the watched process.
 fn cost(
     probes: &Arc<Probes>,
     placed: &[(Probe, FileOffset)],
@@ -85,8 +84,8 @@ fn cost(
     }
 }
 
-/// Returns how many nanoseconds it costs a process that a probe is placed in it and taken off again, hits
-/// apart: the pages of code change under it, so it takes a fault or two.
+/// Returns how many nanoseconds it costs a process to have a probe placed and taken off again, apart from hits: its pages of code
+/// change, so it takes a fault or two.
 fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result<f64, ProbeError> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -104,19 +103,19 @@ fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result
     Ok(median(rounds))
 }
 
-/// CPU time of this thread, nanoseconds: what other processes take of the CPU is no cost of a hit.
+/// Returns the CPU time of this thread, nanoseconds: that of other processes is not a cost of a hit.
 fn own_time_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Nanoseconds of one call of each of `functions`: the median of a few rounds.
+/// Returns how many nanoseconds one call of each of `functions` takes: the median of a few rounds.
 pub(super) fn time(functions: &[Function]) -> f64 {
     let rounds = (0..ROUNDS).map(|_| {
         let begun = own_time_ns();
         for _ in 0..CALLS {
             for function in functions {
-                // SAFETY: the functions above take nothing, and only touch rax.
+                // SAFETY: the functions of `own.rs` take nothing, and only change rax.
                 unsafe { black_box(*function)() };
             }
         }
@@ -125,7 +124,7 @@ pub(super) fn time(functions: &[Function]) -> f64 {
     median(rounds.collect())
 }
 
-/// Nanoseconds of a single call.
+/// Returns how many nanoseconds a single call takes.
 fn time_once(function: Function) -> f64 {
     let begun = own_time_ns();
     // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! From a plan, which speaks of the ELF file, to what the programs need of one process.
+//! Converts a plan, which describes the ELF file, to what the programs need for one process.
 
 use evictscope_abi as kernel;
 use evictscope_abi::{
@@ -117,7 +117,7 @@ fn is_in_memory(term: &Term) -> bool {
     term.kind == TermKind::Memory as u8 || term.kind == TermKind::Absolute as u8
 }
 
-/// Returns which of the two words that begin where `read` does is the place of `term`.
+/// Returns which of the two words at `read` is the place of `term`.
 fn word_in(read: &Term, term: &Term) -> Option<u8> {
     let is_alike =
         (read.kind, read.register, read.width == 4) == (term.kind, term.register, term.width == 4);
@@ -142,7 +142,7 @@ fn recipe(terms: Vec<Term>, reads: &[Term; MAX_READS]) -> kernel::Recipe {
     recipe
 }
 
-/// Returns a term that has the same value once memory was read; `None` where its place was not.
+/// Returns a term that has the same value once memory has been read; `None` if its place is not read.
 fn read(term: Term, reads: &[Term; MAX_READS]) -> Option<Term> {
     if !is_in_memory(&term) {
         return Some(term);

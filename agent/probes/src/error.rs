@@ -6,7 +6,7 @@ use aya::programs::ProgramError;
 use evictscope_host::{Confinement, LINKS, MORE_FILES};
 use rustix::thread::CapabilitySet;
 
-/// How the service of the package gets what perf events take.
+/// How the packaged service gets the capability that perf events need.
 pub const OLDER_KERNELS: &str = "The service gets CAP_SYS_ADMIN so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
 
 /// What can go wrong with the kernel.
@@ -70,8 +70,7 @@ pub enum ProbeError {
     /// The kernel's own description of its types lacks something.
     #[error("this kernel has no {0}, which evictscope reads: please report this, with `uname -r`")]
     NoMember(String),
-    /// The agent's own executable cannot be opened, or it is not known where its code comes from: the cost of a hit is measured
-    /// on it.
+    /// The agent's own executable, on which the cost of a hit is measured, cannot be opened, or its code cannot be found in it.
     #[error("cannot find evictscope's own code: {0}")]
     OwnExecutable(std::io::Error),
     /// A map could not be mapped into memory.
@@ -101,7 +100,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// From loading the object.
+    /// Converts an error from loading the object.
     pub(super) fn load(error: aya::EbpfError) -> Self {
         let reason = chain(&error);
         match is_permission(&error) {
@@ -111,7 +110,7 @@ impl ProbeError {
         }
     }
 
-    /// From loading or handling one program.
+    /// Converts an error from loading or handling one program.
     pub(super) fn program(error: ProgramError) -> Self {
         if is_too_many_files(&error) {
             return Self::TooManyFiles("loading the programs".to_owned());
@@ -127,7 +126,7 @@ impl ProbeError {
         }
     }
 
-    /// From attaching one program by a perf event.
+    /// Converts an error from attaching one program by a perf event.
     pub(super) fn attach_by_perf_event(
         program: &'static str,
         pid: u32,
@@ -139,7 +138,7 @@ impl ProbeError {
         }
     }
 
-    /// From attaching one program.
+    /// Converts an error from attaching one program.
     pub(super) fn attach(
         program: &'static str,
         pid: u32,
@@ -179,7 +178,7 @@ fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std:
         .find_map(|error| error.downcast_ref())
 }
 
-/// The error and all that caused it.
+/// Joins the error and all its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in std::iter::successors(Some(error), |error| error.source()) {

@@ -1,4 +1,4 @@
-//! Tests the programs on the expire cycle in the kernel, on functions of this very process: what is counted of
+//! Tests the programs on the expire cycle in the kernel, on this process's own functions: what they count of
 //! cycles whose type and keys are known.
 
 use evictscope_abi::{
@@ -13,7 +13,7 @@ use super::keeper::LinkKeeper;
 use super::own::{FUNCTIONS, alone, own_sites};
 use super::self_probes::SelfProbes;
 
-/// What the cycles have in the memory of this process.
+/// The keys of the cycles, in the memory of this process.
 static SAMPLED: u64 = 40;
 static EXPIRED: u32 = 30;
 
@@ -34,7 +34,7 @@ fn memory<T>(of: &'static T) -> Term {
     }
 }
 
-/// Makes cycles as a server does, of a type and with keys at these places. Returns what was counted and logged.
+/// Makes cycles as a server does, with their type and keys at these places. Returns what was counted and logged.
 fn counted(
     cycles: u64,
     [cycle_type, job]: [Term; 2],
@@ -89,7 +89,7 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
     for (of_type, place) in [
         (CycleType::Slow, [constant(0), Term::ABSENT]),
         (CycleType::Fast, [constant(1), Term::ABSENT]),
-        // Of an `int` in a register, the upper half is whatever was there.
+        // The upper half of an `int` in a register is whatever was there.
         (CycleType::Fast, [constant(0x7_0000_0001), constant(0)]),
         (CycleType::Unknown, [Term::ABSENT; 2]),
         (CycleType::SlowFields, [constant(0), constant(1)]),
@@ -123,7 +123,7 @@ fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
     let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [0; 5]);
-    // Where nothing can be read.
+    // A place that cannot be read.
     let keys = CycleKeys {
         sampled: Term {
             displacement: 8,

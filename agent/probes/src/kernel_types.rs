@@ -1,4 +1,4 @@
-//! Where the members of kernel structures are that the programs read, by the kernel's own description of its types (BTF).
+//! Finds the members of kernel structures that the programs read, in the kernel's own description of its types (BTF).
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use super::error::ProbeError;
 /// Where the kernel describes itself.
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Members in members, each in a structure. Their offsets are added.
+/// Members in members, each in a structure. Their offsets are added up.
 type Path = &'static [(&'static str, &'static str)];
 
 const fn path(member: KernelMember) -> Path {
@@ -40,9 +40,9 @@ const fn path(member: KernelMember) -> Path {
 
 /// Where the members are.
 pub struct KernelOffsets {
-    /// Of what the program on sockets reads, by [`KernelMember`], bytes.
+    /// The offsets that the program on sockets needs, by [`KernelMember`], bytes.
     pub sockets: [u32; KernelMember::COUNT],
-    /// Of `sched_info.run_delay` in `task_struct`, bytes; `None` where this kernel has none.
+    /// The offset of `sched_info.run_delay` in `task_struct`, bytes; `None` if this kernel has none.
     pub run_delay: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ pub struct KernelOffsets {
 ///
 /// # Errors
 ///
-/// Where the kernel does not describe itself, cannot walk over the files of one task, or lacks a member of sockets.
+/// Fails if the kernel does not describe itself, cannot walk over the files of one task, or lacks a member of sockets.
 pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let types = TypeInformation::new(&Bytes(&bytes));
@@ -78,7 +78,7 @@ pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     })
 }
 
-/// Returns the first structure or union of each name. Functions and the like may have it, too.
+/// Returns the first structure or union of each name. Functions and the like may have the same name.
 fn structures(types: &TypeInformation) -> HashMap<&str, u32> {
     let named = types.get().iter().filter_map(|(id, of)| {
         let name = match of {
@@ -88,7 +88,7 @@ fn structures(types: &TypeInformation) -> HashMap<&str, u32> {
         };
         Some((name.as_deref()?, *id))
     });
-    // The last one that is put in stays.
+    // The last one inserted stays.
     named.rev().collect()
 }
 

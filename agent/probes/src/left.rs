@@ -1,19 +1,19 @@
 //! Breakpoints that are in a server's code before any of ours.
 //!
-//! Those that an agent has left which was killed together with its keeper go when a probe is placed there and taken off.
+//! An agent that is killed together with its keeper leaves breakpoints. Placing and taking off a probe there removes them.
 
 use evictscope_host::{Executable, breakpoints, is_traced};
 
 use super::programs::Programs;
 use super::target::Target;
 
-/// Takes out the breakpoints that are in the code of a process which runs this executable, as far as the kernel lets it.
-/// Returns how many stay: another tool's.
+/// Takes out the breakpoints in the code of a process that runs this executable, as far as the kernel allows. Returns
+/// how many stay: those of other tools.
 pub fn take_out(programs: &Programs, target: Target<'_>, executable: &Executable) -> usize {
     let pid = target.pid;
     let find = || breakpoints(pid, executable).unwrap_or_default();
     let found = find();
-    // A debugger's would be taken out too, though it takes them for its own.
+    // A debugger's would be taken out too, although the debugger still relies on them.
     if found.is_empty() || is_traced(pid) {
         return found.len();
     }

@@ -1,12 +1,12 @@
-//! Loading compiled programs into the kernel, without keeping what that took.
+//! Loads compiled programs into the kernel and gives back the memory that this took.
 
 use aya::{Ebpf, EbpfLoader};
 
 use super::error::ProbeError;
 use super::heap::give_back;
 
-/// Loads programs that need nothing of the kernel's own types. aya's default parses those twice, and each time takes 30 MB; here it
-/// does so once, and the memory is given back.
+/// Loads programs that do not use the kernel's own types. By default, aya parses those twice, taking 30 MB each time. Here it
+/// parses them once, and the memory is given back.
 pub(super) fn load(object: &[u8]) -> Result<Ebpf, ProbeError> {
     let loaded = EbpfLoader::new().btf(None).load(object);
     give_back();

@@ -1,4 +1,4 @@
-//! What the programs have to say: aya-log's records, with the process that each is about.
+//! The log of the programs: aya-log's records, each with the process that it is about.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -6,7 +6,7 @@ use aya::Ebpf;
 use aya_log::EbpfLogger;
 use log::{Log, Metadata, Record};
 
-/// Something that a program says of a server.
+/// Something that a program reports about a server.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
     /// The server's process id.
@@ -33,7 +33,7 @@ pub struct KernelLog {
 }
 
 impl KernelLog {
-    /// Opens the log of an object; `None` where it has none, which is said.
+    /// Opens the log of an object. Warns and returns `None` if it has none.
     pub fn open(ebpf: &mut Ebpf) -> Option<Self> {
         let (sender, records) = channel();
         match EbpfLogger::init_with_logger(ebpf, Collector(sender)) {
@@ -48,7 +48,7 @@ impl KernelLog {
         }
     }
 
-    /// Returns what was said since the last call.
+    /// Returns the messages since the last call.
     pub fn messages(&mut self) -> Vec<Message> {
         self.logger.flush();
         let parse = |record: String| Message::parse(&record);
@@ -56,7 +56,7 @@ impl KernelLog {
     }
 }
 
-/// Collects the records that aya-log reads, for a name to be put to them.
+/// Collects the records that aya-log reads, so that the agent can add names to them.
 struct Collector(Sender<String>);
 
 impl Log for Collector {

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::error::ProbeError;
 
-/// How often a copy that an update has torn is made again.
+/// How often a copy is tried while updates tear it.
 const MAX_TORN_COPIES: usize = 64;
 
 /// The entries of an array map, each a `T`. Programs read and write them at any time.
@@ -21,7 +21,7 @@ pub struct Mapped<T> {
     _of: PhantomData<T>,
 }
 
-// SAFETY: the entries are reached through raw pointers alone, by any thread as by the programs.
+// SAFETY: threads, like the programs, reach the entries only through raw pointers.
 unsafe impl<T: Send> Send for Mapped<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mapped<T> {}
@@ -31,7 +31,7 @@ impl<T: Copy> Mapped<T> {
     ///
     /// # Errors
     ///
-    /// Where the map is of another kind, or the kernel refuses.
+    /// Fails if the map is of another kind or the kernel refuses.
     pub fn of(map: &Map, len: u32) -> Result<Self, ProbeError> {
         let Map::Array(map) = map else {
             return Err(ProbeError::Object("array that can be mapped"));
@@ -58,7 +58,7 @@ impl<T: Copy> Mapped<T> {
         })
     }
 
-    /// Returns the address of an entry, which is valid as long as this is.
+    /// Returns the address of an entry, which is valid as long as `self` is.
     pub fn entry(&self, index: u32) -> Result<*mut T, ProbeError> {
         let index = index as usize;
         match index < self.len {
@@ -71,7 +71,7 @@ impl<T: Copy> Mapped<T> {
     /// Writes an entry that no program uses.
     pub fn set(&self, index: u32, value: T) -> Result<(), ProbeError> {
         let entry = self.entry(index)?;
-        // SAFETY: a valid entry. Programs that may still run in it only read and write integers.
+        // SAFETY: a valid entry. Programs that may still use it only read and write integers.
         unsafe { entry.write_volatile(value) };
         Ok(())
     }
@@ -85,14 +85,14 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Copies what is under a sequence lock. Returns `None` where an update tore each copy.
+/// Copies what a sequence lock protects. Returns `None` if updates tore every copy.
 ///
 /// # Safety
 ///
-/// `lock` and all that `copy` reads are valid. `copy` reads with volatile loads what the lock protects, and
-/// makes no use of it: the copy may be torn.
+/// `lock` and all that `copy` reads must be valid. `copy` must read what the lock protects with volatile
+/// loads and must not use it, because it may be torn.
 pub unsafe fn whole<T, C>(lock: *const Updated<T>, copy: impl Fn() -> C) -> Option<C> {
-    // SAFETY: fields of a valid structure, which the writer stores to in single stores.
+    // SAFETY: fields of a valid structure, each of which the writer sets in a single store.
     let (finished, begun) = unsafe {
         let finished = AtomicU64::from_ptr((&raw const (*lock).finished).cast_mut());
         let begun = AtomicU64::from_ptr((&raw const (*lock).begun).cast_mut());
@@ -101,7 +101,7 @@ pub unsafe fn whole<T, C>(lock: *const Updated<T>, copy: impl Fn() -> C) -> Opti
     for _ in 0..MAX_TORN_COPIES {
         let before = finished.load(Ordering::Acquire);
         let copied = copy();
-        // What was copied was loaded before `begun` is.
+        // The copy is loaded before `begun` is.
         fence(Ordering::Acquire);
         if begun.load(Ordering::Relaxed) == before {
             return Some(copied);
@@ -120,7 +120,7 @@ mod tests {
 
     use super::whole;
 
-    /// Large enough for a copy to be slow beside an update.
+    /// Large enough for updates to come during a copy.
     type Words = [u64; 512];
 
     struct Shared(UnsafeCell<Updated<Words>>);
@@ -128,7 +128,7 @@ mod tests {
     // SAFETY: one thread writes as the programs do, the other one reads with `whole`.
     unsafe impl Sync for Shared {}
 
-    /// Writes as the programs do, with `rest` turns of a loop between two updates.
+    /// Writes as the programs do, with `rest` turns of an idle loop between two updates.
     fn write(shared: &Shared, stop: &AtomicBool, rest: u32) {
         let counted = shared.0.get();
         for round in 1_u64.. {
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Returns how many copies were made of what such a writer updates, and how many of them were torn by it.
+    /// Returns how many copies were made while such a writer updates, and how many of them were torn.
     fn copies(rest: u32) -> (usize, usize) {
         let shared = Shared(UnsafeCell::new(Updated {
             finished: 0,

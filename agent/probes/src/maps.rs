@@ -37,7 +37,7 @@ impl Maps {
     ///
     /// # Errors
     ///
-    /// Where one is missing, or the kernel refuses.
+    /// Fails if one is missing or the kernel refuses.
     pub fn of(ebpf: &Ebpf) -> Result<Self, ProbeError> {
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         Ok(Self {
@@ -53,7 +53,7 @@ impl Maps {
     ///
     /// # Errors
     ///
-    /// Where there is no such slot.
+    /// Fails if there is no such slot.
     pub fn fill(&self, slot: u32, config: ServerConfig) -> Result<(), ProbeError> {
         for function in (0..).take(MAX_FUNCTIONS as usize) {
             let calls = Updated::<CallStats>::default();
@@ -73,7 +73,7 @@ impl Maps {
         }
     }
 
-    /// Says whether calls of a function that begin from now on are to be counted.
+    /// Sets whether calls of a function that begin from now on are counted.
     pub fn observe(&self, slot: u32, function: u16, is_observed: bool) {
         let function = usize::from(function);
         if let Ok(config) = self.configs.entry(slot)
@@ -88,28 +88,28 @@ impl Maps {
         }
     }
 
-    /// Tells whether an inner call of a function is under way.
+    /// Returns whether an inner call of a function is under way.
     pub fn is_inside(&self, slot: u32, function: u16) -> bool {
         let since = self.inner_since(slot, function);
         since.is_some_and(|since| since.load(Ordering::SeqCst) != 0)
     }
 
-    /// Gives up the inner call of a function that is under way, if there is one.
+    /// Gives up a function's inner call that is under way, if there is one.
     pub fn give_up(&self, slot: u32, function: u16) {
         if let Some(since) = self.inner_since(slot, function) {
             since.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Returns when the inner call of a function began that is under way, nanoseconds; 0 where there is none.
+    /// Returns when the function's inner call that is under way began, nanoseconds; 0 if there is none.
     fn inner_since(&self, slot: u32, function: u16) -> Option<&AtomicU64> {
         let calls = self.calls.entry(calls_index(slot, function)).ok()?;
         // SAFETY: a field of a valid entry, an integer that programs write whole.
         Some(unsafe { AtomicU64::from_ptr(&raw mut (*calls).value.inner_since_ns) })
     }
 
-    /// Copies what was counted in a slot, of as many traced functions. Leaves as it was what no whole copy
-    /// can be had of, because it is being updated all the time.
+    /// Copies what was counted in a slot, for the first `functions` traced functions. Leaves unchanged what
+    /// cannot be copied whole because it is being updated all the time.
     pub fn read(&self, slot: u32, functions: u16, to: &mut Counted) {
         to.calls
             .resize(usize::from(functions), CallStats::default());
@@ -146,12 +146,12 @@ impl Maps {
 ///
 /// `lock` is valid.
 unsafe fn value(lock: *const Updated<CallStats>) -> CallStats {
-    // SAFETY: valid, says the caller.
+    // SAFETY: the caller guarantees validity.
     unsafe { (&raw const (*lock).value).read_volatile() }
 }
 
-/// Copies what is counted of a function's calls, and what else is counted of them; neither where no whole
-/// copy of both can be had.
+/// Copies what is counted of a function's calls and what else is counted of them, or neither if they cannot
+/// be copied whole together.
 ///
 /// # Safety
 ///
@@ -165,7 +165,7 @@ unsafe fn copy_both<T>(
     let Ok(others) = others else {
         return;
     };
-    // SAFETY: valid, says the caller.
+    // SAFETY: the caller guarantees validity.
     let both = unsafe { whole(lock, || (value(lock), others.read_volatile())) };
     if let Some(both) = both {
         (*to, *to_others) = both;

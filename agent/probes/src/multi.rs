@@ -2,7 +2,7 @@
 //!
 //! The kernel takes such links off in a thousandth of the time that perf events need. aya 0.14 cannot
 //! make them. So aya creates the maps, `aya_obj` prepares the instructions of the same object, and a
-//! call of `bpf(2)` loads them. This file goes when aya can do it.
+//! call of `bpf(2)` loads them. This file can go once aya makes them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,11 +19,11 @@ use aya_obj::generated::{bpf_attr, bpf_cmd};
 pub struct Multi(HashMap<&'static str, OwnedFd>);
 
 impl Multi {
-    /// Loads the programs of these names, which use the maps that aya has created.
+    /// Loads the named programs, which use the maps that aya has created.
     ///
     /// # Errors
     ///
-    /// Where the object is not sound, or the kernel refuses a program.
+    /// Fails if the object is not sound or the kernel refuses a program.
     pub fn load(
         object: &[u8],
         ebpf: &Ebpf,
@@ -35,7 +35,7 @@ impl Multi {
             .filter_map(|(name, map)| Some((name, fd(map)?)))
             .collect();
         let maps = std::mem::take(&mut object.maps);
-        // One that is missing would be taken for another.
+        // A missing one would be taken for another.
         let missing = maps.keys().find(|name| !fds.contains_key(name.as_str()));
         ensure!(missing.is_none(), "map {missing:?} was not created");
         let maps = maps.iter().filter_map(|(name, map)| {
@@ -71,7 +71,7 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
     let function = object.functions.get(&program.function_key());
     let instructions = &function.context(name)?.instructions;
     let mut attr = zeroed();
-    // SAFETY: all of it is zero, which is a value of every member of the union.
+    // SAFETY: all of it is zero, which is valid for every member of the union.
     let load = unsafe { &mut attr.__bindgen_anon_3 };
     load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
     load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
@@ -82,13 +82,13 @@ fn load(object: &aya_obj::Object, name: &'static str) -> anyhow::Result<OwnedFd>
     for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from.cast_signed();
     }
-    // SAFETY: the instructions are as many as `insn_cnt` says, and the licence ends in 0. Both live on.
+    // SAFETY: there are `insn_cnt` instructions, and the licence ends in 0. Both outlive the call.
     Ok(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &attr) }?)
 }
 
 /// Returns an attribute in which nothing is set.
 pub fn zeroed() -> bpf_attr {
-    // SAFETY: integers only, so zero is a value.
+    // SAFETY: integers only, so zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -96,9 +96,9 @@ pub fn zeroed() -> bpf_attr {
 ///
 /// # Safety
 ///
-/// All pointers in `attr` that the command reads are valid during the call.
+/// All pointers in `attr` that the command reads must be valid during the call.
 pub unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is as long as said; what it points to is valid, says the caller.
+    // SAFETY: `attr` is as long as said; the caller guarantees that what it points to is valid.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command as u32, attr, size_of_val(attr)) };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     if fd < 0 {
@@ -112,7 +112,7 @@ pub unsafe fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
 mod tests {
     use aya_obj::generated::bpf_insn;
 
-    /// Returns how many bytes of stack a function uses, of which the register 10 is the upper end.
+    /// Returns how many bytes of stack a function uses. Register 10 is the upper end.
     fn stack(instructions: &[bpf_insn]) -> i32 {
         let depth = |own: &bpf_insn, next: Option<&bpf_insn>| match (own.code, own.code & 7) {
             // mov %r10, X; add $n, X
@@ -142,7 +142,7 @@ mod tests {
         for function in programs.functions.values().chain(trace.functions.values()) {
             let used = stack(&function.instructions);
             most = most.max(used);
-            // bpf_tail_call is the helper with the number 12.
+            // bpf_tail_call is helper number 12.
             let mut calls = function.instructions.iter();
             let stays = calls.any(|own| own.code == 0x85 && own.src_reg() == 0 && own.imm == 12);
             // The kernel rounds up to 16.

@@ -1,12 +1,10 @@
-//! Functions of the agent's own that probes are tried and measured on.
+//! The agent's own functions on which probes are tried and measured.
 
 use evictscope_host::offsets_of_code;
 use evictscope_plan::{FileOffset, ProcessAddress};
 
 use super::error::ProbeError;
 
-// Two functions that begin with an instruction that the kernel emulates, and one that begins with
-// one that it single-steps.
 std::arch::global_asm!(
     ".pushsection .text.evictscope_calibration, \"ax\", @progbits",
     ".globl evictscope_calibration_emulated",
@@ -35,15 +33,14 @@ unsafe extern "C" {
 /// A function that takes nothing and returns nothing.
 pub(super) type Function = unsafe extern "C" fn();
 
-/// Two functions that begin with an instruction that the kernel emulates, and one that begins with one that
-/// it single-steps.
+/// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it single-steps.
 pub(super) const FUNCTIONS: [Function; 3] = [
     evictscope_calibration_emulated,
     evictscope_calibration_emulated_too,
     evictscope_calibration_stepped,
 ];
 
-/// Lets one test at a time probe this process: the calls of each would be counted by the others.
+/// Lets one test at a time probe this process: otherwise each would count the calls of the others.
 #[cfg(test)]
 pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -51,7 +48,7 @@ pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
     alone.unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Returns where the functions that hits are measured on are in the agent's own executable.
+/// Returns where [`FUNCTIONS`] are in the agent's own executable.
 pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
     own_offsets(FUNCTIONS.map(|function| function as usize as u64))
 }

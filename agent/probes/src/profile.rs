@@ -1,4 +1,4 @@
-//! The event of profiles, and the program that copies a main thread's registers and stack at each.
+//! The event of profiles, and the program that copies a main thread's registers and stack at each event.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -24,8 +24,8 @@ use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "profile_sample";
 
-/// What an event costs the thread beside the program, nanoseconds: the interrupt, and the timer that is set again. The program
-/// cannot measure it. It is an allowance, not a measurement.
+/// What an event costs the thread besides the program, nanoseconds: the interrupt, and setting the timer again. The program
+/// cannot measure it, so this is an allowance.
 const INTERRUPT_NS: u64 = 10_000;
 
 /// The loaded program, and the profiles that are being taken. Clones share it.
@@ -57,11 +57,11 @@ pub struct SamplerCounts {
     pub spent_ns: u64,
 }
 
-/// A main thread that is sampled. Dropping it ends that, and gives up its counts.
+/// A main thread that is being sampled. Dropping it ends the sampling and gives up its counts.
 pub struct Sampling {
     sampler: Sampler,
     cookie: u64,
-    /// The event, and what attaches the program to it.
+    /// The link that attaches the program to the event, and the event.
     attached: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -74,7 +74,7 @@ pub struct Sample<'a> {
     pub at: Duration,
     /// The registers where the thread's own code was interrupted, as the kernel orders them.
     pub registers: &'a [u64; SAVED_REGISTERS],
-    /// The stack from the beginning of the page on that the stack pointer is in.
+    /// The stack from the beginning of the page that the stack pointer is in.
     stack: &'a [u8],
 }
 
@@ -94,7 +94,7 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not allow it or refuses the program.
+    /// Fails if the kernel does not allow it or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
         let mut ebpf = load(object)?;
@@ -121,8 +121,8 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// What the kernel says: "permission denied" where it does not let this process have the event, "no such process"
-    /// where that has ended, "no room" where too many are sampled.
+    /// Returns the kernel's error: "permission denied" if it does not let this process have the event, "no such process" if
+    /// that process has ended; "no room" if too many are sampled.
     pub fn sample(&self, pid: u32, hz: u32) -> io::Result<Sampling> {
         let program = self.0.ebpf.program(PROGRAM);
         let program: &PerfEvent = program
@@ -154,7 +154,7 @@ impl Sampler {
         Ok(sampling)
     }
 
-    /// Calls `each` for each sample that was taken since the last time, in their order, and drops it.
+    /// Calls `each` for each sample taken since the last time, in order, and drops it.
     pub fn drain(&self, mut each: impl FnMut(Sample<'_>)) {
         let samples = &self.0.samples;
         let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,7 @@ impl Sampler {
         self.counts(cookie).samples
     }
 
-    /// Returns what was counted of one; nothing where there is no such entry.
+    /// Returns what was counted of one profile; nothing if there is no such entry.
     fn counts(&self, cookie: u64) -> ProfileCounts {
         let entry = self.0.counts.entry(profile_slot(cookie));
         // SAFETY: a valid entry, all integers, which the program writes whole.
@@ -184,7 +184,7 @@ impl Sampler {
     }
 }
 
-/// Calls `each` for the sample that these bytes are.
+/// Calls `each` for the sample in these bytes.
 fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
     const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
@@ -209,7 +209,7 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
 
 /// Opens the event: a timer of the CPU time of one thread.
 fn cpu_clock(tid: u32, hz: u32) -> io::Result<OwnedFd> {
-    // SAFETY: integers only, so zero is a value.
+    // SAFETY: integers only, so zero is valid.
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
     attr.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
     attr.type_ = PERF_TYPE_SOFTWARE as u32;
@@ -222,7 +222,7 @@ fn cpu_clock(tid: u32, hz: u32) -> io::Result<OwnedFd> {
 }
 
 impl Cookies {
-    /// Returns a cookie that was never used, and whose entry is free; `None` where all are in use.
+    /// Returns a cookie that was never used, and whose entry is free; `None` if all are in use.
     fn take(&mut self) -> Option<u64> {
         let is_free = |cookie: &u64| {
             let mut used = self.used.iter();
@@ -241,7 +241,7 @@ impl Sampling {
         self.cookie
     }
 
-    /// Takes no more samples.
+    /// Stops taking samples.
     pub fn stop(&mut self) {
         self.attached = None;
     }

@@ -1,4 +1,4 @@
-//! The loaded programs: attaching each of them.
+//! Attaches the loaded programs.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -20,7 +20,7 @@ const UNUSED: Cookie = Cookie {
     site: 0,
     when: When::ALWAYS,
 };
-/// Breakpoints that are taken out of one server, at most.
+/// The most breakpoints that are taken out of one server.
 const MOST_TAKEN_OUT: usize = 64;
 
 /// Where the kernel says which perf events are uprobes.
@@ -59,7 +59,7 @@ fn program(function: &Description, probe: Probe) -> &'static str {
     programs[probe as usize]
 }
 
-/// The loaded programs, and who attaches them.
+/// The loaded programs, and the keeper that attaches them.
 pub struct Programs {
     keeper: LinkKeeper,
     loaded: Loaded,
@@ -69,17 +69,17 @@ pub struct Programs {
 enum Loaded {
     /// By uprobe_multi links, one for all sites of a program in a process (Linux 6.6).
     Multi(Multi),
-    /// By perf events, one for each site. The kernel's number for such events.
+    /// By perf events, one for each site, with the kernel's number for such events.
     Perf(Ebpf, u32),
 }
 
 impl Programs {
-    /// Loads the programs of these names of the object for uprobe_multi links, where the kernel makes such a link at
-    /// `site` of this very process; `None` where it does not. They use the maps of `ebpf`.
+    /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if such
+    /// links cannot be used, which is tried at `site` of this process.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses the link for another reason than that it knows no such links.
+    /// Fails if the kernel knows such links, but refuses this one.
     pub fn by_multi_links(
         keeper: &LinkKeeper,
         object: &[u8],
@@ -97,8 +97,8 @@ impl Programs {
             keeper: keeper.clone(),
             loaded: Loaded::Multi(multi),
         };
-        // The first one has no map of programs: those that are loaded for one kind of link make it a map of that kind's
-        // only (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        // Tries the first program, which has no map of programs: a program that is loaded for one kind of link claims such a
+        // map for that kind (`bpf_prog_map_compatible`, kernel/bpf/core.c).
         let trial = match Multi::load(object, ebpf, std::iter::once(first)) {
             Ok(trial) => with(trial),
             Err(error) => return Ok(refused(error)),
@@ -122,7 +122,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses a program, or has no such events.
+    /// Fails if the kernel refuses a program or has no such events.
     pub fn by_perf_events(
         keeper: &LinkKeeper,
         mut ebpf: Ebpf,
@@ -141,7 +141,7 @@ impl Programs {
         })
     }
 
-    /// Returns who attaches them.
+    /// Returns the keeper that attaches them.
     pub fn keeper(&self) -> &LinkKeeper {
         &self.keeper
     }
@@ -155,7 +155,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// Where the process is gone, or the kernel refuses.
+    /// Fails if the process is gone or the kernel refuses.
     pub fn attach(
         &self,
         function: &Description,
@@ -171,7 +171,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`Self::attach`].
     pub fn attach_program(
         &self,
         name: &'static str,
@@ -196,13 +196,13 @@ impl Programs {
         sites.chunks(most).map(link).collect()
     }
 
-    /// Takes breakpoints out that nobody needs any more: places probes there that count nothing, and takes them off, whereupon
-    /// the kernel restores the code. Where another tool has a probe, it stays.
+    /// Takes out breakpoints that nobody needs any more: places probes there that count nothing and takes them off, which
+    /// makes the kernel restore the code. A breakpoint of another tool's probe stays.
     pub fn take_out(&self, target: Target<'_>, places: &[FileOffset]) {
         let places = places.iter().take(MOST_TAKEN_OUT);
         let links = places.filter_map(|place| {
             let sites = [(*place, UNUSED)];
-            // Where the kernel refuses, it is not one of ours.
+            // If the kernel refuses, it is not one of ours.
             self.attach_program(ANY[0], false, target, &sites).ok()
         });
         let links: Vec<Link> = links.flatten().collect();
@@ -211,7 +211,7 @@ impl Programs {
         drop(leaving);
     }
 
-    /// Makes a link. What the kernel says comes within.
+    /// Makes a link. The inner result is the kernel's answer.
     fn link(
         &self,
         name: &'static str,

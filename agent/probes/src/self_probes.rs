@@ -1,5 +1,5 @@
-//! Probes on functions of the agent's own. The programs do all that they do for a server, as they get a configuration with recipes and
-//! members of the agent's own memory.
+//! Probes on the agent's own functions. The programs do everything that they do for a server, because they get a configuration
+//! with recipes and members in the agent's own memory.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::error::ProbeError;
 use super::keeper::Link;
 use super::target::Own;
 
-/// Probes on this very process.
+/// Probes on this process.
 pub(super) struct SelfProbes {
     links: Vec<Link>,
     slot: Slot,
@@ -75,7 +75,7 @@ impl SelfProbes {
 
 impl Drop for SelfProbes {
     fn drop(&mut self) {
-        // Before the slot, which the next one may get.
+        // Before the slot, which another server may get then.
         self.links.clear();
     }
 }
@@ -93,7 +93,7 @@ fn constant(value: u64) -> Term {
     }
 }
 
-/// Recipes as a server's are, with all that is read and tested there: each call is an evicting one
+/// Returns a configuration like a server's, with all that is read and tested there: each call is an evicting call
 /// that passes every check.
 pub(super) fn as_server(pid: u32) -> ServerConfig {
     let memory = |of: &'static u64| Term {
@@ -149,8 +149,8 @@ mod tests {
     use crate::keeper::LinkKeeper;
     use crate::own::{FUNCTIONS, alone, own_sites};
 
-    /// Calls a function with every probe of the eviction call on it as often, after `change` has
-    /// changed what the programs take for its server.
+    /// Calls a function `calls` times with every probe of the eviction call on it, after `change` has changed the
+    /// configuration that the programs see.
     fn counted(
         calls: u64,
         change: impl Fn(&mut evictscope_abi::ServerConfig),
@@ -159,8 +159,8 @@ mod tests {
         Ok((seen, said))
     }
 
-    /// As [`counted`], and tells `before` the number of each call before it makes it. Returns as well how often the machine stood still
-    /// meanwhile, for so long that another burst may have begun.
+    /// As [`counted`], but passes `before` the number of each call before making it. Also returns how often the machine stood
+    /// still for so long that another burst may have begun.
     fn counted_with(
         calls: u64,
         change: impl Fn(&mut evictscope_abi::ServerConfig),
@@ -172,7 +172,7 @@ mod tests {
         let [begin, ..] = own_sites()?;
         let mut config = as_server(std::process::id());
         change(&mut config);
-        // Behind the first push is the goal site; the return probe ends the calls.
+        // The goal site is after the first push; the return probe ends the calls.
         let placed = [
             (Probe::Return, begin),
             (Probe::Enter, begin),
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!((kinds(&seen), said.len()), ((0, 0), 0));
         assert_eq!(seen.evictions.allocator_far, ALLOCATOR_STREAK - 1);
 
-        // The next one fails the check, which is said once, with both values.
+        // The next one fails the check, which is reported once, with both values.
         let (seen, said) = counted(ALLOCATOR_STREAK + 5, far)?;
         assert_eq!(kinds(&seen), (0, 0));
         assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
@@ -286,7 +286,7 @@ mod tests {
         let (evicting, noop) = kinds(&seen);
         assert!((least..=most).contains(&evicting), "{evicting}");
         assert_eq!(noop, 0);
-        // The first that is compared makes the next ones be compared.
+        // The first one compared has the next ones compared.
         assert_eq!(seen.evictions.allocator_far, ALLOCATOR_STREAK);
         assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
         assert_eq!(said.len(), 1);

@@ -22,7 +22,7 @@ impl Own {
     ///
     /// # Errors
     ///
-    /// Where it cannot be opened.
+    /// Fails if it cannot be opened.
     pub fn open() -> Result<Self, ProbeError> {
         let own = File::open("/proc/self/exe");
         own.map(Self).map_err(ProbeError::OwnExecutable)

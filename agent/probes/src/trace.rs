@@ -1,4 +1,4 @@
-//! The probes of `evictscope trace`: the programs that time the calls of one function, of an object of their own.
+//! The probes of `evictscope trace`: programs in an object of their own, which time the calls of one function.
 
 mod counts;
 mod tracing;
@@ -28,11 +28,11 @@ const RETURN: &str = "trace_return";
 const EVICTION_BEGINS: &str = "trace_eviction";
 const CYCLE: &str = "trace_cycle";
 
-/// How much more a hit costs in a server than in a loop that does nothing else, whose code and data stay in the caches: on
-/// Debian's redis-server 7.0.15 it was 1.23 times as much at `performEvictions` and 1.48 times at `getCommand`.
+/// How many times as much a hit costs in a server as in a loop that does nothing else, whose code and data stay in the
+/// caches: on Debian's redis-server 7.0.15 it was 1.23 at `performEvictions` and 1.48 at `getCommand`.
 const IN_A_SERVER: f64 = 1.5;
 
-/// What a thread's entry in the map is.
+/// A thread's entry in the map.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Thread(TracedThread);
@@ -55,7 +55,7 @@ pub struct Tracer {
 pub struct TraceCosts {
     /// A call that is timed: a hit at its entry, and one at its return.
     pub call_ns: f64,
-    /// A hit where evicting calls begin; at an expire cycle it is less.
+    /// A hit where evicting calls begin; at an expire cycle it costs less.
     pub cycle_ns: f64,
 }
 
@@ -64,12 +64,12 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not allow it or refuses a program.
+    /// Fails if the kernel does not allow it or refuses a program.
     pub fn load() -> Result<Self, ProbeError> {
         Self::load_for(&LinkKeeper::start()?, true)
     }
 
-    /// Does the same; `multi` tells whether uprobe_multi links are used where the kernel has them.
+    /// Does the same; `multi` says whether to use uprobe_multi links if the kernel has them.
     fn load_for(keeper: &LinkKeeper, multi: bool) -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let mut ebpf = load(object)?;
@@ -101,12 +101,12 @@ impl Tracer {
         })
     }
 
-    /// Measures what hits cost, on functions of this very process. `is_emulated` tells whether the kernel emulates the
+    /// Measures what hits cost, on functions of this process. `is_emulated` says whether the kernel emulates the
     /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not allow it.
+    /// Fails if the kernel does not allow it.
     pub fn calibrate(&mut self, is_emulated: bool, reads: bool) -> Result<TraceCosts, ProbeError> {
         let [push, _, stepped] = FUNCTIONS;
         let [push_at, _, stepped_at] = own_sites()?;
@@ -124,7 +124,7 @@ impl Tracer {
         Ok(TraceCosts { call_ns, cycle_ns })
     }
 
-    /// Returns by how many nanoseconds these programs make a call of a function in a server longer, at most.
+    /// Returns by how many nanoseconds, at most, these programs lengthen a call of a function in a server.
     fn cost(
         &self,
         programs: &[&'static str],
@@ -172,7 +172,7 @@ impl Tracer {
         self.config.set(0, config)
     }
 
-    /// Says whether calls that begin from now on are to be counted.
+    /// Sets whether calls that begin from now on are counted.
     fn observe(&self, is_observed: bool) {
         if let Ok(config) = self.config.entry(0) {
             // SAFETY: a field of a valid entry, an integer that programs read whole.
@@ -192,7 +192,7 @@ impl Tracer {
     /// Returns what was counted until now.
     fn counts(&self) -> TraceCounts {
         let mut counts = TraceCounts::NONE;
-        // One that is added meanwhile may be missed until the next time.
+        // A thread that is added meanwhile may be missed until the next time.
         for (_, Thread(thread)) in self.threads.iter().flatten() {
             counts.entry_hits += thread.entry_hits;
             counts.begun += thread.begun;
@@ -222,7 +222,7 @@ impl Tracer {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {
             if let Some(bytes) = item.get(..size_of::<SlowCall>()) {
-                // SAFETY: as many bytes as the structure has, all integers.
+                // SAFETY: the slice is as long as the structure, which has only integers.
                 calls.push(unsafe { bytes.as_ptr().cast::<SlowCall>().read_unaligned() });
             }
         }

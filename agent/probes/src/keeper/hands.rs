@@ -1,8 +1,9 @@
 //! Processes that release links by ending: the *hands*.
 //!
-//! A process that is killed (SIGKILL) while it closes the last descriptor of a link leaves breakpoints, as the kernel's look-up
-//! of the page is interrupted. A process that ends cannot be killed any more. So a link is given to a new process, this one closes
-//! its own descriptor, and the other ends. The kernel waits for each link, so several of them release them side by side.
+//! A process that is killed (SIGKILL) while it closes the last descriptor of a link leaves breakpoints, because the kernel's
+//! look-up of the page is interrupted. A process that is already ending can no longer be killed. So a link is given to a new
+//! process, the keeper closes its own descriptor, and the new process ends. The kernel waits for each link, so several hands
+//! release links side by side.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -14,13 +15,13 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::links::Kept;
 
-/// So many hands are enough: more are no faster, and a control group may not allow many.
+/// The most hands at a time: more are no faster, and a control group may not allow many.
 pub const MOST: usize = 64;
 /// The stack of a hand, bytes: it makes a few system calls.
 const STACK: usize = 32 << 10;
 
-/// The hands at work, each with the socket by whose end the agent hears that its link is released. Dropping them waits until they
-/// have ended.
+/// The hands at work, each with the socket whose end tells the agent that its link is released. Dropping them
+/// waits until they have ended.
 #[derive(Default)]
 pub struct Hands(Vec<(Hand, OwnedFd)>);
 
@@ -30,8 +31,8 @@ struct Hand {
     _stack: Box<[MaybeUninit<u8>]>,
 }
 
-/// The descriptors that a hand keeps. The gate opens when nobody has the key any more: the hands that were started together close
-/// all but their grip, and then the key, as the keeper does. So each of them has the last descriptor of its link.
+/// The descriptors that a hand keeps. The gate opens once nobody has the key: the hands that were started together close
+/// everything but their grip, and then the key, as the keeper does. So each of them has the last descriptor of its link.
 struct Grip {
     link: RawFd,
     gate: RawFd,
@@ -46,7 +47,7 @@ impl Hands {
         } else {
             pipe_with(PipeFlags::CLOEXEC).ok()
         };
-        // Without a hand, one is released when this returns.
+        // A link without a hand is released when this returns.
         let Some((gate, key)) = gate else { return };
         let mut left = Vec::new();
         for Kept { link, agent } in links {
@@ -68,12 +69,12 @@ impl Hands {
         drop(key);
     }
 
-    /// Returns what can be read once a hand has ended.
+    /// Returns descriptors that become readable when a hand ends.
     pub fn processes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|(hand, _)| hand.process.as_fd())
     }
 
-    /// Drops those that have ended.
+    /// Drops the hands that have ended.
     pub fn drop_ended(&mut self) {
         let is_at_work = |hand: &Hand| !hand.has_ended(WaitIdOptions::NOHANG);
         self.0.retain(|(hand, _)| is_at_work(hand));
@@ -82,7 +83,7 @@ impl Hands {
 
 impl Drop for Hand {
     fn drop(&mut self) {
-        // It has the grip and the stack until then.
+        // The process uses the grip and the stack until then.
         self.has_ended(WaitIdOptions::empty());
     }
 }
@@ -96,8 +97,8 @@ impl Hand {
         // A copy of the memory would cost ten times more.
         let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut process: c_int = -1;
-        // SAFETY: the stack and the grip live until the process has ended, as `Hand` has both and is dropped after that.
-        // The function uses nothing of this thread: see there.
+        // SAFETY: the stack and the grip live until the process has ended, because `Hand` owns both and waits for that when
+        // dropped. `hold` uses nothing of this thread: see there.
         let pid = unsafe { libc::clone(hold, end.cast(), flags, told, &raw mut process) };
         if pid < 0 {
             return Err(io::Error::last_os_error());
@@ -114,15 +115,15 @@ impl Hand {
         let process = WaitId::PidFd(self.process.as_fd());
         let ended =
             rustix::io::retry_on_intr(|| waitid(process.clone(), options | WaitIdOptions::EXITED));
-        // That it is no child any more says the same.
+        // If it is no longer a child, it has ended, too.
         !matches!(ended, Ok(None))
     }
 }
 
-/// What a hand does. It runs with the memory and the thread-local variables of the thread that has started it, while that one
-/// goes on: so it changes none of it, and makes system calls that do not fail.
+/// Does the work of a hand. It shares the memory and the thread-local variables of the thread that started it, which runs on. So
+/// it changes none of them, and makes system calls that do not fail.
 extern "C" fn hold(told: *mut c_void) -> c_int {
-    // SAFETY: it lives until this process has ended.
+    // SAFETY: the grip lives until this process has ended.
     let &Grip { link, gate, key } = unsafe { &*told.cast::<Grip>() };
     let mut own = [link, gate, key];
     own.sort_unstable();
@@ -136,15 +137,15 @@ extern "C" fn hold(told: *mut c_void) -> c_int {
     close(next, RawFd::MAX);
     close(key, key);
     let mut byte = 0_u8;
-    // SAFETY: the byte is one, and nothing is ever written to the gate. The last call ends this process.
+    // SAFETY: the buffer is one byte, and nothing is ever written to the gate. The last call ends this process.
     unsafe {
         libc::syscall(libc::SYS_read, gate, &raw mut byte, size_of_val(&byte));
         libc::_exit(0)
     }
 }
 
-/// Closes the descriptors from one to another.
+/// Closes the descriptors from `first` to `last`.
 fn close(first: RawFd, last: RawFd) {
-    // SAFETY: this process uses none of them any more, and has a table of its own.
+    // SAFETY: this process no longer uses them, and has its own table.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

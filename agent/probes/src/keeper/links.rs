@@ -12,7 +12,7 @@ use aya_obj::generated::{
 use super::request::{Attach, Kind};
 use crate::multi::{bpf, zeroed};
 
-/// The bit in `config` of a perf event that is a uprobe by which it waits for the return
+/// The bit in `config` that makes a uprobe event wait for the return
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
 const AT_RETURN: u64 = 1;
 
@@ -23,11 +23,11 @@ pub struct Kept {
     pub agent: OwnedFd,
 }
 
-/// Makes the link that attaches a program to a process, which runs this open executable.
+/// Makes the link that attaches a program to a process that runs this open executable.
 ///
 /// # Errors
 ///
-/// What the kernel says: `EINVAL` where it has no such links.
+/// Returns the kernel's error: `EINVAL` if it has no such links.
 pub fn create(
     program: BorrowedFd<'_>,
     exe: BorrowedFd<'_>,
@@ -45,7 +45,7 @@ pub fn create(
 fn by_multi_link(mut attr: bpf_attr, path: &CString, attach: &Attach) -> io::Result<OwnedFd> {
     let (offsets, cookies): (Vec<u64>, Vec<u64>) = attach.sites.iter().copied().unzip();
     attr.link_create.attach_type = BPF_TRACE_UPROBE_MULTI as u32;
-    // SAFETY: all of it is zero, which is a value of every member of the union.
+    // SAFETY: all of it is zero, which is valid for every member of the union.
     let multi = unsafe { &mut attr.link_create.__bindgen_anon_3.uprobe_multi };
     multi.path = path.as_ptr() as u64;
     multi.offsets = offsets.as_ptr() as u64;
@@ -56,7 +56,7 @@ fn by_multi_link(mut attr: bpf_attr, path: &CString, attach: &Attach) -> io::Res
         false => 0,
     };
     multi.pid = attach.pid;
-    // SAFETY: the path ends in 0, and the arrays are as long as `cnt` says. All three live on.
+    // SAFETY: the path ends in 0, and the arrays have `cnt` elements. All three outlive the call.
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }
 }
 
@@ -69,7 +69,7 @@ fn by_perf_event(
     let [(offset, cookie)] = attach.sites[..] else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // SAFETY: integers only, so zero is a value.
+    // SAFETY: integers only, so zero is valid.
     let mut uprobe: perf_event_attr = unsafe { std::mem::zeroed() };
     uprobe.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
     uprobe.type_ = event;
@@ -80,7 +80,7 @@ fn by_perf_event(
     uprobe.__bindgen_anon_3.config1 = path.as_ptr() as u64;
     uprobe.__bindgen_anon_4.config2 = offset;
     let pid = i32::try_from(attach.pid).map_err(io::Error::other)?;
-    // SAFETY: the path ends in 0, and lives on.
+    // SAFETY: the path ends in 0, and outlives the call.
     let event = unsafe { perf_event(&uprobe, pid) }?;
     attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
     attr.link_create.attach_type = BPF_PERF_EVENT as u32;
@@ -94,9 +94,9 @@ fn by_perf_event(
 ///
 /// # Safety
 ///
-/// All pointers in `attr` are valid during the call.
+/// All pointers in `attr` must be valid during the call.
 pub unsafe fn perf_event(attr: &perf_event_attr, tid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is as long as it says; what it points to is valid, says the caller.
+    // SAFETY: `attr` is as long as it says; the caller guarantees that what it points to is valid.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

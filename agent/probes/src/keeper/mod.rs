@@ -1,11 +1,11 @@
 //! The keeper: a process that makes and holds all links, so that the agent can be killed at any moment.
 //!
-//! What a process does for the kernel while it is killed (SIGKILL) ends half-way: a breakpoint that it was placing or taking out
-//! stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`] for each link, which
-//! makes it ([`links`]). To each link belongs a pair of sockets: when the agent's end is closed, however the agent ends, the
-//! keeper has the link released ([`hands`]), and closes its own end once it is. It follows the agent ([`process`]).
+//! What the kernel does for a process that is killed (SIGKILL) ends half-way: a breakpoint that was being placed or taken out
+//! stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`] for each link, and
+//! the keeper makes it ([`links`]). Each link has a pair of sockets: when the agent's end is closed, however the agent ends, the
+//! keeper has the link released ([`hands`]), and then closes its own end. The keeper ends after the agent ([`process`]).
 //!
-//! It makes one link after the other, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
+//! It makes one link at a time, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
 
 mod hands;
 mod links;
@@ -37,20 +37,20 @@ const AT_ONCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// The agent's end of the socket to its keeper. Clones share it. When the last one is dropped, all links are released, for
-/// which it waits.
+/// The agent's end of the socket to its keeper. Clones share it. Dropping the last one releases all links and waits
+/// until they are released.
 #[derive(Clone)]
 pub struct LinkKeeper(Arc<Owner>);
 
 struct Owner {
     socket: OwnedFd,
-    /// `None` where a thread keeps the links, or the process was waited for.
+    /// `None` if a thread keeps the links, or the process has been waited for.
     process: Mutex<Option<Child>>,
-    /// The agent wants no more of it.
+    /// The agent no longer needs it.
     is_ending: AtomicBool,
 }
 
-/// One or several attached sites of a program. Dropping it takes them off, for which it waits.
+/// One or several attached sites of a program. Dropping it takes them off and waits until they are.
 pub struct Link {
     sites: usize,
     leaving: Leaving,
@@ -64,7 +64,7 @@ impl LinkKeeper {
     ///
     /// # Errors
     ///
-    /// Where no process can be started.
+    /// Fails if no process can be started.
     pub fn start() -> Result<Self, ProbeError> {
         Self::connected(|other| {
             let mut command = Command::new("/proc/self/exe");
@@ -83,7 +83,7 @@ impl LinkKeeper {
     ///
     /// # Errors
     ///
-    /// Where no thread can be started.
+    /// Fails if no thread can be started.
     pub fn in_thread() -> Result<Self, ProbeError> {
         Self::connected(|other| {
             let serve = move || process::serve(other.as_fd());
@@ -110,11 +110,11 @@ impl LinkKeeper {
         connect().map_err(ProbeError::NoKeeper)
     }
 
-    /// Attaches a program to a process, which runs this open executable.
+    /// Attaches a program to a process that runs this open executable.
     ///
     /// # Errors
     ///
-    /// What the kernel says: `EINVAL` where it has no such links; `EPIPE` where the keeper has ended.
+    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended.
     pub(crate) fn attach(
         &self,
         program: BorrowedFd<'_>,
@@ -141,9 +141,9 @@ impl LinkKeeper {
         self.0.end();
     }
 
-    /// Tells whether the keeper has ended, though the agent wants more of it.
+    /// Returns whether the keeper has ended although the agent still needs it.
     pub(crate) fn has_failed(&self) -> bool {
-        // In this order: the agent says so before it closes the socket.
+        // In this order: the agent sets the flag before it closes the socket.
         is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
     }
 
@@ -159,12 +159,12 @@ impl LinkKeeper {
 impl Owner {
     fn end(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
-        // Where it is closed already, the keeper has ended.
+        // If it is closed already, the keeper has ended.
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
         let process = self.process.lock();
         let process = process.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut process) = process {
-            // Where it is no child any more, it has ended.
+            // If it is no longer a child, it has ended.
             let _ = process.wait();
         }
     }
@@ -191,11 +191,11 @@ impl Link {
 
 impl Leaving {
     fn begin(&self) {
-        // Where it is closed already, the keeper has ended.
+        // If it is closed already, the keeper has ended.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Tells whether it is off.
+    /// Returns whether it is off.
     pub fn is_over(&self) -> bool {
         is_closed(&self.0, Some(&AT_ONCE))
     }
@@ -208,7 +208,7 @@ impl Drop for Leaving {
     }
 }
 
-/// Tells whether the other end of a socket is closed, for which it waits as long as said.
+/// Waits up to `patience`, or without limit, for the other end of a socket to be closed, and returns whether it is.
 fn is_closed(socket: &impl AsFd, patience: Option<&Timespec>) -> bool {
     let mut waited = [PollFd::new(socket, PollFlags::empty())];
     let closed = rustix::io::retry_on_intr(|| poll(&mut waited, patience));

@@ -14,7 +14,7 @@ use super::hands::{Hands, MOST};
 use super::links::{Kept, create};
 use super::request::{Kind, receive};
 
-/// What making links takes. Perf events take CAP_SYS_ADMIN too, which includes both.
+/// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
 const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
 #[derive(Default)]
@@ -23,14 +23,14 @@ struct Keeper {
     hands: Hands,
 }
 
-/// Keeps links for the agent that has started this process, whose standard input is a socket of that one, until the other end
-/// is closed. Then releases all.
+/// Keeps links for the agent that started this process, until the agent's end of the socket on standard input is
+/// closed. Then releases all.
 ///
 /// # Errors
 ///
-/// Where it was not the agent that has started it.
+/// Fails if it was not started by the agent.
 pub fn keep() -> io::Result<()> {
-    // A service manager and a terminal send their signals to the agent's children, too, and before the agent has ended.
+    // A service manager or a terminal sends its signals to the agent's children, too, before the agent has ended.
     block_signals();
     set_name(c"evictscope-keep")?;
     set_no_new_privs(true)?;
@@ -43,7 +43,7 @@ pub fn keep() -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Where the socket is none, or what it receives is no request.
+/// Fails if `socket` is not a socket, or what it receives is not a request.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut keeper = Keeper::default();
     let served = loop {
@@ -66,7 +66,7 @@ impl Keeper {
     /// Waits for something to do, and does it. Returns whether there may be more.
     fn turn(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let hands: Vec<BorrowedFd<'_>> = self.hands.processes().collect();
-        // Until one of them is free, no further link is released.
+        // No more links are released until one of the hands is free.
         let links = if hands.len() < MOST {
             &*self.links
         } else {
@@ -94,13 +94,13 @@ impl Keeper {
         }
     }
 
-    /// Receives a request, and makes the link. Returns `false` where the other end is closed.
+    /// Receives a request, and makes the link. Returns `false` if the other end is closed.
     fn attach(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let Some((attach, descriptors)) = receive(socket)? else {
             return Ok(false);
         };
         let mut descriptors = descriptors.into_iter();
-        // Without a descriptor to answer to, the agent sees that it is closed.
+        // If the descriptor to answer on is missing, the agent sees it closed.
         let Some(agent) = descriptors.next() else {
             return Ok(true);
         };
@@ -110,12 +110,12 @@ impl Keeper {
         };
         let error = made.as_ref().err();
         let error = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
-        // Where the agent has just ended, nobody hears it.
+        // If the agent has just ended, nobody receives it.
         let _ = rustix::net::send(&agent, &error.to_ne_bytes(), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
             self.links.push(Kept { link, agent });
             if attach.kind == Kind::Multi {
-                // Only perf events take more.
+                // Only perf events need more.
                 limit_to(LINKS)?;
             }
         }
@@ -123,7 +123,7 @@ impl Keeper {
     }
 }
 
-/// Gives up all other capabilities. CAP_SYS_ADMIN stays where one of [`LINKS`] is missing.
+/// Gives up all other capabilities. CAP_SYS_ADMIN stays if one of [`LINKS`] is missing.
 fn limit_to(wanted: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?.permitted;
     let wanted = match held.contains(LINKS) {
@@ -138,7 +138,7 @@ fn limit_to(wanted: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, kept)?)
 }
 
-/// Blocks all signals that can be blocked: those that end a process would interrupt what it does for the kernel.
+/// Blocks all signals that can be blocked: those that end a process would interrupt the kernel's work for it.
 fn block_signals() {
     // SAFETY: the set is filled before it is read, and belongs to this function. Signals are blocked in this thread, the only
     // one.

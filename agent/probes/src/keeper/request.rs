@@ -1,4 +1,4 @@
-//! What the agent asks the keeper for: one message for each link, with file descriptors beside it.
+//! What the agent asks the keeper for: one message for each link, with file descriptors attached.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,12 +11,12 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The longest message, bytes: for more than a thousand sites.
+/// The longest message, bytes: enough for more than a thousand sites.
 const LONGEST: usize = 1 << 16;
 /// Descriptors that come with a message: the keeper's end of the link's sockets, the program, and the executable.
 const DESCRIPTORS: usize = 3;
 
-/// How a program is to be attached to a process.
+/// How to attach a program to a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// By which kind of link.
@@ -25,7 +25,7 @@ pub struct Attach {
     pub is_return: bool,
     /// The process.
     pub pid: u32,
-    /// Where in the executable, and the cookie there.
+    /// File offsets in the executable, each with its cookie.
     pub sites: Vec<(u64, u64)>,
 }
 
@@ -34,7 +34,7 @@ pub struct Attach {
 pub enum Kind {
     /// One uprobe_multi link for all sites.
     Multi,
-    /// A perf event, for the only site. The kernel's number for events that are uprobes.
+    /// A perf event, for the only site, with the kernel's number for such events.
     Perf(u32),
 }
 
@@ -42,7 +42,7 @@ pub enum Kind {
 ///
 /// # Errors
 ///
-/// What the kernel says: `EPIPE` where the other end is closed.
+/// Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
 pub fn send(
     socket: impl AsFd,
     attach: &Attach,
@@ -59,12 +59,12 @@ pub fn send(
     Ok(())
 }
 
-/// Receives a request and its descriptors, of which the last are missing where this process may open no more. Returns
-/// `None` where the other end is closed.
+/// Receives a request and its descriptors. The last of them are missing if this process may open no more. Returns
+/// `None` if the other end is closed.
 ///
 /// # Errors
 ///
-/// What the kernel says, or where it is no request.
+/// Fails with the kernel's error, or if it is not a request.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Attach, Vec<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -113,7 +113,7 @@ mod tests {
         let (received, descriptors) = receive(&other)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);
         assert_eq!(descriptors.len(), with.len());
-        // One server with too many does no harm to the others.
+        // One server with too many sites does not harm the others.
         attach.sites = vec![(u64::MAX, u64::MAX); 10_000];
         assert!(send(&one, &attach, with).is_err());
         drop(descriptors);

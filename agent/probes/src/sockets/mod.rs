@@ -26,7 +26,7 @@ use super::kernel_types;
 use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
-/// What the kernel keeps for a reader; it gives no more at once.
+/// The size of the kernel's buffer for a reader, bytes; it gives no more at once.
 const BUFFER: usize = 32 << 10;
 
 /// The loaded program. Clones share it.
@@ -39,7 +39,7 @@ struct Loaded {
     run_delay: Option<u32>,
 }
 
-/// Which task's files are walked over: the first member of `union bpf_iter_link_info`.
+/// Which task's files are walked over: `task` of `union bpf_iter_link_info`.
 #[repr(C)]
 struct OneTask {
     tid: u32,
@@ -52,7 +52,7 @@ impl SocketIterator {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
+    /// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
         let offsets = kernel_types::of_kernel()?;
         let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
@@ -74,8 +74,7 @@ impl SocketIterator {
         Ok(Self(Arc::new(Loaded { ebpf, run_delay })))
     }
 
-    /// Returns where this kernel has the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)
-    /// takes it.
+    /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load) takes it.
     pub fn run_delay(&self) -> Option<u32> {
         self.0.run_delay
     }
@@ -84,7 +83,7 @@ impl SocketIterator {
     ///
     /// # Errors
     ///
-    /// "Not found" where the process has ended; else what the kernel says.
+    /// Returns "not found" if the process has ended; otherwise the kernel's error.
     pub fn look(&self, pid: u32) -> io::Result<SocketLook> {
         let mut iterator = File::from(self.iterator(pid)?);
         let mut bytes = vec![0; BUFFER];
@@ -118,11 +117,11 @@ impl SocketIterator {
         let mut attr = zeroed();
         attr.link_create.__bindgen_anon_1.prog_fd = program.as_fd().as_raw_fd().cast_unsigned();
         attr.link_create.attach_type = BPF_TRACE_ITER as u32;
-        // SAFETY: all of it is zero, which is a value of every member of the union.
+        // SAFETY: all of it is zero, which is valid for every member of the union.
         let iter = unsafe { &mut attr.link_create.__bindgen_anon_3.__bindgen_anon_1 };
         iter.iter_info = &raw const task as u64;
         iter.iter_info_len = size_of_val(&task) as u32;
-        // SAFETY: `task` is as long as said, and lives on.
+        // SAFETY: `task` is as long as said, and outlives the call.
         let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }?;
         let mut attr = zeroed();
         attr.iter_create.link_fd = link.as_raw_fd().cast_unsigned();

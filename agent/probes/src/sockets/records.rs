@@ -1,4 +1,4 @@
-//! What the program writes, as the agent has it.
+//! Parses what the program writes.
 
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
@@ -15,7 +15,7 @@ use super::ticks::Ticks;
 ///
 /// # Errors
 ///
-/// "Not found" where the process has no files, as it has ended; "invalid data" where these are no records of a whole look.
+/// Returns "not found" if the process has no files because it has ended; "invalid data" if the records are not a whole look.
 pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
     const UNREAD: usize = size_of::<UnreadSocket>();
     const END: usize = size_of::<LookEnd>();
@@ -115,7 +115,7 @@ mod tests {
     fn records_are_read() -> io::Result<()> {
         let bytes = [
             vec![IDLE],
-            // Before the lower half of `jiffies` came to its end.
+            // Before the lower half of `jiffies` wrapped.
             unread(UNREAD_TCP, 5, 14, u32::MAX),
             unread(UNREAD_UNIX, 1 << 40, 9, 0),
             vec![IDLE],

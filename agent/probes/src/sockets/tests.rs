@@ -29,7 +29,7 @@ fn tcp(redis: &Redis) -> Result<TcpStream> {
     Ok(TcpStream::connect(("127.0.0.1", redis.port()))?)
 }
 
-/// Returns when the answer is there, so that the server has the connection, and has read all.
+/// Returns when the answer is there, so that the server has accepted the connection and read everything.
 fn ask(connection: &mut dyn Connection, request: &[u8], answer: &[u8]) -> Result<()> {
     connection.write_all(request)?;
     let mut given = vec![0; answer.len()];
@@ -43,7 +43,8 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// Stops a server that has as many connections, once it has closed those of programs that have ended. Returns when it has stopped.
+/// Stops a server once it has `connected` connections, having closed those of programs that have ended.
+/// Returns when it has stopped.
 fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     until("the server has closed all other connections", || {
         Ok((iterator.look(pid)?.connected as usize == connected).then_some(()))
@@ -59,7 +60,7 @@ fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     })
 }
 
-/// Waits until as many connections have bytes unread, and returns the look.
+/// Waits until `count` connections have bytes unread, and returns the look.
 fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLook> {
     until("as many have bytes unread", || {
         let look = iterator.look(pid)?;
@@ -73,7 +74,7 @@ fn bytes(look: &SocketLook) -> Vec<u32> {
     bytes
 }
 
-/// Makes connections of every kind, and lets every second one send, each another number of bytes.
+/// Makes connections of every kind, and lets every second one send a different number of bytes.
 #[test]
 #[ignore = "needs root and BPF"]
 fn those_that_sent_and_no_others_are_seen() -> Result<()> {
@@ -172,7 +173,7 @@ fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
             let look = iterator.look(pid)?;
             let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
             let port = format!(":{:04X} ", redis.port());
-            // Of the server's own ends, whose port comes first: CLOSE_WAIT is 08.
+            // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
             let ended = states.lines().filter(|line| {
                 let mut words = line.split_whitespace().skip(1);
                 let is_own = words
@@ -194,7 +195,7 @@ fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
     Ok(())
 }
 
-/// Clients that make a connection for each request wait there while the server does something else.
+/// Clients that connect for each request wait to be accepted while the server does something else.
 #[test]
 #[ignore = "needs root and BPF"]
 fn those_that_were_not_accepted_are_seen() -> Result<()> {
@@ -227,7 +228,7 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     for client in &mut clients {
         ask(client, b"", PONG)?;
     }
-    // They are the same ones when they have been accepted.
+    // They are the same sockets once accepted.
     stop(&iterator, pid, MANY + 2)?;
     for client in &mut clients {
         client.write_all(PING)?;
@@ -238,8 +239,8 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     Ok(())
 }
 
-/// Tells whether what came between these ticks is said to have, to within a tick. Ticks are counted back from now, and NTP makes them
-/// longer or shorter by up to a 2,000th (`MAXFREQ`, include/linux/timex.h).
+/// Returns whether `came` is between these ticks, to within a tick. Ticks are counted back from now, and NTP makes them longer or
+/// shorter by up to a 2,000th (`MAXFREQ`, include/linux/timex.h).
 fn is_between(came: Duration, begun: Ticks, ended: Ticks) -> bool {
     let off = begun.length + (Ticks::now().last - begun.last) / 2000;
     came + off >= begun.last && came <= ended.last + off
@@ -324,7 +325,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
             .current_dir(folder.path()),
     )?;
     let pid = server.pid();
-    // A thread that ends takes the namespace with it.
+    // Only this thread, which ends, enters the namespace.
     let connect = || {
         let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
         let network = Some(LinkNameSpaceType::Network);
@@ -347,7 +348,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// More than the kernel gives at once, and looked at by several threads.
+/// Tests more connections than the kernel gives at once, looked at by several threads.
 #[test]
 #[ignore = "needs root and BPF"]
 fn of_many_connections_each_is_seen_once() -> Result<()> {
@@ -369,7 +370,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     }
     stop(&iterator, pid, clients.len())?;
     for (index, client) in clients.iter_mut().enumerate() {
-        // Idle ones between them, so that records of both lengths meet the end of the buffer.
+        // Idle ones in between, so that records of both lengths meet the end of the buffer.
         if index % 10 != 0 {
             client.write_all(PING)?;
         }

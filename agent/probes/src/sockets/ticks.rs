@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-/// How long a tick is, and when one was. The coarse clock goes by the same ticks as `jiffies`, also where they are late, and has
-/// their length for its resolution.
+/// How long a tick is, and when the last one was. The coarse clock advances with the same ticks as `jiffies`, even when they are
+/// late, and its resolution is their length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticks {
     pub(super) length: Duration,
@@ -14,7 +14,7 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Returns the last one.
+    /// Returns the last tick.
     pub(super) fn now() -> Self {
         Self {
             length: duration(clock_getres(ClockId::MonotonicCoarse)),
@@ -22,7 +22,7 @@ impl Ticks {
         }
     }
 
-    /// Returns when the tick was that came so many before the last one before `at`.
+    /// Returns the time of the tick that came `ticks` ticks before the last one at `at`.
     pub(super) fn before(self, at: Duration, ticks: u32) -> Duration {
         let later = self.last.saturating_sub(at).as_nanos();
         let later = later.div_ceil(self.length.as_nanos().max(1));

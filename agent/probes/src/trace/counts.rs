@@ -2,14 +2,14 @@
 
 use evictscope_abi::TRACE_BUCKETS;
 
-/// What was counted until a moment.
+/// What was counted up to one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceCounts {
     /// Hits at the entry, counted or not.
     pub entry_hits: u64,
     /// Calls that began while they were observed.
     pub begun: u64,
-    /// Calls that the function made to itself inside of one that is counted.
+    /// Calls that the function made to itself inside a counted one.
     pub nested: u64,
     /// Calls that were not seen to end.
     pub lost: u64,

@@ -5,8 +5,7 @@ use evictscope_abi::{ServerConfig, TraceConfig};
 use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
 use crate::own::{alone, own_offsets};
 
-// Calls itself as often as it is told; and one that returns to its caller's caller where it is told 0, as a longjmp
-// does.
+// One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a longjmp does.
 std::arch::global_asm!(
     ".pushsection .text.evictscope_test, \"ax\", @progbits",
     ".globl evictscope_test_recursive",
@@ -86,7 +85,7 @@ fn the_outermost_call_of_each_thread_is_counted() -> anyhow::Result<()> {
                 for _ in 0..THREADS {
                     scope.spawn(|| {
                         for _ in 0..CALLS {
-                            // SAFETY: it calls itself three times, and changes edi only.
+                            // SAFETY: it calls itself three times, and only changes edi.
                             unsafe { evictscope_test_recursive(3) };
                         }
                     });
@@ -143,7 +142,7 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
         for _ in 0..TIMES {
             tracing.place()?;
             for _ in 0..CALLS {
-                // SAFETY: it calls itself never, and changes nothing but the flags.
+                // SAFETY: it never calls itself, and changes nothing but the flags.
                 unsafe { evictscope_test_recursive(0) };
             }
             tracing.take_off();

@@ -1,4 +1,4 @@
-//! The probes on one function of a server, placed and taken off.
+//! Places the probes on one function of a server, and takes them off.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -30,7 +30,7 @@ pub struct Traced {
     pub slower_ns: Option<u64>,
 }
 
-/// The probes on one function. Dropping it takes them off, for which it waits.
+/// The probes on one function. Dropping it takes them off and waits until they are.
 pub struct Tracing {
     tracer: Tracer,
     traced: Traced,
@@ -45,7 +45,7 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Only where the built object lacks something.
+    /// Fails only if the built object lacks something.
     pub fn trace(self, traced: Traced) -> Result<Tracing, ProbeError> {
         self.set_config(TraceConfig {
             tgid: traced.pid,
@@ -67,11 +67,11 @@ impl Tracer {
 }
 
 impl Tracing {
-    /// Places the probes, once those that were taken off are gone. Calls that begin are counted from then on.
+    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on.
     ///
     /// # Errors
     ///
-    /// Where the process is gone, or the kernel refuses.
+    /// Fails if the process is gone or the kernel refuses.
     pub fn place(&mut self) -> Result<(), ProbeError> {
         // Both together would count each call twice.
         self.settle();
@@ -103,33 +103,33 @@ impl Tracing {
         Ok(())
     }
 
-    /// Counts no call that begins from now on; those that are under way are still seen to end.
+    /// Stops counting calls that begin from now on; those under way are still seen to end.
     pub fn stop_observing(&self) {
         self.tracer.observe(false);
     }
 
-    /// Takes the probes off in the background. Counts calls no more that are under way.
+    /// Takes the probes off in the background. Stops counting calls that are under way.
     pub fn take_off(&mut self) {
         self.tracer.observe(false);
-        // What threads remember of them means nothing when probes are placed again.
+        // What threads remember of those calls means nothing once probes are placed again.
         self.generation += 1;
         self.tracer.set_generation(self.generation);
         self.leaving
             .extend(self.placed.drain(..).map(Link::take_off));
     }
 
-    /// Waits until the probes are gone that were taken off.
+    /// Waits until the probes that were taken off are gone.
     pub fn settle(&mut self) {
         // Dropping each waits.
         self.leaving.clear();
     }
 
-    /// Tells whether the keeper has ended. Then no probe is left.
+    /// Returns whether the keeper has ended. If so, no probe is left.
     pub fn has_lost_keeper(&self) -> bool {
         self.tracer.programs.keeper().has_failed()
     }
 
-    /// Returns at how many sites probes are.
+    /// Returns how many sites are probed.
     pub fn sites(&self) -> usize {
         self.placed.iter().map(Link::sites).sum()
     }
