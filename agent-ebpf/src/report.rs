@@ -21,7 +21,7 @@ pub fn arithmetic(tgid: u32, variables: &[u64; 5]) {
     let [reported, overhead, used, tofree, maxmemory] = *variables;
     warn!(
         &(),
-        "{}: mem_reported {} - overhead {} should be mem_used {}, and that - maxmemory {} mem_tofree {}",
+        "{}: mem_reported {} - overhead {} should be mem_used {}, and mem_used - maxmemory {} should be mem_tofree {}",
         tgid,
         reported,
         overhead,

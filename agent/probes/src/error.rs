@@ -7,7 +7,7 @@ use evictscope_host::{Confinement, LINKS, MORE_FILES};
 use rustix::thread::CapabilitySet;
 
 /// How the packaged service gets the capability that perf events need.
-pub const OLDER_KERNELS: &str = "The service gets CAP_SYS_ADMIN so: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
+pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
 
 /// What can go wrong with the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum ProbeError {
     PerfEventNotPermitted(String),
     /// The kernel's process ids are not those that this process sees.
     #[error(
-        "this process is in a pid namespace of its own, as a container has it, where the kernel's process ids are not the ones that it sees, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
+        "this process is in a pid namespace of its own, as in a container, and does not see the kernel's process ids, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
     )]
     OtherPidNamespace,
     /// Each probe takes a file descriptor.
@@ -53,7 +53,7 @@ pub enum ProbeError {
     Gone(u32),
     /// All slots are taken.
     #[error(
-        "{0} servers are watched already, which is the most one agent can; narrow --process-match"
+        "{0} servers are watched already, the most that one agent can watch; narrow --process-match"
     )]
     TooManyServers(u32),
     /// The built object lacks something: a defect of the build.
@@ -61,7 +61,7 @@ pub enum ProbeError {
     Object(&'static str),
     /// The kernel does not describe its own types.
     #[error(
-        "this kernel does not describe its own types ({0}): boot one that was built with CONFIG_DEBUG_INFO_BTF, as the distributions' are"
+        "this kernel does not describe its own types ({0}): boot one built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are"
     )]
     NoBtf(String),
     /// The kernel cannot walk over the files of one process.
@@ -81,17 +81,17 @@ pub enum ProbeError {
     NoKeeper(std::io::Error),
     /// The process that holds the probes has ended.
     #[error(
-        "`evictscope-keeper`, which holds the probes, has ended, so they are gone: something has killed it; the next start takes out what is left"
+        "`evictscope-keeper`, which holds the probes, has ended, so they are gone: something killed it; the next start removes what is left"
     )]
     KeeperEnded,
     /// The kernel has no perf events that are uprobes.
     #[error(
-        "this kernel has no perf events for probes ({0}): boot one that was built with CONFIG_UPROBE_EVENTS, as the distributions' are"
+        "this kernel has no perf events for probes ({0}): boot one built with CONFIG_UPROBE_EVENTS, as distributions' kernels are"
     )]
     NoUprobeEvents(std::io::Error),
     /// Threads do not end.
     #[error(
-        "the threads that watch {0} servers have not ended after a minute, though no probe is left: something holds them up; please report this"
+        "the threads that watch {0} servers have not ended after a minute, though no probe is left: something blocks them; please report this"
     )]
     Stuck(usize),
     /// The agent is about to end.

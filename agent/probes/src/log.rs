@@ -41,7 +41,7 @@ impl KernelLog {
             Err(error) => {
                 tracing::warn!(
                     "the BPF programs have no log ({error}): when a check fails, the values that \
-                     disagree will not be said"
+                     disagree will not be logged"
                 );
                 None
             }

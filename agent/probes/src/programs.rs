@@ -90,7 +90,9 @@ impl Programs {
         let all = names.clone();
         let first = names.next().ok_or(ProbeError::Object("program"))?;
         let refused = |error| {
-            tracing::warn!("perf events are used, as uprobe_multi links cannot be: {error:#}");
+            tracing::warn!(
+                "uses perf events, because uprobe_multi links cannot be used: {error:#}"
+            );
             None
         };
         let with = |multi| Self {
