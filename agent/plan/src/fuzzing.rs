@@ -1,4 +1,4 @@
-//! What the fuzz target of debug information calls. It is no part of the interface.
+//! What the fuzz target of debug information calls. Not part of the interface.
 
 use evictscope_machine::dwarf::Asked;
 

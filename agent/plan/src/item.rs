@@ -1,4 +1,4 @@
-//! What a plan is about: each thing that it can find has a type of its own until it is printed.
+//! What a plan can find: each thing has its own type until it is printed.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::members::Member;
 
-/// Lets JSON have values of these types as the text that they are printed as.
+/// Serializes values of these types as the text that they are printed as.
 macro_rules! serialize_as_text {
     ($($type:ty),*) => {$(
         impl serde::Serialize for $type {
@@ -20,14 +20,14 @@ macro_rules! serialize_as_text {
 }
 pub(crate) use serialize_as_text;
 
-/// What a traced function is called, and what can be read of it.
+/// How a traced function is named, and what can be read in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     /// Its kind, in plans and metrics: `eviction_call`.
     pub kind: &'static str,
-    /// Begins the names of its probes: `eviction` makes `eviction_enter`.
+    /// Prefix of the names of its probes: `eviction` makes `eviction_enter`.
     pub prefix: &'static str,
-    /// What its inner site is called, where it has one: `goal`.
+    /// What its inner site is called, if it has one: `goal`.
     pub inner: Option<&'static str>,
     /// What an exit is called: `done`.
     pub exit: &'static str,
@@ -42,7 +42,7 @@ impl Description {
     }
 }
 
-/// Which traced function: its place in the list that was planned with, and its description.
+/// Identifies a traced function: its place in the list of functions to plan, and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionKind {
     /// Its place in the list.
@@ -126,7 +126,7 @@ pub enum Item {
     Inner(FunctionKind),
     /// Its exits.
     Exits(FunctionKind),
-    /// The result of its calls, at one exit at least.
+    /// The result of its calls, at one or more exits.
     Result(FunctionKind),
     /// A quantity at an inner site.
     Quantity(
@@ -136,11 +136,11 @@ pub enum Item {
         )]
         Variable,
     ),
-    /// At the inner site, the type of an expire cycle.
+    /// The type of an expire cycle, at the inner site.
     CycleType,
-    /// At the exits, the keys that an expire cycle sampled.
+    /// The keys that an expire cycle sampled, at the exits.
     KeysSampled,
-    /// At the exits, the keys that an expire cycle found expired.
+    /// The keys that an expire cycle found expired, at the exits.
     KeysExpired,
     /// A member of `server`, or a global beside it.
     Member(Member),

@@ -1,18 +1,17 @@
-//! From the bytes of a server's executable to a [`ProbePlan`]: what Redis means by the code that
-//! `evictscope-machine` understands. Pure: bytes in, plan out.
+//! Turns the bytes of a server's executable into a [`ProbePlan`]: it knows what the code that
+//! `evictscope-machine` understands means in Redis. Pure: bytes in, plan out.
 //!
-//! The steps, each of which uses only those before it: `names` (which function is which, also without
-//! symbols, and which server it is), `dwarf` (what debug information says of `server` and of the eviction
-//! function), `members` (the members of `server`, and the allocator's counters), and `traced` (the traced
-//! functions). `planner` joins them, and is where to begin reading. `item`, `reason` and `plan` are the types
-//! that a plan is made of, and `sent` is how they come from another process. `stacks` is for something else: what functions on stacks are called.
+//! The steps, each of which uses only earlier ones: `names` (which function is which, even without symbols, and
+//! which server it is), `dwarf` (what debug information says about `server` and the eviction function),
+//! `members` (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
+//! `planner` joins them; begin reading there. `item`, `reason` and `plan` are the types that a plan is made of,
+//! and `sent` receives them from another process. `stacks` serves another purpose: it names functions on stacks.
 //!
-//! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in
-//! tests. It names no instruction by what x86-64 calls it: what it has to know of one,
-//! `evictscope-machine` says.
+//! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in tests.
+//! It never refers to an instruction by its x86-64 name: `evictscope-machine` says what it has to know about one.
 //!
-//! Deliberately absent: inlined copies of the eviction goal that decide in more than one place. The
-//! plan names them as not found.
+//! Deliberately absent: support for inlined copies of the eviction goal that decide in more than
+//! one place. The plan lists them as not found.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

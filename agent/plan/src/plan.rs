@@ -20,25 +20,25 @@ pub struct ProbePlan {
     pub identity: Identity,
     /// The traced functions that were found.
     pub functions: Vec<TracedFunction>,
-    /// What is read of the server's memory, in a fixed order; only what was found.
+    /// What is read from the server's memory, in a fixed order; only what was found.
     pub members: Vec<MemberPlan>,
     /// What was not found, and why.
     pub not_found: Vec<NotFound>,
 }
 
 impl ProbePlan {
-    /// Returns the traced function of this description, where it was found.
+    /// Returns the traced function with this description, if it was found.
     pub fn function(&self, description: &Description) -> Option<&TracedFunction> {
         let mut functions = self.functions.iter();
         functions.find(|function| function.kind.description == description)
     }
 
-    /// Returns a member of `server`, or a global beside it, where it was found.
+    /// Returns a member of `server`, or a global beside it, if it was found.
     pub fn member(&self, member: Member) -> Option<&MemberPlan> {
         self.members.iter().find(|plan| plan.member == member)
     }
 
-    /// Returns the plan of an executable of which nothing is to be learnt.
+    /// Returns the plan of an executable about which nothing can be learnt.
     pub(crate) fn nothing(identity: Identity, reason: Reason) -> Self {
         let item = Item::Plan;
         Self {
@@ -49,7 +49,7 @@ impl ProbePlan {
         }
     }
 
-    /// Returns why nothing at all can be learnt from a process with this plan, where that is so.
+    /// Returns why nothing at all can be learnt from a process with this plan, if that is so.
     pub fn unusable_reason(&self) -> Option<&Reason> {
         let is_probed = |function: &TracedFunction| function.timed_span().is_some();
         let sees_any = !self.members.is_empty() || self.functions.iter().any(is_probed);
@@ -57,7 +57,7 @@ impl ProbePlan {
         Some(&first.reason)
     }
 
-    /// Returns this plan without one of its functions, and says `why`.
+    /// Returns this plan with one of its functions listed as not found, because of `why`.
     pub fn without(&self, function: &FunctionKind, why: String) -> Self {
         let mut plan = self.clone();
         plan.functions.retain(|one| one.kind != *function);
@@ -68,7 +68,7 @@ impl ProbePlan {
         plan
     }
 
-    /// Tells whether the server's counter of commands can be read.
+    /// Returns whether the server's counter of commands can be read.
     pub fn counts_commands(&self) -> bool {
         self.member(Member::StatNumcommands).is_some()
     }
@@ -77,7 +77,7 @@ impl ProbePlan {
 /// A traced function: where its probes go.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TracedFunction {
-    /// Which of the traced functions.
+    /// Which traced function it is.
     pub kind: FunctionKind,
     /// Its name in Redis's source.
     #[borsh(deserialize_with = "crate::sent::function_name")]
@@ -88,22 +88,22 @@ pub struct TracedFunction {
     pub entry: Option<Site>,
     /// Passed once by each call that goes past the early returns.
     pub inner: Option<InnerSite>,
-    /// Where the job of an expire cycle begins that is for fields of hashes, if that is a function of its own; the inner site is then in
-    /// the job for keys, and the exits are those of both.
+    /// Where the expire cycle's job for fields of hashes begins, if that is a separate function; the inner site is then in the
+    /// job for keys, and the exits are those of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields_inner: Option<InnerSite>,
-    /// Each call that passed the inner site ends at exactly one of these, and no other call comes to any;
-    /// each call, where the function has no inner site.
+    /// Each call that passed the inner site (or each call, if the function has none) ends at exactly one
+    /// of these. No other call reaches any of them.
     pub exits: Vec<Exit>,
 }
 
 impl TracedFunction {
-    /// Returns the inner sites, of which each inner call passes one.
+    /// Returns the inner sites. Each inner call passes one of them.
     pub fn inner_sites(&self) -> impl Iterator<Item = &InnerSite> {
         self.inner.iter().chain(&self.fields_inner)
     }
 
-    /// Returns where the time of a call begins: the inner sites, or the entry of a function without one.
+    /// Returns where the timing of a call begins: at the inner sites, or at the entry of a function without one.
     pub fn begins(&self) -> impl Iterator<Item = &Site> {
         let has_inner = self.kind.description.inner.is_some();
         let entry = self.entry.as_ref().filter(|_| !has_inner);
@@ -111,42 +111,41 @@ impl TracedFunction {
         entry.into_iter().chain(inner)
     }
 
-    /// Returns the first of them.
+    /// Returns the first of [`begins`](Self::begins).
     pub fn begin(&self) -> Option<&Site> {
         self.begins().next()
     }
 
-    /// Returns the two ends between which calls are timed where not every call is probed. The one is of no use
-    /// without the others.
+    /// Returns the two ends between which calls are timed when not every call is probed. Neither is of use without the other.
     pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
         (!self.exits.is_empty()).then_some((self.begin()?, &self.exits))
     }
 
-    /// Tells whether inner calls can be timed: to the exits, or, while every call is probed, to the return.
+    /// Returns whether inner calls can be timed: to the exits, or, while every call is probed, to the return.
     pub fn times_inner_calls(&self) -> bool {
         self.inner.is_some() && (!self.exits.is_empty() || self.entry.is_some())
     }
 
-    /// Returns the entry, where every call can be probed: the return probe ends them. Where a function has
-    /// inner calls, the others are counted only if those can be told from them.
+    /// Returns the entry, if every call can be probed: the return probe ends them. If a function has inner
+    /// calls, its other calls are counted only if the two can be told apart.
     pub fn every_call(&self) -> Option<&Site> {
         let is_told = self.kind.description.inner.is_none() || self.inner.is_some();
         self.entry.as_ref().filter(|_| is_told)
     }
 
-    /// Returns how one quantity is computed at the inner site, where that is known.
+    /// Returns how one quantity is computed at the inner site, if that is known.
     pub fn quantity(&self, quantity: Variable) -> Option<&QuantityPlan> {
         let mut quantities = self.inner.as_ref()?.quantities.iter();
         quantities.find(|plan| plan.quantity == quantity)
     }
 
-    /// Tells whether it is known at each exit how many keys a cycle sampled, and how many of them had expired.
+    /// Returns whether it is known at each exit how many keys a cycle sampled, and how many of them had expired.
     pub fn counts_keys(&self) -> bool {
         let is_known = |exit: &Exit| exit.sampled.is_some() && exit.expired.is_some();
         !self.exits.is_empty() && self.exits.iter().all(is_known)
     }
 
-    /// Tells whether all its quantities are known.
+    /// Returns whether all its quantities are known.
     pub fn has_all_quantities(&self) -> bool {
         let mut wanted = self.kind.description.quantities.iter();
         wanted.all(|quantity| self.quantity(*quantity).is_some())
@@ -164,7 +163,7 @@ pub struct InnerSite {
     /// Where the type of an expire cycle is: the `int` that it was called with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_type: Option<Operand>,
-    /// Where it is which job of an expire cycle it is: an `int`, 0 for keys and 1 for fields of hashes.
+    /// Where the `int` is that tells the job of an expire cycle: 0 for keys, 1 for fields of hashes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<Operand>,
 }
@@ -172,14 +171,14 @@ pub struct InnerSite {
 /// How a quantity is computed at the inner site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QuantityPlan {
-    /// Which.
+    /// Which quantity.
     #[serde(rename = "name", serialize_with = "name_of")]
     #[borsh(
         serialize_with = "crate::sent::write_variable",
         deserialize_with = "crate::sent::variable"
     )]
     pub quantity: Variable,
-    /// The sum that it is.
+    /// The sum that computes it.
     pub recipe: Recipe,
     /// How the recipe was found.
     pub method: Method,
@@ -195,15 +194,14 @@ pub struct Exit {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
-    /// The way out of a conditional jump, where only the calls that take it end here. At the inner site it is the inner
-    /// probe that ends them.
+    /// The way of a conditional jump, if only the calls that take it end here. At the inner site, the inner probe ends them.
     pub way: Option<Way>,
     /// Where the call's result is, if that is known.
     pub result: Option<Operand>,
-    /// Where the number of keys is that an expire cycle sampled: `total_sampled` in expire.c.
+    /// Where the number of keys that an expire cycle sampled is: `total_sampled` in expire.c.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Operand>,
-    /// Where the number of those is that had expired: `total_expired` in expire.c.
+    /// Where the number of sampled keys that had expired is: `total_expired` in expire.c.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<Operand>,
 }

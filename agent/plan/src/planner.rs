@@ -1,4 +1,4 @@
-//! From an executable to its plan: the steps in their order, joined.
+//! Makes the plan of an executable: runs the steps in their order.
 
 use std::cell::OnceCell;
 
@@ -14,23 +14,23 @@ use crate::traced::TRACED;
 use crate::traced::analysis::{Analysis, Traced};
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
-/// information in it, or else in the file whose whole content is `debug`: the one that belongs to
-/// this very executable ([`DebugFileNames`](crate::DebugFileNames) tells).
+/// information in it, or else in `debug`: the whole content of the file that belongs to this very
+/// executable (see [`DebugFileNames`](crate::DebugFileNames)).
 ///
 /// The plan itself says what was not found, and why.
 ///
 /// # Errors
 ///
-/// Where `data` is not an x86-64 ELF executable.
+/// Fails if `data` is not an x86-64 ELF executable.
 pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }
 
-/// Does the same for other traced functions than those of [`TRACED`].
+/// Does the same for traced functions other than those of [`TRACED`].
 ///
 /// # Errors
 ///
-/// As [`plan`].
+/// As for [`plan`].
 pub fn plan_functions(
     data: &[u8],
     debug: Option<&[u8]>,
@@ -52,7 +52,7 @@ pub fn plan_functions(
     let files: Vec<&[u8]> = std::iter::once(data).chain(debug).collect();
     let mut plan = plan_image(&image, &texts, &files, traced);
     if image.budget.is_spent() {
-        // What was found may be wrong, so nothing of it stays.
+        // What was found may be wrong, so none of it is kept.
         plan = ProbePlan::nothing(Identity::of(&image), Reason::Budget);
     }
     Ok(plan)
@@ -118,8 +118,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
     }
 }
 
-/// Compares the members of `server`, and the allocator's counter, with what the debug information
-/// says of them.
+/// Compares the members of `server`, and the allocator's counter, with what the debug information says about them.
 fn compare(members: &mut Members, debug: &DebugInfo) {
     if let Some(server) = &debug.server {
         for (member, offset) in &server.members {
@@ -127,8 +126,8 @@ fn compare(members: &mut Members, debug: &DebugInfo) {
             members.agree(*member, address, Some(*offset));
         }
     }
-    // The counter is only confirmed, where it is one: allocators may count in more places than the
-    // one of that name.
+    // The counter is confirmed only if it is a single one: allocators may count in more places
+    // than the one with that name.
     let mut found = members.found.iter();
     let is_one = found.any(|own| own.member == Member::UsedMemory && own.counters.is_none());
     if is_one && let Some(address) = debug.counter {

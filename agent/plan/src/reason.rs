@@ -15,7 +15,7 @@ pub enum Reason {
         "it would take longer, or more memory, than for any server: made to do harm, or no server"
     )]
     Budget,
-    /// The server is one that is not looked into.
+    /// This server is not supported.
     #[error("{0}")]
     Unsupported(String),
     /// Its code is not in the file.
@@ -30,7 +30,7 @@ pub enum Reason {
     /// A probe would not see every call.
     #[error("no instruction that every call executes before the stack pointer moves")]
     NoEntry,
-    /// The code lacks what the function is known by. The sentence is that of the traced function.
+    /// The code lacks what identifies the function. The sentence comes from the traced function.
     #[error("{0}")]
     Unrecognised(&'static str),
     /// It cannot be computed at the inner site.
@@ -51,7 +51,7 @@ pub enum Reason {
     /// The two methods differ about a quantity.
     #[error("{0}")]
     Disagreement(String),
-    /// What another process has found: its sentence.
+    /// What another process has found, as a sentence.
     #[error("{0}")]
     Told(String),
 }

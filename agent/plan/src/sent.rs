@@ -1,7 +1,7 @@
-//! Plans that another process makes: what borsh does not know of them, and whether what was received can be a plan.
+//! Plans made by another process: how to serialize what borsh cannot, and whether what was received can be a plan.
 //!
-//! The process that plans is the one that a hostile executable could take over, so nothing of its answer is trusted: where a probe goes,
-//! what it reads there, and what is exported of it must be possible. That it is *right* is tested where it runs, as for every plan.
+//! A hostile executable could take over the process that plans, so nothing in its answer is trusted: where a probe goes, what it
+//! reads there, and what is exported of it must be possible. Whether it is *right* is tested where it runs, as for every plan.
 
 use std::io::{self, Read, Write};
 
@@ -17,9 +17,9 @@ use crate::reason::Reason;
 use crate::traced::named::NamedFunction;
 use crate::traced::{TRACED, eviction, expire};
 
-/// Longest text of a plan that is exported or shown, in bytes.
+/// The longest text of a plan that is exported or shown, in bytes.
 const MAX_TEXT: usize = 256;
-/// Most counters of an allocator; there are 128 at most, one for each thread that may have one.
+/// The most counters of an allocator. There are at most 128, one for each thread that may have one.
 const MAX_COUNTERS: u64 = 1024;
 /// The numbers of registers.
 const REGISTERS: u8 = 16;
@@ -28,7 +28,7 @@ fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no such {what}"))
 }
 
-/// Reads a text that is one of those that this program has.
+/// Reads a text that must be one of `all`.
 fn known(from: &mut impl Read, all: &[&'static str]) -> io::Result<&'static str> {
     let text = String::deserialize_reader(from)?;
     let mut all = all.iter();
@@ -79,7 +79,7 @@ impl BorshDeserialize for FunctionKind {
     }
 }
 
-/// What is told of a reason: what it is, where somebody asks for that, and its sentence.
+/// Sends the sentence of a reason, and its kind if any code asks for it.
 impl BorshSerialize for Reason {
     fn serialize<W: Write>(&self, to: &mut W) -> io::Result<()> {
         let kind: u8 = match self {
@@ -103,7 +103,7 @@ impl BorshDeserialize for Reason {
 }
 
 impl ProbePlan {
-    /// Tells whether a plan that was received can be one of an executable of so many bytes.
+    /// Returns whether a plan that was received can be one of an executable of `bytes` bytes.
     pub fn is_possible(&self, bytes: u64) -> bool {
         let functions = self.functions.iter().enumerate().all(|(index, function)| {
             let inner = function.inner_sites().all(|inner| {
@@ -141,7 +141,7 @@ impl ProbePlan {
 }
 
 impl NamedFunction {
-    /// Tells whether a function that was received can be one of an executable of so many bytes.
+    /// Returns whether a function that was received can be one of an executable of `bytes` bytes.
     pub fn is_possible(&self, bytes: u64) -> bool {
         let mut texts = self.name.iter().chain(&self.commands);
         site(&self.entry, bytes)
@@ -186,7 +186,7 @@ fn identity(identity: &Identity) -> bool {
         && build_id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Tells whether it is short, and one line.
+/// Returns whether it is short, and a single line.
 fn is_text(text: &str) -> bool {
     text.len() <= MAX_TEXT && !text.contains(char::is_control)
 }

@@ -1,4 +1,4 @@
-//! What a plan and the server's table of commands say of functions that are found on stacks.
+//! What a plan and the server's table of commands say about functions on stacks.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl Names for ProbePlan {
                 .or_default()
                 .push(name.to_uppercase());
         }
-        // The function's name is mostly that of the command, but not always. This is what is certain.
+        // The function's name is usually that of the command, but not always. Only the command is certain.
         let named = commands.into_iter();
         named
             .map(|(address, names)| (address, format!("command {}", names.join(", "))))

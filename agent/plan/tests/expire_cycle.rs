@@ -1,4 +1,4 @@
-//! Where the plan has the keys of an expire cycle, against where the debug information has the variables.
+//! Compares where the plan has the keys of an expire cycle with where the debug information has the variables.
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
@@ -15,7 +15,7 @@ use object::{Object as _, ObjectSection as _};
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 const FUNCTION: &[u8] = b"activeExpireCycle";
-/// DWARF's number of the stack pointer.
+/// DWARF's number for the stack pointer.
 const RSP: u16 = 7;
 
 /// A stack slot of the frame, by its offset from the stack pointer.

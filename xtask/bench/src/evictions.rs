@@ -1,4 +1,4 @@
-//! `cargo xtask bench evictions`: what evicting a key takes of the main thread, by its size, as the agent measures it. The table of
+//! `cargo xtask bench evictions`: what evicting a key costs the main thread, by its size, as the agent measures it. The table in
 //! `telemetry/src/cycle/lab_costs.rs` is what this printed.
 
 use std::{
@@ -13,7 +13,7 @@ use crate::spread::Spread;
 
 /// Bytes of the values.
 const SIZES: [u32; 6] = [16, 200, 1_000, 4_000, 16_000, 64_000];
-/// Of each measurement, bytes of values written: several times the limit.
+/// Bytes of values written for each measurement, counting each value as at least 100: several times the limit.
 const WRITTEN: u32 = 1 << 30;
 const LIMIT: &str = "256mb";
 

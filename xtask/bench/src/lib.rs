@@ -1,4 +1,5 @@
-//! What watching servers costs them, beside the tools that one would use otherwise, and what evicting costs. `cargo xtask bench` runs it.
+//! What watching servers costs them, compared with the tools that one would otherwise use, and what evicting costs.
+//! `cargo xtask bench` runs it.
 
 mod evictions;
 mod probes;
@@ -19,12 +20,12 @@ use evictscope_testkit::debian;
 pub enum Bench {
     /// Two redis-servers under one load, one of them watched by evictscope in each probe mode, funclatency and bpftrace, in turn
     Probes(probes::Arguments),
-    /// What evicting a key takes of the main thread, by its size
+    /// What evicting a key costs the main thread, by its size
     Evictions(evictions::Arguments),
 }
 
 impl Bench {
-    /// Installs what is measured beside this agent, measures, and prints the results. Needs root.
+    /// Installs what is compared with this agent, measures, and prints the results. Needs root.
     pub fn run(&self, agent: &Path) -> Result<()> {
         let arguments = match self {
             Self::Probes(arguments) => arguments,

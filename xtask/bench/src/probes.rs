@@ -33,7 +33,7 @@ pub struct Arguments {
 pub struct Measurement {
     /// What the load took.
     pub took: Took,
-    /// What the side says of it.
+    /// What the side says about it.
     pub said: Said,
 }
 

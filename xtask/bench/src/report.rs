@@ -2,7 +2,7 @@
 
 use crate::{probes::Measurement, side::Side, spread::Spread, twins::Condition};
 
-/// What a table says of each side: its heading, its digits, and its value in one round.
+/// What a table says about each side: its heading, its digits, and its value in one round.
 type Column = (&'static str, usize, fn(&Round<'_>) -> f64);
 
 const OF_COMMANDS: [Column; 4] = [
@@ -20,7 +20,7 @@ const OF_COMMANDS: [Column; 4] = [
     }),
 ];
 
-/// The same of a server that evicts.
+/// The same for a server that evicts.
 const OF_EVICTING_CALLS: [Column; 1] = [("ns added to an evicting call", 0, |round| {
     round.added() / round.evicting_share
 })];
@@ -35,13 +35,13 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Returns what watching added to a command. Twins differ a little also where nobody watches.
+    /// Returns what watching added to a command. Twins differ a little even if nobody watches.
     fn added(&self) -> f64 {
         added(self.with) - added(self.bare)
     }
 }
 
-/// Returns what a command of the watched server took, times one of its twin.
+/// Returns what a command of the watched server took, as a multiple of its twin's.
 fn by_twin(measured: &Measurement) -> f64 {
     measured.took.watched_ns / measured.took.other_ns
 }
@@ -51,13 +51,13 @@ fn added(measured: &Measurement) -> f64 {
     measured.took.watched_ns - measured.took.other_ns
 }
 
-/// The heading above [`print_round`]'s lines.
+/// Prints the heading above [`print_round`]'s lines.
 pub fn print_heading() {
     let names = Side::ALL.map(|side| format!("{:>25}", side.name()));
     println!("round {}  (ns of CPU for a SET)", names.concat());
 }
 
-/// What commands took in one round.
+/// Prints what commands took in one round.
 pub fn print_round(round: u32, sides: &[Measurement]) {
     let times = (sides.iter()).map(|side| format!("{:>25.0}", side.took.watched_ns));
     println!("{:>5} {}", round + 1, times.collect::<String>());
@@ -86,7 +86,7 @@ pub fn print(condition: &Condition, rounds: &[Vec<Measurement>]) {
         println!("{heading}");
         for (index, side) in Side::ALL.iter().enumerate() {
             let values = compared(index).map(|round| value(&round));
-            // Not every side says all.
+            // Not every side has every value.
             let mut values = values.filter(|value| !value.is_nan()).peekable();
             if *side != Side::Bare && values.peek().is_some() {
                 let spread = Spread::of(values);

@@ -15,7 +15,7 @@ use evictscope_testkit::{owned::Owned, redis::Redis};
 
 use crate::target::Target;
 
-/// All probes are attached where there was no new one for this long.
+/// All probes are attached if there was no new one for this long.
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// One of the tools.
@@ -45,7 +45,7 @@ impl Rival {
 
     fn program(self) -> Option<PathBuf> {
         let name = self.name();
-        // Debian has it where only root looks.
+        // Debian installs it where only root looks.
         which::which(name)
             .or_else(|_| which::which(Path::new("/usr/sbin").join(name)))
             .ok()
@@ -83,10 +83,10 @@ pub fn missing_packages() -> Vec<String> {
 }
 
 impl Rival {
-    /// Attaches to the server, until what it returns is dropped.
+    /// Attaches to the server until the returned process is dropped.
     pub fn watch(self, server: &Redis, target: &Target) -> Result<Owned> {
         let process = Owned::start(&mut self.command(server, target)?)?;
-        // A tool says that it is attached before it is, or only into a buffer. Its open probes tell.
+        // A tool says that it is attached before it is, or only into a buffer, so its open probes are counted.
         let (mut probes, mut since) = (0, Instant::now());
         process.until("the probes are attached", || {
             let now = open_probes(process.pid());

@@ -11,17 +11,17 @@ use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis};
 
 use crate::{rivals::Rival, target::Target};
 
-/// How long the agent takes at most to read what happened.
+/// The longest that the agent takes to read what happened.
 const SETTLE: Duration = Duration::from_millis(800);
-/// What the agent's share of probes in the main thread is a mean of.
+/// The time over which the agent averages the share of probes in the main thread.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The share of the commands whose call must have been counted. Each command makes one. A few calls may fall
-/// between attaching and the first command, or after the last reading.
+/// The share of the commands whose call must have been counted. Each command makes one call. A few calls may
+/// fall between attaching and the first command, or after the last reading.
 const COUNTED: f64 = 0.99;
 
 /// The probe mode in which all calls are counted.
 const EVERY_CALL: &str = "every-call";
-/// The probe mode that changes between the others, by what they cost.
+/// The probe mode that switches between the others, by what they cost.
 const AUTO: &str = "auto";
 
 /// A watcher.
@@ -92,19 +92,19 @@ pub enum Watch {
         agent: Agent,
         /// Its probe mode.
         mode: &'static str,
-        /// Since when it watches.
+        /// Since when it has been watching.
         since: Instant,
     },
     /// Another tool.
     Rival(Owned),
 }
 
-/// What a watcher says of the load.
+/// What a watcher says about the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
-    /// The share of the commands that made an evicting call, where all of these were counted.
+    /// The share of the commands that made an evicting call, if all of these were counted.
     pub evicting_share: Option<f64>,
-    /// What its probes cost a command, nanoseconds, where it says that of all the time.
+    /// What its probes cost a command, nanoseconds, if its figure covers all the time.
     pub cost_ns: Option<f64>,
 }
 

@@ -3,9 +3,9 @@
 /// Numbers that describe the spread of values. Without values they are NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Half of the values is below this.
+    /// Half of the values are below this.
     pub median: f64,
-    /// A quarter of the values is below the first, and a quarter above the second.
+    /// A quarter of the values are below the first, and a quarter above the second.
     quartiles: [f64; 2],
     /// The least and the greatest value.
     ends: [f64; 2],
@@ -32,7 +32,7 @@ impl Spread {
     }
 }
 
-/// Interpolates between the two neighbours of its rank.
+/// Interpolates between the two neighbours of the rank.
 fn quantile(sorted: &[f64], quantile: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;

@@ -17,7 +17,7 @@ const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 pub struct Target {
     /// The program itself.
     pub program: PathBuf,
-    /// A copy of it for the server that is watched. An agent is told to know no others.
+    /// A copy of it for the server that is watched. The agent is told to watch no other.
     pub watched: OwnBuild,
     /// The name of its eviction function.
     pub function: &'static str,

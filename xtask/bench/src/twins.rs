@@ -1,5 +1,5 @@
-//! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what only that one takes
-//! is what watching costs: whatever else goes on in the machine happens to both.
+//! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what it takes more
+//! than the other is what watching costs: whatever else happens on the machine affects both.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -8,7 +8,7 @@ use evictscope_testkit::{cores::Cores, redis::Redis};
 
 use crate::target::Target;
 
-/// How long the load runs before it is measured, and for how long it is.
+/// How long the load runs before it is measured, and how long it is measured.
 const BEFORE: Duration = Duration::from_millis(500);
 const MEASURED: Duration = Duration::from_secs(6);
 
@@ -18,7 +18,7 @@ pub struct Condition {
     pub name: &'static str,
     /// The limit of each.
     pub maxmemory: &'static str,
-    /// The keys of the load, which writes random ones of them.
+    /// The load writes random keys out of this many.
     pub keys: u32,
     /// Whether about every command must evict.
     pub evicts: bool,
@@ -33,7 +33,7 @@ pub const CONDITIONS: [Condition; 2] = [
         keys: 100_000,
         evicts: false,
     },
-    // The limit is reached with about a tenth of the keys: nine of ten writes make a new one.
+    // The limit is reached with about a tenth of the keys: nine of ten writes make a new key.
     Condition {
         name: "evicting",
         maxmemory: "64mb",
@@ -51,18 +51,18 @@ pub struct Twins {
     keys: u32,
 }
 
-/// What a load took of them.
+/// What a load took.
 pub struct Took {
     /// CPU time of the main thread for a command of the watched server, nanoseconds.
     pub watched_ns: f64,
-    /// The same of the other.
+    /// The same for the other.
     pub other_ns: f64,
-    /// The commands of the watched server, also those before and after it was measured.
+    /// The commands of the watched server, including those before and after the measurement.
     pub commands: f64,
 }
 
 impl Twins {
-    /// Starts them, and writes so many keys that all measurements find the same.
+    /// Starts them, and writes enough keys that all measurements find the same state.
     pub fn start(target: &Target, condition: &Condition, cores: Option<&Cores>) -> Result<Self> {
         let options = ["--maxmemory", condition.maxmemory];
         let start = || {
@@ -96,7 +96,7 @@ impl Twins {
         let watched_ns = Work::of(&self.watched)?.command_ns_since(&watched);
         let other_ns = Work::of(&self.other)?.command_ns_since(&other);
         for load in loads {
-            // Then it has been there all the time.
+            // Then it has been running all the time.
             load.must_be_alive()?;
         }
         let commands = Work::of(&self.watched)?.commands - begun.commands;

@@ -1,4 +1,4 @@
-//! What the script in a virtual machine writes to its console (`answers.sh`), read.
+//! Reads what the script in a virtual machine (`answers.sh`) writes to its console.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -51,7 +51,7 @@ impl Answers {
         Ok(Self(answers))
     }
 
-    /// Tells whether there is no answer at all.
+    /// Returns whether there is no answer at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

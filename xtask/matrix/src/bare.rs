@@ -39,12 +39,12 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     let machine = Machine {
         kernel: &packages.join("kernel"),
         initramfs: &initramfs,
-        // The kernel hands what it does not know to the first process, in its environment.
+        // The kernel passes options that it does not know to the first process, in its environment.
         command_line: &format!(
             "CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\""
         ),
         memory: 1024,
-        // Mostly less than a minute; in the test command, other steps run beside it.
+        // Usually less than a minute; in the test command, other steps run beside it.
         limit: Duration::from_secs(3600),
     };
     judge(kernel, &capabilities, &machine.run(&console)?)
@@ -68,7 +68,7 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     };
     row.check("drop-in", right, found);
     let links: Vec<_> = answers.text("links")?.lines().map(str::trim).collect();
-    // Newer kernels call those of return probes `uretprobe_multi`.
+    // Newer kernels call the links of return probes `uretprobe_multi`.
     let all_multi = !links.is_empty() && links.iter().all(|kind| kind.ends_with("probe_multi"));
     let right = all_multi == kernel.has_multi_links;
     row.check("attached by", right, &links.join(", "));
@@ -113,8 +113,8 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     Ok(row)
 }
 
-/// The file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed at the
-/// same sites in every mode.
+/// Returns the file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed at
+/// the same sites in every mode.
 fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
     let functions = plan["functions"].as_array().into_iter().flatten();
     let parts = functions.flat_map(|function| {
@@ -133,7 +133,7 @@ fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
         .collect()
 }
 
-/// The file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
+/// Returns the file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
 fn changed_code(answers: &Answers, name: &str) -> Result<Vec<BTreeSet<u64>>> {
     let changed = |port: u16| {
         let begin: u64 = answers.word(&format!("code_begins_at_offset {port}"))?;

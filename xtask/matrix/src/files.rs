@@ -14,7 +14,7 @@ pub fn directory() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("matrix"))
 }
 
-/// Makes a directory, without what was in it.
+/// Makes a directory, and removes what was in it.
 pub fn make_empty(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory)

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use crate::files;
 use evictscope_testkit::{libraries::libraries_of, process};
 
-/// What both kinds of machine answer with.
+/// The script with which both kinds of machine answer.
 const ANSWERS: &str = include_str!("answers.sh");
 
 /// Writes every file below the working directory, as root's, to the archive `$1`.
@@ -47,7 +47,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Adds a program to `usr/bin`, and the libraries that it is linked with to where they are.
+    /// Adds a program to `usr/bin`, and the libraries that it is linked with at their own paths.
     pub fn add_program(&self, program: &Path, name: &str) -> Result<()> {
         self.add(program, &format!("usr/bin/{name}"))?;
         for library in libraries_of(program)? {

@@ -11,7 +11,7 @@ use evictscope_testkit::process;
 const UNIT: &str = include_str!("../../../packaging/evictscope.service");
 const DROP_IN: &str = include_str!("../../../packaging/older-kernels.conf");
 
-/// A kernel of Debian's.
+/// A Debian kernel.
 pub struct Kernel {
     /// The suite whose current kernel it is.
     pub suite: &'static str,
@@ -36,8 +36,7 @@ pub const KERNELS: [Kernel; 3] = [
 ];
 
 impl Kernel {
-    /// Returns the capabilities that the agent gets on this kernel: those of the unit, with the drop-in where
-    /// the kernel needs it.
+    /// Returns the capabilities that the agent gets on this kernel: those of the unit, with the drop-in if the kernel needs it.
     pub fn capabilities(&self) -> Result<String> {
         let small = small_set()?;
         match self.has_multi_links {
@@ -61,8 +60,8 @@ fn ambient(unit: &str) -> Result<String> {
 }
 
 /// Leaves the newest cloud kernel of a suite in `$DIRECTORY`, as `kernel`, and a `busybox` that needs no
-/// library. mmdebstrap runs this with a private configuration of apt, which knows that suite alone.
-/// Newer kernels are in the package `linux-binary`, which the package `linux-image` depends on.
+/// library. mmdebstrap runs this with a private configuration of apt, which knows only that suite. Newer
+/// kernels are in the package `linux-binary`, which the package `linux-image` depends on.
 const DOWNLOAD: &str = r#"
 set -e
 cd "$DIRECTORY"
@@ -76,8 +75,8 @@ find unpacked -path '*bin/busybox' -exec mv {} busybox \;
 rm -r *.deb unpacked
 "#;
 
-/// Returns the directory with the `kernel` and the `busybox` of a suite. They are downloaded where
-/// they are not there yet; removing the directory asks for the suite's newest kernel.
+/// Returns the directory with the `kernel` and the `busybox` of a suite. Downloads them if they are
+/// missing; remove the directory to get the suite's newest kernel.
 pub fn provide(suite: &str) -> Result<PathBuf> {
     let directory = files::directory()?.join(suite);
     if directory.exists() {
@@ -85,7 +84,7 @@ pub fn provide(suite: &str) -> Result<PathBuf> {
     }
     let part = directory.with_extension("part");
     files::make_empty(&part)?;
-    // Quiet, as the test command runs this beside other steps.
+    // Quiet, because the test command runs this beside other steps.
     process::answer_of(
         Command::new("mmdebstrap")
             .args(["--quiet", "--variant=custom"])

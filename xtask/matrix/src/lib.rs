@@ -1,9 +1,9 @@
 //! `cargo xtask matrix`: the agent on the builds of servers that people run, and with `--kernels` the packaged agent on
 //! Debian's kernels, in virtual machines.
 //!
-//! Each machine runs a script that asks the agent and the server; what they answer comes out of its
-//! serial console, and is compared here. QEMU emulates the processor, as a machine that is virtual
-//! itself may have no KVM, so times measured in these machines mean nothing.
+//! Each machine runs a script that asks the agent and the server; their answers come out of its
+//! serial console, and are compared here. QEMU emulates the processor, because a machine that is
+//! itself virtual may have no KVM. So times measured in these machines mean nothing.
 
 mod answers;
 mod bare;
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Tells whether what has this name is to be tried.
+    /// Returns whether to try what has this name.
     pub fn wanted(&self, name: &str) -> bool {
         self.all() || self.only.iter().any(|only| only == name)
     }
@@ -58,12 +58,12 @@ impl Arguments {
     }
 }
 
-/// Returns why the kernel of a suite cannot be booted here. Downloads it where it is not there yet.
+/// Returns why the kernel of a suite cannot be booted here. Downloads it if it is missing.
 pub fn missing_kernel(suite: &str) -> Option<String> {
     missing(|| kernels::provide(suite).map(drop))
 }
 
-/// Returns why the servers of a suite cannot be tried here. Downloads them where they are not there yet.
+/// Returns why the servers of a suite cannot be tried here. Downloads them if they are missing.
 pub fn missing_servers(suite: &str) -> Option<String> {
     missing(|| builds::provide(suite))
 }
@@ -77,7 +77,7 @@ fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
 ///
 /// # Errors
 ///
-/// Fails at the end where a build cannot be had or tried, and where a number is not as it must be.
+/// Fails at the end if a build cannot be had or tried, or if a number is not as it must be.
 pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     provide_programs()?;
@@ -99,7 +99,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Fails where a machine cannot be made or does not answer, and where a number is not as it must be.
+/// Fails if a machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
     provide_programs()?;
     let agent = workspace::agent_binary()?;
@@ -137,8 +137,7 @@ fn provide_programs() -> Result<()> {
     }
 }
 
-/// Prints what was found, writes it in brief into the documentation where everything was tried, and fails where there are
-/// faults.
+/// Prints what was found, writes it in brief into the documentation if everything was tried, and fails if there are faults.
 fn finish(
     arguments: &Arguments,
     heading: &str,
@@ -171,7 +170,7 @@ Debian's redis-servers, makes the servers evict, compares what the agent exports
 whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md#kernels-before-66)). The machines of the second table run the
 package under systemd, from installing it to purging it.";
 
-/// The same above that of the builds.
+/// The same above the table of the builds.
 const BUILDS_EXPLAINED: &str = "\
 `cargo xtask matrix` writes this section. It takes the servers that Debian packages, those in wheels of PyPI, Redis 6.2.14 built with odd flags,
 and stripped copies, which have a row where they differ. *Plan* says what `evictscope inspect` did not find.
@@ -181,7 +180,7 @@ be equal, memory near. Below its limit, and above it by a replica's buffers alon
 evicting call must begin and end once. In every-call mode, each command makes one call. Then gdb stops the server at its goal, and compares what
 the plan says with its own variables; `evictscope keys` is compared with `MEMORY USAGE`.";
 
-/// Runs one machine, and says how long that took.
+/// Runs one machine, and says how long it took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
     println!("{name} ...");
     let begun = Instant::now();

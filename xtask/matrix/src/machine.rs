@@ -25,10 +25,10 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs the machine to its end, removes its file system, and returns what it has answered. `console` keeps all that it wrote.
+    /// Runs the machine to its end, removes its file system, and returns its answers. `console` keeps all that it wrote.
     pub fn run(&self, console: &Path) -> Result<Answers> {
-        // What others take from QEMU is CPU time to the programs in its machine, whose limits are reached by it: QEMU goes
-        // before the steps that run beside it. QEMU's end does not hang on this program's: `timeout` is beside it.
+        // Time that others take from QEMU counts as CPU time of the programs in its machine, which then reach their limits. So
+        // QEMU has priority over the steps that run beside it. `timeout` ends QEMU even if this program has ended.
         let mut command = Command::new("nice");
         command
             .args([
@@ -40,8 +40,8 @@ impl Machine<'_> {
             .arg(self.limit.as_secs().to_string())
             .arg("qemu-system-x86_64")
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
-            // Two processors in turns: with a thread for each, one has run code that the other, a 7.2 kernel
-            // that was booting, had just changed. It takes no longer, and leaves a core to others.
+            // Two processors in turns: with a thread for each, one ran code that the other had just changed,
+            // in a 7.2 kernel that was booting. This takes no longer, and leaves a core to others.
             .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2"])
             .args(["-no-reboot"])
             .args(["-m", &self.memory.to_string(), "-kernel"])
@@ -49,7 +49,7 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .arg("-append")
-            // Without the first, a kernel panics where the host is so busy that its timer does not tick while it looks.
+            // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the check.
             .arg(format!(
                 "no_timer_check console=ttyS0 quiet panic=-1 {}",
                 self.command_line

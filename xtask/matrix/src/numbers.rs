@@ -1,11 +1,11 @@
-//! What every machine must have answered: the agent's numbers are the server's, and no probe was left.
+//! What every machine's answers must show: the agent's numbers are the server's, and no probe was left.
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::{answers::Answers, table::Row};
 use evictscope_testkit::scrape::Scrape;
 
-/// What the kernel logs when a thread dies while it takes a probe off.
+/// What the kernel logs when a thread dies while it removes a probe.
 const LEAK: &str = "failed to unregister, leaking uprobe";
 
 /// Compares the agent's numbers with those of the servers at these ports: they must be equal, and each server
@@ -45,7 +45,7 @@ pub fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Adds the sums of both numbers of each server, which must be equal and not zero.
+/// Adds the sums of both numbers over all servers; each server's two must be equal and not zero.
 fn equal(what: &'static str, pairs: Vec<(f64, f64)>, row: &mut Row) {
     let right = pairs.iter().all(|(told, own)| told == own && *own > 0.0);
     let (told, own) = pairs
@@ -54,7 +54,7 @@ fn equal(what: &'static str, pairs: Vec<(f64, f64)>, row: &mut Row) {
     row.check(what, right, &format!("{told} = {own}"));
 }
 
-/// Counts the probes that the kernel says it could not take off.
+/// Counts the probes that the kernel says it could not remove.
 pub fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
     ensure!(

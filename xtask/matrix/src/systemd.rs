@@ -30,7 +30,7 @@ pub const KERNELS: [&Kernel; 2] = [&kernels::KERNELS[0], &kernels::KERNELS[1]];
 /// The port of the server that Debian's package starts.
 const PORT: u16 = 6379;
 
-/// What it is made of beside Debian's essential packages.
+/// The packages that it has besides Debian's essential ones.
 const PACKAGES: &str = "--include=adduser,systemd-sysv,redis-server,busybox-static";
 
 /// What the kernel and systemd are told.
@@ -38,11 +38,11 @@ const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
     systemd.run_success_action=poweroff-force systemd.run_failure_action=poweroff-force \
     systemd.run=\"/bin/sh /root/service.sh\"";
 
-/// What must be so in `/proc/PID/status` of the running agent. Capabilities are compared with what
-/// systemd says of the unit.
+/// What `/proc/PID/status` of the running agent must say. Capabilities are compared with what
+/// systemd says about the unit.
 const STATUS: [(&str, &str); 2] = [("NoNewPrivs", "1"), ("Seccomp", "2")];
 
-/// Runs the machine with this kernel, and judges what it has answered.
+/// Runs the machine with this kernel, and judges its answers.
 pub fn run(kernel: &Kernel, deb: &Path) -> Result<Row> {
     let packages = kernels::provide(kernel.suite)?;
     let directory = files::directory()?;
@@ -64,7 +64,7 @@ pub fn run(kernel: &Kernel, deb: &Path) -> Result<Row> {
     judge(kernel, &machine.run(&console)?)
 }
 
-/// Returns an archive with a Debian, which is made first where there is none.
+/// Returns an archive with a Debian, and makes it first if there is none.
 fn debian() -> Result<PathBuf> {
     let archive = files::directory()?.join("debian.tar");
     if !archive.exists() {
@@ -136,7 +136,7 @@ fn succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&s
     Ok(())
 }
 
-/// Returns in what the running agent is not restricted as systemd says that it restricts the unit.
+/// Returns where the restrictions of the running agent differ from what systemd says about the unit.
 fn restrictions(answers: &Answers) -> Result<Vec<String>> {
     let mut expected: Vec<(&str, String)> = Vec::new();
     for (key, property) in [
@@ -173,7 +173,7 @@ fn restrictions(answers: &Answers) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// The capabilities of a list of names, as `/proc/PID/status` writes them.
+/// Returns the capabilities of a list of names, as `/proc/PID/status` writes them.
 fn mask(names: &str) -> Result<String> {
     let mut set = CapabilitySet::empty();
     for name in names.split_whitespace() {

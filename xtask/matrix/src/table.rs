@@ -1,10 +1,10 @@
-//! The table: whole on the terminal, and what operators ask in `docs/COMPATIBILITY.md`.
+//! The table: whole on the terminal, and in `docs/COMPATIBILITY.md` only what operators ask.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-/// A row: what was found on one kernel, or of one build.
+/// A row: what was found on one kernel, or for one build.
 pub struct Row {
     columns: Vec<(&'static str, String)>,
     /// What was found and must not be.
@@ -12,7 +12,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the faults, each behind the name in the first column.
+    /// Returns the faults, each after the name in the first column.
     pub fn named_faults(&self) -> impl Iterator<Item = String> {
         let name = self.columns.first().map_or("", |(_, name)| name);
         self.faults
@@ -28,7 +28,7 @@ impl Row {
         }
     }
 
-    /// Adds what is told and not judged.
+    /// Adds what is reported but not judged.
     pub fn fact(&mut self, column: &'static str, found: &str) {
         self.columns.push((column, found.to_owned()));
     }
@@ -55,7 +55,7 @@ impl Row {
         }
     }
 
-    /// Adds what is `right` where nothing was found that must not be.
+    /// Adds `right` if `found` is empty, or else what was found, as a fault.
     pub fn no_faults(&mut self, column: &'static str, found: &[String], right: &str) {
         let all = found.join("; ");
         let told = if all.is_empty() { right } else { &all };
@@ -82,7 +82,7 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// Formats rows with those columns alone, and says of all others together that they are right, or what is not.
+/// Formats rows with only these columns, and says about all others together that they are right, or what is not.
 pub fn brief(rows: &[Row], columns: &[&str]) -> String {
     let brief = |row: &Row| {
         let told = row.columns.iter();
@@ -97,7 +97,7 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
     markdown(&rows.iter().map(brief).collect::<Vec<_>>())
 }
 
-/// Puts the text below a heading of a page in the place of what is there.
+/// Replaces the text below a heading of a page.
 pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
     let old =
         fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;

@@ -1,4 +1,4 @@
-//! Reads files: headers, symbols, relocations, build id.
+//! Reads files: headers, symbols, relocations, build id, and the function of a command.
 #![no_main]
 
 use evictscope_fuzz::{FILES, damaged};

@@ -1,4 +1,4 @@
-//! Plans for files, from the ELF header to the probe sites.
+//! Plans probes for files, from the ELF header to the probe sites.
 #![no_main]
 
 use evictscope_fuzz::{FILES, damaged};

@@ -1,8 +1,7 @@
-//! Damage to executables, from a script of bytes: what a fuzzer varies is the script.
+//! Damages executables as a script of bytes says: the fuzzer varies the script.
 //!
-//! A server is megabytes, of which the plan rests on a few kilobytes. The script says what to change
-//! there: in the functions that are analysed, in the tables that they are found by, and in the
-//! file's headers.
+//! A server is megabytes, but the plan rests on a few kilobytes. The script says what to change there:
+//! in the functions that are analysed, in the tables that lead to them, and in the file's headers.
 
 use std::ops::Range;
 
@@ -37,7 +36,7 @@ const TABLES: [&str; 13] = [
 const TABLE_BYTES: usize = 4096;
 /// Bytes of the script for one change.
 const RECORD: usize = 8;
-/// What comes close to overflow, or is the offset of nothing.
+/// Values close to overflow, or the offset of nothing.
 const INTERESTING: [u64; 8] = [
     0,
     1,
@@ -142,7 +141,7 @@ impl Base {
                     *byte = byte.wrapping_add(value[0]);
                 }
             }
-            // Seldom, as little is left to look at: the rest of the file is gone.
+            // Rare, because little is left to look at: the rest of the file is gone.
             _ if number.is_multiple_of(16) => data.truncate(at),
             _ => put(&value[..2]),
         }
@@ -153,7 +152,7 @@ impl Base {
 fn regions(file: &ElfFile64<'_, Endianness>) -> Option<Vec<Range<usize>>> {
     let endian = file.endian();
     let header = file.elf_header();
-    // The file's header with the program headers behind it, and the section headers.
+    // The file's header with the program headers after it, and the section headers.
     let sections = usize::try_from(header.e_shoff(endian)).ok()?;
     let mut regions = vec![
         0..64 + 56 * usize::from(header.e_phnum(endian)),

@@ -1,5 +1,5 @@
-//! What DWARF says of the eviction function, its variables, and `server`: the second method of probe
-//! planning, independent of the data flow.
+//! What DWARF says about the eviction function, its variables, and `server`: the second method of
+//! probe planning, independent of the data flow.
 //!
 //! [`server`] has the members, by offset; the goal variables are locals of the eviction function.
 
@@ -15,8 +15,7 @@ use crate::item::variable_name;
 
 pub use server::Server;
 
-/// What computes the goal. Of its copies the first sets the goal; what is inlined further down only looks whether enough
-/// was freed.
+/// Computes the goal. Its first copy sets the goal; those inlined further down only check whether enough was freed.
 const CALCULATION: &str = "getMaxmemoryState";
 /// The goal variables that are locals. The function itself has those that a call of the calculation fills in.
 const GOAL_VARIABLES: [&str; 4] = [
@@ -29,18 +28,18 @@ const GOAL_VARIABLES: [&str; 4] = [
 /// What DWARF says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
-    /// The eviction function; none where there are several that it could be.
+    /// The eviction function; `None` if it could be any of several.
     pub eviction_function: Option<Function>,
     /// The goal variables of that function, and of the copy of the calculation in it.
     pub variables: Variables,
     pub server: Option<Server>,
-    /// Address of the allocator's counter, where it is one number.
+    /// Address of the allocator's counter, if it is one number.
     pub counter: Option<FileAddress>,
 }
 
-/// Reads the debug information in the ELF file whose whole content is `data`; `None` where it has
-/// none. `eviction` says which function is the eviction function. Fails where the sections cannot be
-/// read, or are larger than any server's. What is wrong inside them only makes less known.
+/// Reads the debug information in the ELF file whose whole content is `data`; `None` if it has none.
+/// `eviction` says which function is the eviction function. Fails if the sections cannot be read, or
+/// are larger than any server's. Errors inside them only make less known.
 pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
     let Some(sections) = Sections::read(data)? else {
         return Ok(None);

@@ -47,7 +47,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
     })
 }
 
-/// Finds the address of the only variable called `used_memory`, if that is a number of 8 bytes.
+/// Finds the address of the only variable called `used_memory`, if that is an 8-byte number.
 pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
     let mut counters = globals.variables.iter().filter(|own| own.name == COUNTER);
     let only = counters.next()?;

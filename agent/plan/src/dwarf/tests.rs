@@ -1,5 +1,5 @@
 //! Plans of the program in `tests/fixtures/evict.c`, with debug information of several kinds: its
-//! own, in a file apart, compressed, damaged, and that of another program.
+//! own, in a separate file, compressed, damaged, and that of another program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl Workshop {
             .then(|| bytes(&self.path("program")))
     }
 
-    /// The program without debug information, and the file that it went to.
+    /// Returns the program without debug information, and the file that has it.
     fn split(&self) -> (Vec<u8>, Vec<u8>) {
         let made = self.run(
             "objcopy",
@@ -141,7 +141,7 @@ fn dwarf_and_data_flow_agree_on_every_variant() {
 #[test]
 fn a_debug_file_makes_up_for_what_was_stripped() {
     let workshop = Workshop::new();
-    // Without -rdynamic's names, and with its own: both stripped of all that can be stripped.
+    // With -rdynamic's names, and without: both stripped of all that can be stripped.
     for flags in [&["-O2"][..], &["-O2", "-Wl,--no-export-dynamic"]] {
         let Some(data) = workshop.compile("gcc", SOURCE, CALLED, flags) else {
             return;
@@ -164,7 +164,7 @@ fn a_debug_file_makes_up_for_what_was_stripped() {
                 .all(|own| own.method == Method::Both)
         );
 
-        // The whole program needs no other file, and no program has that of another.
+        // The whole program needs no other file, and no program accepts that of another.
         assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
         workshop.compile("gcc", SOURCE, CALLED, &["-O1"]);
         let (_, other) = workshop.split();
@@ -221,7 +221,7 @@ fn compressed_sections_say_the_same() {
     }
 }
 
-/// Offset of the header of the compressed `.debug_info`.
+/// Returns the offset of the header of the compressed `.debug_info`.
 fn compression_header(data: &[u8]) -> usize {
     use object::read::elf::ElfFile64;
     use object::{Endianness, Object as _, ObjectSection as _};
@@ -299,7 +299,7 @@ fn members_have_other_names_in_newer_valkeys() {
     let Some((redis, valkey)) = offsets(redis).zip(offsets(valkey)) else {
         return;
     };
-    // Where there are both, `hz` is not what was configured.
+    // If there are both, `hz` is not what was configured.
     assert_eq!(distance(&redis, Member::ConfigHz), Some(8));
     assert!(redis.contains_key(&Member::StatExpiredStalePerc));
     assert_eq!(redis.get(&Member::StatExpiredSubkeys), None);
@@ -339,7 +339,7 @@ fn members_of_another_build_are_refused_by_name() {
         plan.member(Member::Port).map(|own| own.method),
         Some(Method::Both)
     );
-    // Where it is not certain what maxmemory is, nothing is that was recognised by it.
+    // If it is not certain what maxmemory is, nothing recognised by it is certain.
     let function = eviction_call(&plan);
     assert!(function.inner.is_none() && function.exits.is_empty());
 }
@@ -352,7 +352,7 @@ fn damaged_debug_information_does_no_harm() {
     };
     let whole = debug_info(&data);
     let mut changed = 0;
-    // Debug information makes up most of the file behind the code and data.
+    // Debug information makes up most of the file after the code and data.
     for (round, place) in (data.len() / 4..data.len()).step_by(7).enumerate() {
         let mut damaged = data.clone();
         damaged[place] = damaged[place].wrapping_add(1 << (round % 8));

@@ -1,4 +1,4 @@
-//! What findings agree on, and why nothing is certain where they do not.
+//! What findings agree on, and why nothing is certain if they do not.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ impl MemberError {
     }
 }
 
-/// Returns the one address, which may be there several times; `None` where there are different ones.
+/// Returns the only address, which may occur several times; `None` if there are different ones.
 pub fn only(mut found: Vec<FileAddress>) -> Option<FileAddress> {
     found.sort_unstable();
     found.dedup();
@@ -36,7 +36,7 @@ pub fn only(mut found: Vec<FileAddress>) -> Option<FileAddress> {
     }
 }
 
-/// Returns the one address in `range`.
+/// Returns the only address in `range`.
 pub fn only_in(range: Range<FileAddress>, addresses: &[FileAddress]) -> Option<FileAddress> {
     let inside = addresses.iter().filter(|address| range.contains(address));
     only(inside.copied().collect())

@@ -14,7 +14,7 @@ const CONFIG_STRIDES: [u64; 2] = [56, 64];
 /// Addresses that the configuration table gives.
 pub type ConfigTable = BTreeMap<Member, FileAddress>;
 
-/// Finds the configuration table. Fails where it is missing or ambiguous.
+/// Finds the configuration table. Fails if it is missing or ambiguous.
 pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()
@@ -38,7 +38,7 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     }
 }
 
-/// Returns the directives that this version has and the table says nothing certain of, and their members.
+/// Returns the directives that this version has but about which the table is not certain, and their members.
 pub fn absent<'a>(
     image: &'a Image<'_>,
     config: &'a ConfigTable,
@@ -49,7 +49,7 @@ pub fn absent<'a>(
     })
 }
 
-/// Returns the one address that the entries called `directive` point to, `stride` bytes after their name.
+/// Returns the only address that the entries called `directive` point to, `stride` bytes after their name.
 fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<FileAddress> {
     let found: Vec<FileAddress> = image
         .find_string(directive)

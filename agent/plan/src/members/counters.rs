@@ -1,13 +1,12 @@
 //! The allocator's counters (`used_memory` in zmalloc.c): what `zmalloc_used_memory()` adds up.
 //!
 //! Until Redis 7.4 and Valkey 7.2 it is one counter. Redis 8 has one for each of 16 threads, 64 bytes
-//! apart (a 17th thread shares the first's), Valkey 8 one for each thread, 8 bytes apart, and one
-//! more for the threads that find no place there. Both only look at as many as there were threads.
-//! A counter can be negative: a thread may free what another allocated.
+//! apart (a 17th thread shares the first's). Valkey 8 has one for each thread, 8 bytes apart, and one
+//! more for the threads that find no place there. Both look only at as many as there were threads. A
+//! counter can be negative: a thread may free what another allocated.
 //!
-//! The function is run on a [`Machine`], which tells what it adds up: for each small number of threads, and
-//! around every bound that it turns out to have, so a loop that a compiler unrolled or vectorised is tried in
-//! all its parts.
+//! The function is run on a [`Machine`] to find out what it adds up, for each small number of threads and around
+//! every bound that it turns out to have. So all parts of a loop that a compiler unrolled or vectorised are tried.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::COUNTER_BYTES;
@@ -25,7 +24,7 @@ const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
 const THREADS_TRIED: u64 = 20;
 /// More threads than any allocator has counters.
 const MANY_THREADS: u64 = 0x3fff_ffff;
-/// Most loads that are tried as the number of threads.
+/// The most loads that are tried as the number of threads.
 const CANDIDATES: usize = 4;
 
 /// Counters of an allocator that are added up: one per thread, or only one.
@@ -38,12 +37,12 @@ pub struct Counters {
     pub stride: u64,
     /// How many there are.
     pub most: u64,
-    /// Address of the number of threads: no more counters than that are in use, the others are 0.
-    /// `None` where there is only one counter.
+    /// Address of the number of threads: no more counters than that are in use; the others are 0.
+    /// `None` if there is only one counter.
     pub threads: Option<FileAddress>,
     /// Bytes of the number of threads, 4 or 8.
     pub threads_width: u64,
-    /// Address of the counter that the threads without one of their own share.
+    /// Address of the counter shared by the threads that have none of their own.
     pub overflow: Option<FileAddress>,
 }
 
@@ -70,7 +69,7 @@ impl Counters {
 }
 
 /// Returns the allocator's counters behind `mem_reported`: the global that it was loaded from, or
-/// what the function that returned it adds up. Fails with the reason where they are not known.
+/// what the function that returned it adds up. Fails with the reason if they are not known.
 pub fn counters_behind(
     image: &Image<'_>,
     mem_reported: &Value,
@@ -92,7 +91,7 @@ pub fn counters_behind(
 }
 
 /// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up. Fails with
-/// the reason where they are not known.
+/// the reason if they are not known.
 pub fn counters_returned_by(
     image: &Image<'_>,
     address: FileAddress,
@@ -131,9 +130,8 @@ pub fn counters_returned_by(
     Ok(counters)
 }
 
-/// Returns the allocator's counters, by the name of the function that returns them and by what the
-/// eviction function uses (`used`). Where both are known they must agree. Fails with the reason where
-/// they are not known.
+/// Returns the allocator's counters, found by the name of the function that returns them and by what the eviction
+/// function uses (`used`). If both are known they must agree. Fails with the reason if they are not known.
 pub fn counters(
     image: &Image<'_>,
     used: Option<Result<Counters, MemberError>>,
@@ -156,16 +154,16 @@ pub fn counters(
     }
 }
 
-/// Returns the counters, if `threads` is how many threads there are.
+/// Returns the counters, if `threads` is the number of threads.
 fn counters_of_threads(machine: &mut Machine<'_, '_>, threads: Load) -> Option<Counters> {
     let mut added = |count| machine.run(Some((threads, count))).ok()?;
-    // The first counter is what one thread returns, the distance what a second adds.
+    // One thread reads only the first counter; what a second adds gives the distance.
     let [first] = added(1)?[..] else { return None };
     let two = added(2)?;
     let second = two.iter().find(|own| **own != first)?;
     let stride = second.checked_sub(first).filter(|stride| *stride >= 8)?;
 
-    // Where there are very many threads, all counters are added, and maybe one more.
+    // With very many threads, all counters are added, and maybe one more.
     let all = added(MANY_THREADS)?;
     let counter = |index: u64| first.wrapping_add(index * stride);
     let is_added = |index: &u64| all.contains(&counter(*index));

@@ -1,5 +1,5 @@
-//! What the data flow says of the members: what the eviction loop counts, what INFO prints, and what
-//! `getMemoryOverheadData()` adds up.
+//! What the data flow says about the members: what the eviction loop counts, what INFO prints, and
+//! what `getMemoryOverheadData()` adds up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -15,18 +15,18 @@ use super::list::Member;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";
-/// What it adds up to the memory of normal clients: the elements for normal clients, subscribers
-/// and the primary, by their distance from the first in bytes. It keeps the one for replicas apart.
+/// What it adds up as the memory of normal clients: the elements for normal clients, subscribers and
+/// the primary, by their distance from the first in bytes. It keeps the element for replicas separate.
 const ADDED_UP: [u64; 3] = [0, 16, 24];
-/// Most of the functions that INFO calls that are looked at.
+/// The most functions called by INFO that are looked at.
 const MAX_CALLED: usize = 256;
 
 /// Addresses of members that the data flow gives.
 pub type DataFlow = BTreeMap<Member, FileAddress>;
 
-/// Returns what the code says of the members that no directive sets: what `info` prints, the report on memory,
-/// and `counted`, the only address in `server` that the eviction loop adds 1 to. Only addresses in
-/// `range`, where `server` lies, count. Fails where two of them differ.
+/// Returns what the code says about the members that no directive sets: what `info` prints, the report on
+/// memory, and `counted`, the only address in `server` that the eviction loop adds 1 to. Only addresses in
+/// `range`, where `server` is, count. Fails if two of them differ.
 pub fn by_data_flow(
     image: &Image<'_>,
     info: Info,
@@ -54,8 +54,8 @@ pub fn by_data_flow(
 }
 
 /// Returns the address of `stat_clients_type_memory`: in the function that reports on memory, a register
-/// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. Where no
-/// function has that name, it is one of `called`, those that INFO calls.
+/// holds the sum of three 8-byte globals at the distances of [`ADDED_UP`], in one place only. If no
+/// function has that name, it is one of `called`, the functions that INFO calls.
 fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddress> {
     let named = image.function(REPORTING_FUNCTION);
     let functions = match &named {

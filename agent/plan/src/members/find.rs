@@ -1,4 +1,4 @@
-//! All members, each by the best source that knows it.
+//! Finds all members, each from the best source that knows it.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::{FileAddress, Image};
@@ -18,29 +18,29 @@ use crate::names::Identity;
 /// Why the eviction pool is not known.
 const NO_POOL: &str =
     "the eviction function does not come to the last entry of one pool of keys, as Redis has it";
-/// It was found, but its entries tell nothing.
+/// Why its entries tell nothing, although it was found.
 const UNKNOWN_TIMES: &str =
     "of this version it is not known whether its pool of keys has milliseconds or seconds";
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberPlan {
-    /// Which.
+    /// Which member.
     #[serde(rename = "name")]
     pub member: Member,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
-    /// Offset in `server`, bytes; `None` for what is not a member of it, or where it is not certain
-    /// where `server` begins.
+    /// Offset in `server`, bytes; `None` for what is not a member of it, or if it is not
+    /// certain where `server` begins.
     pub offset: Option<u64>,
     /// How it was found.
     pub method: Method,
-    /// The counters whose sum it is, where there are several; `address` is that of the first.
+    /// The counters whose sum it is, if there are several; `address` is that of the first.
     pub counters: Option<Counters>,
 }
 
 impl MemberPlan {
-    /// Returns the addresses of the words of 8 bytes that are read of it.
+    /// Returns the addresses of the 8-byte words to read.
     pub fn words(&self) -> impl Iterator<Item = FileAddress> {
         let one = Counters {
             most: self.member.content().bytes().div_ceil(8),
@@ -52,10 +52,10 @@ impl MemberPlan {
     }
 }
 
-/// What the eviction function says of the server's memory.
+/// What the eviction function says about the server's memory.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    /// The counters behind `mem_reported`, where the calculation of the goal was found.
+    /// The counters behind `mem_reported`, if the calculation of the goal was found.
     pub counters: Option<Result<Counters, MemberError>>,
     /// Addresses that its loops add 1 to.
     pub counted: Vec<FileAddress>,
@@ -63,19 +63,19 @@ pub struct Evidence {
     pub pool: Option<FileAddress>,
 }
 
-/// What was found of the server's memory, and what was not.
+/// What was found in the server's memory, and what was not.
 #[derive(Debug, Default)]
 pub struct Members {
     /// What was found, in the order of the plan.
     pub found: Vec<MemberPlan>,
     pub not_found: Vec<(Member, MemberError)>,
-    /// Why the version that the executable names cannot be right, where that is so.
+    /// Why the version that the executable names cannot be right, if it cannot.
     pub wrong_version: Option<MemberError>,
 }
 
 impl Members {
-    /// Finds them. Product and version in `identity` become what the layout says of them: unknown
-    /// where they contradict it, and the series where only that is certain.
+    /// Finds the members. Corrects product and version in `identity` by the layout: they become
+    /// unknown if they contradict it, and the series if only that is certain.
     pub fn find(
         image: &Image<'_>,
         config: &ConfigTable,
@@ -125,7 +125,7 @@ impl Members {
         members
     }
 
-    /// Adds where the eviction pool is, which its symbol must not contradict.
+    /// Adds the place of the eviction pool, which its symbol must not contradict.
     fn add_pool(&mut self, image: &Image<'_>, found: Result<FileAddress, &str>) {
         let member = Member::EvictionPool;
         let symbol = image.object(member.name()).map(|symbol| symbol.address);
@@ -151,7 +151,7 @@ impl Members {
         }
     }
 
-    /// Adds the members that no directive sets, and returns the layout of `server`, where it is known.
+    /// Adds the members that no directive sets, and returns the layout of `server`, if it is known.
     fn add_counters(
         &mut self,
         image: &Image<'_>,
@@ -164,8 +164,8 @@ impl Members {
             Ok(server) => server.range(),
             Err(_) => around(config),
         };
-        // Only where `server` certainly begins and ends, what the loop counts in it is told from what
-        // it counts beside.
+        // What the loop counts inside `server` can be told from what it counts elsewhere only if it
+        // is certain where `server` begins and ends.
         let counted = server.as_ref().ok();
         let counted = counted.and_then(|server| only_in(server.range(), counted_in_loops));
         let flow = by_data_flow(image, info, counted, range)?;
@@ -182,7 +182,7 @@ impl Members {
                 (Some(address), _) => (*address, Method::Dataflow),
                 (None, Ok((server, known))) => match known.layout.offset(member) {
                     Some(offset) => (server.address.wrapping_add(offset), Method::KnownLayout),
-                    // A version that has none.
+                    // This version has no such member.
                     None => continue,
                 },
                 (None, Err(why)) => {
@@ -197,7 +197,7 @@ impl Members {
         Ok(known.ok().map(|(_, layout)| layout))
     }
 
-    /// Compares what the executable says of itself with its layout.
+    /// Compares what the executable says about itself with its layout.
     fn check_version(&mut self, known: &KnownLayout, identity: &mut Identity) {
         match (identity.product, &identity.version) {
             (Some(product), Some(version)) if !known.fits(product, version) => {
@@ -214,8 +214,8 @@ impl Members {
         }
     }
 
-    /// Compares a member with what the debug information says of it. What differs is not found, and
-    /// what only the debug information knows is added.
+    /// Compares a member with what the debug information says about it. A member that differs is
+    /// not found, and one that only the debug information knows is added.
     pub fn agree(&mut self, member: Member, address: FileAddress, offset: Option<u64>) {
         let Some(at) = self.found.iter().position(|own| own.member == member) else {
             self.not_found.retain(|(missing, _)| *missing != member);

@@ -1,9 +1,10 @@
-//! Counters of `server` by what INFO prints: the arguments of one call that formats text.
+//! Finds counters of `server` by what INFO prints: the arguments of one call that formats text.
 //!
 //! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
-//! the order of the format: the conversion behind `evicted_keys:` tells which argument
-//! is `stat_evictedkeys`. Two are printed in other units than they are kept in, and must be converted as
-//! every version does it. The System V ABI says where each argument is, and the data flow what it is. The function is found by the format, so it needs no name.
+//! the order of the format: the conversion after `evicted_keys:` tells which argument is
+//! `stat_evictedkeys`. Two are printed in other units than they are kept in, and must be converted
+//! as every version does. The System V ABI says where each argument is, and the data flow says what
+//! it is. The function is found by the format, so it needs no name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,18 +23,17 @@ use crate::names::functions_of;
 const WHOLE: [&str; 6] = ["%lld", "%llu", "%ld", "%lu", "%zd", "%zu"];
 /// The conversion of a percentage.
 const FRACTION: &str = "%.2f";
-/// What a fraction is multiplied by to be one.
+/// What a fraction is multiplied by to become a percentage.
 const HUNDRED: f64 = 100.0;
-/// Longest format that is looked at, bytes.
+/// The longest format that is looked at, in bytes.
 const MAX_FORMAT: usize = 16 << 10;
-/// Most functions that are looked at: one makes INFO, and compilers make few copies of it.
+/// The most functions that are looked at: one makes INFO, and compilers make few copies of it.
 const MAX_FUNCTIONS: usize = 8;
-/// How far an object on the stack is taken to reach that others can write by its address, in bytes: an array of
-/// some numbers.
+/// How far an object on the stack that others can write by its address is assumed to reach, in bytes: an array of a few numbers.
 const REACH: i64 = 64;
 /// Which argument the format is; before it is the text to append to.
 const FORMAT: usize = 1;
-/// How many arguments behind it are passed in general registers.
+/// How many arguments after it are passed in general registers.
 const GENERAL_REGISTERS: usize = ARGUMENTS.len() - FORMAT - 1;
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
@@ -41,16 +41,16 @@ const FLOAT_REGISTERS: usize = 8;
 /// What INFO says.
 #[derive(Debug, Default)]
 pub struct Info {
-    /// The members that it has a name for. Those that it has none for are no members in this version.
+    /// The members that it names. A later member that it does not name is not in this version.
     pub named: BTreeSet<Member>,
     /// The members that it prints, with their addresses.
     pub shown: BTreeMap<Member, FileAddress>,
-    /// The functions that the one calls that makes its text.
+    /// The functions called by those that make its text.
     pub callees: Vec<FileAddress>,
 }
 
-/// Finds out what INFO prints. A member is missing that is not printed as [the list](super::list) says, or that two
-/// calls print from different places.
+/// Finds out what INFO prints. A member that is not printed as [the list](super::list) says, or that two calls print from
+/// different places, is missing.
 pub fn info(image: &Image<'_>) -> Info {
     let mut info = Info::default();
     let mut formats: Vec<Range<FileAddress>> = Vec::new();
@@ -87,7 +87,7 @@ pub fn info(image: &Image<'_>) -> Info {
     info
 }
 
-/// Returns what a function prints of the members, once for each call: from where, if that is known.
+/// Returns the members that a function prints, once for each call, and from where, if that is known.
 fn printed_by(
     image: &Image<'_>,
     code: &FunctionCode,
@@ -135,7 +135,7 @@ fn printed_by(
     found
 }
 
-/// Returns the value of an argument of a call, of those on the stack from `top` above the stack pointer on.
+/// Returns the value of an argument of a call. Those on the stack begin `top` bytes above the stack pointer.
 fn value_of(atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> Option<Value> {
     match argument {
         Argument::Register(index) => {
@@ -155,7 +155,7 @@ fn value_of(atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> O
     }
 }
 
-/// Returns the address of the member that INFO shows a value of, where the value is what it makes of one.
+/// Returns the address of the member that `value` is computed from, if it is computed as `shown` says.
 fn member_behind(
     image: &Image<'_>,
     atoms: &Atoms,
@@ -206,7 +206,7 @@ fn is_whole(format: &str, place: usize, shown: Printed) -> bool {
 /// Where an argument is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Argument {
-    /// In the register of this argument behind the format.
+    /// In the register of this argument after the format.
     Register(usize),
     /// In the lower 8 bytes of the vector register with this number.
     Float(usize),
@@ -214,8 +214,7 @@ enum Argument {
     Stack(usize),
 }
 
-/// Returns the argument of the conversion at `place`. `None` where the format has
-/// conversions that are not understood.
+/// Returns the argument of the conversion at `place`. `None` if the format has conversions that are not understood.
 fn argument_at(format: &str, place: usize) -> Option<Argument> {
     let (mut integers, mut floats, mut on_stack) = (0, 0, 0);
     let mut rest = 0;

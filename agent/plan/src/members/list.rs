@@ -1,9 +1,9 @@
-//! The list of what evictscope reads of a server's memory: each member of `server` stands here once, with the
-//! globals beside it: the allocator's counter, and where the eviction pool is.
+//! The list of what evictscope reads from a server's memory: each member of `server` once, and the globals
+//! beside it: the allocator's counter, and where the eviction pool is.
 //!
-//! How each is found, read and exported follows from its line. So do the lines of `inspect`, what an operator is told
-//! to lose where it is not found, and the tests against `INFO` and docs/METRICS.md. A member's offsets by version are in
-//! `server-layouts.json`. What is no whole number, or has labels, becomes a metric in evictscope-web's catalogue instead.
+//! A member's line determines how it is found, read and exported, the lines of `inspect`, what an operator is told is lost if it
+//! is not found, and the tests against `INFO` and docs/METRICS.md. Its offsets by version are in `server-layouts.json`. What is
+//! not a whole number, or has labels, becomes a metric in evictscope-web's catalogue instead.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ members! {
     MaxmemoryPolicy: mark("maxmemory_policy", "maxmemory-policy").int(),
     Port: mark("port", "port").int(),
     ActiveExpireEffort: directive("active_expire_effort", "active-expire-effort").int(),
-    // Before Valkey 8.1, `hz` is something else: what the server makes of `config_hz`.
+    // Before Valkey 8.1, `hz` is something else: what the server derives from `config_hz`.
     ConfigHz: directive("config_hz", "hz").newer("hz", None).int(),
 
     StatNumcommands: info("stat_numcommands", "total_commands_processed").counter("evictscope_commands_processed_total", "commands"),
@@ -63,7 +63,7 @@ impl Member {
         self.line().name
     }
 
-    /// Returns the name that it has in the source of newer Valkeys, where that is another one.
+    /// Returns the name that it has in the source of newer Valkeys, if that differs.
     pub(crate) const fn newer_name(self) -> Option<&'static str> {
         self.line().newer_name
     }
@@ -83,7 +83,7 @@ impl Member {
         self.line().content
     }
 
-    /// Returns the metric that it is as it is.
+    /// Returns the metric that exports it unchanged.
     pub const fn metric(self) -> Option<MemberMetric> {
         self.line().metric
     }
@@ -107,8 +107,8 @@ impl Member {
         all.filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
     }
 
-    /// Returns the members that directives set, and the directives; with `marks` those that every table of directives has,
-    /// else the others.
+    /// Returns the members that directives set, and the directives: with `marks` those that every table of directives has,
+    /// otherwise the others.
     pub(crate) fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
         let here = Self::of_server().filter(move |member| member.line().is_mark == marks);
         here.filter_map(|member| Some((member.directive()?, member)))
@@ -119,7 +119,7 @@ impl Member {
         Self::of_server().filter(|member| member.directive().is_none())
     }
 
-    /// Returns what `INFO` prints: by what name, which member, and how.
+    /// Returns what `INFO` prints: the name, the member, and how.
     pub(crate) fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
         Self::of_server().flat_map(|member| {
             let line = member.line();
@@ -128,7 +128,7 @@ impl Member {
         })
     }
 
-    /// Tells whether only later versions have it, those whose `INFO` has a name for it.
+    /// Returns whether only later versions have it: those whose `INFO` has a name for it.
     pub(crate) const fn is_later(self) -> bool {
         self.line().is_later
     }

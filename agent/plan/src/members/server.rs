@@ -1,9 +1,9 @@
-//! The place of the global `server` where it has no symbol.
+//! Finds the global `server` if it has no symbol.
 //!
-//! The table of configuration directives gives the addresses of four members. A known layout agrees
-//! where all four, less their offsets, give the same address. The layouts of some releases agree in
-//! all that is read and differ in what lies before it; then the members' addresses are certain and
-//! only their offsets are not.
+//! The table of configuration directives gives the addresses of four members or more. A known
+//! layout agrees if all of them, less their offsets, give the same address. The layouts of some
+//! releases agree in all that is read and differ in what comes before it; then the members'
+//! addresses are certain and only their offsets are not.
 
 use std::ops::Range;
 
@@ -24,9 +24,9 @@ const LARGEST: u64 = 64 << 10;
 pub struct Server {
     /// Virtual address, as in the file.
     pub address: FileAddress,
-    /// Bytes; 0 where the file does not say.
+    /// Size in bytes; 0 if the file does not say.
     pub size: u64,
-    /// Whether it is certain where it begins, and so how far members are from there.
+    /// Whether it is certain where it begins, and so what offsets members have.
     pub is_exact: bool,
 }
 
@@ -37,7 +37,7 @@ impl Server {
     }
 }
 
-/// Returns the addresses that `server` can have, wherever in it the members are that directives set.
+/// Returns the addresses that can belong to `server`, wherever in it the members set by directives are.
 pub fn around(config: &ConfigTable) -> Range<FileAddress> {
     let (lowest, highest) = (config.values().min(), config.values().max());
     let (Some(lowest), Some(highest)) = (lowest, highest) else {
@@ -47,7 +47,7 @@ pub fn around(config: &ConfigTable) -> Range<FileAddress> {
     begin..highest.saturating_add(LARGEST)
 }
 
-/// A layout and where it would have `server` begin.
+/// A layout, and where `server` would begin with it.
 struct Candidate {
     release: String,
     layout: Layout,
@@ -56,7 +56,7 @@ struct Candidate {
 
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
-        // A table has the first four; what it lacks of the others says nothing.
+        // A table has the first four; if it lacks any of the others, that says nothing.
         let mut addresses = config
             .iter()
             .map(|(member, found)| found.moved_back(layout.offset(*member)?));
@@ -77,7 +77,7 @@ impl Candidate {
         image.is_writable(self.address) && last.is_some_and(|last| image.is_writable(last))
     }
 
-    /// Returns the addresses of all that is read by the layout.
+    /// Returns the addresses of all members read by the layout.
     fn members(&self) -> impl Iterator<Item = Option<FileAddress>> {
         Member::counted().map(|member| self.address_of(member))
     }
@@ -88,7 +88,7 @@ impl Candidate {
 }
 
 /// Deduces it from the configuration table. `counted` has the addresses that the eviction loop adds 1
-/// to, of which one is that of `stat_evictedkeys`. Fails with the reason where it is not certain.
+/// to; one of them is that of `stat_evictedkeys`. Fails with the reason if it is not certain.
 pub fn server(
     image: &Image<'_>,
     config: &ConfigTable,
@@ -136,8 +136,7 @@ pub fn server(
     })
 }
 
-/// Keeps only the layout of the very release that the executable says it is, where that is among the
-/// candidates.
+/// Keeps only the layout of the very release that the executable says it is, if that is among the candidates.
 fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
     let (Some(product), Some(version)) = (identity.product, &identity.version) else {
         return;

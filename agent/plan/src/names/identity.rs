@@ -1,7 +1,7 @@
-//! Product and version of the server, by what it prints when asked for its version.
+//! Product and version of the server, found by what it prints when asked for its version.
 //!
-//! The function that mentions the format of that line mentions the version, too. Many texts only look
-//! like a version: the command table says since when each command exists, and Valkey also has the
+//! The function that mentions the format of that line mentions the version too. Many texts only look
+//! like a version: the command table has the version that added each command, and Valkey also has the
 //! version of Redis that it is compatible with.
 
 use std::time::Duration;
@@ -31,17 +31,17 @@ const LINES: [(&str, Option<&str>); 4] = [
     ),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
-/// The formats of the second step, where that line is made in two steps.
+/// The formats of the second step, if that line is made in two steps.
 const SECOND_STEPS: [(&str, &str); 2] = [
     ("Redis server %s\n", PRODUCTS[0]),
     ("Valkey server %s\n", PRODUCTS[1]),
 ];
-/// The oldest series of Redis that is looked into. Before, no table of directives has the address of `maxmemory`, and no
-/// member the client buffers.
+/// The oldest series of Redis that is supported. Earlier ones have no table of directives with the address of `maxmemory`, and no
+/// member for the client buffers.
 const OLDEST_REDIS: u32 = 6;
-/// Bytes of the beginning of a file that UPX has its mark in. The program headers of no server take as much.
+/// Bytes at the beginning of a file that hold the mark of UPX. No server's program headers take as much.
 const MARKED: usize = 1024;
-/// Longest text that can be a version, in bytes.
+/// The longest text that can be a version, in bytes.
 const LONGEST: usize = 11;
 
 /// The texts that are needed.
@@ -62,7 +62,7 @@ pub struct Identity {
     /// `redis`, `valkey` or `keydb`.
     #[borsh(deserialize_with = "crate::sent::product")]
     pub product: Option<&'static str>,
-    /// Version of the server, such as `7.0.15`, or its series (`7.0`) where no more is certain.
+    /// Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain.
     pub version: Option<String>,
     /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
     /// process has it loaded.
@@ -82,7 +82,7 @@ impl Identity {
 }
 
 impl Identity {
-    /// Returns the unit of idle times in the eviction pool of this version, where that is known: `estimateObjectIdleTime()` returns
+    /// Returns the unit of idle times in the eviction pool of this version, if that is known: `estimateObjectIdleTime()` returns
     /// milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
     pub fn idle_time_unit(&self) -> Option<Duration> {
         let mut numbers = self.version.as_deref().unwrap_or_default().split('.');
@@ -95,7 +95,7 @@ impl Identity {
         }
     }
 
-    /// Returns why a server that is this one is not looked into, where that is so.
+    /// Returns why this server is not supported, if it is not.
     pub fn unsupported(&self) -> Option<String> {
         let version = self.version.as_deref();
         let major = || version?.split('.').next()?.parse::<u32>().ok();
@@ -113,7 +113,7 @@ impl Identity {
     }
 }
 
-/// Tells whether UPX has packed an executable: it leaves its mark behind the program headers.
+/// Returns whether UPX has packed an executable: it leaves its mark after the program headers.
 pub fn is_packed(data: &[u8]) -> bool {
     let beginning = data.get(..MARKED).unwrap_or(data);
     beginning.windows(4).any(|mark| mark == b"UPX!")

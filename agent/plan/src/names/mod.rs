@@ -1,5 +1,5 @@
-//! What can be named without symbols: the functions that mention certain [`Texts`], those of them
-//! that do not return, and product and version of the server ([`identity()`]).
+//! What can be named without symbols: the functions that mention certain [`Texts`], those that do
+//! not return, and product and version of the server ([`identity()`]).
 
 mod identity;
 mod texts;
@@ -9,8 +9,8 @@ use evictscope_machine::elf::Image;
 pub use identity::{Identity, PRODUCTS, identity, is_packed};
 pub use texts::{Texts, functions_of};
 
-/// The functions of a server that do not return, and the texts that only they mention, by which a file without
-/// symbols has them too. Hundreds of functions call them, so no compiler inlines them.
+/// The functions of a server that do not return, and the texts that only they mention, which identify them in
+/// a file without symbols. Hundreds of functions call them, so no compiler inlines them.
 const NOT_RETURNING: [(&str, &[&str]); 2] = [
     (
         "_serverAssert",
@@ -19,8 +19,8 @@ const NOT_RETURNING: [(&str, &[&str]); 2] = [
     ("_serverPanic", &["Guru Meditation: %s #%s:%d"]),
 ];
 
-/// Finds `wanted` and the texts that this step needs itself, and gives the functions that do not
-/// return their names where no symbol does.
+/// Finds `wanted` and the texts that this step itself needs, and names the functions that do not
+/// return, unless a symbol does.
 pub fn find(image: &mut Image<'_>, wanted: &[&'static str]) -> Texts {
     let own: Vec<&str> = (NOT_RETURNING.iter().flat_map(|(_, own)| *own).copied()).collect();
     let texts = Texts::find(image, &[wanted, &own, &identity::TEXTS].concat());

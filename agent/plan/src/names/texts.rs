@@ -5,7 +5,7 @@ use std::ops::Range;
 use evictscope_machine::code::references::{self, Reference};
 use evictscope_machine::elf::{FileAddress, Frame, Image};
 
-/// Most places of one text that are looked for; no linker leaves that many copies.
+/// The most places of one text that are looked at; no linker leaves that many copies.
 const MAX_PLACES: usize = 16;
 
 /// Where texts are, and what mentions them.
@@ -56,7 +56,7 @@ impl Texts {
         frames
     }
 
-    /// Returns the functions that mention the text, as [`functions_of`].
+    /// Returns the functions that mention the text, found by [`functions_of`].
     pub fn functions(&self, image: &Image<'_>, text: &str) -> Vec<FileAddress> {
         functions_of(image, &self.mentioned_in(text))
     }
@@ -70,8 +70,8 @@ impl Texts {
     }
 }
 
-/// Returns the functions that unwind tables' entries belong to, by address. Where an entry is that of
-/// a part that the compiler moved elsewhere, that is the one function that jumps there.
+/// Returns the functions that entries of the unwind tables belong to, by address. If an entry is for
+/// a part that the compiler moved elsewhere, its function is the only one that jumps there.
 pub fn functions_of(image: &Image<'_>, frames: &[Frame]) -> Vec<FileAddress> {
     let (whole, parts): (Vec<Frame>, Vec<Frame>) =
         (frames.iter()).partition(|frame| image.is_function(frame.start));

@@ -11,7 +11,7 @@ const FORMS: [&str; 2] = [
     "-DFORM=static inline __attribute__((always_inline))",
 ];
 
-/// Returns what holds the result at each exit, for each way to compile the program in which the goal is found.
+/// Returns what holds the result at each exit, for each way of compiling the program that lets the goal be found.
 fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
     let mut found = Vec::new();
     for compiler in ["gcc", "clang"] {
@@ -43,7 +43,7 @@ fn every_evicting_call_ends_where_its_result_is_known() {
     }
 }
 
-/// `C_ERR` is what such a call fails with, and 2 is none of its results.
+/// Such a call fails with `C_ERR`; 2 is not one of its results.
 #[test]
 fn before_6_2_a_call_fails_with_another_number() {
     let found = results("-DBEFORE_6_2");

@@ -6,17 +6,17 @@ use super::plan_of;
 use crate::{EXPIRE_CYCLE, Exit, Item, Operand, ProbePlan, TracedFunction};
 
 const PROGRAM: &str = "#include \"expire.c\"\n";
-/// The compilers and levels that it is tried with.
+/// The compilers and levels to try.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
-/// The cycle counts keys itself. The last has the newer vector instructions.
+/// The cycle counts keys itself. The last form has the newer vector instructions.
 const WHOLE: [&[&str]; 4] = [
     &[],
     &["-DCALLBACK"],
     &["-DCALLBACK", "-DFIELDS"],
     &["-march=x86-64-v3"],
 ];
-/// It calls jobs that do.
+/// The cycle calls jobs that count keys.
 const JOBS: [&[&str]; 3] = [
     &["-DJOBS", "-DCALLBACK", "-DJOB=__attribute__((noinline))"],
     &["-DJOBS", "-DCALLBACK", "-DJOB="],
@@ -53,7 +53,7 @@ fn lacks(plan: &ProbePlan, item: Item) -> bool {
     plan.not_found.iter().any(|missing| missing.item == item)
 }
 
-/// What is true of every plan for the program.
+/// Checks what is true of every plan for the program.
 fn check(case: &str, plan: &ProbePlan) {
     let function = cycle(case, plan);
     let inner = function.inner.as_ref();
@@ -125,7 +125,7 @@ fn a_cycle_needs_no_symbols() {
             let stripped = compile(compiler, PROGRAM, &options).map(|data| plan_of(&data, None));
             let stripped = stripped.unwrap_or_else(|| panic!("{case}"));
             let found = (cycle(&case, &stripped), cycle(&case, &whole));
-            // Without the dynamic symbols everything lies elsewhere.
+            // Without the dynamic symbols, everything is elsewhere.
             assert_eq!(found.0.exits.len(), found.1.exits.len(), "{case}");
             let places = |function: &TracedFunction| {
                 let exits = function.exits.iter();

@@ -1,6 +1,6 @@
-//! Small programs with the forms that compilers give the calculation of the goal.
+//! Small programs, in the forms that compilers give to the calculation of the goal.
 //!
-//! What DWARF says of the same variables is the reference. Compilers that are not there are skipped.
+//! The reference is what DWARF says about the same variables. Compilers that are not installed are skipped.
 
 use evictscope_abi::VARIABLES;
 use evictscope_testkit::compiler::compile;
@@ -22,7 +22,7 @@ fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
     Some(VARIABLES.map(method).to_vec())
 }
 
-/// Both methods find all variables, with every compiler and at every level that optimises.
+/// Asserts that both methods find all variables, with every compiler and at every level that optimises.
 fn both_agree_about(form: &[&str]) {
     for (compiler, level) in ["gcc", "clang"]
         .into_iter()
@@ -60,7 +60,7 @@ fn a_loop_with_calls_before_the_calculation() {
     {
         let options = ["-O2", "-DPAUSES", form];
         if let Some(methods) = methods(compiler, &options) {
-            // What was inlined may keep neither mem_reported nor overhead.
+            // Inlined code may keep neither mem_reported nor overhead.
             let goal = &methods[2..];
             let is_found = goal.iter().all(|own| *own == Some(Method::Both));
             assert!(is_found, "{compiler} {options:?}: {methods:?}");
@@ -68,8 +68,8 @@ fn a_loop_with_calls_before_the_calculation() {
     }
 }
 
-/// clang -O1 returns from what it inlines by way of a number, which it tests then, and gives the
-/// variables no location where they are alive.
+/// clang -O1 makes inlined code return a number, which it then tests, and gives the variables no
+/// location while they are alive.
 #[test]
 fn a_decision_that_comes_as_a_number() {
     for form in [&[INLINED][..], &[INLINED, "-DMERGED"]] {
@@ -82,8 +82,8 @@ fn a_decision_that_comes_as_a_number() {
     }
 }
 
-/// The checks of the address sanitizer end in calls that do not return. Where only evicting calls come, mem_reported and
-/// overhead are kept no longer.
+/// The checks of the address sanitizer end in calls that do not return. In code that only evicting calls reach, mem_reported and
+/// overhead are no longer kept.
 #[test]
 fn checks_of_every_access() {
     if let Some(methods) = methods("gcc", &["-O2", INLINED, "-fsanitize=address"]) {

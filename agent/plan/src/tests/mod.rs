@@ -9,7 +9,7 @@ use evictscope_testkit::skip::skip;
 
 use crate::{EVICTION_CALL, Item, ProbePlan, Reason, TRACED, TracedFunction, plan};
 
-/// Debian's redis-server, where it is installed.
+/// Returns Debian's redis-server, if it is installed.
 fn redis_server() -> Option<Vec<u8>> {
     let data = std::fs::read("/usr/bin/redis-server").ok();
     if data.is_none() {
@@ -18,7 +18,7 @@ fn redis_server() -> Option<Vec<u8>> {
     data
 }
 
-/// Plans for an executable.
+/// Returns the plan of an executable.
 pub fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
     plan(data, debug).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
@@ -45,7 +45,7 @@ fn an_executable_without_redis_has_no_eviction_call() {
     assert_eq!(plan.functions, []);
 }
 
-/// UPX leaves its mark behind the program headers.
+/// UPX leaves its mark after the program headers.
 #[test]
 fn a_packed_executable_is_named_as_such() {
     let Some(mut data) = redis_server() else {
@@ -67,7 +67,7 @@ fn cut_and_damaged_files_do_no_harm() {
     for cut in (0..64).map(|part| data.len() * part / 64).chain(0..80) {
         let _ = plan(&data[..cut], None);
     }
-    // Damage, but always the same: in the headers and tables at both ends, and in the functions.
+    // The damage is always the same: in the headers and tables at both ends, and in the functions.
     let whole = plan_of(&data, None);
     let functions = whole.functions.iter().flat_map(|function| {
         let begin = usize::try_from(function.address.get()).unwrap_or(0);

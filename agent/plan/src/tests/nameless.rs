@@ -1,6 +1,6 @@
 //! Small programs with the structure of Redis, linked in all the ways that leave no names.
 //!
-//! The reference is the plan of the same code with symbols. Compilers that are not there are skipped.
+//! The reference is the plan of the same code with symbols. Compilers that are not installed are skipped.
 
 use evictscope_machine::elf::Image;
 use evictscope_testkit::compiler::compile;
@@ -33,7 +33,7 @@ fn refusal(plan: &ProbePlan) -> String {
     function.map_or_else(String::new, |missing| missing.reason.to_string())
 }
 
-/// Tells whether all that can be read of eviction calls is known.
+/// Returns whether everything that can be read about eviction calls is known.
 fn is_certain(plan: &ProbePlan) -> bool {
     let function = plan.function(EVICTION_CALL.description);
     function.is_some_and(TracedFunction::has_all_quantities)
@@ -78,7 +78,7 @@ fn a_plan_needs_no_symbols() {
             }
         }
     }
-    // What gcc makes of the called form at both levels that optimise.
+    // At least gcc's called form at both levels that optimise.
     assert!(
         certain >= compared / 2,
         "only {certain} of {compared} plans are certain"
@@ -184,8 +184,8 @@ fn no_known_layout_is_refused() {
     assert!(plan.member(Member::Port).is_some());
 }
 
-/// `data` without the names of what it defines, as if linked without `-rdynamic`; without section
-/// headers too, if wanted.
+/// Returns `data` without the names of what it defines, as if linked without `-rdynamic`, and on
+/// request without section headers.
 fn without_names(data: &[u8], without_headers: bool) -> Vec<u8> {
     let file = ElfFile64::<Endianness>::parse(data).unwrap_or_else(|error| panic!("{error}"));
     let endian = file.endian();
@@ -242,7 +242,7 @@ fn debians_server_is_planned_for_without_any_name() {
     }
 }
 
-/// Whatever the unwind tables say, it is the right function or none.
+/// Whatever the unwind tables say, the right function is found or none.
 #[test]
 fn damaged_unwind_tables_do_no_harm() {
     let Some(data) = redis_server() else { return };

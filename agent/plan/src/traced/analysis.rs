@@ -1,5 +1,4 @@
-//! What makes a function a traced one, and what is known of an executable while its traced functions
-//! are planned for.
+//! What makes a function a traced one, and what is known about an executable while its traced functions are planned.
 
 use std::cell::OnceCell;
 
@@ -16,10 +15,10 @@ use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
 use crate::reason::Reason;
 
-/// A function that a plan probes, and how it is planned for.
+/// A function that a plan probes, and how to plan it.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced {
-    /// What it is called, and what can be read of it.
+    /// How it is named, and what can be read in it.
     pub description: &'static Description,
     /// The texts that it is recognised by; [`Analysis::texts`] has their places.
     pub texts: &'static [&'static str],
@@ -28,28 +27,28 @@ pub struct Traced {
     pub plan: fn(&mut Analysis<'_, '_>, FunctionKind) -> Option<TracedFunction>,
 }
 
-/// What is known of an executable.
+/// What is known about an executable.
 pub struct Analysis<'a, 'data> {
     /// The executable.
     pub image: &'a Image<'data>,
-    /// Where the texts are that functions are recognised by.
+    /// Where the texts that identify functions are.
     pub texts: &'a Texts,
-    /// Addresses of members that directives set; empty where the table was not found.
+    /// Addresses of members that directives set; empty if the table was not found.
     pub config: &'a ConfigTable,
-    /// What INFO prints, once somebody asked for it.
+    /// What INFO prints, once it has been asked for.
     pub info: OnceCell<Info>,
     /// The contents of the files that can have debug information, the best first.
     pub files: &'a [&'a [u8]],
-    /// What the debug information says, once a function asked for it.
+    /// What the debug information says, once a function has asked for it.
     pub debug: DebugInfo,
-    /// What functions say of the server's memory.
+    /// What functions say about the server's memory.
     pub evidence: Evidence,
     /// What was not found.
     pub not_found: Vec<NotFound>,
 }
 
 impl Analysis<'_, '_> {
-    /// Returns where a member is that INFO prints, if that is known.
+    /// Returns where a member that INFO prints is, if that is known.
     pub fn in_info(&self, member: Member) -> Option<FileAddress> {
         let info = self.info.get_or_init(|| members::info(self.image));
         info.shown.get(&member).copied()
@@ -104,8 +103,8 @@ impl Analysis<'_, '_> {
         Some((function, code))
     }
 
-    /// Plans the exits of `calls`. `results` has all results that the function can have, or none
-    /// where they do not matter.
+    /// Plans the exits of `calls`. `results` has all results that the function can have, or
+    /// none if they do not matter.
     pub fn exits(
         &mut self,
         kind: FunctionKind,
@@ -128,8 +127,8 @@ impl Analysis<'_, '_> {
         exits.collect()
     }
 
-    /// Plans the exits of `calls`, each with what `look` says is known there; it also says how many
-    /// things are not.
+    /// Plans the exits of `calls`, each with what `look` says is known there. `look` also
+    /// says how many things are not.
     pub fn exits_with<K>(
         &mut self,
         kind: FunctionKind,
@@ -152,7 +151,7 @@ impl Analysis<'_, '_> {
             };
             Some((exit, found.known))
         };
-        // Without one of them, calls would not be seen to end.
+        // If one were missing, calls would not be seen to end.
         let exits: Option<Vec<_>> = found.into_iter().map(exit).collect();
         exits.unwrap_or_default()
     }

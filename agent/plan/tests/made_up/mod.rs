@@ -4,7 +4,7 @@ use evictscope_plan::{
     Analysis, Calls, Description, Execution, FunctionKind, Item, Reason, Traced, TracedFunction,
 };
 
-/// The function: it has a symbol, and calls that do nothing are not told from the others.
+/// The function: it has a symbol, and calls that do nothing are not told apart from the others.
 pub const MADE_UP: Traced = Traced {
     description: &Description {
         kind: "made_up_call",

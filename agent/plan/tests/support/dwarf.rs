@@ -1,4 +1,4 @@
-//! What the debug information of a server says: a reading of its own, beside the agent's.
+//! Reads what the debug information of a server says, independently of the agent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,8 +12,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// What the type of the global `server` is called, in Redis and in Valkey.
 const NAMES: [&[u8]; 2] = [b"redisServer", b"valkeyServer"];
 
-/// The offset of each member of the type of the global `server`, by name; none without debug
-/// information.
+/// Returns the offset of each member of the type of the global `server`, by name; `None` without debug information.
 pub fn server_members(data: &[u8]) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
     let file = object::File::parse(data)?;
     if file.section_by_name(".debug_info").is_none() {

@@ -8,8 +8,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, redis::Redis, wait::until};
 
-/// Least bytes that do not count. What the sockets take as well is less, and what the clients take that make the calls is
-/// less than half.
+/// The least bytes that do not count. What the sockets also take is less, and what the calling clients take is less than half.
 const NOT_COUNTED: f64 = 8e6;
 
 /// Makes calls while half of what the server keeps for a replica that does not read is above the limit.

@@ -1,4 +1,4 @@
-//! The goal variables, evaluated by gdb where the plan says, beside the server's own variables at that moment.
+//! Compares the goal variables, evaluated by gdb where the plan says, with the server's own variables at that moment.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -12,18 +12,18 @@ use crate::table::Row;
 /// How many hits are compared.
 const HITS: usize = 25;
 
-/// Options that make the server write an append-only file. Its buffer is overhead, so that this is not always 0.
+/// Options that make the server write an append-only file. Its buffer is overhead, so this is not always 0.
 const APPENDING: [&str; 6] = [
     "--appendonly",
     "yes",
-    // Without a thread in the background that allocates.
+    // Without a background thread that allocates.
     "--appendfsync",
     "no",
     "--auto-aof-rewrite-percentage",
     "0",
 ];
 
-/// The values at one hit: those of the recipes, and those of the server by names that begin with `own_`.
+/// The values at one hit: those of the recipes, and the server's own, whose names begin with `own_`.
 type Hit = BTreeMap<String, Option<u64>>;
 
 /// Runs a build at its limit under gdb, and adds what was found.
@@ -86,7 +86,7 @@ fn ask(redis: &Redis, program: &Path, asked: &Value) -> Result<Vec<Hit>> {
     fs::write(&goal, asked.to_string())?;
     let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
     let said = process::answer_of(
-        // gdb waits for as long as no hit comes.
+        // gdb waits forever if no hit comes.
         Command::new("timeout")
             .arg(HANG.as_secs().to_string())
             .args(["gdb", "--batch", "--nx", "-p", &redis.pid().to_string()])
@@ -108,7 +108,7 @@ fn value(hit: &Hit, name: &str) -> Option<u64> {
     hit.get(name).copied().flatten()
 }
 
-/// Returns what does not agree at a hit. What is not known agrees.
+/// Returns what does not agree at a hit. What is not known counts as agreeing.
 fn wrong(hit: &Hit) -> Vec<String> {
     let value = |name| value(hit, name);
     let less = |from, what| Some(value(from)?.wrapping_sub(value(what)?));

@@ -1,4 +1,4 @@
-//! What `evictscope keys` finds in a build, beside what the server says of each key.
+//! Compares what `evictscope keys` finds in a build with what the server says about each key.
 
 use std::{path::Path, process::Command};
 
@@ -20,7 +20,7 @@ pub fn compare(build: &Build, agent: &Path, row: &mut Row) -> Result<()> {
     let redis = own.start(&["--maxmemory", "0"])?;
     cache::fill(&redis, KEYS)?;
     let bytes: f64 = cache::kinds(&redis)?.values().map(|kind| kind.bytes).sum();
-    // While the server moves keys to larger tables, none is looked through as a whole.
+    // While the server moves keys to larger tables, no table is looked through as a whole.
     let said = until("all keys are looked at", || {
         let said = cache::told(Command::new(agent), redis.pid(), &[])?;
         Ok((said["is_whole"] == true).then_some(said))

@@ -35,7 +35,7 @@ struct Build {
     name: String,
     /// Its executable file.
     program: PathBuf,
-    /// The root directory in which it runs, where that is not this machine's.
+    /// The root directory in which it runs, if that is not this machine's.
     root: Option<PathBuf>,
 }
 
@@ -43,17 +43,17 @@ struct Build {
 pub struct Found {
     /// A row for each build.
     pub rows: Vec<Row>,
-    /// What was not found and why, and the builds of which that is so.
+    /// What was not found and why, and in which builds.
     reasons: Vec<(String, Vec<String>)>,
     agent: PathBuf,
 }
 
-/// Downloads the servers of a suite where they are not there yet.
+/// Downloads the servers of a suite if they are missing.
 pub fn provide(suite: &str) -> Result<()> {
     Suite::named(suite)?.provide().map(drop)
 }
 
-/// Returns the builds that a suite of Debian's has.
+/// Returns the builds in a Debian suite.
 fn of_suite(suite: &Suite) -> Result<Vec<Build>> {
     let packages = suite.provide()?;
     if packages.is_empty() {
@@ -70,7 +70,7 @@ fn of_suite(suite: &Suite) -> Result<Vec<Build>> {
     Ok(builds.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the builds of a server in `target/servers`. Where this machine's libraries are too old for it, it runs with the newest.
+/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the newest.
 fn of_server(name: &str) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
     ensure!(
@@ -96,7 +96,7 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
 }
 
 impl Build {
-    /// Returns this build, and a copy without symbols where it has some that it does not need to run.
+    /// Returns this build, and a copy without symbols if it has any that it does not need to run.
     fn and_stripped(self) -> Result<Vec<Self>> {
         let mut sections = Command::new("readelf");
         sections
@@ -127,7 +127,7 @@ impl Found {
         }
     }
 
-    /// Tries the builds of those suites of Debian's and other servers whose names are `wanted`.
+    /// Tries the builds of the Debian suites and other servers whose names are `wanted`.
     pub fn try_known(&mut self, others: &[&str], wanted: impl Fn(&str) -> bool) {
         for suite in SUITES.iter().filter(|suite| wanted(suite.name)) {
             self.try_all(suite.name, of_suite(suite));
@@ -156,7 +156,7 @@ impl Found {
         self.with_reasons(table::markdown(&self.rows))
     }
 
-    /// Formats what operators ask as Markdown. A copy without symbols has a row where that is not like the row before it.
+    /// Formats what operators ask as Markdown. A copy without symbols has a row only if that differs from the row before it.
     pub fn brief(&self) -> String {
         let all = table::brief(&self.rows, &["build", "server", "plan"]);
         let mut lines: Vec<&str> = all.lines().collect();

@@ -21,7 +21,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans for an executable, in processes of their own.
+    /// Plans the probes of an executable, in processes of their own.
     pub fn of(program: &Path, agent: &Path) -> Result<Self> {
         let mut times = Vec::new();
         let (mut json, mut peak) = (Value::Null, 0.0_f64);
@@ -69,19 +69,19 @@ impl Plan {
         all.filter_map(|item| item["method"].as_str()).collect()
     }
 
-    /// Returns product and version of the server, where both are known.
+    /// Returns product and version of the server, if both are known.
     pub fn server(&self) -> Option<String> {
         let text = |key: &str| self.json[key].as_str();
         Some(format!("{} {}", text("product")?, text("version")?))
     }
 
-    /// Tells whether nothing was found.
+    /// Returns whether nothing was found.
     pub fn is_empty(&self) -> bool {
         let is_empty = |key: &str| self.json[key].as_array().is_none_or(Vec::is_empty);
         is_empty("functions") && is_empty("members")
     }
 
-    /// Returns the eviction call, where it was found.
+    /// Returns the eviction call, if it was found.
     pub fn eviction_call(&self) -> Option<&Value> {
         let mut functions = self.json["functions"].as_array()?.iter();
         functions.find(|function| function["kind"] == "eviction_call")
@@ -93,7 +93,7 @@ impl Plan {
         elsewhere.filter(|(exit, _)| !exit["way"].is_null()).count()
     }
 
-    /// Tells whether the goal probe ends some calls.
+    /// Returns whether the goal probe ends some calls.
     pub fn ends_at_goal(&self) -> bool {
         self.exits().any(|(_, is_at_goal)| is_at_goal)
     }
@@ -109,9 +109,9 @@ impl Plan {
     }
 }
 
-/// Runs `inspect` and returns what it prints, and its peak of memory in MiB.
+/// Runs `inspect` and returns what it prints, and its peak memory in MiB.
 fn inspect(program: &Path, agent: &Path) -> Result<(Value, f64)> {
-    // The kernel counts the peak of the process that started this one to it, so that should be a small one.
+    // The kernel also counts the peak of the process that started this one, so that should be a small process.
     let peak = NamedTempFile::new().context("cannot make a file")?;
     let mut command = Command::new("time");
     command
@@ -120,7 +120,7 @@ fn inspect(program: &Path, agent: &Path) -> Result<(Value, f64)> {
         .args(["inspect", "--json"])
         .arg(program);
     let output = command.output().context("cannot start `time`")?;
-    // It is 1 where something was not found.
+    // It is 1 if something was not found.
     ensure!(
         matches!(output.status.code(), Some(0 | 1)),
         "`{}` failed ({}): {}",

@@ -1,4 +1,4 @@
-//! What the agent exports beside what the server says of itself in `INFO`.
+//! Compares what the agent exports with what the server says about itself in `INFO`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use evictscope_testkit::{
 use super::plan::Plan;
 use crate::table::Row;
 
-/// How far the agent's sample of memory may be from `INFO`, which the client that asks for it adds to, in bytes.
+/// How far the agent's sample of memory may be from `INFO`, in bytes: the client that asks for it takes memory too.
 const NEAR: f64 = 128.0 * 1024.0;
 
 /// Returns the counters that must be equal: the metric, and the field of `INFO`.
@@ -25,8 +25,8 @@ fn counters() -> impl Iterator<Item = (&'static str, &'static str)> {
 const COMMANDS: &str = "total_commands_processed";
 
 const STALE_RATIO: &str = "evictscope_expire_stale_ratio";
-/// What three expire cycles leave of the stale ratio where no key can expire, which is 0.95 for each. The cron runs once a
-/// second then, so there is hardly one between two readings.
+/// What three expire cycles leave of the stale ratio if no key can expire: 0.95 for each. The cron then runs once a second, so
+/// there is hardly one between two readings.
 const STALE_LEFT: f64 = 0.857;
 /// Half of the last digit of a percentage, as `INFO` prints it, and what its last bits add.
 const PRINTED: f64 = 0.005_001;
@@ -50,9 +50,9 @@ pub struct Readings {
     pub below: Reading,
     /// After calls that were over the limit only by what does not count.
     pub between: Reading,
-    /// After a load at the limit, at least so many calls of which could evict nothing.
+    /// After a load at the limit.
     pub evicting: Reading,
-    /// How many.
+    /// At least this many calls of that load could evict nothing.
     pub failing: u32,
     /// In every-call mode, before a load.
     pub before: Reading,
@@ -61,7 +61,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds to the row what was found.
+    /// Adds what was found to the row.
     pub fn judge(&self, plan: &Plan, row: &mut Row) -> Result<()> {
         let (evicting, all) = (&self.evicting, &self.all);
         if plan.eviction_call().is_some() {
@@ -114,7 +114,7 @@ impl Readings {
 }
 
 impl Reading {
-    /// Asks both when all is at rest.
+    /// Asks the agent and the server when all is at rest.
     pub fn of(agent: &Agent, redis: &Redis) -> Result<Self> {
         let earlier = redis.all_info()?;
         let page = agent.settled_reading(redis)?;
@@ -126,7 +126,7 @@ impl Reading {
         })
     }
 
-    /// Tells whether the agent exports this.
+    /// Returns whether the agent exports this.
     fn exports(&self, metric: &str) -> bool {
         self.page.sum(metric, &[]).is_ok()
     }
@@ -201,8 +201,9 @@ fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Checks that each evicting call begins once and ends once: at a done site, or at the goal site where the plan has those
-/// end that are not to evict, of which so many were made. It may pass more done sites, where it leaves a jump another way.
+/// Checks that each evicting call begins once and ends once: at a done site, or, for calls that must not evict, at the
+/// goal site if the plan ends them there. At least `failing` of those were made. A call may pass more done sites, if it
+/// leaves a jump another way.
 fn evicting_calls(reading: &Reading, plan: &Plan, failing: u32, row: &mut Row) -> Result<()> {
     let page = &reading.page;
     let calls = page.sum(CALLS, &[("kind", "evicting")])?;
@@ -224,7 +225,7 @@ fn evicting_calls(reading: &Reading, plan: &Plan, failing: u32, row: &mut Row) -
     Ok(())
 }
 
-/// Checks that the result of each call is known, and that so many have failed in the first reading.
+/// Checks that the result of each call is known, and that at least `failing` calls failed in the first reading.
 fn results(readings: [&Reading; 2], failing: u32, row: &mut Row) {
     let known = ["ok", "running", "fail"];
     let by_result = readings.map(|reading| reading.page.by_label(CALLS, "result"));

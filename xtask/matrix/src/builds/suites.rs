@@ -1,7 +1,7 @@
-//! Debian's packages of servers: of each suite, with all that they need to run in a root directory of their own.
+//! Debian's packages of servers, for each suite, with all that they need to run in a root directory of their own.
 //!
-//! apt is asked for them as if nothing were installed here, below a directory of its own: this machine's packages and lists
-//! stay as they are.
+//! apt is asked for them as if nothing were installed here, in a directory of its own: this machine's packages and lists stay as
+//! they are.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::files;
 use evictscope_testkit::{process, workspace};
 
-/// Debian's suites. One that is not complete in itself comes after the one that it adds to.
+/// Debian's suites. A suite that is not complete in itself comes after the one that it adds to.
 pub const SUITES: [Suite; 7] = [
     Suite::alone("bullseye"),
     Suite::alone("bookworm"),
@@ -31,13 +31,13 @@ pub const NEWEST: &str = "unstable";
 /// What may be packaged: `NAME-server` has the server, as a link into `NAME-tools`.
 const PRODUCTS: [&str; 2] = ["redis", "valkey"];
 
-/// What a root has beside a server: the links that join its directories, and a library of servers that are not Debian's.
+/// What a root has besides a server: the links that join its directories, and a library for servers that are not Debian's.
 const BESIDE: [&str; 2] = ["base-files", "libstdc++6"];
 
-/// What signs Debian's suites, of the package debian-archive-keyring.
+/// The keys that sign Debian's suites, from the package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A suite of Debian's.
+/// A Debian suite.
 pub struct Suite {
     /// Its name.
     pub name: &'static str,
@@ -74,8 +74,7 @@ impl Suite {
         suite.with_context(|| format!("there is no suite {name} here"))
     }
 
-    /// Returns the servers of this suite. They are downloaded where they are not there yet; removing the directory asks for
-    /// the suite's newest.
+    /// Returns the servers of this suite. Downloads them if they are missing; remove the directory to get the suite's newest.
     pub fn provide(&self) -> Result<Vec<Package>> {
         let directory = files::directory()?.join("suites").join(self.name);
         if !directory.exists() {
@@ -113,7 +112,7 @@ impl Suite {
 }
 
 impl Package {
-    /// Returns the server's executable file, outside its root.
+    /// Returns the server's executable file, as seen from outside its root.
     pub fn server(&self) -> Result<PathBuf> {
         let link = self
             .root
@@ -124,11 +123,11 @@ impl Package {
     }
 }
 
-/// An apt that knows some suites alone and has nothing installed.
+/// An apt that knows only some suites and has nothing installed.
 struct Apt(PathBuf);
 
 impl Apt {
-    /// Makes one, with the lists of these suites from the mirror that this machine's apt uses.
+    /// Makes an apt with the lists of these suites from the mirror that this machine's apt uses.
     fn asking<'a>(suites: impl Iterator<Item = &'a str>) -> Result<Self> {
         let directory = files::directory()?.join("apt");
         files::make_empty(&directory)?;
@@ -171,7 +170,7 @@ impl Apt {
         Ok(version_in(&all, suite))
     }
 
-    /// Unpacks these packages and all that they need into a root directory. Nothing of them is run.
+    /// Unpacks these packages and all that they need into a root directory. Nothing in them is run.
     fn unpack(&self, packages: &[String], root: &Path) -> Result<()> {
         let archives = self.0.join("archives");
         files::make_empty(&archives)?;

@@ -1,4 +1,4 @@
-//! A build that runs and is watched: the agent's numbers beside those of the server.
+//! Runs and watches a build: compares the agent's numbers with those of the server.
 
 use std::{
     io::Write as _,
@@ -28,13 +28,13 @@ const LOWEST_LIMIT: &str = "6mb";
 /// How many calls fail.
 const FAILING: u32 = 2_000;
 
-/// Clients that have sent a part of a command, so that there are buffers to compare.
+/// How many clients have sent a part of a command, so that there are buffers to compare.
 const WAITING: usize = 50;
 
 /// Runs a build below its limit and at it, in both probe modes, and adds what was found.
 pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Result<()> {
     let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
-    // What is still to be written to the AOF does not count.
+    // Data that is not yet written to the AOF does not count.
     let redis = own.start(&["--maxmemory", LIMIT, "--appendonly", "yes"])?;
     let _waiting = clients(redis.port())?;
     let watch = |mode: &str| {
@@ -53,7 +53,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     redis.config_set("maxmemory", LIMIT)?;
     redis.config_set("hz", "10")?;
     redis.write_keys(60_000)?;
-    // So much to evict at once that calls stop at their time limit.
+    // There is so much to evict at once that calls stop at their time limit.
     redis.config_set("maxmemory", LOWER_LIMIT)?;
     thread::sleep(Duration::from_millis(500));
     fail(&redis)?;
@@ -85,7 +85,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     readings.judge(plan, row)
 }
 
-/// Connects clients that each have sent two thirds of a key.
+/// Connects clients that have each sent two thirds of a key.
 fn clients(port: u16) -> Result<Vec<TcpStream>> {
     let part = format!("*2\r\n$3\r\nGET\r\n$30000\r\n{}", "k".repeat(20_000));
     let connect = |_| {
@@ -99,8 +99,8 @@ fn clients(port: u16) -> Result<Vec<TcpStream>> {
         .context("cannot connect to the server")
 }
 
-/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles meet their time limit; then some at
-/// such a slow pace that the server's estimate of what is stale stays for a while.
+/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles reach their time limit;
+/// then some so slowly that the server's estimate of what is stale stays for a while.
 fn expire(redis: &Redis) -> Result<()> {
     redis.look_up()?;
     redis.config_set("hz", "500")?;

@@ -1,4 +1,4 @@
-//! The forms of `zmalloc_used_memory()`, by every compiler that is here, at every level.
+//! The forms of `zmalloc_used_memory()`, by every installed compiler, at every level.
 
 use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_testkit::compiler::compile;
@@ -31,7 +31,7 @@ fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
 
 #[test]
 fn every_form_is_understood_as_it_is_compiled_and_no_other() {
-    // What each form should be found to be: distance, counters, and whether there is an overflow.
+    // What should be found for each form: distance, counters, and whether there is an overflow.
     let expected = [
         (0, Some((8, 1, false))),
         (1, Some((64, 16, false))),
@@ -58,7 +58,7 @@ fn every_form_is_understood_as_it_is_compiled_and_no_other() {
     assert_ne!(tried, 0, "neither gcc nor clang is here");
 }
 
-/// The addresses are those of the symbols that the compiler wrote.
+/// Expects the addresses of the symbols that the compiler wrote.
 fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
     let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
     let function = image.function("zmalloc_used_memory");

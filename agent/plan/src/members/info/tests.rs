@@ -29,7 +29,7 @@ fn floats_beyond_the_registers_take_places_on_the_stack() {
     assert_eq!(argument, Some(Argument::Stack(1)));
 }
 
-/// Where in the fixture's `server` the stale share is.
+/// Where the stale share is in the fixture's `server`.
 const STALE: u64 = 512 + 8 * (64 + 2 * 16 + 4 * 16 + 1);
 
 const LEVELS: [&[&str]; 9] = [
@@ -50,7 +50,7 @@ const LEVELS: [&[&str]; 9] = [
     &["-O3", "-fstack-protector-all", "-fstack-clash-protection"],
 ];
 
-/// The form of the fixture that is Redis's.
+/// The form of the fixture that matches Redis.
 const PLAIN: u64 = 0;
 /// The forms in which what is passed as the number of commands is not that member.
 const WRONG: RangeInclusive<u64> = 1..=9;
@@ -80,7 +80,7 @@ fn what_is_not_the_member_itself_is_refused() {
 }
 
 /// Compiles a form, and compares what is found with the symbol that the compiler wrote. Returns
-/// whether the compiler is here.
+/// whether the compiler is installed.
 fn check(compiler: &str, level: &[&str], form: u64) -> bool {
     let what = format!("{compiler} {level:?} {form}");
     let source = format!("#define FORM {form}\n#include \"info.c\"\n");

@@ -8,8 +8,8 @@ use crate::members::layouts::layouts;
 use crate::members::{ConfigTable, Member, MemberError, config_table};
 use crate::names::Identity;
 
-/// Compiles a configuration table whose members lie where `layout` has them, and `server` has no
-/// name. `None` where there is no compiler.
+/// Compiles a configuration table whose members are where the layout of `release` has them;
+/// `server` has no name. `None` if there is no compiler.
 fn with_layout(release: &str) -> Option<Vec<u8>> {
     let layouts = layouts().unwrap_or_else(|error| panic!("{error}"));
     let at = |member| layouts[release].offset(member).unwrap_or_default();
@@ -70,7 +70,7 @@ fn the_layout_says_where_server_begins() {
 
 #[test]
 fn layouts_that_differ_in_what_is_read_are_refused() {
-    // The four directives lie alike in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
+    // The four directives have the same offsets in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
     let Some(data) = with_layout("redis 6.0.6") else {
         return;
     };

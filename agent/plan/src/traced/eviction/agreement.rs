@@ -1,4 +1,4 @@
-//! Whether the two methods agree: what DWARF says of a variable, and what the data flow holds.
+//! Whether the two methods agree: what DWARF says about a variable, and what the data flow holds.
 //!
 //! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
 //! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
@@ -19,10 +19,10 @@ use crate::plan::QuantityPlan;
 use crate::reason::Reason;
 use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 
-/// What DWARF has to say about a variable that the data flow found.
+/// What DWARF says about a variable that the data flow found.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// The same, at one instruction at least, and nothing else at any.
+    /// The same, at one or more instructions, and nothing else at any.
     Same,
     Different(Reason),
     Silent,
@@ -61,7 +61,7 @@ fn of_variable(
     verdict
 }
 
-/// Returns what is known of the values of evicting calls, wherever a place holds them.
+/// Returns what is known about the values of evicting calls, whatever place holds them.
 fn facts_of_evicting_calls(execution: &mut Execution<'_>, goal: &GoalCopy) -> Rc<Vec<Condition>> {
     let behind = execution.state_along(goal.deciding_block, goal.over_edge);
     behind.map(|state| state.facts).unwrap_or_default()
@@ -72,7 +72,7 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
     let mut points = Vec::new();
     let block = &execution.code.blocks[goal.deciding_block];
     if let Some(branch) = block.instructions.last() {
-        // The last state is the one behind the branch.
+        // The last state is the one after the branch.
         let before = execution
             .states_towards(goal.deciding_block, goal.over_edge)
             .into_iter()
@@ -91,8 +91,7 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
     points
 }
 
-/// Compares at the last instruction that every evicting call passes before the deciding branch and
-/// at which there is a location.
+/// Compares at the last instruction with a location that every evicting call passes before the deciding branch.
 fn before(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
@@ -149,7 +148,7 @@ fn at_point(
     )))
 }
 
-/// Tells whether `location` holds `wanted`; `None` where the data flow does not know what it holds.
+/// Returns whether `location` holds `wanted`; `None` if the data flow does not know what it holds.
 fn compare(
     execution: &mut Execution<'_>,
     state: &State,
@@ -178,7 +177,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<V
     Some(value)
 }
 
-/// Returns what the 8 bytes at an address hold, where that is a stack slot that the data flow follows.
+/// Returns what the 8 bytes at an address hold, if that is a stack slot that the data flow follows.
 fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
     let slot = execution.atoms.stack_offset(&address)?;
@@ -188,11 +187,11 @@ fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option
     }
 }
 
-/// Where DWARF confirms all but one of the variables that a variable is defined by, it confirms that
-/// one too: `mem_used = mem_reported - overhead`, `mem_tofree = mem_used - maxmemory`.
+/// Confirms the last variable of a definition if DWARF confirms the others:
+/// `mem_used = mem_reported - overhead`, `mem_tofree = mem_used - maxmemory`.
 fn by_definition(quantities: &mut [QuantityPlan]) {
     use Variable::{Maxmemory, MemReported, MemTofree, MemUsed, Overhead};
-    // Each definition again, for what the other one confirmed.
+    // The first definition again, for what the second confirmed.
     for definition in [
         [MemReported, Overhead, MemUsed],
         [MemUsed, MemTofree, Maxmemory],
@@ -210,7 +209,7 @@ fn by_definition(quantities: &mut [QuantityPlan]) {
     }
 }
 
-/// Compares what the data flow found with what DWARF says. What differs is taken away, and returned
+/// Compares what the data flow found with what DWARF says. What differs is removed, and returned
 /// with what each method says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory`
 /// where the data flow reads it.
 pub fn of_quantities(

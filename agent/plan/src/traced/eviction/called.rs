@@ -3,10 +3,9 @@
 //!
 //! The call is recognised by what the callee does, not by its name: of the calls before the eviction
 //! loop, it is the first to a function that holds a copy of the calculation. That function is executed
-//! with what the caller passes, which decides the tests of its optional results. Where it returns
-//! "over the limit", it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller.
-//! Where it returns 0, they hold nothing of use, so the goal site lies behind the caller's test of the
-//! result.
+//! with what the caller passes, which decides the tests of its optional results. If it returns "over
+//! the limit", it has stored `mem_reported` and `mem_tofree` in two stack slots of the caller. If it
+//! returns 0, they hold nothing useful, so the goal site is after the caller's test of the result.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +38,7 @@ struct Callee {
 /// A callee compares memory with the limit, but it is not certain what it leaves behind.
 const NOT_CERTAIN: &str = "getMaxmemoryState() is called, and it is not certain where it leaves mem_reported and mem_tofree";
 
-/// Finds the called copy, and executes the caller again with what is then known. `None` where no
-/// callee looks like one.
+/// Finds the called copy, and executes the caller again with what is then known. `None` if no callee looks like one.
 pub fn find(
     image: &Image<'_>,
     execution: &mut Execution<'_>,
@@ -69,7 +67,7 @@ pub fn find(
     found
 }
 
-/// Executes a callee from the state at its call, and looks for the calculation in it. `None` where it
+/// Executes a callee from the state at its call, and looks for the calculation in it. `None` if it
 /// compares nothing with the limit.
 fn examine(
     image: &Image<'_>,
@@ -85,7 +83,7 @@ fn examine(
     entry.forget_all_slots(&mut atoms);
     entry.flags = Flags::Unknown;
     entry.generation = function;
-    // Most callees are told apart by this alone, before anything is asked about their callees.
+    // Most callees are ruled out by this alone, before anything is asked about their callees.
     let mut first_look = Execution::run_from(&code, entry.clone(), atoms.clone(), None);
     first_comparison(&mut first_look, maxmemory)?;
     let blocks = code.blocks.ids();
@@ -121,16 +119,15 @@ fn left_behind(
     })
 }
 
-/// Returns what is known at each return, on every path from where no loop follows any more. `None`
-/// where paths into a loop and past it meet too late.
+/// Returns what is known at each return, on every path from the point after which no loop follows.
+/// `None` if paths into a loop and past it meet too late.
 fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
     let start = paths::behind_loops(execution.code)?;
     let state = execution.state_at(start)?.clone();
     paths::to_returns(execution, state, start.first())
 }
 
-/// Returns what each return with another result than 0 leaves in the caller's slots. `None` where a
-/// result is not known.
+/// Returns what each return with a result other than 0 leaves in the caller's slots. `None` if a result is not known.
 fn over_limit(
     execution: &mut Execution<'_>,
     returns: Vec<State>,
@@ -170,7 +167,7 @@ fn left_slots(
     })
 }
 
-/// Returns what the slots of 8 bytes from `top` on hold: what the callee has stored for its caller.
+/// Returns what the 8-byte slots from `top` on hold: what the callee has stored for its caller.
 fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i64, Value> {
     let slots = state.stack.range(top..);
     slots
@@ -182,7 +179,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
         .collect()
 }
 
-/// Tells whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
+/// Returns whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
 fn is_goal(
     execution: &Execution<'_>,
     value: &Value,
@@ -253,7 +250,7 @@ fn in_caller(
     Some((goal, callee.counters))
 }
 
-/// Returns the branch on whether the call at `site` returned 0, and its edge where it did not.
+/// Returns the branch on whether the call at `site` returned 0, and its edge if it did not.
 fn test_of_result(
     execution: &mut Execution<'_>,
     before_eviction: &[BlockId],

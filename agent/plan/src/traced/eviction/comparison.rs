@@ -5,7 +5,7 @@ use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access};
 
-/// The edge that is taken where a value is above the limit, and the block it leads to.
+/// The edge that is taken if a value is above the limit, and the block it leads to.
 pub type Over = (EdgeKind, BlockId);
 
 /// A comparison with `maxmemory`.
@@ -13,11 +13,11 @@ pub struct Comparison {
     pub value: Value,
     /// The load of `maxmemory` that it is compared with.
     pub maxmemory: Value,
-    /// Where the value is above; `None` where the comparison only says where it is not.
+    /// Where the value is above; `None` if the comparison only says where it is not.
     pub over: Option<Over>,
 }
 
-/// Returns the first comparison with `maxmemory` that tells what is above it, and its block.
+/// Returns the first comparison with `maxmemory` that tells what is above it: its block, and where it leads.
 pub fn first_comparison(
     execution: &mut Execution<'_>,
     maxmemory: FileAddress,
@@ -31,9 +31,9 @@ pub fn first_comparison(
         })
 }
 
-/// Returns what the conditional jump at the end of a block tells of values in relation to the global
-/// at `maxmemory`, first what is above it. The jump can depend on several comparisons that were made
-/// before, here or on the only way to one of its edges.
+/// Returns what the conditional jump at the end of a block tells about values in relation to the
+/// global at `maxmemory`, first what is above it. The jump can depend on several earlier
+/// comparisons, here or on the only way to one of its edges.
 pub fn comparisons_with(
     execution: &mut Execution<'_>,
     block: BlockId,
@@ -61,8 +61,7 @@ pub fn comparisons_with(
     found
 }
 
-/// Returns what a condition says of a value in relation to the global at `maxmemory`; `edge` is the one
-/// behind which it holds.
+/// Returns what a condition says about a value in relation to the global at `maxmemory`; the condition holds after `edge`.
 fn comparison_in(
     atoms: &Atoms,
     condition: &Condition,
@@ -85,9 +84,9 @@ fn comparison_in(
     })
 }
 
-/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The
-/// loop that evicts has calls, and the function looks at the global `policy` in it or before. A loop without calls adds up
-/// the allocator's counters or the replicas' buffers; one before all looks at the policy lets clients go on that were paused.
+/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The loop that evicts has
+/// calls, and the function looks at the global `policy` in it or before. A loop without calls adds up the allocator's counters or
+/// the replicas' buffers; a loop before any look at the policy lets paused clients go on.
 pub fn blocks_before_eviction(
     execution: &mut Execution<'_>,
     policy: Option<FileAddress>,

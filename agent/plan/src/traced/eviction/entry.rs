@@ -1,5 +1,5 @@
-//! Which function is the eviction call: by its symbol, and by the text that it reports its duration
-//! under. The latency report mentions that text too, but does not read `maxmemory-policy`.
+//! Finds which function is the eviction call, by its symbol and by the text under which it reports
+//! its duration. The latency report mentions that text too, but does not read `maxmemory-policy`.
 
 use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::elf::{FileAddress, Image};
@@ -9,16 +9,15 @@ use crate::names::Texts;
 
 /// Its names, newest first.
 pub const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
-/// The text that it reports its duration under.
+/// The text under which it reports its duration.
 pub const TEXT: &str = "eviction-cycle";
 /// A directive that Redis has had since the function was renamed.
 const SINCE_RENAMED: &str = "maxmemory-eviction-tenacity";
-/// Most functions that are looked into.
+/// The most functions that are looked into.
 const MAX_FUNCTIONS: usize = 8;
 
-/// Returns name and address of the eviction call. `policy` is the address of
-/// `server.maxmemory_policy`. Fails where it is not certain which function it is, or symbol and text
-/// contradict each other.
+/// Returns name and address of the eviction call. `policy` is the address of `server.maxmemory_policy`.
+/// Fails if it is not certain which function it is, or if symbol and text contradict each other.
 pub fn eviction_call(
     image: &Image<'_>,
     texts: &Texts,
@@ -37,7 +36,7 @@ pub fn eviction_call(
             NAMES.join(" or ")
         )),
         (Some(named), None) => Ok(named),
-        // Without its bounds, or what else to know it by, only the named function itself can be asked.
+        // Without its bounds, or the policy to recognise it by, only the named function itself can be checked.
         (Some((name, address)), Some(_))
             if image.frames.at(address).is_none() || policy.is_none() =>
         {
@@ -64,7 +63,7 @@ pub fn eviction_call(
     }
 }
 
-/// Returns the one function that mentions the text and reads the policy.
+/// Returns the only function that mentions the text and reads the policy.
 fn by_text(
     image: &Image<'_>,
     texts: &Texts,
@@ -86,14 +85,14 @@ fn by_text(
     }
 }
 
-/// Tells whether a function reads the global at `address`, by whatever register.
+/// Returns whether a function reads the global at `address`, through any register.
 fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool {
     mentions(image, function, |mentioned| mentioned == address)
         || FunctionCode::decode(image, function)
             .is_ok_and(|code| Execution::run(&code).atoms.loads(address))
 }
 
-/// Tells whether an instruction of a function mentions such an address.
+/// Returns whether an instruction of a function mentions such an address.
 fn mentions(
     image: &Image<'_>,
     function: FileAddress,

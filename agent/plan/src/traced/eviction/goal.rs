@@ -8,7 +8,7 @@ use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::flow::{Execution, Value};
 use evictscope_machine::sites::Candidate;
 
-/// Most blocks between the deciding branch and a goal site.
+/// The most blocks between the deciding branch and a goal site.
 const MAX_CHAIN: usize = 16;
 
 /// How the eviction function comes to its goal.
@@ -25,7 +25,7 @@ pub struct GoalCopy {
     pub form: Form,
     /// The block whose last instruction decides whether memory is over the limit.
     pub deciding_block: BlockId,
-    /// The edge that this instruction takes where it is.
+    /// The edge that this instruction takes if it is.
     pub over_edge: EdgeKind,
     pub over_block: BlockId,
     /// All memory tracked by the allocator.
@@ -57,7 +57,7 @@ impl GoalCopy {
     }
 }
 
-/// Returns every instruction that all evicting calls pass after the deciding branch, and no others.
+/// Returns every instruction that all evicting calls pass after the deciding branch, and no other calls.
 pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
     let mut found = Vec::new();
     let code = execution.code;

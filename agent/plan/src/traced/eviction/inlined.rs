@@ -3,13 +3,12 @@
 //! # Why there are two forms
 //!
 //! The function calls `getMaxmemoryState()` up to three times, and only the first call sets the goal.
-//! Compilers inline it in all places, in some, or in none. Where the first is inlined, all values are
-//! in the function's own registers and stack, and this module reads them there. Where it is called,
-//! the function sees only two stack slots and a result: [`called`](super::called) looks into the
-//! callee. That form is tried first, because what is inlined behind a call only looks again whether
-//! enough was freed.
+//! Compilers inline it in all places, in some, or in none. If the first is inlined, all values are in the
+//! function's own registers and stack, and this module reads them there. If it is called, the function
+//! sees only two stack slots and a result: [`called`](super::called) looks into the callee. That form is
+//! tried first, because code inlined after a call only checks again whether enough was freed.
 //!
-//! # How the roles are told
+//! # How the roles are told apart
 //!
 //! `maxmemory` is the global whose address the configuration table gives. The value that is first
 //! compared with it is `mem_reported`. The value of the form `mem_reported - x` that is compared with
@@ -29,8 +28,7 @@ const NO_COMPARISON: &str = "the function compares nothing with maxmemory before
 /// `mem_reported` is compared with it, and nothing derived from it.
 const NO_GOAL: &str = "memory is compared with maxmemory, but nothing is that is understood as memory less an overhead";
 
-/// Finds the copy that sets the goal. Fails where the function does not look like an eviction call
-/// with an inlined copy.
+/// Finds the copy that sets the goal. Fails if the function does not look like an eviction call with an inlined copy.
 pub fn find(
     execution: &mut Execution<'_>,
     before_eviction: &[BlockId],

@@ -48,7 +48,7 @@ const ALL_RESULTS: &[u64] = &[0, 1, 2, C_ERR as u64];
 const C_ERR: u32 = u32::MAX;
 /// Without the configuration table the goal cannot be looked for.
 const NO_MAXMEMORY: &str = "without the address of maxmemory the calculation cannot be recognised";
-/// The configuration table and the debug information differ about it.
+/// The configuration table and the debug information disagree about it.
 const UNCERTAIN_MAXMEMORY: &str = "it is not certain where maxmemory is";
 /// All evicting calls share the deciding branch with others, and nothing else.
 const NO_SITE: &str = "no instruction after the deciding branch";
@@ -103,7 +103,7 @@ fn results(execution: &mut Execution<'_>) -> &'static [u64] {
     }
 }
 
-/// Returns name and address of the function. Where DWARF has it too, both must agree.
+/// Returns name and address of the function. If DWARF has it too, both must agree.
 fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let (name, address) =
@@ -132,8 +132,8 @@ fn find_goal(
     if maxmemory_by_dwarf(analysis).is_some_and(|other| other != maxmemory) {
         return Err(Reason::Unrecognised(UNCERTAIN_MAXMEMORY));
     }
-    // A called copy comes first where there is one: what is inlined behind it in the same function
-    // only looks whether enough was freed.
+    // A called copy comes first if there is one: code inlined after it in the same function only
+    // checks whether enough was freed.
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
     let before = blocks_before_eviction(execution, policy);
     let called = called::find(analysis.image, execution, &before, maxmemory);

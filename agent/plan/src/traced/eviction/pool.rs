@@ -4,10 +4,10 @@
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, reached_by_pointers};
 
-/// Where its last entry is, and the key in it, in bytes: 16 entries of 32 bytes.
+/// Offsets of its last entry and of the key in it, in bytes: 16 entries of 32 bytes.
 const LAST: [i64; 2] = [15 * 32, 15 * 32 + 8];
 
-/// Returns the address of that global, where the function comes to the last entry of one pool.
+/// Returns the address of that global, if the function reaches the last entry of a single pool.
 pub fn pool(execution: &mut Execution<'_>) -> Option<FileAddress> {
     let mut found = reached_by_pointers(execution, &LAST).into_iter();
     found.next().filter(|_| found.next().is_none())

@@ -1,9 +1,9 @@
-//! Which function is the expire cycle: by its symbol, by the text that it reports its duration under, and
-//! by the moving average that it keeps. The latency report mentions that text too, but keeps no average.
+//! Finds which function is the expire cycle, by its symbol, by the text under which it reports its duration,
+//! and by the moving average that it keeps. The latency report mentions that text too, but keeps no average.
 //!
 //! Since Valkey 9.0 a cycle is two jobs, one for keys and one for fields of hashes, each of which keeps an
-//! average. Compilers make one function that both share, or two. These are themselves what is traced, as only there is known which
-//! cycles do nothing; where two are not told apart, it is what calls them.
+//! average. Compilers make one function that both share, or two. These functions are traced themselves,
+//! because only they show which cycles do nothing. If two cannot be told apart, their caller is traced.
 
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
@@ -16,39 +16,39 @@ use crate::names::Texts;
 
 /// Its name.
 pub const NAME: &str = "activeExpireCycle";
-/// The text that it reports its duration under.
+/// The text under which it reports its duration.
 pub const TEXT: &str = "expire-cycle";
-/// Most functions that are looked into.
+/// The most functions that are looked into.
 const MAX_FUNCTIONS: usize = 8;
-/// Most functions that one function calls which are looked into.
+/// The most functions called by one function that are looked into.
 const MAX_CALLEES: usize = 64;
 
 /// A function that a cycle may be.
 struct Candidate {
     address: FileAddress,
-    /// The registers that it is called with the type in.
+    /// The registers that hold the type when it is called.
     type_registers: Vec<usize>,
 }
 
 /// The expire cycle.
 pub struct Cycle {
     pub address: FileAddress,
-    /// The numbers of the registers that it is called with the type in, as far as they are known.
+    /// The numbers of the registers that hold the type when it is called, as far as they are known.
     pub type_registers: Vec<usize>,
     /// Whether it is a job of a cycle: for keys, or for fields of hashes.
     pub is_job: bool,
-    /// The number of the register that it is then called with which one in, if that is known: for keys 0, for fields of hashes 1.
+    /// The number of the register that then tells which job it is, if that is known: 0 for keys, 1 for fields of hashes.
     pub job_register: Option<usize>,
-    /// The calls of its jobs. Empty where it does its work itself.
+    /// The calls of its jobs. Empty if it does its work itself.
     pub jobs: Vec<Job>,
-    /// The functions that these are, if they are two.
+    /// The functions that they call, if there are two.
     pub job_functions: Option<[JobFunction; 2]>,
 }
 
 /// A function that is one of the two jobs.
 pub struct JobFunction {
     pub address: FileAddress,
-    /// The numbers of the registers that it is called with the type in, as far as they are known.
+    /// The numbers of the registers that hold the type when it is called, as far as they are known.
     pub type_registers: Vec<usize>,
 }
 
@@ -59,8 +59,8 @@ pub struct Job {
     pub address: FileAddress,
 }
 
-/// Finds the expire cycle. Fails where it is not certain which function it is, or symbol and text
-/// contradict each other.
+/// Finds the expire cycle. Fails if it is not certain which function it is, or if symbol and
+/// text contradict each other.
 pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     let named = image.function(NAME).map(|symbol| symbol.address);
     let mentioned = match texts.has(TEXT) {
@@ -116,7 +116,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     }
 }
 
-/// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails where it
+/// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails if it
 /// does both: some jobs would not be seen.
 fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, String> {
     let Ok(code) = FunctionCode::decode(image, candidate.address) else {
@@ -136,7 +136,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     };
     if let [only] = job_functions.as_slice() {
         let type_registers = only.type_registers.clone();
-        // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed what it takes.
+        // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed its arguments.
         let [job, of_type, ..] = ARGUMENTS;
         let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
         return Ok(Some(Cycle {
@@ -158,8 +158,8 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     }))
 }
 
-/// Returns the functions of jobs, each with the registers that hold the type at all its calls, which came in `registers`. The callee may
-/// save one that is no argument.
+/// Returns the functions of jobs, each with the registers that hold the type at all its calls. The type came in `registers`. The
+/// callee may save a register that is not an argument.
 fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<JobFunction> {
     let mut by_type = ByType::run(code, registers);
     let mut functions: Vec<JobFunction> = Vec::new();
@@ -179,7 +179,7 @@ fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<
     functions
 }
 
-/// Returns where a function calls others that keep the average. Fails where it calls too many to look into.
+/// Returns where a function calls others that keep the average. Fails if it calls too many to look into.
 fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
     let mut known: Vec<(FileAddress, bool)> = Vec::new();
     let mut jobs = Vec::new();
@@ -216,7 +216,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// Returns the functions that the function at an address goes on in without coming back.
+/// Returns the functions that the function at an address tail-calls.
 fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();

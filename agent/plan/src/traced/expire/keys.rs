@@ -1,4 +1,4 @@
-//! The keys that a cycle sampled, and those of them that had expired: divided by each other for the moving
+//! The numbers of keys that a cycle sampled, and that had expired: they are divided for the moving
 //! average. Counts of other things, such as fields of hashes, never come to that division.
 
 use evictscope_machine::elf::Image;

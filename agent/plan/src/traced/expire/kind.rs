@@ -1,7 +1,7 @@
 //! Where the type of a cycle is: 0 for a slow one, 1 for a fast one. Likewise, which of its jobs it is.
 //!
-//! The function is executed once for each type. A place that holds 0 in the one and 1 in the other holds the
-//! type, whatever became of the argument on the way there.
+//! The function is executed once for each type. A place that holds 0 in one run and 1 in the other holds the
+//! type, whatever happened to the argument on the way.
 
 use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
 use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};

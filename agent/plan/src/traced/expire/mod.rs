@@ -1,6 +1,6 @@
 //! The expire cycle: `activeExpireCycle()`.
 //!
-//! [`entry`] tells which function it is. [`average`] finds the moving average that every cycle ends with that
+//! [`entry`] tells which function it is. [`average`] finds the moving average at the end of every cycle that
 //! gets past the early returns. [`start`] is the site that exactly those cycles pass, [`kind`] tells their
 //! type, and [`keys`] finds the counts that the average is made of.
 
@@ -79,7 +79,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     if start.cycle_type.is_none() {
         analysis.miss(Item::CycleType, Reason::Unrecognised(NO_TYPE));
     }
-    // Counts of both jobs go by type.
+    // Both jobs are counted by type.
     start.job = start.job.filter(|_| start.cycle_type.is_some());
     let lost = match (cycle.is_job, &start.job) {
         _ if !jobs.is_empty() => Some(IN_JOBS),
@@ -92,8 +92,8 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     Some(function)
 }
 
-/// Plans two functions that are the job for keys and that for fields of hashes, in this order. `None` where it is not certain which is which,
-/// or what either does.
+/// Plans the functions of the job for keys and of the job for fields of hashes, in this order. `None` if it is not certain which
+/// is which, or what either does.
 fn jobs_apart(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
@@ -127,7 +127,7 @@ fn jobs_apart(
     planned.try_into().ok()
 }
 
-/// Plans the exits of the cycles that pass the start, with the counts there, unless they are `lost`.
+/// Plans the exits of the cycles that pass the start, with the counts there, unless these are `lost`.
 fn exits(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,

@@ -1,4 +1,4 @@
-//! Where a cycle begins that does anything: behind the early returns, before the loop over databases.
+//! Where a cycle that does anything begins: after the early returns, before the loop over databases.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub struct Start {
     pub instruction: Instruction,
     /// What holds the type there.
     pub cycle_type: Option<Operand>,
-    /// What holds there which job it is.
+    /// What tells there which job it is.
     pub job: Option<Operand>,
 }
 
@@ -33,16 +33,16 @@ impl Start {
     }
 }
 
-/// The part of a function behind the early returns.
+/// The part of a function after the early returns.
 pub struct Work {
-    /// From these blocks the function returns only by way of its end.
+    /// From these blocks the function returns only through its end.
     blocks: BTreeSet<BlockId>,
     /// The edges that lead there.
     entered_by: Vec<(BlockId, EdgeKind)>,
 }
 
 impl Work {
-    /// Looks for the blocks from which the function returns only by way of one of `ends`.
+    /// Looks for the blocks from which the function returns only through one of `ends`.
     pub fn before(code: &FunctionCode, ends: &[BlockId]) -> Self {
         let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
@@ -67,9 +67,9 @@ impl Work {
         }
     }
 
-    /// Returns the first of the cheapest instructions that all calls pass which come here, before any
-    /// loop and up to the first of `jobs`, of those at which the type is known, and which job it is. Compilers give calls that find no
-    /// database a way of their own. No such call is made, so the site is one that the others pass.
+    /// Returns the first of the cheapest instructions that every call that comes here passes, before any loop and up to the first
+    /// of `jobs`; those at which the type is known, and which job it is, come first. Compilers give calls that find no database a
+    /// path of their own. No such call is ever made, so the site is on the path of the others.
     pub fn start(
         &self,
         code: &FunctionCode,

@@ -1,7 +1,7 @@
-//! The static table of commands (`redisCommandTable`, `serverCommandTable`), which says which function implements
-//! each command, also where the file has no names.
+//! The static table of commands (`redisCommandTable`, `serverCommandTable`), which says which function implements each command,
+//! even if the file has no names.
 //!
-//! The members of an entry differ between versions, so that they are found by what the entries of well-known
+//! The members of an entry differ between versions, so its layout is found by what the entries of well-known
 //! commands have in common: the name at the beginning, a function of its own at the same offset, and the same
 //! distance from one entry to the next.
 
@@ -13,13 +13,13 @@ use evictscope_machine::elf::{FileAddress, Image};
 const WELL_KNOWN: [&str; 8] = [
     "lpush", "sadd", "zadd", "incr", "hset", "mget", "expire", "getset",
 ];
-/// Most bytes of an entry. In redis 8.6 they are 272.
+/// The most bytes of an entry: 272 in redis 8.6.
 const MAX_ENTRY: u64 = 1_024;
-/// Most bytes from the beginning of an entry to the pointer to its function: in redis 7.0 they are 80, later 96.
+/// The most bytes from the beginning of an entry to the pointer to its function: 80 in redis 7.0, later 96.
 const MAX_PROC: u64 = 256;
-/// Most entries that are read of one table; redis 8.6 has some 270.
+/// The most entries that are read of one table; redis 8.6 has some 270.
 const MAX_ENTRIES: usize = 2_048;
-/// Longest name of a command that is read, in bytes.
+/// The longest name of a command that is read, in bytes.
 const MAX_NAME: usize = 64;
 
 /// The table, and how its entries are laid out.
@@ -39,12 +39,12 @@ struct Entry<'data> {
     at: FileAddress,
     /// In lower case.
     name: &'data str,
-    /// The function; `None` of a command that only has subcommands.
+    /// The function; `None` for a command that only has subcommands.
     proc: Option<FileAddress>,
 }
 
 impl<'data> CommandTable<'data> {
-    /// Finds the table; `None` where the file has none that is certain.
+    /// Finds the table; `None` if the file has none that is certain.
     pub fn find(image: &Image<'data>) -> Option<Self> {
         let mentions: Vec<Vec<FileAddress>> =
             (WELL_KNOWN.iter().map(|name| mentions(image, name))).collect();
@@ -70,7 +70,7 @@ impl<'data> CommandTable<'data> {
         before.reverse();
         table.entries = before;
         table.entries.extend(table.walk(image, first));
-        // All of them are of one table.
+        // All of them must be in this table.
         let is_listed = |at: &FileAddress| table.entries.iter().any(|entry| entry.at == *at);
         known.iter().all(is_listed).then_some(table)
     }
@@ -85,8 +85,8 @@ impl<'data> CommandTable<'data> {
         entry(image, at, self.proc)
     }
 
-    /// Returns the functions of the command that is called `name`, in whatever case; of a subcommand, as
-    /// `config|get`. They are several only where the table is not what it seems.
+    /// Returns the functions of the command called `name`, in any case; a subcommand is named as in
+    /// `config|get`. There are several only if the table is not what it seems.
     pub fn functions(&self, image: &Image<'data>, name: &str) -> BTreeSet<FileAddress> {
         let is_called = |entry: &&Entry<'_>, name: &str| entry.name.eq_ignore_ascii_case(name);
         let Some((parent, name)) = name.split_once('|') else {
@@ -101,8 +101,7 @@ impl<'data> CommandTable<'data> {
         own.filter_map(|entry| entry.proc).collect()
     }
 
-    /// Returns the subcommands of a command: another array of such entries, to which it has a pointer behind that
-    /// to its own function.
+    /// Returns the subcommands of a command: another array of such entries, to which it points after its own function.
     fn subcommands(&self, image: &Image<'data>, parent: &Entry<'_>) -> Vec<Entry<'data>> {
         let pointers = (self.proc + 8..self.stride).step_by(8);
         let mut arrays = pointers.filter_map(|offset| {
@@ -145,8 +144,7 @@ fn mentions(image: &Image<'_>, text: &str) -> Vec<FileAddress> {
     places.flat_map(|place| image.pointers_to(place)).collect()
 }
 
-/// Returns the entries of the well-known commands, by address, where each has one entry and a function of its own at
-/// this offset.
+/// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this offset.
 fn well_known(
     image: &Image<'_>,
     mentions: &[Vec<FileAddress>],
@@ -170,8 +168,7 @@ fn well_known(
     (functions.len() == mentions.len()).then_some(found)
 }
 
-/// Returns the least distance that divides those between all well-known entries, and behind each of which another
-/// entry begins.
+/// Returns the least distance that divides those between all well-known entries, and at which another entry follows each of them.
 fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
     let first = *known.first()?;
     let has_next = |stride: u64| {
@@ -187,7 +184,7 @@ fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
     strides.find(|stride| divides(*stride) && has_next(*stride))
 }
 
-/// Returns the entry at an address, where one can be there.
+/// Returns the entry at an address, if one can be there.
 fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<Entry<'data>> {
     if !image.budget.spend(4) {
         return None;

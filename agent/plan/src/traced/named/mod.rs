@@ -1,6 +1,6 @@
 //! A function that a user names: by its symbol, or by the command that it implements.
 //!
-//! Each call of it is timed from its entry to its return, so nothing else of it has to be known. It is no entry of
+//! Each call is timed from its entry to its return, so nothing else about it needs to be known. It is not an entry of
 //! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
 
 pub mod commands;
@@ -16,11 +16,11 @@ use evictscope_machine::sites::{Site, entry};
 use crate::names::{self, Identity};
 use commands::CommandTable;
 
-/// Most names that are suggested.
+/// The most names that are suggested.
 const SUGGESTED: usize = 5;
-/// Longest name that is looked at for a suggestion, in bytes.
+/// The longest name that is looked at for a suggestion, in bytes.
 const MAX_NAME: usize = 64;
-/// How alike a name has to be for it to be suggested, from 0 to 1.
+/// How alike a name must be to be suggested, from 0 to 1.
 const ALIKE: f64 = 0.84;
 
 /// A function that was found by its name.
@@ -57,7 +57,7 @@ pub enum NameError {
     /// The file cannot be read as an executable.
     #[error(transparent)]
     Elf(#[from] ElfError),
-    /// It is no server.
+    /// It is not a server.
     #[error("the executable is no Redis or Valkey server")]
     NotAServer,
     /// It has nothing of this name.
@@ -65,9 +65,9 @@ pub enum NameError {
     NotFound {
         /// What was asked for.
         name: String,
-        /// What is called alike.
+        /// Similar names.
         near: Vec<String>,
-        /// Whether the file, or its debug file, names its own functions and not only those that it shows to modules.
+        /// Whether the file, or its debug file, names its own functions and not only those that it exports to modules.
         has_symbols: bool,
         /// Whether the table of commands was found.
         has_commands: bool,
@@ -83,7 +83,7 @@ pub enum NameError {
     Budget,
 }
 
-/// Returns what to do where a name was not found.
+/// Returns what to do if a name was not found.
 fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
     let mut advice = match near {
         [] => String::new(),
@@ -103,12 +103,12 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
     advice
 }
 
-/// Finds the function that is called `name` in the executable whose whole content is `data`, or in its debug file, whose
-/// whole content is `debug`; or else the function that implements the command of that name, in whatever case.
+/// Finds the function called `name` in the executable whose whole content is `data`, or in its debug file, whose whole content is
+/// `debug`; or else the function that implements the command of that name, in any case.
 ///
 /// # Errors
 ///
-/// Where there is none or more than one, it cannot be probed, or the file is no server's.
+/// Fails if there is none or more than one, it cannot be probed, or the file is not a server.
 pub fn named_function(
     data: &[u8],
     debug: Option<&[u8]>,
@@ -159,7 +159,7 @@ fn find(
     };
     let commands = table.map_or_else(Vec::new, |table| table.commands_of(address));
     let mut commands: Vec<String> = commands.iter().map(|name| name.to_uppercase()).collect();
-    // Of all subcommands only the one that was asked for is known to be its.
+    // Of all subcommands, it is known to implement only the one that was asked for.
     if commands.is_empty() && functions.functions(name).is_empty() {
         commands.push(name.to_uppercase());
     }

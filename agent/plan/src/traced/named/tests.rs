@@ -7,7 +7,7 @@ use evictscope_testkit::servers;
 use super::commands::CommandTable;
 use super::{NameError, NamedFunction, named_function};
 
-/// Commands that share the function of another one, or whose function is called otherwise, as Redis's source has it.
+/// Commands that share the function of another, or whose function has another name in Redis's source.
 const OTHERS: [(&str, &str); 9] = [
     ("hmset", "hset"),
     ("slaveof", "replicaof"),
@@ -20,8 +20,8 @@ const OTHERS: [(&str, &str); 9] = [
     ("post", "securityWarning"),
 ];
 
-/// Returns how many commands the table of a server has, and how many of those have a function that is called after them.
-/// The server's own names are not used to find the table.
+/// Returns how many commands the table of a server has, and how many of those have a function named after them. The server's own
+/// names are not used to find the table.
 fn called_after(server: &Path) -> anyhow::Result<(usize, usize)> {
     let directory = tempfile::tempdir()?;
     let stripped = directory.path().join("redis-server");
@@ -73,7 +73,7 @@ fn functions_are_called_after_their_commands() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds functions of a server; `None` where the server is not there.
+/// Finds functions of a server; `None` if the server is missing.
 fn found(server: &str, names: &[&str]) -> anyhow::Result<Option<Vec<NamedFunction>>> {
     let Some(path) = servers::find_or_skip(server)? else {
         return Ok(None);
