@@ -12,7 +12,7 @@ use crate::members::MemberError;
 pub enum Reason {
     /// The budget for one file ran out.
     #[error(
-        "it would take longer, or more memory, than for any server: made to do harm, or no server"
+        "it would take longer, or more memory, than any server needs: it is malicious, or not a server"
     )]
     Budget,
     /// This server is not supported.

@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::{MAX_DONE_SITES, VARIABLES, Variable};
+use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, VARIABLES, Variable};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
@@ -19,6 +19,8 @@ use crate::traced::{TRACED, eviction, expire};
 
 /// The longest text of a plan that is exported or shown, in bytes.
 const MAX_TEXT: usize = 256;
+/// The longest sentence that says why something was not found, in bytes: it goes to the log and to pages.
+const MAX_REASON: usize = 4096;
 /// The most counters of an allocator. There are at most 128, one for each thread that may have one.
 const MAX_COUNTERS: u64 = 1024;
 /// The numbers of registers.
@@ -130,13 +132,17 @@ impl ProbePlan {
             let counters = own.counters.is_none_or(|counters| {
                 (1..=MAX_COUNTERS).contains(&counters.most)
                     && counters.stride.is_multiple_of(8)
-                    && counters.stride <= MAX_COUNTERS
+                    && counters.bytes() <= COUNTER_BYTES as u64
                     && matches!(counters.threads_width, 4 | 8)
             });
             let mut before = self.members[..index].iter();
             counters && before.all(|other| other.member != own.member)
         });
-        identity(&self.identity) && functions && members
+        let reasons = self.not_found.iter().all(|missing| {
+            let why = missing.reason.to_string();
+            why.len() <= MAX_REASON && !why.contains(char::is_control)
+        });
+        identity(&self.identity) && functions && members && reasons
     }
 }
 
@@ -189,4 +195,23 @@ fn identity(identity: &Identity) -> bool {
 /// Returns whether it is short, and a single line.
 fn is_text(text: &str) -> bool {
     text.len() <= MAX_TEXT && !text.contains(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MAX_REASON;
+    use crate::names::Identity;
+    use crate::plan::ProbePlan;
+    use crate::reason::Reason;
+
+    #[test]
+    fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {
+        let is_possible = |why: String| {
+            let plan = ProbePlan::nothing(Identity::default(), Reason::Told(why));
+            plan.is_possible(0)
+        };
+        assert!(is_possible("it is packed".to_owned()));
+        assert!(!is_possible("it is packed\n2026-11-28 INFO".to_owned()));
+        assert!(!is_possible("x".repeat(MAX_REASON + 1)));
+    }
 }

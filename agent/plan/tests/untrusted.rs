@@ -343,7 +343,7 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
         }
     }
     // Nothing would be tried if the damage had no effect.
-    ensure!(changed > DAMAGED, "only {changed} plans are others");
+    ensure!(changed > DAMAGED, "only {changed} plans differ");
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Rounds, each of which measures every size once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Another redis-server or valkey-server than the one on PATH
+    /// A redis-server or valkey-server other than the one on PATH
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     server: PathBuf,
 }

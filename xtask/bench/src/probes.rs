@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Rounds, each of which measures every side once
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Another redis-server or valkey-server than the one on PATH
+    /// A redis-server or valkey-server other than the one on PATH
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ fn measure(
     let said = watch.finish(&twins.watched, took.commands)?;
     ensure!(
         !condition.evicts || said.evicting_share.is_none_or(|share| share > 0.5),
-        "hardly any command evicted: this is not the load that was meant"
+        "hardly any command evicted: this is not the intended load"
     );
     Ok(Measurement { took, said })
 }

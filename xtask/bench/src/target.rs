@@ -47,7 +47,7 @@ impl Target {
 
 /// Returns the name of the eviction function.
 fn eviction_function(data: &[u8]) -> Result<&'static str> {
-    let file = object::File::parse(data).context("this is no executable")?;
+    let file = object::File::parse(data).context("this is not an executable")?;
     let is_there = |name: &&str| {
         let mut symbols = file.symbols().chain(file.dynamic_symbols());
         symbols.any(|symbol| symbol.name() == Ok(*name))

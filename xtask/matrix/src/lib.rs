@@ -146,20 +146,13 @@ fn finish(
     rows: &[Row],
 ) -> Result<()> {
     println!("\n{text}");
-    ensure!(
-        !rows.is_empty(),
-        "there is nothing of that name: see --help"
-    );
+    ensure!(!rows.is_empty(), "nothing has that name: see --help");
     if arguments.all() {
         let section = format!("{explained}\n\n{brief}");
         table::write_section(&workspace::root().join(PAGE), heading, &section)?;
     }
     let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();
-    ensure!(
-        faults.is_empty(),
-        "not as it must be:\n{}",
-        faults.join("\n")
-    );
+    ensure!(faults.is_empty(), "these are wrong:\n{}", faults.join("\n"));
     Ok(())
 }
 

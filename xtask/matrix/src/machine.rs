@@ -60,11 +60,11 @@ impl Machine<'_> {
         fs::remove_file(self.initramfs).context("cannot remove the initial file system")?;
         let text = fs::read(console).context("QEMU has left no console")?;
         let text = String::from_utf8_lossy(&text);
-        ended.with_context(|| format!("the last it wrote:\n{}", last_lines(&text)))?;
+        ended.with_context(|| format!("its last lines:\n{}", last_lines(&text)))?;
         let answers = Answers::read(&text).with_context(|| format!("see {}", console.display()))?;
         ensure!(
             !answers.is_empty(),
-            "the machine ended before it answered anything; the last it wrote:\n{}",
+            "the machine ended before it answered anything; its last lines:\n{}",
             last_lines(&text)
         );
         Ok(answers)

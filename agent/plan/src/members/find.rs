@@ -16,11 +16,10 @@ use crate::item::Method;
 use crate::names::Identity;
 
 /// Why the eviction pool is not known.
-const NO_POOL: &str =
-    "the eviction function does not come to the last entry of one pool of keys, as Redis has it";
+const NO_POOL: &str = "the eviction function does not reach the last entry of a single pool of keys, as it does in Redis";
 /// Why its entries tell nothing, although it was found.
 const UNKNOWN_TIMES: &str =
-    "of this version it is not known whether its pool of keys has milliseconds or seconds";
+    "it is not known whether this version's pool of keys holds milliseconds or seconds";
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]

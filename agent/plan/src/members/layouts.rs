@@ -116,7 +116,7 @@ pub fn known_layout(
             "no known layout of struct redisServer agrees with this executable",
         )),
         0 => Err(MemberError::Contradiction(format!(
-            "struct redisServer seems to be that of {}, but the code counts elsewhere in it",
+            "struct redisServer seems to be that of {}, but the code's counters are at other offsets",
             contradicted.join(", ")
         ))),
         1 => Ok(matching.swap_remove(0)),

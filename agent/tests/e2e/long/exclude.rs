@@ -29,7 +29,7 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     ensure!(!page.contains(&of_server), "{page}");
     let log = agent.log()?;
     let said = log
-        .matches(&format!("left alone, as --exclude {port} says"))
+        .matches(&format!("left alone because of --exclude {port}"))
         .count();
     ensure!(said == 1, "{log}");
     Ok(())

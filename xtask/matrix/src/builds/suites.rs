@@ -208,8 +208,7 @@ fn mirror() -> Result<String> {
         "Label: Debian",
     ]))?;
     let mirror = mirrors.lines().next();
-    let mirror =
-        mirror.context("apt has no source of Debian's: add one, and run `apt-get update`")?;
+    let mirror = mirror.context("apt has no Debian source: add one, and run `apt-get update`")?;
     ensure!(
         Path::new(KEYRING).exists(),
         "there is no {KEYRING}: the package debian-archive-keyring brings it"

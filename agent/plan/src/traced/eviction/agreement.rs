@@ -144,7 +144,7 @@ fn at_point(
         .find(|other| compare(execution, state, location, goal.value(*other)) == Some(true))
         .map_or("something else", variable_name);
     Verdict::Different(Reason::Disagreement(format!(
-        "at {address:#x} DWARF says that it is {location}, but by the data flow that is {held}"
+        "at {address:#x} DWARF says that it is {location}, but according to the data flow that is {held}"
     )))
 }
 

@@ -76,7 +76,7 @@ fn by_text(
     match functions.as_slice() {
         [only] => Ok(*only),
         [] => Err(format!(
-            "no function that the unwind tables (.eh_frame) tell of mentions the text \"{TEXT}\" and reads maxmemory-policy"
+            "no function listed in the unwind tables (.eh_frame) mentions the text \"{TEXT}\" and reads maxmemory-policy"
         )),
         several => Err(format!(
             "{} functions mention the text \"{TEXT}\" and read maxmemory-policy",

@@ -26,7 +26,8 @@ use crate::reason::Reason;
 /// Nothing is compared with `maxmemory`.
 const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
 /// `mem_reported` is compared with it, and nothing derived from it.
-const NO_GOAL: &str = "memory is compared with maxmemory, but nothing is that is understood as memory less an overhead";
+const NO_GOAL: &str =
+    "memory is compared with maxmemory, but no value recognised as memory less an overhead is";
 
 /// Finds the copy that sets the goal. Fails if the function does not look like an eviction call with an inlined copy.
 pub fn find(

@@ -92,7 +92,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
             }
             if own.is_empty() {
                 return Err(format!(
-                    "{NAME} is at {named:#x}, but neither mentions the text \"{TEXT}\" nor goes on in a function that does"
+                    "{NAME} is at {named:#x}, but neither mentions the text \"{TEXT}\" nor tail-calls a function that does"
                 ));
             }
             own

@@ -58,7 +58,7 @@ pub enum NameError {
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// It is not a server.
-    #[error("the executable is no Redis or Valkey server")]
+    #[error("the executable is not a Redis or Valkey server")]
     NotAServer,
     /// It has nothing of this name.
     #[error("the executable has no function or command called {name}{}", advice(.near, *.has_symbols, *.has_commands))]
@@ -87,7 +87,7 @@ pub enum NameError {
 fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
     let mut advice = match near {
         [] => String::new(),
-        near => format!("; called alike: {}", near.join(", ")),
+        near => format!("; similar names: {}", near.join(", ")),
     };
     advice += match (has_commands, has_symbols) {
         (true, _) => {
@@ -98,7 +98,7 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
         }
     };
     if !has_symbols {
-        advice += "; it is stripped: with its debug symbols installed (or --debug-dir) all functions have names, but for those that the compiler inlined";
+        advice += "; it is stripped: with its debug symbols installed (or --debug-dir) all functions have names, except those that the compiler inlined";
     }
     advice
 }
