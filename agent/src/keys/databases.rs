@@ -44,7 +44,7 @@ impl Databases {
         let found: Vec<Self> = found.collect();
         match <[Self; 1]>::try_from(found) {
             Ok([databases]) if databases.tables > MOST_TABLES => {
-                bail!("its keys are in more than {MOST_TABLES} tables: so many are not read")
+                bail!("its keys are in more than {MOST_TABLES} tables, more than are read")
             }
             Ok([databases]) => Ok(databases),
             Err(found) => bail!(
