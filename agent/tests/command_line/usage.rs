@@ -138,7 +138,10 @@ fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
     let other = Owned::start(Command::new("sleep").arg("60"))?;
     let pid = other.pid().to_string();
     let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;
-    let said = [&format!("process {pid} runs"), "not a Redis or Valkey server"];
+    let said = [
+        &format!("process {pid} runs"),
+        "not a Redis or Valkey server",
+    ];
     ensure!(said.iter().all(|said| errors.contains(*said)), "{errors}");
     Ok(())
 }
