@@ -35,7 +35,7 @@ pub enum Halt {
     #[error("the instruction at {0:#x} is not understood")]
     Instruction(FileAddress),
     /// A branch that depends on something unknown.
-    #[error("the branch at {0:#x} is not known")]
+    #[error("where the branch at {0:#x} goes is not known")]
     Branch(FileAddress),
     /// An access to memory that is not the function's to read or write.
     #[error("the instruction at {0:#x} reads or writes memory it should not")]
