@@ -61,7 +61,7 @@ pub fn records(records: Result<&[Listed], &str>, of_all: bool, most: usize) -> M
             Err(why) => p { "None are kept: " (why) },
             Ok([]) => p {
                 "There are none" @if of_all { " yet" }
-                ". One is written for each burst that is not plain, of long stalls, slow eviction calls, refused commands and swollen client \
+                ". One is written for each burst that is not plain, for long stalls, slow eviction calls, refused commands and swollen client \
                  buffers."
             },
             Ok(records) => {
