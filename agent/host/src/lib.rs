@@ -23,8 +23,9 @@ pub use files::debug_file::{
     DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search,
 };
 pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
+pub use files::overlay::Layers;
 pub use files::package::package_of;
-pub use process::breakpoints::{breakpoints, is_traced};
+pub use process::breakpoints::{breakpoints, is_traced, runs_code_of};
 pub use process::handle::ProcessHandle;
 pub use process::identity::Identity;
 pub use process::memory::{MemoryError, Words, load_bias, offsets_of_code};

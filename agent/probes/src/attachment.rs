@@ -4,11 +4,11 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
-use evictscope_host::Executable;
+use evictscope_host::{Executable, ExecutableError, MemoryError, Words, runs_code_of};
 use evictscope_plan::{
     Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
 };
-use evictscope_telemetry::Counted;
+use evictscope_telemetry::{Counted, Unrun};
 
 use super::attach::{Probes, Slot};
 use super::config::server_config;
@@ -83,6 +83,8 @@ pub struct Attachment {
     leaving: Vec<Leaving>,
     /// How many breakpoints belong to others.
     foreign: usize,
+    /// At how many sites probes were placed in vain: the server does not run what they are in.
+    unrun: Option<Unrun>,
     slot: Slot,
 }
 
@@ -113,6 +115,7 @@ impl Attachment {
             placed: Vec::new(),
             leaving: Vec::new(),
             foreign: 0,
+            unrun: None,
             slot,
         })
     }
@@ -143,17 +146,20 @@ impl Attachment {
     }
 
     /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts calls
-    /// of the probed functions that begin from then on. Returns at how many sites probes were placed.
+    /// of the probed functions that begin from then on. Returns at how many sites probes were placed. Looks into the server's
+    /// `memory` whether it runs what they are in.
     ///
     /// # Errors
     ///
-    /// Fails if the process is gone or the kernel refuses; what was placed before stays.
-    pub fn set(&mut self, wanted: Coverage) -> Result<usize, ProbeError> {
+    /// Fails if the process is gone, the kernel refuses, or the server does not run what it would be placed in; what was placed
+    /// before stays.
+    pub fn set(&mut self, wanted: Coverage, memory: &Words) -> Result<usize, ProbeError> {
         if self.covered == wanted || !self.is_settled() {
             return Ok(0);
         }
         let before = self.placed.len();
-        if let Err(error) = self.place_missing(wanted) {
+        let placed = self.place_missing(wanted);
+        if let Err(error) = placed.and_then(|()| self.must_run(before, memory)) {
             let placed = self.placed.split_off(before);
             self.take_off(placed);
             return Err(error);
@@ -195,6 +201,54 @@ impl Attachment {
             }
         }
         Ok(())
+    }
+
+    /// Fails if the server's memory lacks a breakpoint of a probe that was placed at `from` or later.
+    fn must_run(&mut self, from: usize, memory: &Words) -> Result<(), ProbeError> {
+        let pid = self.server.pid;
+        let unrun = self.unrun_of(&self.placed[from..], memory);
+        self.unrun = unrun.map_err(|_| ProbeError::Gone(pid))?;
+        match self.unrun {
+            Some(unrun) => Err(ProbeError::NotRun(pid, unrun)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does, or has
+    /// ended.
+    pub fn unrun(&self, memory: &Words) -> Option<Unrun> {
+        let now = || self.unrun_of(&self.placed, memory).ok().flatten();
+        self.unrun.or_else(now)
+    }
+
+    fn unrun_of(&self, placed: &[Placed], memory: &Words) -> Result<Option<Unrun>, MemoryError> {
+        let sites = placed.iter().flat_map(|placed| {
+            let function = &self.server.plan.functions[placed.function];
+            sites(function, placed.probe)
+        });
+        let bias = self.server.load_bias;
+        let addresses: Vec<_> = sites.map(|(site, ..)| site.address.at(bias)).collect();
+        let missing = memory.without_breakpoint(&addresses)?;
+        let placed = addresses.len();
+        Ok((missing > 0).then_some(Unrun { missing, placed }))
+    }
+
+    /// Returns whether the server's memory has other code than its executable where probes would be placed: the file was
+    /// written to after the server had begun to execute it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub fn runs_other_code(&self, memory: &Words) -> Result<bool, ExecutableError> {
+        let functions = self.server.plan.functions.iter();
+        let sites = functions.flat_map(|function| {
+            let probes = Probe::ALL.into_iter();
+            probes.flat_map(|probe| sites(function, probe))
+        });
+        let bias = self.server.load_bias;
+        let places = sites.map(|(site, ..)| (site.file_offset, site.address.at(bias)));
+        let runs = runs_code_of(memory, &self.server.exe, places)?;
+        Ok(!runs)
     }
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {

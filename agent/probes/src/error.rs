@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
 use evictscope_host::{Confinement, LINKS, MORE_FILES};
+use evictscope_telemetry::Unrun;
 use rustix::thread::CapabilitySet;
 
 /// How the packaged service gets the capability that perf events need.
@@ -51,6 +52,13 @@ pub enum ProbeError {
     /// The process has ended.
     #[error("process {0} has ended")]
     Gone(u32),
+    /// The process does not run what the probes are in.
+    #[error(
+        "process {0} does not run the code that its executable leads to: {missing} of {placed} probes do not appear in its memory. \
+         Restart it. On an overlay, its executable must not be touched while it runs; code that it has moved to memory of its own cannot be probed",
+        missing = .1.missing, placed = .1.placed
+    )]
+    NotRun(u32, Unrun),
     /// All slots are taken.
     #[error(
         "{0} servers are watched already, the most that one agent can watch; narrow --process-match"

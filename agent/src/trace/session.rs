@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use evictscope_host::Words;
 use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
@@ -50,7 +51,7 @@ enum Stopped {
 /// Says what cannot be traced, and what to do.
 pub fn answer(question: &Question) -> anyhow::Result<()> {
     let slower = question.slower;
-    let subject = Subject::find(
+    let mut subject = Subject::find(
         question.pid,
         &question.function,
         slower.is_some(),
@@ -63,10 +64,12 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
     let cycles = subject.cycles.iter();
     let tracing = tracer.trace(Traced {
         pid: question.pid,
-        exe: subject.exe.file().try_clone()?,
+        exes: std::mem::take(&mut subject.exes),
+        memory: Words::open(question.pid)?,
+        addresses: subject.places().map(|(_, address)| address).collect(),
         entry: subject.function.entry.file_offset,
         cycles: cycles
-            .filter_map(|own| Some((own.begin?, own.number)))
+            .filter_map(|own| Some((own.begin.as_ref()?.file_offset, own.number)))
             .collect(),
         server: subject.server,
         evicted_keys: subject.evicted_keys,

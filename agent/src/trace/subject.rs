@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
-use evictscope_host::{Executable, ProcessHandle, load_bias, unanswering};
+use evictscope_host::{
+    Executable, Layers, ProcessHandle, Words, load_bias, runs_code_of, unanswering,
+};
 use evictscope_plan::{
-    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress,
+    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, Site,
 };
 use evictscope_probes::server_config;
 
@@ -17,8 +19,9 @@ use crate::process::Running;
 pub struct Subject {
     /// Which process.
     pub handle: ProcessHandle,
-    /// The executable that it runs, open.
-    pub exe: Executable,
+    /// The executables that it may run, open.
+    pub exes: Vec<Executable>,
+    load_bias: u64,
     /// The function.
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
@@ -39,7 +42,7 @@ pub struct Cycle {
     /// What to call it.
     pub name: &'static str,
     /// Where; `None` if the server's own count shows it.
-    pub begin: Option<FileOffset>,
+    pub begin: Option<Site>,
 }
 
 impl Subject {
@@ -69,22 +72,38 @@ impl Subject {
             .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let function = function.context("the function was not looked for")?;
         let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
+        let load_bias = load_bias(pid, plan.identity.entry_point)?;
         if cycles {
-            let load_bias = load_bias(pid, plan.identity.entry_point)?;
             server = server_config(pid, load_bias, &plan);
             let member = plan.member(Member::StatEvictedkeys);
             evicted_keys = member.map(|member| member.address.at(load_bias));
             begins = cycles_of(&plan);
         }
-        Ok(Self {
+        let mut subject = Self {
             handle: process.handle,
-            exe: process.exe,
+            exes: Vec::new(),
+            load_bias,
             function,
             cycles: begins,
             server,
             evicted_keys,
             debug_file: debug_file.map(PathBuf::from),
-        })
+        };
+        let memory = Words::open(pid)?;
+        if let Layers::Overlay { lower: Some(lower) } = Layers::of(pid, &process.path)
+            && runs_code_of(&memory, &lower, subject.places()).unwrap_or(false)
+        {
+            subject.exes.push(lower);
+        }
+        subject.exes.push(process.exe);
+        Ok(subject)
+    }
+
+    /// Returns where its probes go, in the file and in the process.
+    pub fn places(&self) -> impl Iterator<Item = (FileOffset, ProcessAddress)> {
+        let begins = self.cycles.iter().filter_map(|cycle| cycle.begin.as_ref());
+        let sites = begins.chain([&self.function.entry]);
+        sites.map(|site| (site.file_offset, site.address.at(self.load_bias)))
     }
 }
 
@@ -101,7 +120,7 @@ fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
         (usize::from(number) < TRACE_CYCLES).then_some(Cycle {
             number,
             name: function.kind.description.prefix,
-            begin: Some(inner.site.file_offset),
+            begin: Some(inner.site.clone()),
         })
     });
     let is_counted = counted.is_some();

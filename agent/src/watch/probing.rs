@@ -225,7 +225,7 @@ impl Probing {
             return Ok(());
         }
         reader.count_observed(monotonic(), before.eviction);
-        let placed = self.attachment.set(wanted);
+        let placed = self.attachment.set(wanted, reader.words());
         // While probes are being placed, only calls that were observed before and will be after are observed.
         let meanwhile = match (before.eviction, self.attachment.covered().eviction) {
             (before, after) if before == after => after,
@@ -233,8 +233,14 @@ impl Probing {
             (_, after) => after.min(Probed::Inner),
         };
         reader.count_observed(monotonic(), meanwhile);
-        self.overhead.place(placed?);
-        Ok(())
+        match placed {
+            // The next reading says so, and the plan is withdrawn.
+            Err(ProbeError::NotRun(..)) => Ok(()),
+            placed => {
+                self.overhead.place(placed?);
+                Ok(())
+            }
+        }
     }
 }
 

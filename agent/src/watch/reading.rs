@@ -16,6 +16,8 @@ use crate::keys::{self, Memory};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
+/// The same between two looks for the probes in the server's code.
+const CODE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
@@ -34,6 +36,8 @@ pub struct Reader {
     /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
     counted: Counted,
+    /// When the probes in its code were last looked for.
+    code_read: Duration,
     observed: Observed,
     /// Until when `observed` was added up.
     observed_until: Duration,
@@ -62,9 +66,20 @@ impl Reader {
             quotas: Quotas::of(pid),
             throttled: None,
             counted: Counted::default(),
+            code_read: Duration::ZERO,
             observed: Observed::default(),
             observed_until: monotonic(),
         }
+    }
+
+    /// Returns whether the process runs what its probes were placed in.
+    pub fn runs(&self, attachment: &Attachment) -> bool {
+        attachment.unrun(&self.memory.0).is_none()
+    }
+
+    /// Returns the memory of the process.
+    pub fn words(&self) -> &Words {
+        &self.memory.0
     }
 
     /// Adds up for how long eviction calls were observed until `now`: call it when that is about to change.
@@ -107,6 +122,11 @@ impl Reader {
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
         };
+        let is_due = at.saturating_sub(self.code_read) >= CODE_INTERVAL;
+        if is_due {
+            self.code_read = at;
+        }
+        let unrun = is_due.then(|| attachment.unrun(&self.memory.0)).flatten();
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
@@ -123,6 +143,7 @@ impl Reader {
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
+            unrun,
         };
         Ok(Some((snapshot, failed)))
     }

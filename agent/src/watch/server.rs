@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evictscope_host::{Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias};
+use anyhow::anyhow;
+use evictscope_host::{
+    Executable, ExecutableError, Layers, MemoryError, ServerProcess, Words, load_bias,
+};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, Server, SocketIterator};
 use evictscope_records::NoProfile;
@@ -168,12 +171,43 @@ impl Watch {
     fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
         let pid = process.identity.pid;
         // This comes first, so that what is read later is of the program that runs now, or nothing.
-        let words = Words::open(pid)?;
+        let (words, trial) = (Words::open(pid)?, Words::open(pid)?);
         let executable = match Executable::open(&process.exe_proc_path) {
-            Ok(executable) => Arc::new(executable),
+            Ok(executable) => executable,
             Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
             Err(error) => return Err(Refusal::for_now(error)),
         };
+        let (is_layered, lower) = match Layers::of(pid, &process.exe) {
+            Layers::None => (false, None),
+            Layers::Overlay { lower } => (true, lower),
+        };
+        // The server executes the lower file, unless it was started after the file had been changed.
+        let below = lower.and_then(|lower| {
+            let watched = self.attach_to(process, label, trial, lower, true).ok()?;
+            watched.runs_its_file().then_some(watched)
+        });
+        let mut watched = match below {
+            Some(watched) => watched,
+            None => self.attach_to(process, label, words, executable, is_layered)?,
+        };
+        // The program that was planned may have been replaced meanwhile; then no probe stays.
+        watched.read()?;
+        watched.log_attached();
+        Ok(watched)
+    }
+
+    /// Places probes in a server that executes this file, as far as is known. Where `is_layered`, the file may have been written
+    /// to since.
+    fn attach_to(
+        &self,
+        process: &ServerProcess,
+        label: &str,
+        words: Words,
+        executable: Executable,
+        is_layered: bool,
+    ) -> Result<Watched, Refusal> {
+        let pid = process.identity.pid;
+        let executable = Arc::new(executable);
         let plan = self.planner.plan(&executable, &process.exe, pid)?;
         let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
         // If no-op calls cannot be counted, every-call mode would only cost.
@@ -207,6 +241,12 @@ impl Watch {
             error => Refusal::for_now(error),
         };
         let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
+        if is_layered && (attachment.runs_other_code(reader.words())).map_err(Refusal::for_now)? {
+            let why = anyhow!(
+                "its executable was written to after it had begun to execute it, so what is found there is not what runs: restart it"
+            );
+            return Err(Refusal::ForNow(Reason::Executable, why));
+        }
         attachment.take_out_left();
         let sources = Sources {
             probing: Probing::new(plan, attachment, self.costs, self.budget),
@@ -215,9 +255,6 @@ impl Watch {
         };
         let mut watched = Watched::new(label, subject, around, sources, self.stall_threshold);
         watched.begin(mode, auto).map_err(for_now)?;
-        // The program that was planned may have been replaced meanwhile; then no probe stays.
-        watched.read()?;
-        watched.log_attached();
         Ok(watched)
     }
 

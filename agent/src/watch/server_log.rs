@@ -131,15 +131,24 @@ impl ServerLog {
         self.not_placed = why;
     }
 
-    /// Logs that `part` of its `plan` was withdrawn, how many of `tested` failed, and what is `lost`.
-    pub fn withdrawn(
-        &self,
-        part: &str,
-        plan: &ProbePlan,
-        withdrawal: &Withdrawal,
-        [tested, lost]: [&str; 2],
-    ) {
-        let pid = self.pid;
+    /// Logs that it does not run what its probes are in.
+    pub fn not_run(&self, withdrawal: &Withdrawal) {
+        tracing::error!(
+            pid = self.pid,
+            server = self.server,
+            check = %withdrawal.broken,
+            "its evicting calls and expire cycles are not seen: it does not run the code that its executable leads to \
+             ({} of {} probes are not in its memory), so the probes are off. Either the executable, on an overlay, was changed \
+             while it ran, if only its times or its owner, or the server has moved its code to memory of its own. Restart \
+             it; code that it moves cannot be probed. All else is still exported",
+            withdrawal.failed,
+            withdrawal.tested,
+        );
+    }
+
+    /// Logs that `part` of its `plan` was withdrawn, and what is `lost`.
+    pub fn withdrawn(&self, part: &str, plan: &ProbePlan, withdrawal: &Withdrawal, lost: &str) {
+        let (pid, tested) = (self.pid, withdrawal.broken.tested());
         tracing::error!(
             pid,
             server = self.server,

@@ -7,8 +7,8 @@ use evictscope_host::{ContainerName, MemoryError, ServerProcess};
 use evictscope_plan::{EXPIRE_CYCLE, TracedFunction};
 use evictscope_probes::ProbeError;
 use evictscope_telemetry::{
-    AutoMode, Burst, Cycle, Moment, Observation, Phase, ProbeMode, RecordedReading, ServerState,
-    Snapshot, Timeline, Withdrawal,
+    AutoMode, BrokenInvariant, Burst, Cycle, Moment, Observation, Phase, ProbeMode,
+    RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
 
@@ -94,6 +94,11 @@ impl Watched {
     /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
         self.probing.begin(mode, auto, &mut self.reader)
+    }
+
+    /// Returns whether it runs what its probes were placed in.
+    pub fn runs_its_file(&self) -> bool {
+        self.reader.runs(self.probing.attachment())
     }
 
     /// Returns everything that is exported about it.
@@ -258,13 +263,19 @@ impl Watched {
             && let Some(withdrawal) = Withdrawal::of_evictions(&self.state)
         {
             self.probing.withdraw_evictions(withdrawal);
-            self.cycle = None;
-            self.timeline = None;
-            self.recorder.withdraw();
+            if !withdrawal.broken.leaves_counters() {
+                self.cycle = None;
+                self.timeline = None;
+                self.recorder.withdraw();
+            }
+            if withdrawal.broken == BrokenInvariant::NotRun {
+                self.probing.withdraw_cycles(withdrawal);
+                self.log.not_run(&withdrawal);
+                return;
+            }
             let lost = "What rests on the plan is no longer exported";
-            let said = ["evicting calls", lost];
             let plan = self.probing.plan();
-            (self.log).withdrawn("the probe plan", plan, &withdrawal, said);
+            (self.log).withdrawn("the probe plan", plan, &withdrawal, lost);
         }
         let are_members_wrong = (self.probing.withdrawn())
             .is_some_and(|withdrawal| withdrawal.broken.disproves_members());
@@ -277,13 +288,9 @@ impl Watched {
                 lock(timeline).forget_cycles();
             }
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
-            let tested = match withdrawal.broken.rests_on_members() {
-                true => "spans of a hundred cycles or more",
-                false => "cycles",
-            };
             let part = "the probe plan of the expire cycle";
             let plan = self.probing.plan();
-            (self.log).withdrawn(part, plan, &withdrawal, [tested, lost]);
+            (self.log).withdrawn(part, plan, &withdrawal, lost);
         }
     }
 }

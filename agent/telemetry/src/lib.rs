@@ -58,7 +58,7 @@ pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
 pub use snapshots::look::{Owed, SocketLook, Unread};
 pub use snapshots::members::{ClientBuffers, Members};
-pub use snapshots::snapshot::{Counted, Observed, Snapshot, ThreadTimes};
+pub use snapshots::snapshot::{Counted, Observed, Snapshot, ThreadTimes, Unrun};
 pub use state::invariant::{BrokenInvariant, Withdrawal};
 pub use state::latencies::{Latencies, LatencySecond};
 pub use state::longest::LongestCalls;

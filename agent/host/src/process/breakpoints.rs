@@ -1,17 +1,43 @@
-//! Finds breakpoints in the code of a process.
+//! Finds breakpoints in the code of a process, and compares the rest with a file.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use evictscope_plan::FileOffset;
+use evictscope_plan::{FileOffset, ProcessAddress};
 use procfs::page_size;
 use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 
-use crate::files::executable::Executable;
+use super::memory::Words;
+use crate::files::executable::{Executable, ExecutableError};
 
 /// The instruction `int3`.
-const BREAKPOINT: u8 = 0xcc;
+pub(super) const BREAKPOINT: u8 = 0xcc;
+
+/// How many bytes of code are compared at each place.
+const COMPARED: usize = 16;
+
+/// Returns whether a process has the code of this file at each of `places`: an offset in the file, and an address in the process.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub fn runs_code_of(
+    memory: &Words,
+    executable: &Executable,
+    places: impl IntoIterator<Item = (FileOffset, ProcessAddress)>,
+) -> Result<bool, ExecutableError> {
+    let file = executable.contents()?;
+    let mut places = places.into_iter();
+    Ok(places.all(|(offset, address)| {
+        let [mut in_file, mut running] = [[0; COMPARED]; 2];
+        let read = file.read_at(&mut in_file, offset.get()).unwrap_or(0);
+        let is_mapped = read > 0 && memory.fill(address, &mut running[..read]);
+        let mut pairs = running.iter().zip(in_file);
+        // Breakpoints may be there already.
+        is_mapped && pairs.all(|(byte, in_file)| *byte == in_file || *byte == BREAKPOINT)
+    }))
+}
 
 /// Returns where in the file a process has a breakpoint in place of the file's code. Who set it is unknown.
 ///

@@ -9,6 +9,7 @@ use evictscope_plan::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
+use super::breakpoints::BREAKPOINT;
 use crate::confinement::Confinement;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
@@ -136,6 +137,25 @@ impl Words {
     pub fn fill(&self, address: ProcessAddress, bytes: &mut [u8]) -> bool {
         let read = self.memory.read_at(bytes, address.get());
         read.is_ok_and(|read| read == bytes.len())
+    }
+
+    /// Returns at how many of `addresses` there is no breakpoint now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has ended or runs another program.
+    pub fn without_breakpoint(&self, addresses: &[ProcessAddress]) -> Result<usize, MemoryError> {
+        let mut without = 0;
+        for address in addresses {
+            let mut byte = [0];
+            match self.memory.read_at(&mut byte, address.get()) {
+                // The address space is gone.
+                Ok(0) => return Err(MemoryError::Gone),
+                // If nothing is mapped there, no probe is, either.
+                Ok(_) | Err(_) => without += usize::from(byte != [BREAKPOINT]),
+            }
+        }
+        Ok(without)
     }
 
     /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a running

@@ -1,6 +1,6 @@
-use std::fs::File;
-
 use evictscope_abi::{ServerConfig, TraceConfig};
+use evictscope_host::{Executable, Words};
+use evictscope_plan::ProcessAddress;
 
 use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
 use crate::own::{alone, own_offsets};
@@ -128,11 +128,23 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
     const CALLS: u64 = 100;
     both(|multi| {
         let _alone = alone();
-        let [entry] = own_offsets([evictscope_test_recursive as *const () as u64])?;
+        let (pid, address) = (
+            std::process::id(),
+            evictscope_test_recursive as *const () as u64,
+        );
+        let [entry] = own_offsets([address])?;
+        // Probes there do not appear in this process's memory.
+        let copy = tempfile::NamedTempFile::new()?;
+        std::fs::copy("/proc/self/exe", copy.path())?;
         let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
         let mut tracing = tracer.trace(Traced {
-            pid: std::process::id(),
-            exe: File::open("/proc/self/exe")?,
+            pid,
+            exes: vec![
+                Executable::open(copy.path())?,
+                Executable::open("/proc/self/exe".as_ref())?,
+            ],
+            memory: Words::open(pid)?,
+            addresses: vec![ProcessAddress::new(address)],
             entry,
             cycles: Vec::new(),
             server: ServerConfig::OFF,

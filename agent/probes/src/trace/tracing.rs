@@ -1,10 +1,11 @@
 //! Places the probes on one function of a server, and takes them off.
 
-use std::fs::File;
 use std::os::fd::AsFd as _;
 
 use evictscope_abi::{EVICTION, ServerConfig, SlowCall, TraceConfig, TraceShared};
+use evictscope_host::{Executable, Words};
 use evictscope_plan::{FileOffset, ProcessAddress};
+use evictscope_telemetry::Unrun;
 
 use super::counts::TraceCounts;
 use super::{CYCLE, ENTER, EVICTION_BEGINS, RETURN, Tracer};
@@ -16,8 +17,12 @@ use crate::target::Target;
 pub struct Traced {
     /// The process.
     pub pid: u32,
-    /// The executable that it runs, open.
-    pub exe: File,
+    /// The executables that it may run, open: the first one in which probes appear in its memory.
+    pub exes: Vec<Executable>,
+    /// Its memory.
+    pub memory: Words,
+    /// Where probes appear there.
+    pub addresses: Vec<ProcessAddress>,
     /// Where the entry probe and the return probe go.
     pub entry: FileOffset,
     /// Where evicting calls and expire cycles begin, with the number of the traced function.
@@ -71,21 +76,37 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// Fails if the process is gone or the kernel refuses.
+    /// Fails if the process is gone, the kernel refuses, or the process runs none of these executables.
     pub fn place(&mut self) -> Result<(), ProbeError> {
         // Both together would count each call twice.
         self.settle();
+        let pid = self.traced.pid;
+        let placed = self.traced.addresses.len();
+        loop {
+            // The very file in which the function was found, whatever the process runs by now.
+            let Some(exe) = self.traced.exes.first() else {
+                let missing = placed;
+                return Err(ProbeError::NotRun(pid, Unrun { missing, placed }));
+            };
+            let links = self.place_in(exe)?;
+            let missing = (self.traced.memory).without_breakpoint(&self.traced.addresses);
+            if missing.map_err(|_| ProbeError::Gone(pid))? == 0 {
+                self.placed = links;
+                self.tracer.observe(true);
+                return Ok(());
+            }
+            drop(links);
+            self.traced.exes.remove(0);
+        }
+    }
+
+    fn place_in(&self, exe: &Executable) -> Result<Vec<Link>, ProbeError> {
         let Traced {
-            pid,
-            exe,
-            entry,
-            cycles,
-            ..
+            pid, entry, cycles, ..
         } = &self.traced;
-        // The very file in which the function was found, whatever the process runs by now.
         let target = Target {
             pid: *pid,
-            exe: exe.as_fd(),
+            exe: exe.file().as_fd(),
         };
         let mut placed = Vec::new();
         for site in cycles {
@@ -98,9 +119,7 @@ impl Tracing {
         for program in [RETURN, ENTER] {
             placed.extend(self.tracer.attach(program, target, &[(*entry, 0)])?);
         }
-        self.placed = placed;
-        self.tracer.observe(true);
-        Ok(())
+        Ok(placed)
     }
 
     /// Stops counting calls that begin from now on; those under way are still seen to end.

@@ -39,6 +39,15 @@ pub struct Observed {
     pub noop: Duration,
 }
 
+/// At how many sites probes were placed in a file without appearing in the code that the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unrun {
+    /// Sites at which the server's memory has no breakpoint.
+    pub missing: usize,
+    /// Sites that were looked at.
+    pub placed: usize,
+}
+
 /// How long a main thread has run and waited since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
@@ -77,6 +86,8 @@ pub struct Snapshot {
     pub look: Option<SocketLook>,
     /// For how long calls were observed until then.
     pub observed: Observed,
+    /// Where the server does not run what probes are in; `None` if it does, as far as is known.
+    pub unrun: Option<Unrun>,
 }
 
 impl Snapshot {

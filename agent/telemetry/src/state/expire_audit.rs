@@ -101,7 +101,8 @@ impl ExpireAudit {
             self.begin = Some(end);
             return;
         };
-        if seen.cycles.saturating_sub(begin.seen.cycles) >= LEAST_CYCLES {
+        let counted = seen.cycles.saturating_sub(begin.seen.cycles);
+        if counted >= LEAST_CYCLES || counted == 0 && has_worked(&begin, &end) {
             self.compare_keys(&begin, &end);
             self.compare_time(&begin, &end);
             self.begin = Some(end);
@@ -143,6 +144,12 @@ impl ExpireAudit {
         let keys = self.keys.contradict(BrokenInvariant::ExpiredKeys);
         keys.or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
     }
+}
+
+/// Returns whether the server has spent enough time in cycles to be compared.
+fn has_worked(begin: &Edge, end: &Edge) -> bool {
+    let us = difference(begin.after.cycle_us, end.before.cycle_us);
+    us.is_some_and(|us| Duration::from_micros(us) >= LEAST_TIME)
 }
 
 fn difference(from: Option<u64>, to: Option<u64>) -> Option<u64> {

@@ -11,6 +11,10 @@ pub enum BrokenInvariant {
     Arithmetic,
     /// `maxmemory` is not the `server` member.
     Maxmemory,
+    /// The server's memory has no breakpoints where its probes were placed.
+    NotRun,
+    /// Keys are evicted without a hit of the goal probe.
+    Unhit,
     /// Evicting calls end elsewhere than at the done sites.
     LostExit,
     /// The type of an expire cycle is neither slow nor fast.
@@ -32,6 +36,8 @@ impl BrokenInvariant {
             Self::Allocator => "mem_reported is not what the allocator counts",
             Self::Arithmetic => "the goal variables do not add up",
             Self::Maxmemory => "maxmemory in the calculation is not the configured one",
+            Self::NotRun => "the server does not run the code that its executable leads to",
+            Self::Unhit => "keys were evicted, and no probe was hit",
             Self::LostExit => "the end of evicting calls was missed",
             Self::CycleType => "the type of an expire cycle is neither slow nor fast",
             Self::CycleKeys => "more keys had expired than an expire cycle sampled",
@@ -39,6 +45,24 @@ impl BrokenInvariant {
             Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
             Self::CycleTime => "expire cycles do not take as long as the server says",
         }
+    }
+
+    /// Returns what was tested, in the plural.
+    pub fn tested(self) -> &'static str {
+        match self {
+            Self::NotRun => "probes",
+            Self::Unhit => "evicted keys",
+            Self::ExpiredKeys | Self::CycleTime => "spans of a hundred cycles or more",
+            Self::CycleType | Self::CycleKeys | Self::LostCycleEnd => "cycles",
+            Self::Allocator | Self::Arithmetic | Self::Maxmemory | Self::LostExit => {
+                "evicting calls"
+            }
+        }
+    }
+
+    /// Returns whether it only shows that evicting calls are not seen: the server's own counters are as good as before.
+    pub fn leaves_counters(self) -> bool {
+        matches!(self, Self::NotRun | Self::Unhit)
     }
 
     /// Returns whether it shows that the members of `server` are not where the plan says. All of them depend on the address of
@@ -60,6 +84,8 @@ impl fmt::Display for BrokenInvariant {
             Self::Allocator => "allocator",
             Self::Arithmetic => "arithmetic",
             Self::Maxmemory => "maxmemory",
+            Self::NotRun => "not_run",
+            Self::Unhit => "unhit",
             Self::LostExit => "lost_exit",
             Self::CycleType => "expire_type",
             Self::CycleKeys => "expire_keys",
@@ -75,7 +101,8 @@ impl fmt::Display for BrokenInvariant {
 pub struct Withdrawal {
     /// What was broken.
     pub broken: BrokenInvariant,
-    /// How often it was broken: at evicting calls, at expire cycles, or in spans of at least a hundred cycles.
+    /// How often it was broken: at evicting calls, at expire cycles, in spans of at least a hundred cycles, at sites, or for
+    /// evicted keys.
     pub failed: u64,
     /// How often it was tested.
     pub tested: u64,

@@ -9,4 +9,5 @@ pub(crate) mod refused;
 pub(crate) mod server;
 pub(crate) mod slow_calls;
 pub(crate) mod totals;
+pub(crate) mod unhit;
 pub(crate) mod withdrawal;

@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, ResultKind, bounds};
+use evictscope_abi::{
+    CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, ResultKind, bounds,
+};
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
 use super::refused::Refused;
+use super::unhit::{Seen, Unhit};
 use crate::clients::reading::Reading;
 use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use crate::units::nanoseconds;
 use crate::{
     Candidate, Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members,
-    Observed, Snapshot, Waits, Withdrawal,
+    Observed, Snapshot, Unrun, Waits, Withdrawal,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for readings
@@ -33,6 +36,9 @@ pub struct ServerState {
     evicting_ns: u64,
     expiring_ns: u64,
     expire_audit: ExpireAudit,
+    unhit: Unhit,
+    /// Where the server does not run what its probes were placed in.
+    pub(super) unrun: Option<Unrun>,
     /// The longest recent evicting calls.
     pub longest: LongestCalls,
     /// The CPU time of the main thread.
@@ -80,6 +86,8 @@ impl ServerState {
             evicting_ns: 0,
             expiring_ns: 0,
             expire_audit: ExpireAudit::default(),
+            unhit: Unhit::default(),
+            unrun: None,
             longest: LongestCalls::default(),
             main_thread: MainThread::default(),
             observed: Observed::default(),
@@ -133,6 +141,7 @@ impl ServerState {
         self.candidate = snapshot.candidate;
         self.refused.take_in(snapshot, self.failed_calls());
         self.audit_cycles(snapshot);
+        self.audit_evictions(snapshot);
         if let Some(reading) = self.reading(snapshot) {
             self.stalls.advance(reading);
         }
@@ -157,9 +166,32 @@ impl ServerState {
             ns: self.cycles().map(|one| one.duration.sum).sum(),
             expired: self.cycle_keys().1,
         };
-        let is_between_cycles = snapshot.expiring_since().is_none();
+        // Cycles that were left out are not seen, which is no contradiction.
+        let is_between_cycles = self.times_cycles && snapshot.expiring_since().is_none();
         self.expire_audit
             .advance(own, is_between_cycles.then_some(seen));
+    }
+
+    /// Compares the hits of evicting calls with the server's own counter of evicted keys.
+    fn audit_evictions(&mut self, snapshot: &Snapshot) {
+        self.unrun = snapshot.unrun.or(self.unrun);
+        if !self.times_evictions {
+            return;
+        }
+        let members = self.members.unwrap_or_default();
+        self.unhit.advance(Seen {
+            at: snapshot.at,
+            observed: snapshot.observed.evicting,
+            hits: self.eviction().hits[Probe::Inner as usize],
+            evicted_keys: members.get(Member::StatEvictedkeys),
+            commands: members.get(Member::StatNumcommands),
+            rested: snapshot.rested,
+        });
+    }
+
+    /// Returns how many keys were evicted without a hit, once that is certain.
+    pub(super) fn evicted_unhit(&self) -> Option<Withdrawal> {
+        self.unhit.proof()
     }
 
     /// Returns how the server's own counters contradict the counts of expire cycles, once that is certain.

@@ -1,13 +1,13 @@
 //! Decides whether what a server does agrees with its probe plan.
 //!
 //! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at its first
-//! failure. This module decides whether the plan is withdrawn for eviction calls or for the expire cycle; each goes on without
+//! failure. It runs what the probes are in, or the plan is withdrawn at once. This module decides whether the plan is withdrawn for eviction calls or for the expire cycle; each goes on without
 //! the other. Deliberately absent: comparing the members that are read from outside, because `used_memory` is the very counter
 //! that the kernel compares with at each call.
 
 use evictscope_abi::{CallStats, Check, CycleCheck, EXPIRE, Probe};
 
-use crate::{BrokenInvariant, ServerState, Withdrawal};
+use crate::{BrokenInvariant, ServerState, Unrun, Withdrawal};
 
 /// The end of one evicting call in this many may be missed. Calls whose end is not seen are not counted, so beyond this the
 /// counts are noticeably wrong. A call inside another call (a module that runs a command when a key is evicted) loses an end even
@@ -34,11 +34,23 @@ impl Withdrawal {
             )
         });
         let failed = of_checks.into_iter().find(|check| check.failed > 0);
-        failed.or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
+        Self::of_unrun(state)
+            .or(failed)
+            .or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
+            .or_else(|| state.evicted_unhit())
+    }
+
+    fn of_unrun(state: &ServerState) -> Option<Self> {
+        let Unrun { missing, placed } = state.unrun?;
+        let of = |sites| u64::try_from(sites).unwrap_or(u64::MAX);
+        Some(Self::of(BrokenInvariant::NotRun, of(missing), of(placed)))
     }
 
     /// Returns why the plan must be withdrawn for the expire cycle, if it must be.
     pub fn of_cycles(state: &ServerState) -> Option<Self> {
+        if let Some(unrun) = Self::of_unrun(state) {
+            return Some(unrun);
+        }
         let calls = state.counted.calls.get(usize::from(EXPIRE))?;
         let checks = [
             (BrokenInvariant::CycleType, CycleCheck::Type),
@@ -67,7 +79,7 @@ impl Withdrawal {
 mod tests {
     use evictscope_abi::{CallStats, Check, CycleCheck, Probe};
 
-    use super::{BrokenInvariant, Withdrawal};
+    use super::{BrokenInvariant, Unrun, Withdrawal};
     use crate::{ServerState, Snapshot};
 
     fn due(checks: [u64; 3], failures: [u64; 3], lost: u64, goals: u64) -> Option<Withdrawal> {
@@ -99,6 +111,21 @@ mod tests {
                 tested,
             };
             assert_eq!(due([900; 3], failures, 0, 900), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_not_run_is_withdrawn() {
+        let (missing, placed) = (4, 5);
+        let mut state = ServerState::new();
+        state.apply(&Snapshot {
+            unrun: Some(Unrun { missing, placed }),
+            ..Snapshot::default()
+        });
+        let expected = Some((BrokenInvariant::NotRun, 4, 5));
+        for withdrawal in [Withdrawal::of_evictions, Withdrawal::of_cycles] {
+            let found = withdrawal(&state).map(|one| (one.broken, one.failed, one.tested));
+            assert_eq!(found, expected);
         }
     }
 

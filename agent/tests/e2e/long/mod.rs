@@ -16,5 +16,6 @@ mod profile;
 mod selftest;
 mod service;
 mod trace;
+mod unrun;
 mod web;
 mod withdrawal;

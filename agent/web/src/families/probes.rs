@@ -1,4 +1,7 @@
 //! The families about what is watched and how, what was not found, and what watching costs.
+//!
+//! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys (`not_run`,
+//! `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench probes`.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +30,10 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     // Several entries may be about the same item.
     let missing = server.plan.not_found.iter();
     let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
-    let withdrawn = server.withdrawn.into_iter().chain(server.cycles_withdrawn);
+    // One reason may be about both.
+    let of_cycles = server.cycles_withdrawn;
+    let of_cycles = of_cycles.filter(|_| of_cycles != server.withdrawn);
+    let withdrawn = server.withdrawn.into_iter().chain(of_cycles);
     vec![
         Family::new(
             "evictscope_server_info",

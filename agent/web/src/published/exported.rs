@@ -93,9 +93,14 @@ impl ExportedServer {
         self.state.candidate.filter(|_| self.trusts_members())
     }
 
-    /// Returns phases and bursts, if they may be exported: they depend on the plan.
+    /// Returns whether it is known when the server evicts: by its probes, or by its own counter of evicted keys.
+    fn follows_evictions(&self) -> bool {
+        self.withdrawn.is_none_or(BrokenInvariant::leaves_counters)
+    }
+
+    /// Returns phases and bursts, if they may be exported.
     pub(crate) fn cycle(&self) -> Option<&Cycle> {
-        self.cycle.as_ref().filter(|_| self.withdrawn.is_none())
+        self.cycle.as_ref().filter(|_| self.follows_evictions())
     }
 
     /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and at the
@@ -124,7 +129,7 @@ impl ExportedServer {
         let timeline = self
             .timeline
             .as_ref()
-            .filter(|_| self.withdrawn.is_none())?;
+            .filter(|_| self.follows_evictions())?;
         // Numbers only, each of which is right even if a writer panicked.
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -132,3 +132,21 @@ fn what_is_not_known_is_not_compared() {
     }
     assert_eq!(server.contradiction(), None);
 }
+
+#[test]
+fn cycles_that_are_never_seen_are_a_contradiction() {
+    let mut server = Server::new();
+    for _ in 0..20 {
+        server.own.cycle_us = server.own.cycle_us.map(|us| us + 30_000);
+        server.read();
+    }
+    let expected = Some(BrokenInvariant::CycleTime);
+    assert_eq!(server.contradiction().map(|(broken, _)| broken), expected);
+    // An idle server's cycles take next to no time.
+    let mut idle = Server::new();
+    for _ in 0..2_000 {
+        idle.own.cycle_us = idle.own.cycle_us.map(|us| us + 10);
+        idle.read();
+    }
+    assert_eq!(idle.contradiction(), None);
+}

@@ -1,0 +1,142 @@
+//! The mount of the file that a process executes. Finding it does not access its file system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::process::identity::exe_proc_path;
+
+/// A mount, as `/proc/PID/mountinfo` describes it (`proc_pid_mountinfo(5)`).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Which directory of its file system is mounted.
+    root: PathBuf,
+    /// Where it is mounted.
+    point: PathBuf,
+    /// The type of its file system.
+    pub kind: String,
+    /// The options of its file system.
+    pub options: String,
+}
+
+/// What is known of the mount of an executable.
+pub enum Found {
+    Mount(Mount),
+    /// It is in no list that the agent sees. `has_device` says whether its file system is on a disk.
+    Unlisted {
+        has_device: bool,
+    },
+    /// The kernel does not tell (before Linux 5.8).
+    Untold,
+}
+
+impl Mount {
+    /// Finds the mount of what a process executes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has ended, or may not be looked into.
+    pub fn of_exe(pid: u32) -> io::Result<Found> {
+        let flags = AtFlags::STATX_DONT_SYNC;
+        let found = statx(CWD, exe_proc_path(pid), flags, StatxFlags::MNT_ID)?;
+        if !StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID) {
+            return Ok(Found::Untold);
+        }
+        // If a process has changed its root, its own list may lack the mount.
+        let id = found.stx_mnt_id.to_string();
+        for process in [&*pid.to_string(), "self"] {
+            let mounts = mounts(process)?;
+            let mut lines = mounts.lines();
+            let line = lines.find(|line| line.split(' ').next() == Some(&id));
+            if let Some(mount) = line.and_then(Self::parse) {
+                return Ok(Found::Mount(mount));
+            }
+        }
+        // Major number 0 means that there is no device.
+        Ok(Found::Unlisted {
+            has_device: found.stx_dev_major != 0,
+        })
+    }
+
+    /// Finds the mount that a process (`self`, or a pid) sees at an absolute path, without following it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its mounts cannot be listed.
+    pub fn at(process: &str, path: &Path) -> io::Result<Option<Self>> {
+        let mounts = mounts(process)?;
+        let around = mounts.lines().filter_map(Self::parse);
+        let around = around.filter(|mount| path.starts_with(&mount.point));
+        // Of several at one place, the last one is seen.
+        Ok(around.max_by_key(|mount| mount.point.as_os_str().len()))
+    }
+
+    /// Returns whether its file system may never answer, as one in user space may not.
+    pub fn may_hang(&self) -> bool {
+        self.kind.starts_with("fuse")
+    }
+
+    /// Returns where a file that is seen as `path` is in the file system.
+    pub fn inside(&self, path: &Path) -> Option<PathBuf> {
+        let below = path.strip_prefix(&self.point).ok()?;
+        Some(self.root.strip_prefix("/").ok()?.join(below))
+    }
+
+    /// Parses a line. The crate procfs rejects a list in which a mount has an empty source, and anybody's may.
+    fn parse(line: &str) -> Option<Self> {
+        let (seen, file_system) = line.split_once(" - ")?;
+        let mut seen = seen.split(' ').skip(3);
+        let (root, point) = (seen.next()?, seen.next()?);
+        let mut file_system = file_system.splitn(3, ' ');
+        Some(Self {
+            root: unescape(root).into(),
+            point: unescape(point).into(),
+            kind: file_system.next()?.to_owned(),
+            options: file_system.nth(1).unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+fn mounts(process: &str) -> io::Result<String> {
+    let mounts = std::fs::read(format!("/proc/{process}/mountinfo"))?;
+    Ok(String::from_utf8_lossy(&mounts).into_owned())
+}
+
+/// Returns a path without the octal escapes of the kernel (`seq_escape`): `\040` is a space.
+pub fn unescape(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let code = part
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let rest = if code.is_some() { &part[3..] } else { part };
+        bytes.push(code.unwrap_or(b'\\'));
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Mount;
+
+    #[test]
+    fn a_line_is_a_mount() {
+        let mounts = [
+            "21 1 0:20 / /a\\040-\\040b rw shared:7 - ext4 /dev/root rw",
+            "211 21 0:40 /d /c rw,nosuid - fuse.sshfs  rw,user_id=0",
+        ];
+        let [plain, fuse] = mounts.map(Mount::parse);
+        assert!(plain.is_some_and(|mount| mount.kind == "ext4"
+            && !mount.may_hang()
+            && mount.inside(Path::new("/a - b/c")).as_deref() == Some(Path::new("c"))));
+        assert!(fuse.is_some_and(|mount| mount.options == "rw,user_id=0"
+            && mount.may_hang()
+            && mount.inside(Path::new("/c/e")).as_deref() == Some(Path::new("d/e"))));
+        assert_eq!(Mount::parse("21 1 0:20 / /a rw"), None);
+    }
+}

