@@ -32,7 +32,7 @@ pub fn run() -> Result<()> {
         Some(testimony) => println!("\n{}\n{}", summary(&testimony), bursts(&testimony)),
         None => println!("\ninterrupted"),
     }
-    if let Some(disturbance) = outcome.premise.disturbance(false) {
+    if let Some(disturbance) = outcome.disturbance {
         println!(
             "This machine was busy with something else, so this may not be the intended burst: {disturbance}.\n\
              Run the demo again when less is running here.\n"

@@ -7,7 +7,6 @@ mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
-mod go;
 mod kubernetes;
 mod matrix;
 mod package;

@@ -3,17 +3,17 @@
 //! A hostile executable could take over the process that plans, so nothing in its answer is trusted: where a probe goes, what it
 //! reads there, and what is exported of it must be possible. Whether it is *right* is tested where it runs, as for every plan.
 
-use std::io::{self, Read, Write};
+use std::io;
+use std::io::{Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, VARIABLES, Variable};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
-use crate::item::FunctionKind;
+use crate::item::{FunctionKind, Reason};
 use crate::names::{Identity, PRODUCTS};
 use crate::plan::ProbePlan;
-use crate::reason::Reason;
 use crate::traced::named::NamedFunction;
 use crate::traced::{TRACED, eviction, expire};
 
@@ -200,9 +200,9 @@ fn is_text(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::MAX_REASON;
+    use crate::item::Reason;
     use crate::names::Identity;
     use crate::plan::ProbePlan;
-    use crate::reason::Reason;
 
     #[test]
     fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {

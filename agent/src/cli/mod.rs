@@ -8,19 +8,18 @@ mod cost;
 mod generate;
 mod inspect;
 mod keeper;
-mod kept;
 mod keys;
 mod profile;
 mod report;
 mod run;
 mod selftest;
-mod state_dir;
 mod table;
 mod tied;
 mod trace;
 mod watch;
 
-use std::io::{self, Write as _};
+use std::io;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 use evictscope_testkit::{agent::Agent, process, redis::Redis};
 
-use crate::spread::Spread;
+use crate::report::Spread;
 
 /// Bytes of the values.
 const SIZES: [u32; 6] = [16, 200, 1_000, 4_000, 16_000, 64_000];

@@ -14,8 +14,7 @@ use evictscope_testkit::{cores::Cores, process};
 use crate::{
     report,
     side::{Said, Side},
-    target::Target,
-    twins::{CONDITIONS, Condition, Took, Twins},
+    twins::{CONDITIONS, Condition, Target, Took, Twins},
 };
 
 /// What to measure, and how long.

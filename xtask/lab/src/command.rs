@@ -11,12 +11,9 @@ use anyhow::Result;
 use evictscope_testkit::{cores::Cores, process};
 
 use crate::{
-    beside::beside,
-    comparison::comparison,
-    remedy::Remedy,
     run::{Finished, carry_out},
-    scenario::{Plan, Scenario, name_of},
-    summary,
+    scenario::{Plan, Remedy, Scenario, name_of},
+    summary::{self, beside, comparison},
 };
 
 /// What to run.
@@ -61,10 +58,7 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     plan.cycles = arguments.cycles.or(plan.cycles);
     let carry_out = |plan: &Plan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
-        println!(
-            "\n{}",
-            summary::outcome(&finished.outcome, plan.parameters.shares_core())
-        );
+        println!("\n{}", summary::outcome(&finished.outcome));
         if let Some(testimony) = &finished.testimony {
             println!("{}", beside(&finished.outcome, testimony));
         }
@@ -84,7 +78,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
             return Ok(());
         }
         plan.name = format!("remedy-{name}");
-        plan.rate = Some(remedy.apply(run, &mut plan.parameters, &runs[0].1));
+        let without = &runs[0].1;
+        plan.rate = Some(without.outcome.rate);
+        remedy.apply(run, &mut plan.parameters, without);
         runs.push((name, carry_out(&plan)?));
     }
     print!("{}", comparison(&runs));

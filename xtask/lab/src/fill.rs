@@ -3,11 +3,9 @@
 use anyhow::{Result, ensure};
 
 use crate::{
-    client::Client,
+    client::{Client, Sample},
     generator::Generator,
-    lives::Lives,
-    parameters::{Filled, Parameters},
-    sample::Sample,
+    scenario::{Filled, Parameters},
     workload::Workload,
 };
 
@@ -30,9 +28,6 @@ const ROOM_FOR_WRITES: f64 = 0.6;
 
 /// For how long new keys are written after the tables have doubled, in seconds.
 const GROWS_ON: f64 = 3.0;
-
-/// The highest `active-expire-effort`.
-const MOST_EFFORT: u32 = 10;
 
 /// Fields that one script writes.
 const FIELDS_AT_ONCE: u64 = 100_000;
@@ -70,7 +65,6 @@ impl<'a> Filler<'a> {
         ensure!(key_bytes > 0, "the redis-server keeps no keys");
         let bytes = match parameters.filled {
             Filled::Memory { bytes } => bytes,
-            Filled::Alive { keys } => keys * key_bytes,
             Filled::Table { buckets, .. } => buckets * key_bytes,
         };
         let first = (bytes as f64 * FILLED_AT_FIRST) as u64;
@@ -81,17 +75,6 @@ impl<'a> Filler<'a> {
             parameters,
             key_bytes,
         })
-    }
-
-    /// Lets keys live so long that a load of `rate` requests a second keeps as many alive as it is to begin with. Deletes
-    /// those that live longer.
-    pub fn fit_lives(&mut self, workload: &mut Workload, rate: f64) -> Result<()> {
-        if let Filled::Alive { keys } = self.parameters.filled {
-            let mean = keys as f64 / (rate * self.parameters.mix.set_share);
-            workload.set_lives(Lives::Even { mean });
-            self.client.call(&["FLUSHALL"])?;
-        }
-        Ok(())
     }
 
     /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the clients
@@ -112,12 +95,6 @@ impl<'a> Filler<'a> {
             Filled::Memory { bytes } => {
                 while !next(self, To::Memory(bytes))? {}
                 Ok(())
-            }
-            Filled::Alive { keys } => {
-                // Keys expire in the meantime. Those that have must not be counted.
-                self.set("active-expire-effort", u64::from(MOST_EFFORT))?;
-                while !next(self, To::Keys(keys))? {}
-                self.set("active-expire-effort", u64::from(self.parameters.effort))
             }
             Filled::Table { buckets, after } => {
                 while !next(self, To::Keys(buckets - FILLED_AT_ONCE))? {}
@@ -152,7 +129,8 @@ impl<'a> Filler<'a> {
     /// Sets the limit this far above the used memory, and returns it.
     fn set_limit_above(&mut self, room: u64) -> Result<u64> {
         let limit = self.used()? + room;
-        self.set("maxmemory", limit)?;
+        let set = ["CONFIG", "SET", "maxmemory", &limit.to_string()];
+        self.client.call(&set)?;
         Ok(limit)
     }
 
@@ -169,11 +147,6 @@ impl<'a> Filler<'a> {
 
     fn used(&mut self) -> Result<u64> {
         Ok(Sample::take(&mut self.client)?.used_memory)
-    }
-
-    fn set(&mut self, directive: &str, value: u64) -> Result<()> {
-        let set = ["CONFIG", "SET", directive, &value.to_string()];
-        self.client.call(&set).map(drop)
     }
 }
 

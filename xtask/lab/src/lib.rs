@@ -1,4 +1,4 @@
-//! Makes the eviction-burst cycle, states that resemble it, and expiry that falls behind, happen on a throw-away
+//! Makes the eviction-burst cycle, its causes, and expiry that falls behind, happen on a throw-away
 //! redis-server.
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a rate, not when
@@ -69,34 +69,18 @@
 //! - `subscribers`: 20 of them are owed 6.5 MB a second and read nothing. What the kernel's buffers do not take piles up in the
 //!   server's.
 //! - `pile-up`: beside the load, a client writes 2,000,000 keys that expire at one instant. The limit is out of reach.
-//! - `fork`: a `BGSAVE` while the server evicts calmly. In other scenarios the child is kept from the server's core.
-//! - `neighbour`: two processes that never sleep come to the server's core, which is busy for 70 % of the time.
-//! - `stale`: the load of `burst` on as many keys as are alive at any time. Expire cycles tolerate a tenth of expired keys
-//!   (`active-expire-effort` 1), and the limit is 34 MiB above what the keys take without them: more than client buffers swell in
-//!   calm times.
 
-mod beside;
 mod client;
 mod command;
-mod comparison;
-mod connection;
 mod counts;
 mod cycles;
 mod expiry;
 mod fill;
 mod generator;
-mod lives;
 mod observer;
-mod pacer;
-mod parameters;
-mod premise;
 mod prepare;
-mod record;
 mod recorder;
-mod remedy;
-mod resp;
 mod run;
-mod sample;
 mod scenario;
 mod schedule;
 mod summary;

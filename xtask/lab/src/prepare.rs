@@ -13,8 +13,14 @@ use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    client::THRESHOLD, counts::Load, fill::Filler, generator::Generator, pacer::Pacer,
-    parameters::Parameters, record::Measured, recorder::Recorder, scenario::Plan, schedule::Rate,
+    client::THRESHOLD,
+    counts::Load,
+    fill::Filler,
+    generator::Generator,
+    observer::Measured,
+    recorder::Recorder,
+    scenario::{Parameters, Plan},
+    schedule::{Pacer, Rate},
 };
 
 /// The rate with which the search for one begins: no machine is too slow for it.
@@ -35,8 +41,7 @@ const OTHER_FILES: u64 = 512;
 /// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
     allow_open_files(parameters.connections)?;
-    let others = cores.filter(|_| parameters.forks_elsewhere);
-    let others = others.map_or(&[][..], |cores| &cores.others[..]);
+    let others = cores.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
     let lazy_eviction = if parameters.lazy_eviction {
         "yes"
@@ -46,17 +51,13 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     let directives = [
         ("maxmemory", parameters.maxmemory.to_string()),
         ("maxmemory-policy", parameters.policy.to_owned()),
-        (
-            "maxmemory-eviction-tenacity",
-            parameters.tenacity.to_string(),
-        ),
         ("maxmemory-samples", parameters.samples.to_string()),
         ("active-expire-effort", parameters.effort.to_string()),
         // With it, active expiry can be switched off and on.
         ("enable-debug-command", "local".to_owned()),
         // Far more than the clients take. It makes the server account for a client after each command.
         // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
-        ("maxmemory-clients", parameters.clients_limit.to_string()),
+        ("maxmemory-clients", "4gb".to_owned()),
         ("lazyfree-lazy-eviction", lazy_eviction.to_owned()),
         ("latency-monitor-threshold", THRESHOLD.to_owned()),
         ("repl-backlog-size", parameters.backlog.to_string()),
@@ -151,7 +152,6 @@ pub fn prepare(
     let capacity = answered as f64 / (after.running - before.running);
     ensure!(capacity > 0.0, "the redis-server answered nothing");
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
-    filler.fit_lives(&mut generator.workload, rate.get())?;
     filler.fill_up(&mut generator, rate.get(), |generator| {
         run_for(generator, WARM, &mut |_| {})
     })?;

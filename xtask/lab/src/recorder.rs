@@ -13,7 +13,10 @@ use std::{
 use anyhow::Result;
 use rustix::process::setpriority_process;
 
-use crate::{client::Client, record::Line, sample::Sample};
+use crate::{
+    client::{Client, Sample},
+    observer::Line,
+};
 
 /// The time between two questions.
 ///

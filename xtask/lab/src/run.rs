@@ -16,12 +16,10 @@ use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, red
 use crate::{
     client::Client,
     expiry::Switch,
-    observer::Observer,
-    pacer::Pacer,
+    observer::{Line, Measured, Observer, Outcome, Run},
     prepare::{Prepared, prepare, start_server},
-    record::{Line, Measured, Outcome, Run},
     scenario::Plan,
-    schedule::Rate,
+    schedule::{Pacer, Rate},
     summary, visitor,
     witness::{Testimony, Witness},
 };
@@ -98,7 +96,7 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
             threads.push(scope.spawn(ask));
         }
         if let Some(visitor) = &plan.parameters.visitor {
-            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), cores, &stop)));
+            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), &stop)));
         }
         threads.push(scope.spawn(|| {
             // The receiver outlives the load.
@@ -136,15 +134,10 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     if let Err(error) = (ended.into_iter()).fold(watched, |all, ended| all.and(ended)) {
         server.must_be_alive()?;
         // A server that is kept from its CPU for long enough does not answer.
-        return Err(
-            match observer
-                .premise()
-                .disturbance(plan.parameters.shares_core())
-            {
-                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-                None => error,
-            },
-        );
+        return Err(match observer.disturbance() {
+            Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
+            None => error,
+        });
     }
     let longest_call = client.longest_evicting_call()?;
     let expiry = expiry.map(Switch::end).transpose()?;
@@ -230,11 +223,7 @@ impl Watch<'_> {
             if cycle.start < last {
                 continue;
             }
-            self.progress.print(&summary::cycle(
-                number + 1,
-                cycle,
-                self.plan.parameters.shares_core(),
-            ));
+            self.progress.print(&summary::cycle(number + 1, cycle));
             self.printed = (number + 1, cycle.end);
         }
         let now = unix_time()?;

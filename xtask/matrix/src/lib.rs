@@ -9,17 +9,14 @@ mod answers;
 mod bare;
 mod builds;
 mod files;
-mod initramfs;
 mod kernels;
 mod machine;
-mod numbers;
 mod systemd;
 mod table;
 
 use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-
 use evictscope_testkit::{debian, root::must_be_root, text, workspace};
 
 use crate::{builds::Found, kernels::KERNELS, table::Row};

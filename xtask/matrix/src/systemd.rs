@@ -8,18 +8,16 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::process;
 use rustix::thread::CapabilitySet;
 
 use crate::{
     answers::Answers,
     files,
-    initramfs::Initramfs,
     kernels::{self, Kernel},
-    machine::Machine,
-    numbers,
-    table::Row,
+    machine::{Initramfs, Machine},
+    table::{self, Row},
 };
-use evictscope_testkit::process;
 
 /// The Debian in which the package is installed.
 const SUITE: &str = "bookworm";
@@ -97,7 +95,7 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
     );
     succeeded(answers, &mut row, "ready", &["active", "ready"])?;
     row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
-    numbers::compare(answers, &[PORT], &mut row)?;
+    table::compare(answers, &[PORT], &mut row)?;
     succeeded(
         answers,
         &mut row,
@@ -108,7 +106,7 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
         answers.value("stopped", "Result")?,
         answers.value("stopped", "ExecMainStatus")?,
     );
-    let leaks = numbers::leaks(answers)?;
+    let leaks = table::leaks(answers)?;
     row.check(
         "stopped",
         (result, code, leaks) == ("success", "0", 0),

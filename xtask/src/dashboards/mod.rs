@@ -5,8 +5,6 @@
 //! linter. [`proof`] runs all their queries in a real Prometheus.
 
 mod answers;
-mod expected;
-mod folders;
 mod generated;
 mod pods;
 mod proof;
@@ -42,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Checks the rules, and the dashboards that they link to, as they are and without any server.
 pub fn check_rules() -> Result<()> {
-    rules::check(&folders::sources().join("rules"))?;
+    rules::check(&generated::sources().join("rules"))?;
     pods::check()
 }
 

@@ -8,7 +8,7 @@ use evictscope_testkit::{process, workspace};
 use serde_json::Value;
 
 use super::{
-    folders,
+    generated,
     queries::{self, Opened, text},
 };
 
@@ -24,7 +24,7 @@ const TESTS: &str = include_str!("pods.yaml");
 
 /// Evaluates the queries of the dashboard and the page in each case.
 pub fn check() -> Result<()> {
-    let dashboard = folders::read(&folders::sources().join(DASHBOARD))?;
+    let dashboard = generated::read(&generated::sources().join(DASHBOARD))?;
     let mut file: Value = serde_saphyr::from_str(TESTS).context("cannot understand pods.yaml")?;
     let tests = file["tests"].as_array_mut().context("there is no test")?;
     for test in tests.iter_mut().filter_map(Value::as_object_mut) {
@@ -73,7 +73,7 @@ pub fn check() -> Result<()> {
 
 /// Returns the query in the page.
 fn of_page() -> Result<String> {
-    let page = folders::read(&workspace::root().join(PAGE))?;
+    let page = generated::read(&workspace::root().join(PAGE))?;
     let query = page.split_once(BEFORE);
     let (_, query) = query.with_context(|| format!("{PAGE} has no query behind {BEFORE:?}"))?;
     let (query, _) = query.split_once("\n\n").unwrap_or((query, ""));

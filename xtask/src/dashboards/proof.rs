@@ -23,7 +23,10 @@ use evictscope_testkit::{
     wait::{HANG, until_true},
 };
 
-use super::{answers, expected::FIRING, rules};
+use super::{
+    answers::{self, FIRING},
+    rules,
+};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);

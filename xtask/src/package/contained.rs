@@ -1,6 +1,7 @@
 //! The agent in a container: runs the image with podman as docs/CONFIGURATION.md says, and then without one option after another.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::Path,
     process::{Command, Output},
@@ -8,8 +9,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{agent::Agent, podman, port::free_port, process, workspace};
+use serde_json::json;
 
-use super::{seccomp, sequence::counts_evictions};
+use super::sequence::counts_evictions;
 
 /// The page that tells operators how to run the image.
 const PAGE: &str = "docs/CONFIGURATION.md";
@@ -52,7 +54,7 @@ pub fn try_out(archive: &Path) -> Result<()> {
         loaded.0
     );
     let filter = tempfile::NamedTempFile::new()?;
-    seccomp::write(filter.path())?;
+    write(filter.path())?;
     let filter = format!("{FILTER}{}", filter.path().display());
     let given = |option: String| match option.starts_with(FILTER) {
         true => filter.clone(),
@@ -172,9 +174,66 @@ impl Drop for Named {
     }
 }
 
+/// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).
+const DIRECTIVE: &str = "SystemCallFilter=";
+/// What a container runtime calls under the filter until it executes the agent, and what systemd calls before it sets its own.
+const OF_RUNTIMES: &str = "@setuid";
+
+/// Writes the profile.
+pub fn write(to: &Path) -> Result<()> {
+    let unit = workspace::root().join("packaging/evictscope.service");
+    let unit = fs::read_to_string(unit).context("cannot read the unit")?;
+    let profile = json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": 1,
+        "architectures": ["SCMP_ARCH_X86_64"],
+        "syscalls": [{ "names": allowed(&unit)?, "action": "SCMP_ACT_ALLOW" }],
+    });
+    let text = serde_json::to_string_pretty(&profile)?;
+    fs::write(to, text + "\n").with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// Returns the system calls that the unit allows, and those of runtimes.
+fn allowed(unit: &str) -> Result<BTreeSet<String>> {
+    let mut allowed = BTreeSet::new();
+    for list in unit.lines().filter_map(|line| line.strip_prefix(DIRECTIVE)) {
+        let (is_taken, names) = match list.strip_prefix('~') {
+            Some(names) => (true, names),
+            None => (false, list),
+        };
+        for name in names.split_whitespace() {
+            let calls = calls(name)?;
+            match is_taken {
+                true => allowed.retain(|call| !calls.contains(call)),
+                false => allowed.extend(calls),
+            }
+        }
+    }
+    allowed.extend(calls(OF_RUNTIMES)?);
+    Ok(allowed)
+}
+
+/// Returns the system calls of a group, or the one of this name.
+fn calls(name: &str) -> Result<BTreeSet<String>> {
+    if !name.starts_with('@') {
+        return Ok(BTreeSet::from([name.to_owned()]));
+    }
+    let mut asked = Command::new("systemd-analyze");
+    let listed = process::answer_of(asked.args(["syscall-filter", name]))?;
+    let mut all = BTreeSet::new();
+    // The first line is the name of the group.
+    let names = listed.lines().skip(1).map(str::trim);
+    for name in names.filter(|name| !name.is_empty() && !name.starts_with('#')) {
+        all.extend(calls(name)?);
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::printed;
+    use evictscope_testkit::skip::skip;
+
+    use super::{allowed, calls, printed};
 
     #[test]
     fn a_command_is_read_with_its_values() -> anyhow::Result<()> {
@@ -186,6 +245,25 @@ mod tests {
             ["--pid=host", "--security-opt seccomp=/a", "--read-only"]
         );
         assert_eq!(image, "localhost/image:1");
+        Ok(())
+    }
+
+    #[test]
+    fn lines_add_and_take() -> anyhow::Result<()> {
+        if which::which("systemd-analyze").is_err() {
+            return skip("systemd-analyze is not installed (package systemd)");
+        }
+        let unit = "SystemCallFilter=@io-event\nSystemCallFilter=~poll\nSystemCallFilter=bpf\n";
+        let allowed = allowed(unit)?;
+        for (name, is_allowed) in [
+            ("epoll_wait", true),
+            ("poll", false),
+            ("bpf", true),
+            ("setuid", true),
+        ] {
+            assert_eq!(allowed.contains(name), is_allowed, "{name}");
+        }
+        assert!(!calls("@system-service")?.contains("bpf"));
         Ok(())
     }
 }

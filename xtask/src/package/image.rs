@@ -7,8 +7,8 @@ use evictscope_testkit::process;
 use serde_json::{Value, json};
 
 use super::{
-    commit::Commit,
-    libraries::{Library, packages},
+    Commit,
+    sbom::{Library, packages},
 };
 
 /// What `podman load` calls it, with the version after a colon.

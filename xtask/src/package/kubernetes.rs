@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 
-use super::{commit::Commit, tar};
+use super::{Commit, tar};
 use crate::kubernetes;
 
 /// The directory of the chart, and the one above it.

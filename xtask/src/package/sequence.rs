@@ -10,7 +10,10 @@ use evictscope_testkit::{
     text::seconds, workspace,
 };
 
-use super::{Packages, contained, format::Format, root::Root};
+use super::{
+    Packages, contained,
+    format::{Format, Root},
+};
 use crate::dashboards;
 
 /// Files of every installation.

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use cargo_metadata::{Artifact, Message, TargetKind};
 use evictscope_testkit::{agent::AGENT, process, text::seconds, workspace};
 
-use super::{report::Outcome, tests};
+use super::{Outcome, tests};
 
 /// The tests, as they were built.
 #[derive(Clone)]

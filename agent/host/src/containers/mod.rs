@@ -2,4 +2,3 @@
 
 pub(crate) mod container;
 pub(crate) mod container_name;
-pub(crate) mod quota;

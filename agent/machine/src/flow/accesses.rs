@@ -4,7 +4,7 @@ use iced_x86::OpKind;
 
 use super::execution::Execution;
 use super::operands::{Place, place};
-use crate::code::block::BlockId;
+use crate::code::graph::BlockId;
 use crate::elf::address::FileAddress;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.

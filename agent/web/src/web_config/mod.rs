@@ -9,14 +9,11 @@
 //! verifies) or are not about access (HTTP/2, headers, rate limits, cipher suites). They are refused,
 //! not ignored.
 
-mod access;
 mod config;
-mod host_names;
-mod spec;
 #[cfg(test)]
 pub mod tests;
 mod tls;
 mod users;
 
-pub use access::{Requesters, guard, guard_requests};
-pub use config::{Web, WebConfig};
+pub use self::config::{Web, WebConfig};
+pub use self::users::{Requesters, guard, guard_requests};

@@ -1,6 +1,5 @@
 //! The builds of servers that people run: planned for, run and watched.
 
-mod between;
 mod goal;
 mod keys;
 mod plan;
