@@ -13,7 +13,6 @@ use evictscope_testkit::{
 
 use crate::build;
 
-/// Runs the demo.
 pub fn run() -> Result<()> {
     must_be_root("attach BPF programs")?;
     let agent = build::run()?;

@@ -77,7 +77,6 @@ const WHEELS: [Wheel; 6] = [
     },
 ];
 
-/// Returns the names of all these servers.
 pub fn names() -> [&'static str; WHEELS.len()] {
     WHEELS.map(|wheel| wheel.name)
 }

@@ -31,7 +31,6 @@ pub struct Identified {
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Planned {
     pub(super) content: Content,
-    /// The plan.
     pub plan: ProbePlan,
     /// The function that was asked for.
     pub function: Option<NamedFunction>,

@@ -73,9 +73,7 @@ pub struct Mapping {
 
 /// An address of a process that is in a file.
 pub struct Place<'a> {
-    /// The file.
     pub file: &'a CodeFile,
-    /// The address in it.
     pub at: FileAddress,
     bias: u64,
 }
@@ -155,7 +153,6 @@ impl Mappings {
         Ok(Self(found))
     }
 
-    /// Returns the mapping that an address is in.
     pub fn at(&self, address: u64) -> Option<&Mapping> {
         let behind = self.0.partition_point(|mapping| mapping.begin <= address);
         let mapping = self.0.get(behind.checked_sub(1)?)?;
@@ -164,7 +161,6 @@ impl Mappings {
 }
 
 impl Mapping {
-    /// Returns where in its file an address is.
     pub fn place(&self, address: u64) -> Option<Place<'_>> {
         let (file, bias) = self.file.as_ref()?;
         Some(Place {

@@ -28,7 +28,6 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-/// One measurement.
 pub struct Measurement {
     /// What the load took.
     pub took: Took,

@@ -165,7 +165,6 @@ pub enum Rival {
 }
 
 impl Rival {
-    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Funclatency => "funclatency",

@@ -29,7 +29,6 @@ pub struct Condition {
     pub evicts: bool,
 }
 
-/// All of them.
 pub const CONDITIONS: [Condition; 2] = [
     // All the keys take a fiftieth of the limit.
     Condition {
@@ -49,9 +48,7 @@ pub const CONDITIONS: [Condition; 2] = [
 
 /// Two servers.
 pub struct Twins {
-    /// The one that is watched.
     pub watched: Redis,
-    /// The one that is not.
     other: Redis,
     keys: u32,
 }

@@ -76,19 +76,15 @@ impl Client {
 const QUESTION: [&str; 5] = ["INFO", "server", "memory", "stats", "keyspace"];
 
 /// One answer to `INFO`. Sizes are bytes.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// When the server wrote the answer, by its own clock (`server_time_usec`), in seconds since 1970.
     pub at: f64,
-    /// `used_memory`
     pub used_memory: u64,
-    /// `maxmemory`
     pub maxmemory: u64,
     /// `mem_clients_normal`
     pub client_buffers: u64,
-    /// `evicted_keys`
     pub evicted_keys: u64,
-    /// `expired_keys`
     pub expired_keys: u64,
     /// `expired_stale_perc`, as a share between 0 and 1.
     pub stale_ratio: f64,

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use evictscope_testkit::{clock::unix_time, schedstat, text::percent};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
 /// From one [`Load`] to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -21,7 +20,7 @@ const LONGEST: u64 = 600_000_000;
 const MOST_LACKED: f64 = 0.05;
 
 /// Counts since the generator connected.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Requests that fell due.
     pub due: u64,
@@ -45,12 +44,11 @@ impl Totals {
 }
 
 /// The counts at one time, and the times of the server's main thread.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// When, in seconds since 1970.
     pub at: f64,
     /// The counts.
-    #[serde(flatten)]
     pub totals: Totals,
     /// Requests due and neither answered nor lost.
     pub backlog: u64,
@@ -89,7 +87,6 @@ impl Load {
 
 /// The counts, and their course since the last [`Load`].
 pub struct Meter {
-    /// The counts.
     pub totals: Totals,
     behind: Duration,
     /// When the generator last came to a request for which it was not late already.

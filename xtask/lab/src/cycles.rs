@@ -5,8 +5,6 @@
 //! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that the agent
 //! can be judged against it.
 
-use serde::Serialize;
-
 use crate::{client::Sample, counts::Load};
 
 /// How long without an eviction ends `saturated`, in seconds: by the definition of a burst, and as known from samples, which are
@@ -25,7 +23,7 @@ const BEFORE: f64 = 60.0;
 const BACKLOG: f64 = 0.5;
 
 /// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cycle {
     /// First eviction: the middle between the samples before and after it.
     pub start: f64,
@@ -35,7 +33,6 @@ pub struct Cycle {
     pub reclaim_end: f64,
     /// Whether the record goes on after the reclaim, so that all of this is final.
     pub complete: bool,
-    /// Keys evicted.
     pub evicted_keys: u64,
     /// Commands in the last minute of `not_saturated`, or in all of it if it is shorter. `None` if it has no length, or if a
     /// backlog was worked off in it.

@@ -7,7 +7,6 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 
 use crate::client::{Client, Sample};
 
@@ -16,7 +15,7 @@ const SCAN: &str = "local cursor = '0' repeat cursor = redis.call('SCAN', cursor
     until cursor == '0' return 'OK'";
 
 /// What a load did to the keys with a time to live.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Expiry {
     /// When active expiry was switched on.
     pub begin: Sample,

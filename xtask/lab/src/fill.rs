@@ -40,7 +40,6 @@ const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[
 enum To {
     /// Bytes of used memory.
     Memory(u64),
-    /// Keys.
     Keys(u64),
 }
 

@@ -2,14 +2,8 @@
 //! redis-server.
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a rate, not when
-//! the last reply came. Everything ends by itself, even on Ctrl-C. The record consists of the server's own numbers and the
-//! generator's, and what the agent says is printed beside it.
-//!
-//! # The record
-//!
-//! `target/lab/<scenario>-<seconds since 1970>.jsonl` has one JSON object a line, a `record::Line`. All times are seconds since
-//! 1970 (`at` is when the line was true), all sizes bytes. A file without a `result` belongs to a run that failed. If the agent
-//! watched, its own records are in the folder of the same name without the extension.
+//! the last reply came. Everything ends by itself, even on Ctrl-C. What the server's own numbers and
+//! the generator's show is printed, with what the agent says beside it. The agent's records are kept in `target/lab`.
 //!
 //! # How the cycle comes about
 //!

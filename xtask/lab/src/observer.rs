@@ -1,18 +1,10 @@
-//! The record as it grows, and what it shows so far.
-
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+//! What is seen of a run, and what that shows.
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{
-    cores::Cores,
+    clock::unix_time,
     text::{bytes, count, percent},
-    workspace,
 };
-use serde::Serialize;
 
 use crate::{
     client::Sample,
@@ -25,55 +17,41 @@ use crate::{
 /// [`Load`]s in a second.
 const SECOND: usize = 10;
 
-/// The record and what it shows.
+/// What was seen of a run so far.
 pub struct Observer {
-    record: File,
-    path: PathBuf,
-    run: Run,
+    /// When the load began, and when a visitor comes.
+    begun: f64,
+    comes: f64,
     samples: Vec<Sample>,
     loads: Vec<Load>,
 }
 
 impl Observer {
-    /// Begins the record `target/lab/<scenario>-<seconds since 1970>.jsonl` of a run.
-    pub fn new(run: Run) -> Result<Self> {
-        let folder = workspace::target_directory()?.join("lab");
-        fs::create_dir_all(&folder).context("cannot make target/lab")?;
-        let path = folder.join(format!("{}-{:.0}.jsonl", run.scenario, run.at));
-        let mut observer = Self {
-            record: File::create(&path).context("cannot begin the record")?,
-            path,
-            run: run.clone(),
+    /// Begins with a load that begins now.
+    pub fn new(parameters: &Parameters) -> Result<Self> {
+        let begun = unix_time()?;
+        let visitor = parameters.visitor.as_ref();
+        Ok(Self {
+            begun,
+            comes: visitor.map_or(f64::INFINITY, |visitor| begun + visitor.after),
             samples: Vec::new(),
             loads: Vec::new(),
-        };
-        observer.take(Line::Run(Box::new(run)))?;
-        Ok(observer)
+        })
     }
 
-    /// Returns where the record is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes a line into the record, and takes it in.
-    pub fn take(&mut self, line: Line) -> Result<()> {
-        writeln!(self.record, "{}", serde_json::to_string(&line)?)?;
-        match line {
-            Line::Info(sample) => self.samples.push(sample),
-            Line::Load(load) => self.loads.push(load),
-            Line::Run(_) | Line::Result(_) => {}
+    /// Takes in what was seen.
+    pub fn take(&mut self, seen: Seen) {
+        match seen {
+            Seen::Info(sample) => self.samples.push(sample),
+            Seen::Load(load) => self.loads.push(load),
         }
-        Ok(())
     }
 
     /// Returns whether nothing but the load has happened: no key was evicted, and no visitor has come.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        let visitor = self.run.parameters.visitor.as_ref();
-        let comes = visitor.map_or(f64::INFINITY, |visitor| self.run.at + visitor.after);
         evicted(self.samples.first()) == evicted(self.samples.last())
-            && self.last_load().is_none_or(|load| load.at < comes)
+            && self.last_load().is_none_or(|load| load.at < self.comes)
     }
 
     /// Returns the last counts of the load.
@@ -94,10 +72,10 @@ impl Observer {
                 .total_cmp(&right.at)
                 .then(left.commands.cmp(&right.commands))
         });
-        cycles::find(self.run.at, &self.samples, &self.loads)
+        cycles::find(self.begun, &self.samples, &self.loads)
     }
 
-    /// Ends the record of a load that ended `at`, and returns what it shows.
+    /// Ends with a load that ended `at`, and returns what was seen.
     pub fn end(
         mut self,
         at: f64,
@@ -113,10 +91,10 @@ impl Observer {
         let (begin, load) = (loads.first().zip(loads.last())).context("there was no load")?;
         let backlogs = loads.iter().map(|load| load.backlog_peak);
         let buffers = samples.iter().map(|sample| sample.client_buffers);
-        let outcome = Outcome {
+        Ok(Outcome {
             at,
             interrupted,
-            seconds: at - self.run.at,
+            seconds: at - self.begun,
             load: *load,
             answered: load.totals.answered - begin.totals.answered,
             backlog_peak: backlogs.max().unwrap_or_default(),
@@ -127,9 +105,7 @@ impl Observer {
             cycles,
             disturbance: self.disturbance(),
             expiry,
-        };
-        self.take(Line::Result(Box::new(outcome.clone())))?;
-        Ok(outcome)
+        })
     }
 
     /// Returns the state of the run in a line.
@@ -160,43 +136,16 @@ impl Observer {
     }
 }
 
-/// One line of the record; its `type` is the name of the variant in lower case.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum Line {
-    /// The first line: the run.
-    Run(Box<Run>),
-    /// The server's own numbers, asked for 200 times a second. The lines of several connections are not in order: sort
-    /// them by `at`, then by `commands`.
+/// One thing that was seen.
+pub enum Seen {
+    /// The server's own numbers, asked for 200 times a second. Those of several connections are not in order.
     Info(Sample),
     /// The generator's counts, ten times a second.
     Load(Load),
-    /// The last line: what the record shows, including each cycle.
-    Result(Box<Outcome>),
-}
-
-/// A run. Times are seconds since 1970, sizes bytes.
-#[derive(Clone, Debug, Serialize)]
-pub struct Run {
-    /// When its load began.
-    pub at: f64,
-    /// Its name.
-    pub scenario: String,
-    /// The server's process id.
-    pub pid: u32,
-    /// The server's TCP port on loopback.
-    pub port: u16,
-    /// The cores of the server and of the lab, if there are enough for both.
-    pub cores: Option<Cores>,
-    /// What was measured before the load.
-    #[serde(flatten)]
-    pub measured: Measured,
-    /// The server's configuration and its load.
-    pub parameters: Parameters,
 }
 
 /// The server before the load, and the rate that follows from it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// Replies per second of CPU time of the main thread, at about the rate of the load and below the limit.
     pub capacity: f64,
@@ -208,8 +157,8 @@ pub struct Measured {
     pub maxmemory: u64,
 }
 
-/// What the record shows, from the beginning of the load to its end.
-#[derive(Clone, Debug, Serialize)]
+/// What was seen, from the beginning of the load to its end.
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// When the load ended, in seconds since 1970.
     pub at: f64,
@@ -227,7 +176,6 @@ pub struct Outcome {
     pub client_buffers_peak: u64,
     /// Requests due a second at the end.
     pub rate: f64,
-    /// Keys evicted.
     pub evicted_keys: u64,
     /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
     pub longest_call: Option<f64>,

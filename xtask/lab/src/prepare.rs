@@ -38,7 +38,6 @@ const WARM: Duration = Duration::from_millis(50);
 /// Files that the server and the lab open besides one for each connection.
 const OTHER_FILES: u64 = 512;
 
-/// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
     allow_open_files(parameters.connections)?;
     let others = cores.map_or(&[][..], |cores| &cores.others[..]);
@@ -102,7 +101,6 @@ pub struct Prepared {
     pub generator: Generator,
     /// What asks the server for its numbers.
     pub recorder: Recorder,
-    /// What was measured.
     pub measured: Measured,
 }
 

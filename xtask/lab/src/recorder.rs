@@ -15,7 +15,7 @@ use rustix::process::setpriority_process;
 
 use crate::{
     client::{Client, Sample},
-    observer::Line,
+    observer::Seen,
 };
 
 /// The time between two questions.
@@ -59,7 +59,7 @@ impl Recorder {
     pub fn asking<'a>(
         &'a mut self,
         stop: &'a AtomicBool,
-        lines: &'a Sender<Line>,
+        lines: &'a Sender<Seen>,
     ) -> impl Iterator<Item = impl FnOnce() -> Result<()> + Send + 'a> {
         let next = &self.next;
         let ask = move |client: &'a mut Client| {
@@ -70,7 +70,7 @@ impl Recorder {
                 let _ = setpriority_process(None, MOST_FAVOURED);
                 while is_due(next, stop) {
                     // The receiver outlives this thread.
-                    let _ = lines.send(Line::Info(Sample::take(&mut *client)?));
+                    let _ = lines.send(Seen::Info(Sample::take(&mut *client)?));
                 }
                 Ok(())
             }

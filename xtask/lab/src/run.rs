@@ -16,7 +16,7 @@ use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, red
 use crate::{
     client::Client,
     expiry::Switch,
-    observer::{Line, Measured, Observer, Outcome, Run},
+    observer::{Measured, Observer, Outcome, Seen},
     prepare::{Prepared, prepare, start_server},
     scenario::Plan,
     schedule::{Pacer, Rate},
@@ -71,18 +71,9 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let mut client = Client::connect(server.port())?;
     client.call(&["LATENCY", "RESET"])?;
 
-    let run = Run {
-        at: unix_time()?,
-        scenario: plan.name.clone(),
-        pid: server.pid(),
-        port: server.port(),
-        cores: cores.cloned(),
-        measured,
-        parameters: plan.parameters.clone(),
-    };
-    let heading = summary::heading(&run);
-    let mut observer = Observer::new(run)?;
-    progress.print(&format!("{heading}{}", observer.path().display()));
+    let mut observer = Observer::new(&plan.parameters)?;
+    let heading = summary::heading(&server, cores, &measured, &plan.parameters);
+    progress.print(&heading);
     if let Some(witness) = &witness {
         progress.print(&format!("evictscope     {}", witness.place()));
     }
@@ -100,7 +91,7 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
         }
         threads.push(scope.spawn(|| {
             // The receiver outlives the load.
-            let tell = |load| drop(sender.send(Line::Load(load)));
+            let tell = |load| drop(sender.send(Seen::Load(load)));
             generator.run(&rate, tell, |_| is_over())
         }));
         let mut watch = Watch {
@@ -142,12 +133,12 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let longest_call = client.longest_evicting_call()?;
     let expiry = expiry.map(Switch::end).transpose()?;
     let records = match witness {
-        Some(witness) => witness.end(&observer.path().with_extension(""))?,
+        Some(witness) => witness.end(&plan.name)?,
         None => Vec::new(),
     };
     // The lines since the last look.
     for line in lines.try_iter() {
-        observer.take(line)?;
+        observer.take(line);
     }
     let interrupted = interrupted.load(Ordering::Relaxed);
     Ok(Finished {
@@ -163,7 +154,7 @@ struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
     rate: &'a Rate,
-    lines: &'a Receiver<Line>,
+    lines: &'a Receiver<Seen>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     observer: &'a mut Observer,
@@ -184,7 +175,7 @@ impl Watch<'_> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            self.observer.take(line)?;
+            self.observer.take(line);
             if !self.observer.is_calm() {
                 self.pacer = None;
             }

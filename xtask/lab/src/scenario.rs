@@ -6,7 +6,6 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 use crate::{
     run::Finished,
@@ -61,7 +60,7 @@ pub fn name_of(choice: &impl ValueEnum) -> String {
 }
 
 /// All that may differ between two runs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Parameters {
     /// Clients.
     pub connections: usize,
@@ -96,14 +95,10 @@ pub struct Parameters {
 }
 
 /// What a server holds at the beginning of the load.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(tag = "filled", rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug)]
 pub enum Filled {
     /// This much used memory.
-    Memory {
-        /// In bytes.
-        bytes: u64,
-    },
+    Memory { bytes: u64 },
     /// So many keys that the hash tables of the keys double soon.
     Table {
         /// The buckets of the tables before that, a power of 2.
@@ -114,17 +109,15 @@ pub enum Filled {
 }
 
 /// What comes to the server once.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Visitor {
     /// When, in seconds of load.
     pub after: f64,
-    /// What it is.
     pub what: What,
 }
 
 /// What comes.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug)]
 pub enum What {
     /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
     /// it piles up in the buffers that replicas and the replication backlog share.

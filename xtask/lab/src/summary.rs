@@ -2,22 +2,29 @@
 
 use evictscope_testkit::{
     burst::Burst,
+    cores::Cores,
+    redis::Redis,
     text::{bytes, count, known, percent},
 };
 
 use crate::{
     cycles::Cycle,
     expiry::Expiry,
-    observer::{Outcome, Run},
+    observer::{Measured, Outcome},
     run::Finished,
+    scenario::Parameters,
     witness::Testimony,
 };
 
-/// Returns a heading that says what is run. The record's path follows it.
-pub fn heading(run: &Run) -> String {
-    let parameters = &run.parameters;
+/// Returns a heading that says what is run.
+pub fn heading(
+    server: &Redis,
+    cores: Option<&Cores>,
+    measured: &Measured,
+    parameters: &Parameters,
+) -> String {
     let mix = &parameters.mix;
-    let place = match &run.cores {
+    let place = match cores {
         Some(cores) => format!(
             "server on core {}, the rest on {:?}",
             cores.server, cores.others
@@ -27,17 +34,16 @@ pub fn heading(run: &Run) -> String {
     format!(
         "redis-server   pid {}, 127.0.0.1:{}, maxmemory {}, {} of {} samples, expire effort {}; {place}\n\
          load           {} connections, {} requests a second for now ({} of the main thread), at most {} under way on each\n\
-         requests       {:.0} % {} of {} B, else MGET of {} of the newest {} keys\n\
-         record         ",
-        run.pid,
-        run.port,
-        bytes(run.measured.maxmemory),
+         requests       {:.0} % {} of {} B, else MGET of {} of the newest {} keys",
+        server.pid(),
+        server.port(),
+        bytes(measured.maxmemory),
         parameters.policy,
         parameters.samples,
         parameters.effort,
         count(parameters.connections as f64),
-        count(run.measured.rate),
-        percent(run.measured.rate / run.measured.capacity),
+        count(measured.rate),
+        percent(measured.rate / measured.capacity),
         parameters.most_under_way,
         100.0 * mix.set_share,
         match mix.keys_per_write {

@@ -1,19 +1,17 @@
 //! The clients' requests: writes of new keys, and `MGET`s of many of the newest ones.
 
 use fastrand::Rng;
-use serde::Serialize;
 
 /// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
 const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end";
 
 /// The mix.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
     pub set_share: f64,
     /// Keys of one write: a `SET`, or a script if there are several.
     pub keys_per_write: usize,
-    /// Bytes of a value.
     pub value_bytes: usize,
     /// Keys of one `MGET`.
     pub keys_per_read: usize,
@@ -26,14 +24,10 @@ pub struct Mix {
 }
 
 /// The times to live of the keys, in seconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(tag = "lives", rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug)]
 pub enum Lives {
     /// Each between 0 and twice the mean.
-    Even {
-        /// The mean.
-        mean: f64,
-    },
+    Even { mean: f64 },
     /// All the same.
     One {
         /// This long.

@@ -51,12 +51,10 @@ impl Answers {
         Ok(Self(answers))
     }
 
-    /// Returns whether there is no answer at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns an answer.
     pub fn get(&self, name: &str) -> Result<&Answer> {
         let answer = self.0.get(name);
         answer.with_context(|| format!("the machine did not answer `{name}`"))

@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result};
 
 use evictscope_testkit::workspace;
 
-/// Returns the directory for all of it.
 pub fn directory() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("matrix"))
 }

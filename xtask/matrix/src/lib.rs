@@ -155,20 +155,14 @@ fn finish(
 
 /// What the documentation says above the tables.
 const KERNELS_EXPLAINED: &str = "\
-`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with the agent and four of
-Debian's redis-servers, makes the servers evict, compares what the agent exports with `INFO`, and ends the agent under load. *Drop-in* says
-whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md#kernels-before-66)). The machines of the second table run the
-package under systemd, from installing it to purging it.";
+`cargo xtask matrix --kernels` writes this section: the agent on Debian's cloud kernels in virtual machines, and in the second table its package under
+systemd. Evicting servers are compared with `INFO`. *Drop-in*: [for older kernels](CONFIGURATION.md#kernels-before-66).";
 
 /// The same above the table of the builds.
 const BUILDS_EXPLAINED: &str = "\
-`cargo xtask matrix` writes this section. It takes the servers that Debian packages, those in wheels of PyPI, Redis 6.2.14 built with odd flags,
-and stripped copies, which have a row where they differ. *Plan* says what `evictscope inspect` did not find.
-
-Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO`: counters must
-be equal, memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each
-evicting call must begin and end once. In every-call mode, each command makes one call. Then gdb stops the server at its goal, and compares what
-the plan says with its own variables; `evictscope keys` is compared with `MEMORY USAGE`.";
+`cargo xtask matrix` writes this section, with servers of Debian, of PyPI's wheels, and Redis 6.2.14 built with odd flags. Stripped copies have a row
+where they differ. *Plan* says what `evictscope inspect` did not find. Each server was run, and what the agent says compared with `INFO`, with
+the server's variables under gdb, and with `MEMORY USAGE`.";
 
 /// Runs one machine, and says how long it took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {

@@ -111,7 +111,6 @@ impl Initramfs {
         fs::write(self.0.join(to), text).with_context(|| format!("cannot write {to}"))
     }
 
-    /// Adds a file.
     pub fn add(&self, file: &Path, to: &str) -> Result<()> {
         let to = self.0.join(to);
         fs::create_dir_all(to.parent().unwrap_or(&to))?;

@@ -58,7 +58,6 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns the queries of a dashboard.
 pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("cannot understand a dashboard")?;
     let title = text(&dashboard["title"]);

@@ -168,7 +168,6 @@ impl Root {
         Ok(Self(root))
     }
 
-    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -198,7 +197,6 @@ impl Root {
         })
     }
 
-    /// Removes it.
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(self.0).context("cannot remove the root again")
     }

@@ -243,7 +243,6 @@ fn name(path: &Path) -> Result<String> {
 /// A cargo subcommand: its package and its version.
 pub type Tool = (&'static str, &'static str);
 
-/// Makes the .deb.
 pub const DEB: Tool = ("cargo-deb", "3.8.0");
 /// Makes the bill of materials.
 pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");

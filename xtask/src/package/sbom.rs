@@ -50,7 +50,6 @@ impl Bill {
         Ok(Self(bill))
     }
 
-    /// Adds the packages that these libraries are from.
     pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
         let components = self.0["components"]
             .as_array_mut()
@@ -59,7 +58,6 @@ impl Bill {
         Ok(())
     }
 
-    /// Writes it beside a product, and returns its path.
     pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
         let mut path = product.as_os_str().to_owned();
         path.push(".cdx.json");
@@ -92,7 +90,6 @@ fn component(package: &Package) -> Value {
 pub struct Library {
     /// Where it is here, and where the loader looks for it.
     pub path: PathBuf,
-    /// The package that it is from.
     pub package: Package,
 }
 

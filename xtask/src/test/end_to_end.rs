@@ -183,7 +183,6 @@ pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
     Ok((!check.status.success()).then(failed))
 }
 
-/// A test that has ended.
 struct Ended {
     name: String,
     took: Duration,

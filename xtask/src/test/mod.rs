@@ -238,7 +238,6 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
 
 /// The outcome of a step.
 pub enum Outcome {
-    /// It passed.
     Passed,
     /// It passed, with something worth knowing.
     Said(String),
@@ -277,7 +276,6 @@ pub struct Beside {
 }
 
 impl Report {
-    /// Runs a step.
     pub fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<Outcome>) {
         println!("== {name}");
         let started = Instant::now();

@@ -194,7 +194,6 @@ pub fn weights(
     weights
 }
 
-/// Returns the place of the instruction at an address.
 fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
     code.blocks.entries().find_map(|(id, block)| {
         let mut instructions = block.instructions.iter();

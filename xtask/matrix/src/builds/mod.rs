@@ -30,7 +30,6 @@ const STRIPPED: &str = ", stripped";
 /// A build of a server.
 #[derive(Clone)]
 struct Build {
-    /// Where it is from.
     name: String,
     /// Its executable file.
     program: PathBuf,

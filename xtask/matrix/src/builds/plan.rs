@@ -12,7 +12,6 @@ const ROUNDS: usize = 5;
 
 /// A plan, as `inspect --json` prints it.
 pub struct Plan {
-    /// The JSON.
     pub json: Value,
     /// How long planning took.
     pub milliseconds: f64,

@@ -39,7 +39,6 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A Debian suite.
 pub struct Suite {
-    /// Its name.
     pub name: &'static str,
     /// The suite that it adds to.
     base: Option<&'static str>,
@@ -67,7 +66,6 @@ impl Suite {
         }
     }
 
-    /// Returns the suite of this name.
     pub fn named(name: &str) -> Result<&'static Self> {
         let mut suites = SUITES.iter();
         let suite = suites.find(|suite| suite.name == name);
@@ -164,7 +162,6 @@ impl Apt {
         command
     }
 
-    /// Returns the version of a package in a suite, if it has the package.
     fn version(&self, package: &str, suite: &str) -> Result<Option<String>> {
         let all = process::answer_of(self.command("apt-cache").args(["madison", package]))?;
         Ok(version_in(&all, suite))

@@ -38,7 +38,6 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
-/// The counts are in functions that the cycle calls.
 const IN_JOBS: &str = "keys and fields of hashes are counted in two functions that the cycle calls";
 /// The counts are in one function for keys and for fields.
 const NO_JOB: &str = "no register or stack slot tells where the cycle starts whether keys or fields of hashes are counted";
