@@ -5,11 +5,9 @@
 
 use anyhow::Result;
 use evictscope_lab::{Finished, Testimony, one_cycle};
-use evictscope_testkit::{
-    process,
-    root::must_be_root,
-    text::{bytes, count, known},
-};
+use evictscope_testkit::process;
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::text::{bytes, count, known};
 
 use crate::build;
 

@@ -8,11 +8,10 @@
 //! The last two need a newer Go than Debian's package. Go 1.21 and later download it themselves, as a module from the
 //! module proxy. This does the same for an older Go.
 
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process, workspace};

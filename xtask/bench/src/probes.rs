@@ -3,19 +3,16 @@
 //! Each round measures the same two servers, one of them watched by each side in turn. Only measurements of one round are compared. The
 //! servers have a core of their own.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::Ordering,
-};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, process};
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::process;
 
-use crate::{
-    report,
-    side::{Said, Side},
-    twins::{CONDITIONS, Condition, Target, Took, Twins},
-};
+use crate::report;
+use crate::side::{Said, Side};
+use crate::twins::{CONDITIONS, Condition, Target, Took, Twins};
 
 /// What to measure, and how long.
 #[derive(Clone, clap::Args)]

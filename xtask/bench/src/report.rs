@@ -1,6 +1,8 @@
 //! Tables.
 
-use crate::{probes::Measurement, side::Side, twins::Condition};
+use crate::probes::Measurement;
+use crate::side::Side;
+use crate::twins::Condition;
 
 /// What a table says about each side: its heading, its digits, and its value in one round.
 type Column = (&'static str, usize, fn(&Round<'_>) -> f64);

@@ -5,16 +5,15 @@
 //! Both attach to the entry and to the return of the eviction function of one process, and keep a
 //! histogram of the time between the two.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{agent::Agent, owned::Owned, redis::Redis};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::owned::Owned;
+use evictscope_testkit::redis::Redis;
 
 use crate::twins::Target;
 

@@ -1,16 +1,16 @@
 //! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what it takes more
 //! than the other is what watching costs: whatever else happens on the machine affects both.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{cores::Cores, own_build::OwnBuild, process, redis::Redis};
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
 use object::{Object as _, ObjectSymbol as _};
 
 /// How long the load runs before it is measured, and how long it is measured.

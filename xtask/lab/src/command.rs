@@ -1,20 +1,18 @@
 //! The runs that others ask for: those of `cargo xtask lab SCENARIO`, and the burst of the demo.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
-use evictscope_testkit::{cores::Cores, process};
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::process;
 
-use crate::{
-    run::{Finished, carry_out},
-    scenario::{Plan, Remedy, Scenario, name_of},
-    summary::{self, beside, comparison},
-};
+use crate::run::{Finished, carry_out};
+use crate::scenario::{Plan, Remedy, Scenario, name_of};
+use crate::summary;
+use crate::summary::{beside, comparison};
 
 /// What to run.
 #[derive(clap::Args)]

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use evictscope_testkit::{clock::unix_time, schedstat, text::percent};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::schedstat;
+use evictscope_testkit::text::percent;
 use hdrhistogram::Histogram;
 
 /// From one [`Load`] to the next.

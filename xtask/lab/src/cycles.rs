@@ -5,7 +5,8 @@
 //! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that the agent
 //! can be judged against it.
 
-use crate::{client::Sample, counts::Load};
+use crate::client::Sample;
+use crate::counts::Load;
 
 /// How long without an eviction ends `saturated`, in seconds: by the definition of a burst, and as known from samples, which are
 /// 0.1 s apart or less.

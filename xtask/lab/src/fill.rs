@@ -2,12 +2,10 @@
 
 use anyhow::{Result, ensure};
 
-use crate::{
-    client::{Client, Sample},
-    generator::Generator,
-    scenario::{Filled, Parameters},
-    workload::Workload,
-};
+use crate::client::{Client, Sample};
+use crate::generator::Generator;
+use crate::scenario::{Filled, Parameters};
+use crate::workload::Workload;
 
 /// How far the server is filled before its clients do anything, as a share of the memory that the load begins with. The
 /// clients' buffers, and what they write while the capacity is measured, must still fit.

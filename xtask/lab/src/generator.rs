@@ -12,24 +12,21 @@
 //! on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer
 //! for all connections. A parser would keep each unfinished reply and read it from its beginning again.
 
-use std::{
-    collections::VecDeque,
-    io::{Error, ErrorKind, Read as _, Write as _},
-    net::Ipv4Addr,
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::redis::Redis;
-use mio::{Events, Interest, Poll, Registry, Token, net::TcpStream};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Registry, Token};
 
-use crate::{
-    counts::{Load, Meter, Totals},
-    scenario::Parameters,
-    schedule::{Rate, Schedule},
-    workload::Workload,
-};
+use crate::counts::{Load, Meter, Totals};
+use crate::scenario::Parameters;
+use crate::schedule::{Rate, Schedule};
+use crate::workload::Workload;
 
 /// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers of
 /// 3,000 clients that connected at once would swell and shrink together by 10 MB.

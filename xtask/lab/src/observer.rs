@@ -1,18 +1,15 @@
 //! What is seen of a run, and what that shows.
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    clock::unix_time,
-    text::{bytes, count, percent},
-};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::text::{bytes, count, percent};
 
-use crate::{
-    client::Sample,
-    counts::Load,
-    cycles::{self, Cycle},
-    expiry::Expiry,
-    scenario::Parameters,
-};
+use crate::client::Sample;
+use crate::counts::Load;
+use crate::cycles;
+use crate::cycles::Cycle;
+use crate::expiry::Expiry;
+use crate::scenario::Parameters;
 
 /// [`Load`]s in a second.
 const SECOND: usize = 10;

@@ -3,25 +3,23 @@
 //! Machines differ, and so does one machine from hour to hour. The rate is therefore the one that keeps the server's
 //! main thread as busy as the scenario wants it, given the CPU time that a request takes at that rate.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::progress::Progress;
+use evictscope_testkit::redis::Redis;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{
-    client::THRESHOLD,
-    counts::Load,
-    fill::Filler,
-    generator::Generator,
-    observer::Measured,
-    recorder::Recorder,
-    scenario::{Parameters, Plan},
-    schedule::{Pacer, Rate},
-};
+use crate::client::THRESHOLD;
+use crate::counts::Load;
+use crate::fill::Filler;
+use crate::generator::Generator;
+use crate::observer::Measured;
+use crate::recorder::Recorder;
+use crate::scenario::{Parameters, Plan};
+use crate::schedule::{Pacer, Rate};
 
 /// The rate with which the search for one begins: no machine is too slow for it.
 const GUESS: f64 = 500.0;

@@ -1,22 +1,16 @@
 //! Asks the server for samples at fixed times.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::Sender,
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::process::setpriority_process;
 
-use crate::{
-    client::{Client, Sample},
-    observer::Seen,
-};
+use crate::client::{Client, Sample};
+use crate::observer::Seen;
 
 /// The time between two questions.
 ///

@@ -1,28 +1,27 @@
 //! One run: the server, the load, the recorder, and the end of all three.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
-    thread::{self, ScopedJoinHandle},
-    time::{Duration, Instant},
-};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, redis::Redis};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::progress::Progress;
+use evictscope_testkit::redis::Redis;
 
-use crate::{
-    client::Client,
-    expiry::Switch,
-    observer::{Measured, Observer, Outcome, Seen},
-    prepare::{Prepared, prepare, start_server},
-    scenario::Plan,
-    schedule::{Pacer, Rate},
-    summary, visitor,
-    witness::{Testimony, Witness},
-};
+use crate::client::Client;
+use crate::expiry::Switch;
+use crate::observer::{Measured, Observer, Outcome, Seen};
+use crate::prepare::{Prepared, prepare, start_server};
+use crate::scenario::Plan;
+use crate::schedule::{Pacer, Rate};
+use crate::witness::{Testimony, Witness};
+use crate::{summary, visitor};
 
 /// How often the run checks whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);

@@ -3,14 +3,13 @@
 //!
 //! The documentation of the [crate] says what the numbers are for.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::{
-    run::Finished,
-    workload::{Lives, Mix},
-};
+use crate::run::Finished;
+use crate::workload::{Lives, Mix};
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,10 +6,8 @@
 //! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time that
 //! it takes, look after look.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::counts::Load;
 

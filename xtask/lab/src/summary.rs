@@ -1,20 +1,16 @@
 //! The texts about a run on the terminal.
 
-use evictscope_testkit::{
-    burst::Burst,
-    cores::Cores,
-    redis::Redis,
-    text::{bytes, count, known, percent},
-};
+use evictscope_testkit::burst::Burst;
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::text::{bytes, count, known, percent};
 
-use crate::{
-    cycles::Cycle,
-    expiry::Expiry,
-    observer::{Measured, Outcome},
-    run::Finished,
-    scenario::Parameters,
-    witness::Testimony,
-};
+use crate::cycles::Cycle;
+use crate::expiry::Expiry;
+use crate::observer::{Measured, Outcome};
+use crate::run::Finished;
+use crate::scenario::Parameters;
+use crate::witness::Testimony;
 
 /// Returns a heading that says what is run.
 pub fn heading(

@@ -1,20 +1,16 @@
 //! What comes to a server under load, besides its clients.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::clock::unix_time;
 
-use crate::{
-    client::Client,
-    scenario::{Visitor, What},
-};
+use crate::client::Client;
+use crate::scenario::{Visitor, What};
 
 /// How often it checks whether its time has come.
 const LOOK: Duration = Duration::from_millis(10);

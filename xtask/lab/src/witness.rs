@@ -3,17 +3,17 @@
 //! It starts with the load, so that the server's usual throughput is that of the load and not that of the
 //! filling before.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    agent::Agent, burst::Burst, clock::unix_time, redis::Redis, scrape::Scrape, workspace,
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::burst::Burst;
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::workspace;
 use rustix::process::Signal;
 
 /// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall

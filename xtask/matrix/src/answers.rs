@@ -1,6 +1,7 @@
 //! Reads what the script in a virtual machine (`answers.sh`) writes to its console.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 

@@ -1,17 +1,17 @@
 //! The machine with nothing but a kernel, the agent and a server.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::{
-    answers::Answers,
-    files,
-    kernels::{self, Kernel},
-    machine::{Initramfs, Machine},
-    table::{self, Row},
-};
+use crate::answers::Answers;
+use crate::kernels::Kernel;
+use crate::machine::{Initramfs, Machine};
+use crate::table::Row;
+use crate::{files, kernels, table};
 
 /// The programs of this machine that a machine with nothing but a kernel gets.
 const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];

@@ -1,12 +1,9 @@
 //! Where the matrix keeps what it downloads and makes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-
 use evictscope_testkit::workspace;
 
 pub fn directory() -> Result<PathBuf> {

@@ -14,12 +14,16 @@ mod machine;
 mod systemd;
 mod table;
 
-use std::{path::PathBuf, time::Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use evictscope_testkit::{debian, root::must_be_root, text, workspace};
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::{debian, text, workspace};
 
-use crate::{builds::Found, kernels::KERNELS, table::Row};
+use crate::builds::Found;
+use crate::kernels::KERNELS;
+use crate::table::Row;
 
 /// Where users read the tables.
 const PAGE: &str = "docs/COMPATIBILITY.md";

@@ -3,18 +3,18 @@
 //! The initial file system of a machine: programs of this machine with their libraries, a busybox, and
 //! the scripts.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{podman::libraries_of, process};
+use evictscope_testkit::podman::libraries_of;
+use evictscope_testkit::process;
 
-use crate::{answers::Answers, files};
+use crate::answers::Answers;
+use crate::files;
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;

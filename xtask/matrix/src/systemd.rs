@@ -1,23 +1,19 @@
 //! The machine with a real systemd: the package's way from installing to purging.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use rustix::thread::CapabilitySet;
 
-use crate::{
-    answers::Answers,
-    files,
-    kernels::{self, Kernel},
-    machine::{Initramfs, Machine},
-    table::{self, Row},
-};
+use crate::answers::Answers;
+use crate::kernels::Kernel;
+use crate::machine::{Initramfs, Machine};
+use crate::table::Row;
+use crate::{files, kernels, table};
 
 /// The Debian in which the package is installed.
 const SUITE: &str = "bookworm";

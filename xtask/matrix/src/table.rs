@@ -1,6 +1,7 @@
 //! The table: whole on the terminal, and in `docs/COMPATIBILITY.md` only what operators ask.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::scrape::Scrape;

@@ -1,17 +1,15 @@
 //! Runs the queries of the dashboards and the rules in a Prometheus, and demands data.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{
-    clock::unix_time,
-    prometheus::{JOB, Prometheus, Series},
-};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
 
-use super::{
-    generated,
-    queries::{self, ALL, Kind, Opened, Query},
-};
+use super::queries::{ALL, Kind, Opened, Query};
+use super::{generated, queries};
 
 /// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns how
 /// many there are.

@@ -1,10 +1,8 @@
 //! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{process, workspace};

@@ -1,16 +1,16 @@
 //! Checks that the dashboard of all servers finds their pods from kube-state-metrics, and shows all servers if there is none,
 //! and that the query in docs/KUBERNETES.md finds them too. promtool evaluates the queries on made-up series.
 
-use std::{fs, process::Command, time::Duration};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 use serde_json::Value;
 
-use super::{
-    generated,
-    queries::{self, Opened, text},
-};
+use super::queries::{Opened, text};
+use super::{generated, queries};
 
 /// The page with a query for the pods of servers, and what is written before it.
 const PAGE: &str = "docs/KUBERNETES.md";

@@ -1,32 +1,25 @@
 //! Proves the dashboards and the rules on real servers: a Prometheus scrapes the agent while it watches one server that
 //! evictions stall, and one that only grows.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    clock::unix_time,
-    own_build,
-    owned::Owned,
-    port::free_port,
-    process,
-    prometheus::Prometheus,
-    redis::{EVICTING_WITHOUT_PAUSE, Redis},
-    service::Installed,
-    wait::{HANG, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::owned::Owned;
+use evictscope_testkit::port::free_port;
+use evictscope_testkit::prometheus::Prometheus;
+use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::service::Installed;
+use evictscope_testkit::wait::{HANG, until_true};
+use evictscope_testkit::{own_build, process};
 
-use super::{
-    answers::{self, FIRING},
-    rules,
-};
+use super::answers::FIRING;
+use super::{answers, rules};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! Finds the queries in the JSON of a dashboard, and fills in their variables.
 
-use std::{iter, time::Duration};
+use std::iter;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use regex::Regex;

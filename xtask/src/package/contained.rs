@@ -1,14 +1,14 @@
 //! The agent in a container: runs the image with podman as docs/CONFIGURATION.md says, and then without one option after another.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{agent::Agent, podman, port::free_port, process, workspace};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::port::free_port;
+use evictscope_testkit::{podman, process, workspace};
 use serde_json::json;
 
 use super::sequence::counts_evictions;

@@ -1,14 +1,13 @@
 //! The two kinds of packages, as their programs install, check and remove them in a root directory.
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{process, root::enter, workspace};
+use evictscope_testkit::root::enter;
+use evictscope_testkit::{process, workspace};
 
 use super::sbom;
 

@@ -1,9 +1,7 @@
 //! What clusters take: the chart for Helm, and the manifests that Helm makes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};

@@ -11,16 +11,15 @@ mod kubernetes;
 mod sbom;
 mod sequence;
 
-use std::{
-    ffi::OsStr,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use evictscope_testkit::{clock, debian, process, workspace};
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use self::sbom::Bill;
 use crate::build;

@@ -1,13 +1,12 @@
 //! Bills of materials, in CycloneDX JSON: every crate in the agent and, for the image, the Debian packages beside it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::{podman::libraries_of, process, workspace};
+use evictscope_testkit::podman::libraries_of;
+use evictscope_testkit::{process, workspace};
 use serde_json::{Value, json};
 
 use super::Commit;

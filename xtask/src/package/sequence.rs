@@ -2,18 +2,21 @@
 //! unit's user while evictions stall a server, runs the queries of the installed dashboards and rules in a Prometheus, and
 //! purges the package. Before that come the image, and the .rpm in the same root, each with a short look at one server.
 
-use std::{fs, path::Path, time::Instant};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{
-    agent::Agent, port::free_port, redis::Redis, root::must_be_root, service::Installed,
-    text::seconds, workspace,
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::port::free_port;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::service::Installed;
+use evictscope_testkit::text::seconds;
+use evictscope_testkit::workspace;
 
-use super::{
-    Packages, contained,
-    format::{Format, Root},
-};
+use super::format::{Format, Root};
+use super::{Packages, contained};
 use crate::dashboards;
 
 /// Files of every installation.

@@ -4,12 +4,10 @@
 //! rustup. aya-build then asks a nightly to build `core` from its source (component `rust-src`). Any other
 //! compiler must bring a built `core` for the BPF target, as Debian's does.
 
-use std::{
-    ffi::OsString,
-    fmt,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};

@@ -2,21 +2,20 @@
 
 mod end_to_end;
 
-use std::{
-    path::PathBuf,
-    process::{Command, ExitCode},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use evictscope_testkit::{process, servers, skip::in_ci, text::seconds, workspace};
+use evictscope_testkit::skip::in_ci;
+use evictscope_testkit::text::seconds;
+use evictscope_testkit::{process, servers, workspace};
 
 use self::end_to_end::EndToEnd;
-use crate::{
-    dashboards, fuzz, kubernetes, package,
-    setup::{self, For},
-};
+use crate::setup::For;
+use crate::{dashboards, fuzz, kubernetes, package, setup};
 
 const EBPF: &str = "evictscope-ebpf";
 

@@ -1,6 +1,9 @@
 //! What the agent plans for an executable, and what that takes.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;

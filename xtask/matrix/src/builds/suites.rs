@@ -3,16 +3,14 @@
 //! apt is asked for them as if nothing were installed here, in a directory of its own: this machine's packages and lists stay as
 //! they are.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{process, workspace};
 
 use crate::files;
-use evictscope_testkit::{process, workspace};
 
 /// Debian's suites. A suite that is not complete in itself comes after the one that it adds to.
 pub const SUITES: [Suite; 7] = [

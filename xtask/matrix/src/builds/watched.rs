@@ -1,22 +1,22 @@
 //! Runs and watches a build: compares the agent's numbers with those of the server.
 
-use std::{
-    io::Write as _,
-    net::{Ipv4Addr, TcpStream},
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::Agent, own_build::OwnBuild, process, redis::Redis, wait::until};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::until;
 use rustix::process::Signal;
 
-use super::{
-    Build, LIMIT,
-    plan::Plan,
-    reading::{Reading, Readings},
-};
+use super::plan::Plan;
+use super::reading::{Reading, Readings};
+use super::{Build, LIMIT};
 use crate::table::Row;
 
 /// A lower limit, which makes a server evict for some milliseconds.
