@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::workspace;
 
-use crate::setup;
-use crate::setup::For;
+use crate::setup::{self, For};
 
 /// Installs what is missing and builds the release binary, with cargo's own progress on the terminal. Returns its path.
 pub fn run() -> Result<PathBuf> {

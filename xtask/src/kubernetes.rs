@@ -8,8 +8,7 @@
 //! The last two need a newer Go than Debian's package. Go 1.21 and later download it themselves, as a module from the
 //! module proxy. This does the same for an older Go.
 
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -10,8 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{process, workspace};
 
-use crate::package;
-use crate::package::{SUMS, git};
+use crate::package::{self, SUMS, git};
 
 /// Variables that change what is built, besides those that set profiles and targets.
 const OTHER_VARIABLES: [&str; 4] = [

@@ -34,6 +34,6 @@ pub use self::servers::look::{HiddenServer, ServerProcess};
 pub use self::servers::matcher::{DEFAULT_PATTERN, Matcher};
 pub use self::servers::scanner::{Scan, Scanner};
 pub use crate::containers::container::Quotas;
-pub use crate::files::executable::package_of;
+pub use crate::files::debug_file::package_of;
 pub use crate::servers::look::unanswering;
 pub use crate::servers::unrelated::Exclusion;

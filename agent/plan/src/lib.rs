@@ -49,11 +49,11 @@ pub use self::names::Identity;
 pub use self::plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
 pub use self::planner::{plan, plan_functions};
 pub use self::traced::TRACED;
+pub use self::traced::analysis::{Analysis, Traced};
 pub use self::traced::eviction::EVICTION_CALL;
 pub use self::traced::expire::EXPIRE_CYCLE;
 pub use self::traced::named::{NameError, NamedFunction, named_function};
 pub use crate::item::Reason;
-pub use crate::traced::{Analysis, Traced};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@ use crate::item::{FunctionKind, Item, Reason};
 use crate::members::{ConfigTable, Evidence, Member, Members};
 use crate::names::{Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
-use crate::traced::{Analysis, TRACED, Traced};
+use crate::traced::TRACED;
+use crate::traced::analysis::{Analysis, Traced};
 use crate::{members, names};
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug

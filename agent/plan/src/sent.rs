@@ -3,8 +3,7 @@
 //! A hostile executable could take over the process that plans, so nothing in its answer is trusted: where a probe goes, what it
 //! reads there, and what is exported of it must be possible. Whether it is *right* is tested where it runs, as for every plan.
 
-use std::io;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, VARIABLES, Variable};

@@ -18,8 +18,7 @@ mod tied;
 mod trace;
 mod watch;
 
-use std::io;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};

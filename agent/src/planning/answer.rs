@@ -14,7 +14,7 @@ use evictscope_plan::{
 };
 use ring::digest::{SHA256, digest};
 
-use super::process;
+use super::confined;
 
 /// A hash of a file's content: a build id can be forged, which would give one server the plan of another.
 pub type Content = [u8; 32];
@@ -31,6 +31,7 @@ pub struct Identified {
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Planned {
     pub(super) content: Content,
+    /// The plan.
     pub plan: ProbePlan,
     /// The function that was asked for.
     pub function: Option<NamedFunction>,
@@ -80,7 +81,7 @@ pub struct Question {
 ///
 /// Fails if this process cannot be confined, or nobody reads the answer.
 pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
-    process::limit().context("cannot set limits")?;
+    confined::limit().context("cannot set limits")?;
     let places = question.places.chunks_exact(2);
     let places = places.map(|place| DebugPlace {
         root: place[0].clone(),
@@ -88,7 +89,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     });
     let places: Vec<_> = places.map(|place| place.open()).collect();
     if !question.mapped.is_empty() {
-        process::lock().context("cannot give up what reading does not need")?;
+        confined::lock().context("cannot give up what reading does not need")?;
         let files = places.into_iter().zip(&question.mapped);
         let files = files.map(|((_, file), inode)| mapped(file, *inode));
         let answer = Ok::<Vec<_>, Trouble>(files.collect());
@@ -98,7 +99,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let executable = Executable::from_file(input.into(), &question.path);
     let contents = executable.and_then(|executable| executable.contents());
-    process::lock().context("cannot give up what planning does not need")?;
+    confined::lock().context("cannot give up what planning does not need")?;
     let contents = contents.and_then(Contents::read);
     let data = contents.map_err(|error| Trouble::Unreadable(error.to_string()));
     let answer = if question.identify {

@@ -6,6 +6,7 @@
 //! at once ([`turn`]). The daemon uses [`Planner`].
 
 mod answer;
+mod confined;
 mod planner;
 mod process;
 

@@ -12,8 +12,7 @@ use evictscope_telemetry::{OverheadBudget, nanoseconds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::probing::{Pace, Probing, TRIAL};
-use super::report;
-use super::report::{Clock, Second, Summary, duration, share};
+use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
 use crate::watch::{monotonic, unix_time};
 

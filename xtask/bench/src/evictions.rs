@@ -9,7 +9,7 @@ use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
 
-use crate::report::Spread;
+use crate::probes::Spread;
 
 /// Bytes of the values.
 const SIZES: [u32; 6] = [16, 200, 1_000, 4_000, 16_000, 64_000];

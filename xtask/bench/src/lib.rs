@@ -3,9 +3,7 @@
 
 mod evictions;
 mod probes;
-mod report;
 mod side;
-mod twins;
 
 use std::path::Path;
 

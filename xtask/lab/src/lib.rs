@@ -65,15 +65,12 @@
 //! - `pile-up`: beside the load, a client writes 2,000,000 keys that expire at one instant. The limit is out of reach.
 
 mod client;
-mod command;
 mod counts;
 mod cycles;
 mod expiry;
-mod fill;
 mod generator;
 mod observer;
 mod prepare;
-mod recorder;
 mod run;
 mod scenario;
 mod schedule;
@@ -82,8 +79,6 @@ mod visitor;
 mod witness;
 mod workload;
 
-pub use self::{
-    command::{Arguments, one_cycle, run},
-    run::Finished,
-    witness::Testimony,
-};
+pub use run::{Arguments, one_cycle, run};
+pub use summary::Finished;
+pub use witness::Testimony;

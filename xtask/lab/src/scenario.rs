@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::run::Finished;
 use crate::workload::{Lives, Mix};
 
 /// A state to bring about.
@@ -343,12 +342,13 @@ impl Remedy {
         }
     }
 
-    /// Applies it to the parameters of the run without it, for its run of this number.
-    pub fn apply(self, run: usize, parameters: &mut Parameters, without: &Finished) {
+    /// Applies it to the parameters of the run without it, which had keys of this size and made so many requests a second, for its
+    /// run of this number.
+    pub fn apply(self, run: usize, parameters: &mut Parameters, key_bytes: u64, rate: f64) {
         match self {
             Self::Ttl => {
-                let keys = parameters.maxmemory as f64 * KEPT / without.measured.key_bytes as f64;
-                let written = without.outcome.rate * parameters.mix.set_share;
+                let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
+                let written = rate * parameters.mix.set_share;
                 let mean = keys / written;
                 parameters.mix.lives = Lives::Even { mean };
             }

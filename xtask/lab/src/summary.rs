@@ -1,5 +1,7 @@
 //! The texts about a run on the terminal.
 
+use std::path::PathBuf;
+
 use evictscope_testkit::burst::Burst;
 use evictscope_testkit::cores::Cores;
 use evictscope_testkit::redis::Redis;
@@ -8,9 +10,20 @@ use evictscope_testkit::text::{bytes, count, known, percent};
 use crate::cycles::Cycle;
 use crate::expiry::Expiry;
 use crate::observer::{Measured, Outcome};
-use crate::run::Finished;
 use crate::scenario::Parameters;
 use crate::witness::Testimony;
+
+/// A run that has ended.
+pub struct Finished {
+    /// What was measured before the load.
+    pub measured: Measured,
+    /// What the record shows.
+    pub outcome: Outcome,
+    /// What the agent said, if it watched to the end.
+    pub testimony: Option<Testimony>,
+    /// Copies of the records that the agent kept, the oldest first.
+    pub records: Vec<PathBuf>,
+}
 
 /// Returns a heading that says what is run.
 pub fn heading(

@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::answers::Answers;
 use crate::kernels::Kernel;
-use crate::machine::{Initramfs, Machine};
+use crate::machine::{Answers, Initramfs, Machine};
 use crate::table::Row;
 use crate::{files, kernels, table};
 

@@ -5,7 +5,6 @@
 //! serial console, and are compared here. QEMU emulates the processor, because a machine that is
 //! itself virtual may have no KVM. So times measured in these machines mean nothing.
 
-mod answers;
 mod bare;
 mod builds;
 mod files;

@@ -9,9 +9,8 @@ use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use rustix::thread::CapabilitySet;
 
-use crate::answers::Answers;
 use crate::kernels::Kernel;
-use crate::machine::{Initramfs, Machine};
+use crate::machine::{Answers, Initramfs, Machine};
 use crate::table::Row;
 use crate::{files, kernels, table};
 

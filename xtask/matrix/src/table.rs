@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::scrape::Scrape;
 
-use crate::answers::Answers;
+use crate::machine::Answers;
 
 /// A row: what was found on one kernel, or for one build.
 pub struct Row {

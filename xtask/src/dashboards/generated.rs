@@ -1,19 +1,18 @@
 //! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{process, workspace};
+use evictscope_testkit::process;
 
-use super::rules;
-use crate::kubernetes::Go;
+use super::{folders, rules};
+use crate::go::Go;
 
 /// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {
-    generate(&generator(&Go::find()?)?, &sources())?;
-    for file in files(&sources())? {
+    generate(&generator(&Go::find()?)?, &folders::sources())?;
+    for file in files(&folders::sources())? {
         println!("written        {}", file.display());
     }
     Ok(())
@@ -24,7 +23,7 @@ pub fn write() -> Result<()> {
 pub fn check() -> Result<()> {
     let go = Go::find()?;
     let generator = generator(&go)?;
-    let committed = dashboards(&sources())?;
+    let committed = folders::dashboards(&folders::sources())?;
     must_be_fresh(&generator)?;
     process::succeed(Command::new(&generator).arg("validate").args(&committed))?;
     lint(&go, &committed)?;
@@ -36,8 +35,8 @@ pub fn check() -> Result<()> {
 }
 
 fn generator(go: &Go) -> Result<PathBuf> {
-    let program = built()?.join("generate");
-    go.build(&sources().join("src"), ".", &program)?;
+    let program = folders::built()?.join("generate");
+    go.build(&folders::sources().join("src"), ".", &program)?;
     Ok(program)
 }
 
@@ -47,7 +46,7 @@ fn generate(generator: &Path, to: &Path) -> Result<()> {
 
 /// Returns the dashboards in a folder and the rules below it.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = dashboards(folder)?;
+    let mut files = folders::dashboards(folder)?;
     files.extend(rules::files(&folder.join("rules"))?);
     Ok(files)
 }
@@ -57,12 +56,12 @@ fn must_be_fresh(generator: &Path) -> Result<()> {
     generate(generator, scratch.path())?;
     let read = |folder: &Path| {
         let files = files(folder)?.into_iter();
-        let named =
-            files.map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), read(&file)?)));
+        let named = files
+            .map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), folders::read(&file)?)));
         named.collect::<Result<Vec<_>>>()
     };
     ensure!(
-        read(scratch.path())? == read(&sources())?,
+        read(scratch.path())? == read(&folders::sources())?,
         "dashboards/*.json and dashboards/rules/*.yaml are not what dashboards/src generates: run \
          `cargo xtask dashboards` and commit, or delete a file that is no longer generated"
     );
@@ -71,9 +70,9 @@ fn must_be_fresh(generator: &Path) -> Result<()> {
 
 /// Runs Grafana's linter. The exceptions from its rules are in `dashboards/.lint`.
 fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
-    let linter = built()?.join("dashboard-linter");
+    let linter = folders::built()?.join("dashboard-linter");
     go.build(
-        &sources().join("linter"),
+        &folders::sources().join("linter"),
         "github.com/grafana/dashboard-linter",
         &linter,
     )?;
@@ -82,26 +81,4 @@ fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
         process::succeed(lint.args(["lint", "--strict"]).arg(dashboard))?;
     }
     Ok(())
-}
-
-/// Returns the folder of the dashboards and rules.
-pub fn sources() -> PathBuf {
-    workspace::root().join("dashboards")
-}
-
-/// Returns the dashboards in a folder, by name.
-pub fn dashboards(folder: &Path) -> Result<Vec<PathBuf>> {
-    workspace::files_ending(folder, "json")
-}
-
-/// Returns the folder below `target` for what is built here, and makes it.
-pub fn built() -> Result<PathBuf> {
-    let folder = workspace::target_directory()?.join("dashboards");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
-}
-
-/// Reads a file as text.
-pub fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -9,7 +9,7 @@ use evictscope_testkit::{process, workspace};
 use regex::Regex;
 use serde_json::Value;
 
-use super::generated;
+use super::folders;
 use super::queries::{each, text};
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
@@ -45,7 +45,7 @@ pub fn check(directory: &Path) -> Result<()> {
         .collect();
     let tests = parse_all(&tests)?;
     let tests: Vec<&Value> = tests.iter().flat_map(|file| each(&file["tests"])).collect();
-    let dashboards = parse_all(&generated::dashboards(&generated::sources())?)?;
+    let dashboards = parse_all(&folders::dashboards(&folders::sources())?)?;
     let alerts: BTreeSet<&str> = rules
         .iter()
         .filter_map(|rule| rule["alert"].as_str())
@@ -75,7 +75,7 @@ pub fn check(directory: &Path) -> Result<()> {
 /// Reads YAML files. JSON is YAML too.
 fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
     let parse = |file: &PathBuf| {
-        serde_saphyr::from_str(&generated::read(file)?)
+        serde_saphyr::from_str(&folders::read(file)?)
             .with_context(|| format!("cannot understand {}", file.display()))
     };
     files.iter().map(parse).collect()

@@ -167,6 +167,7 @@ impl Root {
         Ok(Self(root))
     }
 
+    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -196,6 +197,7 @@ impl Root {
         })
     }
 
+    /// Removes it.
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(self.0).context("cannot remove the root again")
     }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use serde_json::{Value, json};
 
-use super::Commit;
+use super::commit::Commit;
 use super::sbom::{Library, packages};
 
 /// What `podman load` calls it, with the version after a colon.

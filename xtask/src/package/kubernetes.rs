@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 
-use super::{Commit, tar};
+use super::commit::Commit;
+use super::tar;
 use crate::kubernetes;
 
 /// The directory of the chart, and the one above it.

@@ -4,25 +4,26 @@
 //! and the image are made from them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes is packed
 //! as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages out.
 
-mod contained;
+mod commit;
 mod format;
 mod image;
 mod kubernetes;
 mod sbom;
 mod sequence;
+mod tools;
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use evictscope_testkit::{clock, debian, process, workspace};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use evictscope_testkit::{debian, process, workspace};
 
+use self::commit::Commit;
 use self::sbom::Bill;
 use crate::build;
+
+pub use self::commit::git;
 
 /// Where the products are, in the target directory.
 pub const DIRECTORY: &str = "package";
@@ -144,7 +145,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
             .arg(&generated),
     )?;
     let filter = generated.join(SECCOMP);
-    contained::write(&filter)?;
+    sequence::write(&filter)?;
 
     let deb = make_deb(&directory, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
@@ -191,7 +192,7 @@ fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
 fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
     let made = process::answer_of(
         commit
-            .reproducibly(path(DEB)?)
+            .reproducibly(tools::path(tools::DEB)?)
             // Cargo passes a subcommand its own name.
             .args(["deb", "--package", "evictscope", "--no-build", "--quiet"])
             .arg("--output")
@@ -239,42 +240,6 @@ fn name(path: &Path) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// A cargo subcommand: its package and its version.
-pub type Tool = (&'static str, &'static str);
-
-pub const DEB: Tool = ("cargo-deb", "3.8.0");
-/// Makes the bill of materials.
-pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");
-
-/// Returns the path of a tool. Installs it below `target/tools` first if this version is not there.
-pub fn path((package, version): Tool) -> Result<PathBuf> {
-    let root = workspace::target_directory()?.join("tools");
-    let path = root.join("bin").join(package);
-    let present = Command::new(&path)
-        .args([&package["cargo-".len()..], "--version"])
-        .output();
-    let fits =
-        present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version));
-    if fits {
-        return Ok(path);
-    }
-    println!(
-        "  installing {package} {version} into {} (up to a minute)",
-        root.display()
-    );
-    let mut install = workspace::cargo();
-    install
-        // A debug build takes half the time, and less without debug information. It is as fast at what it does here.
-        .env("CARGO_PROFILE_DEV_DEBUG", "false")
-        .args(["install", "--debug", "--locked", "--force"])
-        .args(["--version", version, package, "--root"])
-        .arg(&root)
-        // What they have in common is built once.
-        .env("CARGO_TARGET_DIR", root.join("build"));
-    process::succeed(&mut install)?;
-    Ok(path)
-}
-
 const SPEC: &str = "packaging/rpm/evictscope.spec";
 
 /// Makes the .rpm from the unpacked .deb.
@@ -296,82 +261,4 @@ pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Res
     }
     process::answer_of(build.arg(workspace::root().join(SPEC))).context("rpmbuild failed")?;
     Ok(rpm)
-}
-
-/// The variable with the time of a reproducible build, in seconds since 1970.
-const EPOCH: &str = "SOURCE_DATE_EPOCH";
-
-/// What the packages are made of.
-pub struct Commit {
-    /// The first twelve digits, with `-modified` if the files differ from the commit. `None` without a repository.
-    pub name: Option<String>,
-    /// The time of the commit, or the one that the caller has set; without a repository, the time of packing.
-    pub time: Timestamp,
-}
-
-impl Commit {
-    /// Asks git about the checkout.
-    pub fn of_checkout() -> Result<Self> {
-        let describe = [
-            "describe",
-            "--always",
-            "--exclude=*",
-            "--abbrev=12",
-            "--dirty=-modified",
-        ];
-        Ok(Self {
-            name: is_repository().then(|| git(&describe)).transpose()?,
-            ..Self::unnamed()?
-        })
-    }
-
-    /// Asks git for the time alone, for an agent that names no commit.
-    pub fn unnamed() -> Result<Self> {
-        let seconds = match std::env::var(EPOCH) {
-            Ok(set) => set
-                .parse()
-                .with_context(|| format!("{EPOCH} is not a number of seconds: {set}"))?,
-            Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?
-                .parse()
-                .context("git reports no time")?,
-            Err(_) => clock::unix_time()? as i64,
-        };
-        Ok(Self {
-            name: None,
-            time: Timestamp::from_second(seconds).context("the time of the commit is wrong")?,
-        })
-    }
-
-    /// Returns the variables that make the agent name this commit.
-    pub fn variables(&self) -> Vec<(&'static str, String)> {
-        let date = self.time.to_zoned(TimeZone::UTC).date().to_string();
-        match &self.name {
-            Some(name) => vec![
-                ("EVICTSCOPE_COMMIT", name.clone()),
-                ("EVICTSCOPE_COMMIT_DATE", date),
-            ],
-            None => Vec::new(),
-        }
-    }
-
-    /// Returns a command for a tool that makes the same bytes from the same commit.
-    pub fn reproducibly(&self, tool: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(tool);
-        command
-            .current_dir(workspace::root())
-            .env(EPOCH, self.time.as_second().to_string());
-        command
-    }
-}
-
-/// Returns whether the files are a checkout of a repository of their own.
-fn is_repository() -> bool {
-    workspace::root().join(".git").exists()
-}
-
-/// Returns what git answers about this checkout.
-pub fn git(arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new("git");
-    command.current_dir(workspace::root()).args(arguments);
-    Ok(process::answer_of(&mut command)?.trim_end().to_owned())
 }

@@ -9,8 +9,8 @@ use evictscope_testkit::podman::libraries_of;
 use evictscope_testkit::{process, workspace};
 use serde_json::{Value, json};
 
-use super::Commit;
-use crate::package;
+use super::commit::Commit;
+use super::tools;
 
 /// The agent's bill of materials.
 pub struct Bill(Value);
@@ -33,7 +33,7 @@ impl Bill {
         let manifest = copy.join("agent/Cargo.toml");
         process::succeed(
             commit
-                .reproducibly(package::path(package::SBOM)?)
+                .reproducibly(tools::path(tools::SBOM)?)
                 .args(["cyclonedx", "--format", "json"])
                 .args(["--target", "x86_64-unknown-linux-gnu"])
                 .args(["--override-filename", NAME, "--manifest-path"])
@@ -49,6 +49,7 @@ impl Bill {
         Ok(Self(bill))
     }
 
+    /// Adds the packages that these libraries are from.
     pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
         let components = self.0["components"]
             .as_array_mut()
@@ -57,6 +58,7 @@ impl Bill {
         Ok(())
     }
 
+    /// Writes it beside a product, and returns its path.
     pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
         let mut path = product.as_os_str().to_owned();
         path.push(".cdx.json");
@@ -89,6 +91,7 @@ fn component(package: &Package) -> Value {
 pub struct Library {
     /// Where it is here, and where the loader looks for it.
     pub path: PathBuf,
+    /// The package that it is from.
     pub package: Package,
 }
 

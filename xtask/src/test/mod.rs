@@ -4,8 +4,7 @@ mod end_to_end;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::thread;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};

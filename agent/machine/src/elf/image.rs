@@ -12,8 +12,7 @@ use object::{Endianness, Object as _};
 use super::address::{FileAddress, FileOffset};
 use super::error::ElfError;
 use super::frames::Frames;
-use super::segments;
-use super::segments::{Relocations, Segments};
+use super::segments::{self, Relocations, Segments};
 use super::symbols::{Symbol, Symbols};
 use crate::budget::Budget;
 

@@ -12,13 +12,15 @@ use std::rc::Rc;
 use iced_x86::{Instruction, InstructionInfoFactory};
 
 use super::atoms::Atoms;
-use super::condition::{Condition, Relation};
+use super::condition::{self, Condition, Relation};
+use super::loops;
 use super::operands::{Known, Step};
 use super::order::{Loop, Order};
+use super::private;
 use super::state::State;
 use super::value::Value;
-use super::{condition, loops, private};
-use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
+use crate::code::block::{BlockId, PerBlock};
+use crate::code::graph::{Block, EdgeKind, FunctionCode};
 use crate::code::instruction;
 use crate::code::registers::{Callee, RSP, Registers};
 

@@ -8,7 +8,8 @@ use proptest::sample::Index;
 use super::execution::Execution;
 use super::state::State;
 use super::value::Value;
-use crate::code::graph::{BlockId, FunctionCode};
+use crate::code::block::BlockId;
+use crate::code::graph::FunctionCode;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 

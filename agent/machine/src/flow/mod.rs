@@ -6,9 +6,7 @@ mod atom;
 mod atoms;
 mod bits;
 mod condition;
-mod counted;
 pub(crate) mod cut;
-mod elements;
 pub(crate) mod execution;
 pub mod factor;
 #[cfg(test)]
@@ -31,13 +29,11 @@ mod units;
 pub(crate) mod value;
 mod vector;
 
-pub use self::accesses::blocks_that_access;
+pub use self::accesses::{blocks_that_access, counted_in_loops, reached_by_pointers};
 pub use self::atom::{Atom, Operation, Truth};
 pub use self::atoms::{Atoms, Limits};
 pub use self::condition::{Condition, Flags, Relation};
-pub use self::counted::counted_in_loops;
 pub use self::cut::{CutError, Point};
-pub use self::elements::reached_by_pointers;
 pub use self::execution::Execution;
 pub use self::operand::Operand;
 pub use self::quotient::Quotient;

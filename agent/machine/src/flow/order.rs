@@ -7,7 +7,8 @@ use iced_x86::InstructionInfoFactory;
 use petgraph::visit::DfsPostOrder;
 
 use super::loops::LoopEffects;
-use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
+use crate::code::block::{BlockId, PerBlock};
+use crate::code::graph::{Block, FunctionCode};
 
 /// The order of a function's blocks.
 pub struct Order {

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use super::atom::Atom;
-use super::execution::Execution;
-use super::value::Value;
-use crate::code::graph::BlockId;
+use crate::code::block::BlockId;
 use crate::elf::address::FileAddress;
+use crate::flow::atom::Atom;
+use crate::flow::execution::Execution;
+use crate::flow::value::Value;
 
 /// The most values to look at.
 const MAX_VALUES: usize = 256;

@@ -12,8 +12,7 @@ use super::atom::Atom;
 use super::condition::Flags;
 use super::operands::{Place, Step};
 use super::value::Value;
-use crate::code::instruction;
-use crate::code::instruction::{is_call, operand_bits, writes};
+use crate::code::instruction::{self, is_call, operand_bits, writes};
 use crate::code::registers::{CALLER_SAVED, Callee, PASSED, RDI, RSP, general_register};
 
 /// Bytes that an instruction without a repeat prefix is assumed to write to memory, if their number is not known.

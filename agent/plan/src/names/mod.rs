@@ -5,8 +5,7 @@ mod identity;
 
 use std::ops::Range;
 
-use evictscope_machine::code::references;
-use evictscope_machine::code::references::Reference;
+use evictscope_machine::code::references::{self, Reference};
 use evictscope_machine::elf::{FileAddress, Frame, Image};
 
 pub use self::identity::{Identity, PRODUCTS, identity, is_packed};

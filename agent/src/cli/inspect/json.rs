@@ -92,7 +92,7 @@ use std::path::Path;
 use evictscope_plan::ProbePlan;
 use serde::Serialize;
 
-use super::Missing;
+use super::missing::Missing;
 use crate::cli::cost::Prediction;
 
 /// What `--json` prints: the plan, and which file it is for.

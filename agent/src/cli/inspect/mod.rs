@@ -1,25 +1,23 @@
 //! `evictscope inspect`: the probe plan of one server or file.
 
 mod json;
+mod missing;
 mod text;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evictscope_host::{Executable, package_of, root_of};
-use evictscope_plan::{EVICTION_CALL, Item, Member, NotFound, ProbePlan, Reason, TracedFunction};
+use evictscope_host::{Executable, root_of};
+use evictscope_plan::{EVICTION_CALL, ProbePlan, TracedFunction};
 use evictscope_probes::Probes;
 use evictscope_telemetry::HitCosts;
-use evictscope_web::{Lost, lost};
 use rustix::process::geteuid;
-use serde::Serialize;
 
 use self::json::Report;
-use super::cost::{Prediction, Source};
-use super::{cost, print};
+use super::cost::{self, Prediction, Source};
+use super::print;
 use crate::planning::{Planned, Subject};
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
@@ -76,7 +74,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     } = planned;
     let debug_file = debug_file.as_deref().map(Path::new);
     let took = Duration::from_nanos(nanoseconds);
-    let missing = of(&plan, lacks_symbols, &exe, &root);
+    let missing = missing::of(&plan, lacks_symbols, &exe, &root);
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let text = if arguments.json {
         let report = Report {
@@ -150,65 +148,4 @@ fn locate(target: &str) -> anyhow::Result<Target> {
         shown,
         root: root_of(pid),
     })
-}
-
-/// An item that was not found.
-#[derive(Serialize)]
-pub struct Missing<'a> {
-    item: Item,
-    why: &'a Reason,
-    #[serde(flatten)]
-    lost: Lost,
-    would_help: String,
-}
-
-/// Returns what was not found in the executable that is called `exe` below `root`. `lacks_symbols` says whether it has no debug
-/// information, and no separate file with it was found.
-pub fn of<'a>(
-    plan: &'a ProbePlan,
-    lacks_symbols: bool,
-    exe: &Path,
-    root: &Path,
-) -> Vec<Missing<'a>> {
-    let by_symbols = |item: Item| match item {
-        Item::Member(member) => member != Member::EvictionPool,
-        _ => matches!(item, Item::Function(_)),
-    };
-    let is_asked = lacks_symbols
-        && plan
-            .not_found
-            .iter()
-            .any(|missing| by_symbols(missing.item));
-    let package = is_asked.then(|| package_of(exe, root)).flatten();
-    let missing = |NotFound { item, reason }: &'a NotFound| Missing {
-        item: *item,
-        why: reason,
-        lost: lost(*item),
-        would_help: match reason {
-            Reason::Unsupported(_) => "only another server".to_owned(),
-            Reason::Budget => "nothing".to_owned(),
-            Reason::Packed => "unpacking the server with `upx -d`, and restarting it".to_owned(),
-            _ if by_symbols(*item) && lacks_symbols => match &package {
-                Some(package) => format!("debug symbols: package {package}-dbgsym"),
-                None => "debug symbols, from where the executable came from".to_owned(),
-            },
-            _ => "a newer evictscope; please report it with `evictscope inspect --json`".to_owned(),
-        },
-    };
-    plan.not_found.iter().map(missing).collect()
-}
-
-impl fmt::Display for Missing<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lost { metrics, alerts } = &self.lost;
-        writeln!(f, "  {}: {}", self.item, self.why)?;
-        let mut list = |what: &str, names: String| match names.is_empty() {
-            true => Ok(()),
-            false => writeln!(f, "    {what} {names}"),
-        };
-        let below = "\n                   ";
-        list("lost metrics  ", metrics.join(below))?;
-        list("lost alerts   ", alerts.join(below))?;
-        writeln!(f, "    would help     {}", self.would_help)
-    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, variable_name};
 
-use super::Missing;
+use super::missing::Missing;
 
 /// Returns the plan of the executable at `path` as text for people.
 pub fn of(

@@ -10,8 +10,7 @@ use anyhow::{Context as _, anyhow};
 use evictscope_web::WebConfig;
 
 use self::options::Options;
-use crate::watch;
-use crate::watch::Settings;
+use crate::watch::{self, Settings};
 
 /// Run the daemon: find servers, attach, and serve /metrics
 ///

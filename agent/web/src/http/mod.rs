@@ -1,5 +1,6 @@
 //! The HTTP server, its connections, and what protects browsers.
 
+pub(crate) mod browsers;
 pub(crate) mod connections;
 pub(crate) mod server;
 pub(crate) mod trouble;

@@ -15,7 +15,7 @@ use tower_http::csrf::CsrfLayer;
 
 use super::app::App;
 use super::{metrics, pages, records, timeline};
-use crate::http::server;
+use crate::http::browsers;
 use crate::published::shared::Shared;
 use crate::web_config::{Requesters, guard, guard_requests};
 
@@ -27,7 +27,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .route("/debug/pprof/profile", get(records::profile))
         .route("/api/v1/records", post(records::post))
         .route("/server/{name}/record", post(pages::make_record))
-        .route_layer(middleware::from_fn(server::own_only))
+        .route_layer(middleware::from_fn(browsers::own_only))
         .route_layer(middleware::from_fn_with_state(requesters, guard_requests));
     let guarded = Router::new()
         .route("/", get(pages::overview))
@@ -43,13 +43,13 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .merge(costly)
         .fallback(pages::nothing)
         .layer(middleware::from_fn_with_state(web, guard))
-        .layer(CsrfLayer::new().with_rejection_response(|_| server::refused()))
+        .layer(CsrfLayer::new().with_rejection_response(|_| browsers::refused()))
         .layer(compression());
     // The clients of these (a load balancer, a service manager) have no password, and learn nothing about any server.
     guarded
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
-        .layer(middleware::map_response(server::protect))
+        .layer(middleware::map_response(browsers::protect))
         .with_state(App::new(shared))
 }
 

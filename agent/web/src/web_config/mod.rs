@@ -9,11 +9,13 @@
 //! verifies) or are not about access (HTTP/2, headers, rate limits, cipher suites). They are refused,
 //! not ignored.
 
+mod access;
 mod config;
+mod spec;
 #[cfg(test)]
 pub mod tests;
 mod tls;
 mod users;
 
+pub use self::access::{Requesters, guard, guard_requests};
 pub use self::config::{Web, WebConfig};
-pub use self::users::{Requesters, guard, guard_requests};

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 
-use super::config::{ClientAuth, MinVersion, TlsSpec};
+use super::spec::{ClientAuth, MinVersion, TlsSpec};
 
 /// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
 pub fn acceptor<'a>(

@@ -1,22 +1,15 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::{io, thread};
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
-use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
 use bcrypt::HashParts;
-use headers::HeaderMapExt as _;
-use headers::authorization::{Authorization, Basic};
 use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::oneshot;
-
-use super::config::Web;
 
 /// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so a user has many right passwords.
 const REMEMBERED: usize = 64;
@@ -134,52 +127,6 @@ fn start() -> io::Result<Sender<Question>> {
     let thread = thread::Builder::new().name("passwords".to_owned());
     thread.spawn(answers)?;
     Ok(questions)
-}
-
-/// Who may make a server do something (a profile, a record).
-#[derive(Clone)]
-pub struct Requesters {
-    /// What identifies clients.
-    pub web: Web,
-    /// Everyone may, even if nothing identifies them.
-    pub all: bool,
-}
-
-/// Lets a request that makes a server do something pass, or answers why not.
-pub async fn guard_requests(
-    State(requesters): State<Requesters>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if requesters.all || requesters.web.now().tells_clients() {
-        return next.run(request).await;
-    }
-    let text = "refused: on an address that other hosts reach, records and profiles are made for those with a password or a \
-                certificate (web-config), or for everyone with open-requests in the agent's configuration\n";
-    (StatusCode::FORBIDDEN, text).into_response()
-}
-
-/// Lets a request pass, or answers what it lacks.
-pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {
-    let protection = web.now();
-    let hosts = protection.host_names.as_ref();
-    if let Some(host) = hosts.and_then(|hosts| hosts.stranger(&request)) {
-        let text = format!(
-            "{host} is not a name that the agent knows for this host: use an address, or add the name to host-name in its \
-             configuration\n"
-        );
-        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
-    }
-    let Some(users) = &protection.users else {
-        return next.run(request).await;
-    };
-    if let Some(Authorization(shown)) = request.headers().typed_get::<Authorization<Basic>>()
-        && users.admit(shown.username(), shown.password()).await
-    {
-        return next.run(request).await;
-    }
-    let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"evictscope\"")];
-    (StatusCode::UNAUTHORIZED, ask, "unauthorized\n").into_response()
 }
 
 #[cfg(test)]

@@ -19,8 +19,7 @@ use evictscope_machine::flow::{
 
 use super::inlined::{Form, GoalCopy, first_comparison};
 use crate::item::Reason;
-use crate::members;
-use crate::members::{Counters, MemberError};
+use crate::members::{self, Counters, MemberError};
 
 /// The calculation in the caller's values, and the allocator's counters behind `mem_reported` or why
 /// they are not known.

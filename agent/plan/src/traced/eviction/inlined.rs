@@ -31,6 +31,7 @@ use evictscope_machine::sites::Candidate;
 
 use crate::item::Reason;
 
+/// Nothing is compared with `maxmemory`.
 const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
 /// `mem_reported` is compared with it, and nothing derived from it.
 const NO_GOAL: &str =

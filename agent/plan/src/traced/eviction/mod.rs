@@ -21,10 +21,9 @@ use evictscope_machine::flow::{
 use evictscope_machine::sites::{Calls, Site, cheapest};
 
 use self::inlined::{GoalCopy, blocks_before_eviction};
-use super::{Analysis, Traced};
+use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
-use crate::members;
-use crate::members::Member;
+use crate::members::{self, Member};
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
 
 /// The eviction call.

@@ -221,6 +221,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
+/// Returns the functions that the function at an address tail-calls.
 fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();

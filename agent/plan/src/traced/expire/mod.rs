@@ -16,7 +16,7 @@ use evictscope_machine::sites::Calls;
 use self::entry::JobFunction;
 use self::keys::Keys;
 use self::start::{ByType, Work};
-use super::{Analysis, Traced};
+use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
 use crate::members::Member;
 use crate::plan::{Exit, InnerSite, TracedFunction};
@@ -38,6 +38,7 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
+/// The counts are in functions that the cycle calls.
 const IN_JOBS: &str = "keys and fields of hashes are counted in two functions that the cycle calls";
 /// The counts are in one function for keys and for fields.
 const NO_JOB: &str = "no register or stack slot tells where the cycle starts whether keys or fields of hashes are counted";
