@@ -9,7 +9,7 @@ use super::execution::Execution;
 use super::operands::{Place, effective_address, place};
 use super::state::State;
 use super::value::Value;
-use crate::code::block::BlockId;
+use crate::code::graph::BlockId;
 use crate::code::registers::general_register;
 use crate::elf::address::FileAddress;
 

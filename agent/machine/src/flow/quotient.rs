@@ -18,7 +18,7 @@ use super::result::{from_point, loaded_slots, state_at, with_slots};
 use super::state::{Frame, State};
 use super::value::Value;
 use super::{condition, factor, paths};
-use crate::code::block::{BlockId, InstructionId};
+use crate::code::graph::{BlockId, InstructionId};
 use crate::code::instruction::is_call;
 use crate::elf::image::Image;
 

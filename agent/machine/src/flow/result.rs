@@ -17,7 +17,7 @@ use super::operands::place;
 use super::state::{Frame, State};
 use super::value::{AtomId, Value};
 use super::{operands, paths};
-use crate::code::block::{BlockId, InstructionId};
+use crate::code::graph::{BlockId, InstructionId};
 use crate::elf::address::FileAddress;
 
 /// How many merges to take apart, one after the other.

@@ -227,8 +227,7 @@ fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::find;
-    use crate::code::graph::BlockId;
-    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
     use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
