@@ -222,7 +222,6 @@ fn seconds(time: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{History, KEPT, Point, Rates, Timeline};
-    use crate::live::rates::Rates;
     use crate::live::reading::tests::server;
     use crate::live::reading::{
         CALL_SECONDS, CALLS, CLIENT_BUFFERS, COMMANDS, CYCLES, DURATIONS, OBSERVED, Reading,

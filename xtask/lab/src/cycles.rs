@@ -1,4 +1,4 @@
-//! The three-phase cycle, as the record shows it.
+//! The three-phase cycle, as the samples show it.
 //!
 //! A burst is `saturated` from the first eviction after a quiet time until the last one before a quiet time. `reclaim` follows,
 //! in which memory falls, until the backlog is worked off. The time before the burst, back to the last cycle or to the beginning

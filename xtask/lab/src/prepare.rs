@@ -1,4 +1,4 @@
-//! Before the record begins: a filled server, connected clients, and the rate of the load.
+//! Before the load begins: a filled server, connected clients, and the rate of the load.
 //!
 //! Machines differ, and so does one machine from hour to hour. The rate is therefore the one that keeps the server's
 //! main thread as busy as the scenario wants it, given the CPU time that a request takes at that rate.

@@ -228,7 +228,7 @@ pub struct Arguments {
     /// The scenario in which `remedy` applies it [default: by remedy]
     #[arg(long, value_enum)]
     cause: Option<Scenario>,
-    /// Watch it with evictscope (needs root), and print what that says beside the record
+    /// Watch it with evictscope (needs root), and print what that says beside what was seen
     #[arg(long)]
     pub agent: bool,
 }

@@ -35,7 +35,7 @@ pub enum Scenario {
 
 /// A planned run.
 pub struct Plan {
-    /// The name of the record.
+    /// The name of the run.
     pub name: String,
     /// The server's configuration and its load.
     pub parameters: Parameters,
