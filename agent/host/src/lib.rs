@@ -15,25 +15,23 @@ mod files;
 mod process;
 mod servers;
 
-pub use self::confinement::{
-    Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network,
-};
-pub use self::containers::container::Container;
-pub use self::containers::container_name::{ContainerName, PodName};
-pub use self::files::debug_file::{
+pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
+pub use containers::container::Container;
+pub use containers::container_name::{ContainerName, PodName};
+pub use containers::quota::Quotas;
+pub use files::debug_file::{
     DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search,
 };
-pub use self::files::executable::{Contents, Executable, ExecutableError, ExecutableId};
-pub use self::process::breakpoints::{breakpoints, is_traced};
-pub use self::process::handle::ProcessHandle;
-pub use self::process::identity::Identity;
-pub use self::process::memory::{MemoryError, Words, load_bias, offsets_of_code};
-pub use self::process::scheduling::Scheduling;
-pub use self::servers::labels::{NewServer, labels};
-pub use self::servers::look::{HiddenServer, ServerProcess};
-pub use self::servers::matcher::{DEFAULT_PATTERN, Matcher};
-pub use self::servers::scanner::{Scan, Scanner};
-pub use crate::containers::container::Quotas;
-pub use crate::files::debug_file::package_of;
-pub use crate::servers::look::unanswering;
-pub use crate::servers::unrelated::Exclusion;
+pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
+pub use files::package::package_of;
+pub use process::breakpoints::{breakpoints, is_traced};
+pub use process::handle::ProcessHandle;
+pub use process::identity::Identity;
+pub use process::memory::{MemoryError, Words, load_bias, offsets_of_code};
+pub use process::scheduling::Scheduling;
+pub use servers::exclusion::Exclusion;
+pub use servers::file_system::unanswering;
+pub use servers::labels::{NewServer, labels};
+pub use servers::look::{HiddenServer, ServerProcess};
+pub use servers::matcher::{DEFAULT_PATTERN, Matcher};
+pub use servers::scanner::{Scan, Scanner};

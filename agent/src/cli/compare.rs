@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_records::compare::Row;
-use evictscope_records::{
-    Record, RecordId, Store, StoreError, Unreadable, compare, profile, read_record,
-};
+use evictscope_records::compare::{self, Row};
+use evictscope_records::profile;
+use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
+
+use super::kept::StateDir;
 
 /// The largest profile that is read, in bytes.
 const LONGEST_PROFILE: u64 = 64 << 20;
@@ -149,46 +150,6 @@ fn profile_in(file: &Path) -> anyhow::Result<String> {
         wrong()
     );
     Ok(text)
-}
-
-/// Where records are.
-#[derive(clap::Args)]
-pub struct StateDir {
-    /// The directory that the agent keeps its records in [default: $STATE_DIRECTORY, else /var/lib/evictscope]
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
-}
-
-impl StateDir {
-    /// Returns the records in it.
-    pub fn store(&self) -> Store {
-        match &self.state_dir {
-            Some(directory) => Store::at(directory),
-            None => Store::at(&usual()),
-        }
-    }
-
-    /// Returns the state directory at this path.
-    #[cfg(test)]
-    pub fn of(directory: &Path) -> Self {
-        Self {
-            state_dir: Some(directory.to_owned()),
-        }
-    }
-
-    /// Reads the record with this name, or in this file.
-    pub fn record(&self, named: &str) -> Result<Record, StoreError> {
-        match RecordId::try_from(named.to_owned()) {
-            Ok(id) if !Path::new(named).exists() => self.store().read(&id),
-            _ => read_record(Path::new(named)),
-        }
-    }
-}
-
-/// Returns the directory that systemd made for this service (`StateDirectory=`), or else the usual one.
-pub fn usual() -> PathBuf {
-    let given = std::env::var_os("STATE_DIRECTORY").filter(|given| !given.is_empty());
-    given.unwrap_or_else(|| "/var/lib/evictscope".into()).into()
 }
 
 #[cfg(test)]

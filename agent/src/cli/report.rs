@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use evictscope_records::{Listed, Record, Summary, text};
+use evictscope_records::text;
+use evictscope_records::{Listed, Record, Summary};
 use evictscope_web::{record_page, rfc3339};
 use serde_json::json;
 
-use super::compare::StateDir;
+use super::kept::StateDir;
 use crate::live::{Access, Agent};
 
 /// Write what happened in a burst as one page, which opens without a network

@@ -9,6 +9,7 @@ mod answer;
 mod confined;
 mod planner;
 mod process;
+mod turn;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,9 @@ use evictscope_host::{Executable, debug_places};
 use evictscope_plan::CodeFile;
 use evictscope_web::Reason;
 
-use self::answer::Identified;
-
-pub use self::answer::{Planned, Question, answer};
-pub use self::planner::{Planner, is_usable};
+use answer::Identified;
+pub use answer::{Planned, Question, answer};
+pub use planner::{Planner, is_usable};
 
 /// An executable to plan for.
 pub struct Subject<'a> {

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use borsh::BorshDeserialize;
@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::Failure;
 use super::answer::Trouble;
 use super::confined::CPU_SECONDS;
+use super::turn::Turn;
 
 /// How long it may sleep: it never waits for anything but a file system. Waiting for a CPU is not sleeping.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -222,69 +223,6 @@ fn said(status: ExitStatus, output: &[u8]) -> String {
         Some(libc::SIGXCPU) => format!("it took more than {CPU_SECONDS} s of CPU time"),
         _ => format!("the planning process failed ({status}): {}", output.trim()),
     }
-}
-
-/// The most processes that plan at once.
-const AT_ONCE: usize = 2;
-/// The most that wait for a file system besides them.
-const MAX_WAITING: usize = 64;
-/// How long a process must sleep to count as waiting.
-const ASLEEP: Duration = Duration::from_secs(1);
-
-/// How many processes plan, and how many others wait.
-struct Count {
-    planning: usize,
-    waiting: usize,
-}
-
-static COUNT: Mutex<Count> = Mutex::new(Count {
-    planning: 0,
-    waiting: 0,
-});
-static CHANGED: Condvar = Condvar::new();
-
-/// The turn of one process, until it is dropped.
-pub struct Turn {
-    is_waiting: bool,
-}
-
-impl Turn {
-    /// Waits for a turn.
-    pub fn begin() -> Self {
-        let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
-        count.unwrap_or_else(PoisonError::into_inner).planning += 1;
-        Self { is_waiting: false }
-    }
-
-    /// Lets another process begin if this one has slept for so long that it can only be waiting to read.
-    pub fn yield_if_asleep(&mut self, slept: Duration) {
-        if self.is_waiting {
-            return;
-        }
-        let mut count = count();
-        if slept >= ASLEEP && count.waiting < MAX_WAITING {
-            self.is_waiting = true;
-            count.planning -= 1;
-            count.waiting += 1;
-            CHANGED.notify_one();
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut count = count();
-        match self.is_waiting {
-            true => count.waiting -= 1,
-            false => count.planning -= 1,
-        }
-        CHANGED.notify_one();
-    }
-}
-
-/// Locks the numbers, which a panic elsewhere leaves as they were.
-fn count() -> MutexGuard<'static, Count> {
-    COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

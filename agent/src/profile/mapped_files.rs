@@ -73,7 +73,9 @@ pub struct Mapping {
 
 /// An address of a process that is in a file.
 pub struct Place<'a> {
+    /// The file.
     pub file: &'a CodeFile,
+    /// The address in it.
     pub at: FileAddress,
     bias: u64,
 }
@@ -153,6 +155,7 @@ impl Mappings {
         Ok(Self(found))
     }
 
+    /// Returns the mapping that an address is in.
     pub fn at(&self, address: u64) -> Option<&Mapping> {
         let behind = self.0.partition_point(|mapping| mapping.begin <= address);
         let mapping = self.0.get(behind.checked_sub(1)?)?;
@@ -161,6 +164,7 @@ impl Mappings {
 }
 
 impl Mapping {
+    /// Returns where in its file an address is.
     pub fn place(&self, address: u64) -> Option<Place<'_>> {
         let (file, bias) = self.file.as_ref()?;
         Some(Place {

@@ -5,10 +5,12 @@
 //!
 //! Deliberately absent: taking the samples (`probes`), and how a stack is unwound by the tables of one file (`evictscope-plan`).
 
+mod collected;
 mod mapped_files;
 mod profiler;
+mod refused;
 mod unwound;
 mod worker;
 
-pub use self::mapped_files::Subject;
-pub use self::profiler::{Profiler, Profiling, check};
+pub use mapped_files::Subject;
+pub use profiler::{Profiler, Profiling, check};

@@ -5,9 +5,12 @@
 //!
 //! Deliberately absent: anything that is exported. This is a question, not a metric.
 
+mod ending;
+mod pace;
 mod probing;
 mod report;
 mod session;
 mod subject;
 
-pub use self::session::{Ending, Question, answer};
+pub use ending::Ending;
+pub use session::{Question, answer};

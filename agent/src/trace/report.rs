@@ -60,6 +60,7 @@ pub struct Second<'a> {
     pub length: Duration,
     /// For how long of it calls were observed.
     pub observed: Duration,
+    /// The counts before it.
     pub before: &'a TraceCounts,
     /// The counts after it.
     pub now: &'a TraceCounts,
@@ -147,11 +148,13 @@ pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> S
 
 /// What a whole trace has counted.
 pub struct Summary<'a> {
+    /// The function.
     pub function: String,
     /// How long the trace took.
     pub length: Duration,
     /// For how long of that calls were observed.
     pub observed: Duration,
+    /// What was counted.
     pub counts: &'a TraceCounts,
     /// How many calls had begun and not ended.
     pub unfinished: u64,
@@ -166,6 +169,7 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
+    /// Returns it as text.
     pub fn text(&self) -> String {
         let (counts, calls) = (self.counts, self.counts.ended());
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -1,17 +1,16 @@
 //! The loop of a trace.
 
-use std::convert::Infallible;
-use std::io::{Write as _, stderr, stdout};
+use std::io::{Write as _, stderr};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::probing::{Pace, Probing, TRIAL};
+use super::ending::Ending;
+use super::pace::{Pace, TRIAL};
+use super::probing::Probing;
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
 use crate::watch::{monotonic, unix_time};
@@ -315,36 +314,4 @@ fn say(text: &str) -> anyhow::Result<()> {
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;
     Ok(())
-}
-
-/// Says when SIGINT, SIGTERM or SIGHUP came: then the other end of this is gone.
-pub struct Ending(Receiver<Infallible>);
-
-impl Ending {
-    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its probes.
-    pub fn listen() -> anyhow::Result<Self> {
-        let (tell, told) = channel();
-        let mut tell = Some(tell);
-        let handle = move || drop(tell.take());
-        ctrlc::set_handler(handle).context("cannot handle signals")?;
-        Ok(Self(told))
-    }
-
-    /// Waits until `deadline`, or until the command must end; returns whether it must.
-    pub fn wait_until(&self, deadline: Instant) -> bool {
-        let rest = deadline.saturating_duration_since(Instant::now());
-        match self.0.recv_timeout(rest) {
-            Err(RecvTimeoutError::Timeout) => is_closed(),
-            Err(RecvTimeoutError::Disconnected) => true,
-        }
-    }
-}
-
-/// Returns whether nobody reads stdout any longer.
-fn is_closed() -> bool {
-    let stdout = stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec::try_from(Duration::ZERO).ok();
-    let is_ready = poll(&mut fds, now.as_ref()).is_ok_and(|ready| ready > 0);
-    is_ready && fds[0].revents().contains(PollFlags::ERR)
 }

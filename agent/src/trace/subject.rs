@@ -15,9 +15,11 @@ use crate::process::Running;
 
 /// A process, and what to trace in it.
 pub struct Subject {
+    /// Which process.
     pub handle: ProcessHandle,
     /// The executable that it runs, open.
     pub exe: Executable,
+    /// The function.
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
     pub cycles: Vec<Cycle>,

@@ -4,6 +4,7 @@
 //! [`generated`] refuses a dashboard that is stale, not in Grafana's schema, or against the rules of Grafana's
 //! linter. [`proof`] runs all their queries in a real Prometheus.
 
+mod expected;
 mod folders;
 mod generated;
 mod proof;

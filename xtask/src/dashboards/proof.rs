@@ -20,6 +20,9 @@ use evictscope_testkit::service::Installed;
 use evictscope_testkit::wait::{HANG, until_true};
 use evictscope_testkit::{own_build, process};
 
+use super::expected::{
+    EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS,
+};
 use super::queries::{ALL, Kind, Opened, Query};
 use super::{folders, queries, rules};
 
@@ -232,43 +235,3 @@ pub fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, 
     });
     Ok(named.collect())
 }
-
-/// Queries of dashboards that have no data, by their place: everything is found in Debian's redis-server, no check fails,
-/// every server can be watched, and there is no kube-state-metrics.
-pub const EMPTY_QUERIES: [&str; 9] = [
-    "evictscope / Eviction cycle / Not found / A",
-    "evictscope / Fleet / Servers / K",
-    "evictscope / Fleet / Servers / L",
-    "evictscope / Fleet / variable namespace",
-    "evictscope / Fleet / variable pod",
-    "evictscope / Eviction cycle / Server / C",
-    "evictscope / Agent / Not watched / A",
-    "evictscope / Agent / Not found, or switched off / A",
-    "evictscope / Agent / Not found, or switched off / B",
-];
-
-/// Queries that may or may not have data: they show what changed between two scrapes, or what is known once memory has grown
-/// for a minute without evictions.
-pub const UNCERTAIN_QUERIES: [&str; 3] = [
-    "evictscope / Eviction cycle / Client buffers / B",
-    "evictscope / Eviction cycle / At the limit / B",
-    "evictscope / Eviction cycle / At the limit / C",
-];
-
-/// Series in the rules of alerts that have no data, for the same reasons.
-pub const EMPTY_SELECTORS: [&str; 3] = [
-    "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
-     stat_expired_time_cap_reached_count\"}",
-    "evictscope_not_found{item=\"maxmemory\"}",
-    "evictscope_plan_withdrawn",
-];
-
-/// Series in the rules of alerts that may or may not have data, for the same reason.
-pub const UNCERTAIN_SELECTORS: [&str; 2] = [
-    "evictscope_evictions_would_add_ratio",
-    "evictscope_maxmemory_reached_seconds{estimate=\"likely\"}",
-];
-
-/// The alerts that must fire. promtool's tests say when the others do.
-pub const FIRING: [&str; 1] = ["EvictscopeStalled"];

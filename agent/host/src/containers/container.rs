@@ -1,12 +1,7 @@
 //! Finds where a process runs by its control groups: in which container, pod or unit.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
-use std::{fs, io};
-
-use procfs::process::{MountInfo, Process};
+use std::io::{self, Read as _};
 
 /// How many hexadecimal digits the id of a container has: those of 32 random bytes.
 pub(crate) const ID_DIGITS: usize = 64;
@@ -128,78 +123,6 @@ fn pod_uid(path: &str) -> Option<String> {
         let digits = uid.replace(['_', '-'], "");
         let is_uid = digits.len() == POD_UID_DIGITS && is_hexadecimal(&digits);
         (is_uid && (before.is_empty() || before.ends_with('-'))).then(|| uid.replace('_', "-"))
-    })
-}
-
-/// The CPU quotas that apply to a process.
-#[derive(Debug)]
-pub struct Quotas {
-    /// The `cpu.stat` of its control group, and of those above it.
-    files: Vec<PathBuf>,
-}
-
-impl Quotas {
-    /// Finds those of a running process. There are none if its control groups cannot be seen from here, as in a container that
-    /// sees only its own. The process's own view is not read: its file systems may never answer.
-    pub fn of(pid: u32) -> Self {
-        Self {
-            files: files(pid).unwrap_or_default(),
-        }
-    }
-
-    /// Returns for how long they have been used up since the groups were created, all groups and CPUs together (`throttled_usec`
-    /// of `cgroup-v2.rst`, `throttled_time` of `sched-bwc.rst`). Returns `None` if no group has such a time.
-    pub fn throttled(&self) -> Option<Duration> {
-        let texts = self.files.iter().map(fs::read_to_string);
-        let times = texts.filter_map(|text| throttled_in(&text.ok()?));
-        times.reduce(|sum, time| sum + time)
-    }
-}
-
-fn throttled_in(text: &str) -> Option<Duration> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        match name {
-            "throttled_usec" => value.parse().ok().map(Duration::from_micros),
-            "throttled_time" => value.parse().ok().map(Duration::from_nanos),
-            _ => None,
-        }
-    })
-}
-
-fn files(pid: u32) -> Option<Vec<PathBuf>> {
-    let (mount, group) = place(pid)?;
-    let group: PathBuf = Path::new(&group)
-        .components()
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .collect();
-    let groups: Vec<_> = group.ancestors().collect();
-    // The last is the root of the hierarchy, which has no quota.
-    let (_, groups) = groups.split_last()?;
-    let files = groups
-        .iter()
-        .map(|group| mount.join(group).join("cpu.stat"));
-    Some(files.filter(|file| file.exists()).collect())
-}
-
-/// Returns where the hierarchy of the controller `cpu` is mounted, and the process's group in it.
-fn place(pid: u32) -> Option<(PathBuf, String)> {
-    let groups = Process::new(pid.try_into().ok()?).ok()?.cgroups().ok()?;
-    let mounts = Process::myself().ok()?.mountinfo().ok()?;
-    let mounted = |has: &dyn Fn(&MountInfo) -> bool| {
-        let mount = mounts.iter().find(|mount| has(mount))?;
-        Some(mount.mount_point.clone())
-    };
-    groups.into_iter().find_map(|group| {
-        let mount = match group.controllers.iter().any(|name| name == "cpu") {
-            true => mounted(&|mount| {
-                mount.fs_type == "cgroup" && mount.super_options.contains_key("cpu")
-            }),
-            // cgroup v2 is the last in the list.
-            false if group.hierarchy == 0 => mounted(&|mount| mount.fs_type == "cgroup2"),
-            false => None,
-        }?;
-        Some((mount, group.pathname))
     })
 }
 

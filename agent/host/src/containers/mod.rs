@@ -2,3 +2,4 @@
 
 pub(crate) mod container;
 pub(crate) mod container_name;
+pub(crate) mod quota;

@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
+
+use super::file_id::FileId;
 
 /// The largest executable that is read: half of the memory that planning may take. A redis-server with
 /// all of its debug information is a fifth as large.
@@ -192,47 +194,11 @@ impl ExecutableError {
     }
 }
 
-/// Which file it is, whatever it is called, and even if it no longer has a name. Another file can get the
-/// same numbers only once nothing uses this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    /// Returns the file that a path leads to, without reading from it.
-    pub fn of(path: &Path) -> io::Result<Self> {
-        // A file system in user space (FUSE) may never answer, and it need not be asked for these two.
-        let flags = AtFlags::STATX_DONT_SYNC;
-        Ok(Self::from(&statx(CWD, path, flags, StatxFlags::INO)?))
-    }
-
-    /// Returns the device that it is on.
-    pub fn device(self) -> u64 {
-        self.device
-    }
-
-    /// Returns its number there.
-    pub fn inode(self) -> u64 {
-        self.inode
-    }
-}
-
-impl From<&Statx> for FileId {
-    fn from(found: &Statx) -> Self {
-        Self {
-            device: makedev(found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{Executable, ExecutableError, FileId, MAX_BYTES};
+    use super::{Executable, ExecutableError, MAX_BYTES};
 
     #[test]
     fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
@@ -261,20 +227,6 @@ mod tests {
         std::fs::File::create(&sparse)?.set_len(MAX_BYTES + 1)?;
         let too_large = Executable::open(&sparse);
         assert!(matches!(too_large, Err(ExecutableError::TooLarge(_))));
-        Ok(())
-    }
-
-    #[test]
-    fn a_file_keeps_its_id_and_no_other_has_it() -> std::io::Result<()> {
-        let directory = tempfile::tempdir()?;
-        let (path, moved) = (directory.path().join("a"), directory.path().join("b"));
-        std::fs::write(&path, "one")?;
-        let file = FileId::of(&path)?;
-        assert_eq!(FileId::of(&path)?, file);
-        std::fs::rename(&path, &moved)?;
-        std::fs::write(&path, "one")?;
-        assert_eq!(FileId::of(&moved)?, file);
-        assert_ne!(FileId::of(&path)?, file);
         Ok(())
     }
 }

@@ -2,3 +2,5 @@
 
 pub(crate) mod debug_file;
 pub(crate) mod executable;
+pub(crate) mod file_id;
+pub(crate) mod package;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use procfs::ProcResult;
 use procfs::process::{Process, Stat};
 
-use crate::files::executable::FileId;
+use crate::files::file_id::FileId;
 
 /// What the kernel gives as the address of the code if we may not see it (`do_task_stat()` in
 /// `fs/proc/array.c`). A process without memory has 0: it is about to end.

@@ -5,17 +5,18 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::anyhow;
 use procfs::ProcError;
-use rustix::io::Errno;
 
+use super::exclusion::Exclusion;
 use super::look::{HiddenServer, Look, ServerProcess, age, look_into};
 use super::matcher::{Matcher, Role};
-use super::unrelated::{Exclusion, Unrelated};
-use crate::confinement::{Confinement, MORE_FILES};
-use crate::files::executable::FileId;
+use super::slow::Slow;
+use super::troubles::Troubles;
+use super::unrelated::Unrelated;
+use crate::files::file_id::FileId;
 use crate::process::handle::ProcessHandle;
 use crate::process::identity::Identity;
 use crate::process::observed::Observed;
@@ -237,106 +238,6 @@ fn is_child_of_one(process: &Observed, files: &HashMap<u32, Option<FileId>>) -> 
     parent.is_some_and(|file| {
         let own = process.identity.executable;
         own.is_none() || file.is_none() || own == *file
-    })
-}
-
-/// A look that takes longer is slow. Most take some ten microseconds, one at a server with 10,000 connections
-/// some ten milliseconds.
-const SLOW: Duration = Duration::from_millis(250);
-
-/// After a slow look, a process is left alone for this many times as long: no process takes more than a tenth
-/// of a scanner's time.
-const REST: u32 = 10;
-
-/// Until when to leave slow processes alone, by pid.
-#[derive(Debug, Default)]
-pub(super) struct Slow(HashMap<u32, Instant>);
-
-impl Slow {
-    /// Returns whether to leave a process alone now.
-    pub(super) fn rests(&self, pid: u32, now: Instant) -> bool {
-        self.0.get(&pid).is_some_and(|until| now < *until)
-    }
-
-    /// Takes note of how long a look took that ended now.
-    pub(super) fn looked(&mut self, pid: u32, took: Duration, now: Instant) {
-        if took > SLOW {
-            tracing::debug!(pid, ?took, "this process is slow to look at");
-            self.0.insert(pid, now + took.saturating_mul(REST));
-        }
-    }
-
-    /// Forgets the processes that may be looked at again.
-    pub(super) fn forget(&mut self, now: Instant) {
-        self.0.retain(|_, until| now < *until);
-    }
-}
-
-/// A trouble is over after this many scans without it. One that comes and goes is one trouble.
-const OVER_AFTER: u32 = 10;
-
-/// The troubles that last, and the number of scans since each was met.
-#[derive(Debug, Default)]
-pub(super) struct Troubles(HashMap<String, u32>);
-
-impl Troubles {
-    /// Takes note of an error, and logs it if it is of a new kind. The end of a process is no trouble.
-    pub(super) fn met(&mut self, pid: Option<u32>, error: &ProcError) {
-        let Some(kind) = kind(error) else {
-            tracing::debug!(pid, %error, "this process has ended");
-            return;
-        };
-        if self.begins(kind.clone()) {
-            tracing::warn!(
-                pid,
-                %error,
-                "cannot look at the processes of this host: {kind}. Servers that are watched keep their \
-                 series; others may not be found until this is over"
-            );
-        }
-    }
-
-    /// Ends a scan, and logs which troubles are over.
-    pub(super) fn end_scan(&mut self) {
-        for kind in self.over() {
-            tracing::info!("processes can be looked at again. It was: {kind}");
-        }
-    }
-
-    /// Returns whether an error of this kind is new.
-    fn begins(&mut self, kind: String) -> bool {
-        self.0.insert(kind, 0).is_none()
-    }
-
-    fn over(&mut self) -> Vec<String> {
-        for scans in self.0.values_mut() {
-            *scans += 1;
-        }
-        let over = self.0.extract_if(|_, scans| *scans > OVER_AFTER);
-        over.map(|(kind, _)| kind).collect()
-    }
-}
-
-/// Returns what went wrong and what to do, without naming the process; `None` for the end of a process.
-fn kind(error: &ProcError) -> Option<String> {
-    let [full, gone] = [Errno::MFILE, Errno::SRCH].map(|errno| Some(errno.raw_os_error()));
-    Some(match error {
-        ProcError::NotFound(_) => return None,
-        // A file of a process that has ended since it was opened.
-        ProcError::Io(error, _) if error.raw_os_error() == gone => return None,
-        ProcError::PermissionDenied(_) => {
-            format!(
-                "permission denied; {}",
-                Confinement::of_process().lacks_others()
-            )
-        }
-        ProcError::Io(error, _) if error.raw_os_error() == full => {
-            format!("too many open files: {MORE_FILES}")
-        }
-        ProcError::Io(error, _) => error.to_string(),
-        ProcError::Incomplete(_) | ProcError::Other(_) | ProcError::InternalError(_) => {
-            "a file in /proc cannot be parsed; please report this".to_owned()
-        }
     })
 }
 

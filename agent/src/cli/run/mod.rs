@@ -1,16 +1,15 @@
 //! `evictscope run`: the daemon.
 
+mod config_file;
 mod options;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
 use evictscope_web::WebConfig;
 
-use self::options::Options;
 use crate::watch::{self, Settings};
+use options::Options;
 
 /// Run the daemon: find servers, attach, and serve /metrics
 ///
@@ -51,7 +50,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// Reads the whole configuration of the daemon. Prints which files are right if only that was asked for.
 fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebConfig>)> {
-    let (in_file, file) = load(arguments.config.as_deref())?;
+    let (in_file, file) = config_file::load(arguments.config.as_deref())?;
     let settings = arguments.options.or(in_file).settings()?;
     let web = settings.web_config.as_deref().map(WebConfig::load);
     let web = web.transpose()?;
@@ -65,127 +64,4 @@ fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebCo
         }
     }
     Ok((settings, web))
-}
-
-/// The file that is read by default, if it exists.
-const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
-
-/// Returns the options of the file at `path`, by default of the usual file if it exists, and the path
-/// of the file that was read.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read, or is wrong; then with file, line and key.
-pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
-    let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    let text = match std::fs::read_to_string(file) {
-        Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
-            return Ok((Options::default(), None));
-        }
-        read => read.with_context(|| {
-            format!(
-                "cannot read the configuration file {}: --config names one that is there and that \
-                 this user may read",
-                file.display()
-            )
-        })?,
-    };
-    let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
-    let directory = file.parent().unwrap_or(Path::new(""));
-    Ok((options.relative_to(directory), Some(file.to_owned())))
-}
-
-/// Returns the error with the line, from 1, and the key on that line, if any.
-fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
-    let start = error.span().map_or(0, |span| span.start);
-    let before = text.get(..start).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let assignment = text
-        .lines()
-        .nth(line - 1)
-        .and_then(|line| line.split_once('='));
-    let key = assignment.map_or_else(String::new, |(key, _)| format!(", {}", key.trim()));
-    let why = error.message().trim_end().replace('\n', "; ");
-    anyhow!(
-        "the configuration file {}, line {line}{key}: {why}",
-        path.display()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::load;
-
-    fn load_text(text: &str) -> anyhow::Result<Result<String, String>> {
-        let directory = tempfile::tempdir()?;
-        let path = directory.path().join("config.toml");
-        std::fs::write(&path, text)?;
-        let shown = path.display().to_string();
-        Ok(match load(Some(&path)) {
-            Ok((options, _)) => Ok(format!("{:?}", options.settings()?)),
-            Err(error) => Err(error.to_string().replace(&shown, "FILE")),
-        })
-    }
-
-    #[test]
-    fn an_error_names_line_and_key() -> anyhow::Result<()> {
-        for (text, said) in [
-            (
-                "# first\nlisten = \"nowhere\"\n",
-                "FILE, line 2, listen: not an IP address with a port",
-            ),
-            (
-                "probe-mode = \"auto\"\n\nprobe_mode = \"auto\"\n",
-                "FILE, line 3, probe_mode: unknown field `probe_mode`, expected one of `listen`",
-            ),
-            (
-                "probe-mode = \"sometimes\"",
-                "FILE, line 1, probe-mode: unknown variant `sometimes`, expected one of `auto`",
-            ),
-            (
-                "overhead-budget = \"150%\"",
-                "FILE, line 1, overhead-budget: not a share of the main thread",
-            ),
-            (
-                "overhead-budget = 0.01",
-                "FILE, line 1, overhead-budget: invalid type: floating point `0.01`, expected a string",
-            ),
-            (
-                "process-match = \"(\"",
-                "FILE, line 1, process-match: not a regular expression",
-            ),
-            (
-                "debug-dir = \"/usr/lib/debug\"",
-                "FILE, line 1, debug-dir: invalid type: string",
-            ),
-            (
-                "exclude = [\n  \"port=6380\",\n  \"prot=6381\",\n]\n",
-                "exclude: this excludes nothing: write port=6380, user=redis",
-            ),
-            (
-                "exclude = \"port=6380\"",
-                "FILE, line 1, exclude: invalid type: string \"port=6380\", expected a sequence",
-            ),
-            ("[run]\n", "FILE, line 1: unknown field `run`"),
-            ("listen = \n", "FILE, line 1, listen: "),
-            (
-                "listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"",
-                "FILE, line 2, listen: duplicate key",
-            ),
-        ] {
-            let answer = load_text(text)?;
-            let right = matches!(&answer, Err(error) if error.contains(said));
-            assert!(right, "{text}: {answer:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn paths_are_relative_to_the_file() -> anyhow::Result<()> {
-        let settings = load_text("debug-dir = [\"a\", \"/b\"]\nweb-config = \"web.yml\"\n")?;
-        let settings = settings.map_err(anyhow::Error::msg)?;
-        assert!(!settings.contains("\"a\"") && !settings.contains("\"web.yml\""));
-        assert!(settings.contains("\"/b\""), "{settings}");
-        Ok(())
-    }
 }

@@ -13,8 +13,7 @@ use evictscope_telemetry::{OverheadBudget, STALL_THRESHOLD};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::compare;
-use crate::cli::trace::parse_duration;
+use crate::cli::{state_dir, trace::parse_duration};
 use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
@@ -153,7 +152,7 @@ impl Options {
                 .map_err(anyhow::Error::msg)?,
             exclusions: self.exclude.unwrap_or_default(),
             debug_dirs: self.debug_dir.unwrap_or_default(),
-            state_dir: self.state_dir.unwrap_or_else(compare::usual),
+            state_dir: self.state_dir.unwrap_or_else(state_dir::usual),
             keep_records: self
                 .keep_records
                 .map_or_else(|| DEFAULT_KEPT.parse(), Ok)

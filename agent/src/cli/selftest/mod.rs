@@ -1,5 +1,6 @@
 //! `evictscope selftest`: checks whether a burst of evictions is seen on this host.
 
+mod child;
 mod load;
 mod server;
 
@@ -10,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use evictscope_records::text;
 
-use self::load::Load;
-use self::server::{Server, Tied};
 use super::check;
 use super::checklist::Checklist;
 use crate::live::Agent;
 use crate::live::reading::*;
 use crate::trace::Ending;
+use child::Tied;
+use load::Load;
+use server::Server;
 
 /// How long keys are written: most of the time at the limit.
 const LASTING: Duration = Duration::from_secs(4);

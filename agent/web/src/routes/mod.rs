@@ -1,6 +1,7 @@
 //! What each path answers.
 
 mod app;
+mod burst_list;
 mod metrics;
 mod pages;
 mod records;

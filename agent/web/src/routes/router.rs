@@ -14,7 +14,7 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 use tower_http::csrf::CsrfLayer;
 
 use super::app::App;
-use super::{metrics, pages, records, timeline};
+use super::{burst_list, metrics, pages, records, timeline};
 use crate::http::browsers;
 use crate::published::shared::Shared;
 use crate::web_config::{Requesters, guard, guard_requests};
@@ -34,7 +34,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .route("/server/{name}", get(pages::server))
         .route("/bursts/{id}", get(pages::record))
         .route("/metrics", get(metrics::metrics))
-        .route("/api/v1/bursts", get(timeline::bursts))
+        .route("/api/v1/bursts", get(burst_list::bursts))
         .route("/api/v1/records", get(records::list))
         .route("/api/v1/records/{id}", get(records::one))
         .route("/api/v1/timeline", get(timeline::timeline))

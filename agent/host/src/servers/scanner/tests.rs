@@ -1,4 +1,3 @@
-use std::io::Error;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,17 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use evictscope_testkit::owned::Owned;
 use evictscope_testkit::port::free_port;
+use evictscope_testkit::program;
 use evictscope_testkit::redis::{Redis, executable};
+use evictscope_testkit::servers;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;
-use evictscope_testkit::{program, servers};
 use procfs::ProcError;
 use rustix::fs::{Gid, Uid};
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use super::{OVER_AFTER, Scan, Scanner, ServerProcess, Slow, Troubles, kind};
+use super::{Scan, Scanner, ServerProcess};
 use crate::process::observed::Observed;
 use crate::servers::look::{LISTEN, SETTLE, look_into};
 use crate::{DEFAULT_PATTERN, Exclusion, Executable};
@@ -437,47 +436,4 @@ fn a_server_that_a_loader_runs_is_reported_as_hidden() -> anyhow::Result<()> {
         "{hidden:?}"
     );
     Ok(())
-}
-
-#[test]
-fn a_slow_process_is_left_alone_for_a_while_and_no_other_is() {
-    let (mut slow, start) = (Slow::default(), Instant::now());
-    let at = |seconds| start + Duration::from_secs(seconds);
-    slow.looked(1, Duration::from_secs(2), start);
-    slow.looked(2, Duration::from_millis(20), start);
-    for (second, rests) in [(1, true), (19, true), (20, false)] {
-        slow.forget(at(second));
-        assert_eq!(slow.rests(1, at(second)), rests, "{second} s later");
-        assert!(!slow.rests(2, at(second)));
-    }
-    assert!(slow.0.is_empty());
-}
-
-#[test]
-fn a_trouble_begins_once_and_is_over_once() {
-    let mut troubles = Troubles::default();
-    let full = || "too many open files".to_owned();
-    assert!(troubles.begins(full()));
-    // In every second scan.
-    for _ in 0..3 * OVER_AFTER {
-        assert!(!troubles.begins(full()));
-        assert!(troubles.over().is_empty() && troubles.over().is_empty());
-    }
-    assert!(troubles.begins("permission denied".to_owned()));
-    let over: Vec<String> = (0..3 * OVER_AFTER).flat_map(|_| troubles.over()).collect();
-    assert_eq!(over, [full(), "permission denied".to_owned()]);
-    assert!(troubles.begins(full()));
-}
-
-#[test]
-fn the_kind_says_nothing_of_the_process() {
-    let of = |error: Errno, pid: u32| {
-        let path = format!("/proc/{pid}/stat").into();
-        kind(&ProcError::Io(Error::from(error), Some(path)))
-    };
-    assert!(of(Errno::MFILE, 1).is_some_and(|kind| kind.contains("LimitNOFILE")));
-    assert!(of(Errno::INTR, 1).is_some_and(|kind| kind.contains("Interrupted")));
-    assert_eq!(of(Errno::INTR, 1), of(Errno::INTR, 2));
-    assert_eq!(kind(&ProcError::NotFound(None)), None);
-    assert_eq!(of(Errno::SRCH, 1), None);
 }
