@@ -11,7 +11,6 @@ use crate::planning::{Failure, Planned, Subject};
 
 /// A process, and what it runs.
 pub struct Running {
-    /// Which process.
     pub handle: ProcessHandle,
     /// The name that it was started by, as the kernel keeps it.
     pub command: String,

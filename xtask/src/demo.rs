@@ -5,15 +5,12 @@
 
 use anyhow::Result;
 use evictscope_lab::{Finished, Testimony, one_cycle};
-use evictscope_testkit::{
-    process,
-    root::must_be_root,
-    text::{bytes, count, known},
-};
+use evictscope_testkit::process;
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::text::{bytes, count, known};
 
 use crate::build;
 
-/// Runs the demo.
 pub fn run() -> Result<()> {
     must_be_root("attach BPF programs")?;
     let agent = build::run()?;
@@ -32,7 +29,7 @@ pub fn run() -> Result<()> {
         Some(testimony) => println!("\n{}\n{}", summary(&testimony), bursts(&testimony)),
         None => println!("\ninterrupted"),
     }
-    if let Some(disturbance) = outcome.premise.disturbance(false) {
+    if let Some(disturbance) = outcome.disturbance {
         println!(
             "This machine was busy with something else, so this may not be the intended burst: {disturbance}.\n\
              Run the demo again when less is running here.\n"

@@ -4,11 +4,9 @@
 //! `agent/plan` has unsafe code, so no sanitizers are used: the stable compiler builds the targets with the same instrumentation,
 //! and libFuzzer runs them. Inputs that reach new code are kept under `target/fuzz`, and the next run starts from them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};

@@ -7,7 +7,6 @@ mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
-mod go;
 mod kubernetes;
 mod matrix;
 mod package;
@@ -44,7 +43,7 @@ enum Task {
     Bench(evictscope_bench::Bench),
     /// Fuzz the planning of probes with damaged executables (libFuzzer)
     Fuzz(fuzz::Arguments),
-    /// Make the eviction-burst cycle happen on a throw-away redis-server, or expiry fall behind, and record it
+    /// Make the eviction-burst cycle happen on a throw-away redis-server, or expiry fall behind, and print what is seen
     Lab(evictscope_lab::Arguments),
     /// Generate the Grafana dashboards anew, and check them and the Prometheus rules
     Dashboards(dashboards::Arguments),

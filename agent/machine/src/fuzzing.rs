@@ -2,20 +2,17 @@
 
 use gimli::BaseAddresses;
 
-use crate::code::block::BlockId;
-use crate::code::callees;
-use crate::code::emulation;
-use crate::code::graph::FunctionCode;
-use crate::code::references;
+use crate::code::graph::{BlockId, FunctionCode};
+use crate::code::{callees, emulation, references};
 use crate::elf::address::FileAddress;
 use crate::elf::debug_link::DebugFileNames;
 use crate::elf::frames::Frames;
 use crate::elf::image::Image;
-use crate::flow::cut::{self, Point};
+use crate::flow::cut::Point;
 use crate::flow::execution::Execution;
 use crate::flow::machine::Machine;
-use crate::flow::paths;
 use crate::flow::recipe::Reach;
+use crate::flow::{cut, paths};
 
 /// Where functions are placed.
 const BASE: FileAddress = FileAddress::new(0x1000);

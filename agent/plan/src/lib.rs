@@ -32,13 +32,9 @@ mod members;
 mod names;
 mod plan;
 mod planner;
-mod reason;
 mod sent;
 mod stacks;
 mod traced;
-
-#[cfg(test)]
-mod tests;
 
 pub use evictscope_machine::elf::{
     DebugFileNames, ElfError, FileAddress, FileOffset, ProcessAddress,
@@ -46,14 +42,18 @@ pub use evictscope_machine::elf::{
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
-pub use item::{Description, FunctionKind, Item, Method, variable_name};
-pub use members::{Content, Counters, Member, MemberMetric, MemberPlan};
-pub use names::Identity;
-pub use plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
-pub use planner::{plan, plan_functions};
-pub use reason::Reason;
-pub use traced::TRACED;
-pub use traced::analysis::{Analysis, Traced};
-pub use traced::eviction::EVICTION_CALL;
-pub use traced::expire::EXPIRE_CYCLE;
-pub use traced::named::{NameError, NamedFunction, named_function};
+
+pub use self::item::{Description, FunctionKind, Item, Method, variable_name};
+pub use self::members::{Content, Counters, Member, MemberMetric, MemberPlan};
+pub use self::names::Identity;
+pub use self::plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
+pub use self::planner::{plan, plan_functions};
+pub use self::traced::TRACED;
+pub use self::traced::analysis::{Analysis, Traced};
+pub use self::traced::eviction::EVICTION_CALL;
+pub use self::traced::expire::EXPIRE_CYCLE;
+pub use self::traced::named::{NameError, NamedFunction, named_function};
+pub use crate::item::Reason;
+
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,9 @@ use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::{Site, Way};
 use serde::{Serialize, Serializer};
 
-use crate::item::{Description, FunctionKind, Item, Method, variable_name};
+use crate::item::{Description, FunctionKind, Item, Method, Reason, variable_name};
 use crate::members::{Member, MemberPlan};
 use crate::names::Identity;
-use crate::reason::Reason;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]

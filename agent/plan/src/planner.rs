@@ -5,13 +5,13 @@ use std::cell::OnceCell;
 use evictscope_machine::elf::{ElfError, Image};
 
 use crate::dwarf::DebugInfo;
-use crate::item::{FunctionKind, Item};
-use crate::members::{self, ConfigTable, Evidence, Member, Members};
-use crate::names::{self, Identity, Texts};
+use crate::item::{FunctionKind, Item, Reason};
+use crate::members::{ConfigTable, Evidence, Member, Members};
+use crate::names::{Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
-use crate::reason::Reason;
 use crate::traced::TRACED;
 use crate::traced::analysis::{Analysis, Traced};
+use crate::{members, names};
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very

@@ -10,10 +10,9 @@ use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, VARIABLES, Variable};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
-use crate::item::FunctionKind;
+use crate::item::{FunctionKind, Reason};
 use crate::names::{Identity, PRODUCTS};
 use crate::plan::ProbePlan;
-use crate::reason::Reason;
 use crate::traced::named::NamedFunction;
 use crate::traced::{TRACED, eviction, expire};
 
@@ -200,9 +199,9 @@ fn is_text(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::MAX_REASON;
+    use crate::item::Reason;
     use crate::names::Identity;
     use crate::plan::ProbePlan;
-    use crate::reason::Reason;
 
     #[test]
     fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {

@@ -7,7 +7,7 @@ use evictscope_machine::stacks::{Names, Traced};
 
 use crate::names::tell_not_returning;
 use crate::plan::ProbePlan;
-use crate::traced::named::commands::CommandTable;
+use crate::traced::named::CommandTable;
 
 impl Names for ProbePlan {
     fn traced(&self, image: &mut Image<'_>) -> Vec<Traced> {

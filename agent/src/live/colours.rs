@@ -8,7 +8,6 @@ use ratatui::style::{Color, Modifier, Style};
 static ARE_WANTED: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
 
-/// Returns a style in that colour.
 pub fn of(colour: Color) -> Style {
     match *ARE_WANTED {
         true => Style::new().fg(colour),

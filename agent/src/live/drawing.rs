@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, List, ListState, Paragraph, Sparkline};
 
 use super::colours;
 use super::columns::{Column, cells, fitting, headings, is_alarming};
-use super::history::{History, Point};
+use super::rates::{History, Point};
 
 /// Lines of a frame around something.
 pub const FRAME: u16 = 2;

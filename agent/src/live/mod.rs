@@ -1,13 +1,9 @@
 //! Shows the servers of a running agent, live in the terminal, as an HTTP client without privileges.
 
 mod agent;
-mod bursts;
 mod colours;
 mod columns;
 mod drawing;
-mod expiry;
-mod history;
-mod margins;
 mod one;
 mod rates;
 pub mod reading;
@@ -21,10 +17,11 @@ use std::time::Instant;
 use anyhow::ensure;
 use ratatui::crossterm::terminal;
 
+use self::rates::Readings;
+use self::screen::INTERVAL;
 use crate::text::wrapped;
-pub use agent::{Access, Agent};
-use rates::Readings;
-use screen::INTERVAL;
+
+pub use self::agent::{Access, Agent};
 
 /// Shows the servers until the user quits.
 pub fn show(access: &Access) -> anyhow::Result<()> {

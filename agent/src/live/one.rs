@@ -1,17 +1,16 @@
 //! One server alone: what clients felt, what comes next, its last minutes, expiry, histograms and bursts.
 
-use evictscope_records::text::{bytes, seconds};
+use std::time::Duration;
+
+use evictscope_records::text::{bytes, count, or_unknown, round, seconds, share};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
 
-use super::bursts::{Burst, COLUMNS};
+use super::agent::{Burst, COLUMNS};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
-use super::expiry;
-use super::history::History;
-use super::margins;
-use super::rates::Rates;
-use super::reading::{DURATIONS, GOALS, Metric, ServerReading};
+use super::rates::{History, Rates};
+use super::reading::{DURATIONS, GOALS, Metric, ServerReading, *};
 use super::servers::{Row, columns, stalls};
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -64,8 +63,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
         .saturating_add(FRAME);
     let said = [
         stalls(server.reading),
-        margins::line(server.reading),
-        expiry::line(server.reading, server.rates),
+        limit(server.reading),
+        expiry(server.reading, server.rates),
     ];
     let said: Vec<_> = said.into_iter().flatten().collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
@@ -119,4 +118,110 @@ fn histogram(frame: &mut Frame<'_>, area: Rect, (title, mut text): (&str, Vec<St
         text.insert(0, format!("… {hidden} lines of smaller ones"));
     }
     lines(frame, inside, text);
+}
+
+/// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take then. Returns
+/// `None` if it does not grow.
+pub fn limit(reading: &ServerReading) -> Option<String> {
+    let time = |metric| {
+        let time = Duration::try_from_secs_f64(reading.get(metric)?);
+        time.ok().map(round)
+    };
+    let likely = time(LIMIT_LIKELY)?;
+    let [earliest, latest] = [LIMIT_EARLIEST, LIMIT_LATEST].map(time);
+    let never = || "never".to_owned();
+    let mut line = format!(
+        " maxmemory in {likely} ({} to {})",
+        earliest.unwrap_or_else(never),
+        latest.unwrap_or_else(never)
+    );
+    if let Some((measured, added)) = reading.by(EVICTIONS_WOULD_ADD, "measured").next() {
+        let of = match measured {
+            "lab" => "(lab's costs)",
+            _ => "of the thread",
+        };
+        line += &format!("; evictions would add {} {of}", share(added));
+    }
+    Some(line)
+}
+
+/// A lower stale ratio is shown as 0: a moving average takes long to get there.
+const LEAST_SHOWN: f64 = 0.000_5;
+
+/// Returns how often expire cycles run, what they take and what they leave. Returns `None` if no key has a time to live, or
+/// nothing is known about expiry.
+pub fn expiry(reading: &ServerReading, rates: Option<Rates<'_>>) -> Option<String> {
+    let a_second = |metric| rates?.a_second(metric);
+    let stale = reading.get(STALE_RATIO);
+    let is_stale = stale.is_some_and(|ratio| ratio >= LEAST_SHOWN);
+    (is_stale || a_second(SAMPLED_KEYS) > Some(0.0)).then(|| {
+        format!(
+            " expire cycles {}/s, {} of the thread; stale {}; time limits hit {}/s",
+            or_unknown(a_second(CYCLES), count),
+            or_unknown(a_second(CYCLE_SECONDS), share),
+            or_unknown(stale, share),
+            or_unknown(a_second(TIME_LIMIT_HITS), count),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{expiry, limit};
+    use crate::live::rates::Rates;
+    use crate::live::reading::tests::server;
+    use crate::live::reading::*;
+
+    #[test]
+    fn the_line_fits_and_is_there_only_where_memory_grows() {
+        let growing = [(LIMIT_EARLIEST, 172_900.0), (LIMIT_LIKELY, 259_300.0)];
+        assert_eq!(limit(&server(&growing[..1])), None);
+        assert_eq!(
+            limit(&server(&growing)).as_deref(),
+            Some(" maxmemory in 3 days (2 days to never)")
+        );
+        const HERE: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "here")]);
+        const LAB: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "lab")]);
+        for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
+            let known = [&growing[..], &[(added, 0.4512)]].concat();
+            let longest = limit(&server(&known)).unwrap_or_default();
+            let expected =
+                format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
+            assert_eq!(longest, expected);
+            assert!(longest.chars().count() <= 80);
+        }
+    }
+
+    /// Returns the line of a server with this stale ratio, whose counters have risen by `risen` in a second.
+    fn after(stale: f64, risen: &[(Metric, f64)]) -> Option<String> {
+        let before: Vec<_> = risen.iter().map(|(metric, _)| (*metric, 0.0)).collect();
+        let before = &server(&before);
+        let now = &server(&[risen, &[(STALE_RATIO, stale)]].concat());
+        expiry(now, Some(Rates::new(before, now, 1.0)))
+    }
+
+    #[test]
+    fn the_line_fits_and_is_there_only_where_keys_expire() {
+        assert_eq!(
+            expiry(&ServerReading::default(), None),
+            None,
+            "nothing is known"
+        );
+        let calm = [(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)];
+        assert_eq!(after(1e-9, &calm), None, "no key has a time to live");
+        assert_eq!(
+            after(1e-9, &[(SAMPLED_KEYS, 200.0), (CYCLES, 10.0)]).as_deref(),
+            Some(" expire cycles 10/s, - of the thread; stale 0.0 %; time limits hit -/s")
+        );
+        let busy = [
+            (CYCLES, 510.0),
+            (CYCLE_SECONDS, 0.2525),
+            (TIME_LIMIT_HITS, 500.0),
+        ];
+        let longest = after(0.416, &busy).unwrap_or_default();
+        let expected =
+            " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s";
+        assert_eq!(longest, expected);
+        assert!(longest.chars().count() <= 80);
+    }
 }

@@ -1,6 +1,14 @@
 //! The rates of a server between two readings.
 
-use super::reading::{Cumulative, Metric, OBSERVED, Reading, ServerReading};
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::reading::{
+    CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, Cumulative, Metric, OBSERVED, Reading,
+    STALLED, ServerReading,
+};
 
 /// The last two readings of an agent.
 #[derive(Default)]
@@ -97,11 +105,128 @@ fn rise(before: f64, now: f64) -> f64 {
     if now < before { now } else { now - before }
 }
 
+/// How many points are kept: ten minutes, as in the agent's timeline.
+const KEPT: usize = 600;
+
+/// A second of a server. `None`: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    pub clients_waiting: Option<f64>,
+    /// Share of the time in which clients were stalled.
+    pub stalled: Option<f64>,
+    pub commands: Option<f64>,
+    /// Share of the time that was spent in evicting calls.
+    pub evicting: Option<f64>,
+    /// Bytes.
+    pub client_buffers: Option<f64>,
+}
+
+/// The last minutes of a server, the newest point last.
+#[derive(Clone, Debug, Default)]
+pub struct History(VecDeque<Point>);
+
+impl History {
+    /// Adds the newest second.
+    pub fn add(&mut self, rates: Rates<'_>) {
+        self.0.push_back(Point {
+            clients_waiting: rates.now.get(CLIENTS_WAITING),
+            stalled: rates.share(STALLED),
+            commands: rates.a_second(COMMANDS),
+            evicting: rates.an_observed_second(CALL_SECONDS),
+            client_buffers: rates.now.get(CLIENT_BUFFERS),
+        });
+        while self.0.len() > KEPT {
+            self.0.pop_front();
+        }
+    }
+
+    /// Returns the last `count` points, the oldest first.
+    pub fn last(&self, count: usize) -> impl Iterator<Item = &Point> {
+        self.0.iter().skip(self.0.len().saturating_sub(count))
+    }
+}
+
+/// The agent's answer about the last minutes of one server.
+#[derive(Debug, Deserialize)]
+pub struct Timeline {
+    start: Option<String>,
+    bin_seconds: f64,
+    eviction_call_seconds: Vec<Option<f64>>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Sample {
+    time: Option<String>,
+    client_buffers_bytes: Option<f64>,
+    commands_processed: Option<f64>,
+    clients_waiting: Option<f64>,
+    stall_seconds: Option<f64>,
+}
+
+impl From<&Timeline> for History {
+    /// Reduces a timeline to whole seconds. A second without a sample at each end has no rates.
+    fn from(timeline: &Timeline) -> Self {
+        let Some(start) = timeline.start.as_deref().and_then(seconds) else {
+            return Self::default();
+        };
+        // 1 if the length of a bin makes no sense.
+        let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
+        let samples = timeline.samples.iter();
+        let mut samples = samples
+            .filter_map(|sample| Some((seconds(sample.time.as_deref()?)? - start, sample)))
+            .peekable();
+        let mut before: Option<(f64, &Sample)> = None;
+        let bins = timeline.eviction_call_seconds.chunks_exact(in_a_second);
+        let points = bins.enumerate().map(|(second, bins)| {
+            let end = (second + 1) as f64;
+            let (mut newest, mut clients_waiting) = (None, None::<f64>);
+            while let Some(sample) = samples.next_if(|(at, _)| *at < end) {
+                newest = Some(sample);
+                let both = clients_waiting.into_iter().chain(sample.1.clients_waiting);
+                clients_waiting = both.reduce(f64::max);
+            }
+            let risen = |of: fn(&Sample) -> Option<f64>| {
+                let ((from, before), (to, now)) = (before?, newest?);
+                Some((of(now)? - of(before)?).max(0.0) / (to - from))
+            };
+            let point = Point {
+                clients_waiting,
+                commands: risen(|sample| sample.commands_processed),
+                stalled: risen(|sample| sample.stall_seconds).map(|share| share.min(1.0)),
+                evicting: evicting(bins, timeline.bin_seconds),
+                client_buffers: newest.and_then(|(_, sample)| sample.client_buffers_bytes),
+            };
+            before = newest;
+            point
+        });
+        let points: Vec<Point> = points.collect();
+        let old = points.len().saturating_sub(KEPT);
+        Self(points.into_iter().skip(old).collect())
+    }
+}
+
+/// Returns the share of evicting calls in the known bins.
+fn evicting(bins: &[Option<f64>], bin_seconds: f64) -> Option<f64> {
+    let known: Vec<f64> = bins.iter().copied().flatten().collect();
+    let length = known.len() as f64 * bin_seconds;
+    (length > 0.0).then(|| known.iter().sum::<f64>() / length)
+}
+
+/// Returns a time in seconds since 1970.
+fn seconds(time: &str) -> Option<f64> {
+    let time: Timestamp = time.parse().ok()?;
+    Some(time.as_millisecond() as f64 / 1e3)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Rates;
-    use crate::live::reading::{CALL_SECONDS, CALLS, COMMANDS, CYCLES, DURATIONS, OBSERVED};
-    use crate::live::reading::{Reading, ServerReading};
+    use super::{History, KEPT, Point, Rates, Timeline};
+    use crate::live::reading::tests::server;
+    use crate::live::reading::{
+        CALL_SECONDS, CALLS, CLIENT_BUFFERS, COMMANDS, CYCLES, DURATIONS, OBSERVED, Reading,
+        ServerReading,
+    };
 
     /// Returns a reading with these numbers of commands, evicting calls, their seconds, expire cycles, and seconds observed,
     /// and calls up to each bound.
@@ -140,5 +265,52 @@ mod tests {
             assert_eq!(within, buckets);
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_timeline_becomes_points_of_a_second() -> anyhow::Result<()> {
+        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+            "start": "2026-11-21T08:14:23.500Z",
+            "bin_seconds": 0.5,
+            "eviction_call_seconds": [0.0, 0.1, null, 0.2, null, null, 0.5],
+            "samples": [
+                {"time": "2026-11-21T08:14:23.600Z", "client_buffers_bytes": 1, "commands_processed": 70,
+                 "clients_waiting": 9},
+                {"time": "2026-11-21T08:14:24.400Z", "client_buffers_bytes": 2, "commands_processed": 100,
+                 "clients_waiting": 4, "stall_seconds": 1.0},
+                {"time": "2026-11-21T08:14:25.400Z", "client_buffers_bytes": null, "commands_processed": 300,
+                 "stall_seconds": 1.5},
+            ],
+        }))?;
+        let points: Vec<Point> = History::from(&timeline).last(10).copied().collect();
+        let first = Point {
+            clients_waiting: Some(9.0),
+            evicting: Some(0.1),
+            client_buffers: Some(2.0),
+            ..Point::default()
+        };
+        let second = Point {
+            commands: Some(200.0),
+            stalled: Some(0.5),
+            evicting: Some(0.4),
+            ..Point::default()
+        };
+        assert_eq!(points, [first, second, Point::default()]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_history_stays_bounded() {
+        let mut history = History::default();
+        for bytes in 0..KEPT + 10 {
+            let now = &server(&[(CLIENT_BUFFERS, bytes as f64)]);
+            history.add(Rates::new(now, now, 1.0));
+        }
+        assert_eq!(history.last(usize::MAX).count(), KEPT);
+        let newest = history
+            .last(1)
+            .next()
+            .and_then(|point| point.client_buffers);
+        assert_eq!(newest, Some((KEPT + 9) as f64));
     }
 }

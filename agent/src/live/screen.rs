@@ -10,15 +10,13 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, ListState, Paragraph};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::agent::{Agent, Unwatched};
-use super::bursts::Burst;
-use super::colours;
+use super::agent::{Agent, Burst, Unwatched};
 use super::drawing::{SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
-use super::history::History;
-use super::one::{self, Server};
-use super::rates::Readings;
+use super::one::Server;
+use super::rates::{History, Readings};
 use super::reading::Reading;
 use super::servers::{columns, notes, rows};
+use super::{colours, one};
 use crate::text::wrapped;
 
 /// How often the agent is read.

@@ -6,7 +6,6 @@ use std::process::{ChildStdin, ChildStdout, Command};
 
 use evictscope_testkit::owned::Owned;
 
-/// Returns the name of one of the programs of a test.
 pub fn program_name(test: &str, number: usize) -> String {
     format!("evict-{}-{test}-{number}", std::process::id())
 }

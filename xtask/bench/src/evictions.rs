@@ -1,15 +1,15 @@
 //! `cargo xtask bench evictions`: what evicting a key costs the main thread, by its size, as the agent measures it. The table in
 //! `telemetry/src/cycle/lab_costs.rs` is what this printed.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
-use evictscope_testkit::{agent::Agent, process, redis::Redis};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
 
-use crate::spread::Spread;
+use crate::probes::Spread;
 
 /// Bytes of the values.
 const SIZES: [u32; 6] = [16, 200, 1_000, 4_000, 16_000, 64_000];

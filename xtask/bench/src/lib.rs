@@ -3,12 +3,7 @@
 
 mod evictions;
 mod probes;
-mod report;
-mod rivals;
 mod side;
-mod spread;
-mod target;
-mod twins;
 
 use std::path::Path;
 
@@ -31,7 +26,7 @@ impl Bench {
             Self::Probes(arguments) => arguments,
             Self::Evictions(arguments) => return evictions::run(arguments, agent),
         };
-        let missing = rivals::missing_packages();
+        let missing = side::missing_packages();
         if !missing.is_empty() {
             let what = || format!("install these to measure with: {}", missing.join(", "));
             debian::installable().with_context(what)?;

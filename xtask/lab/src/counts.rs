@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use evictscope_testkit::{clock::unix_time, schedstat};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::schedstat;
+use evictscope_testkit::text::percent;
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
 /// From one [`Load`] to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -17,8 +18,11 @@ const LATE: Duration = Duration::from_millis(10);
 /// The longest latency that is measured: 10 minutes, in microseconds.
 const LONGEST: u64 = 600_000_000;
 
+/// The largest share of the time that may lack something. On two idle cores the main thread waited for 1 to 3 % of a phase.
+const MOST_LACKED: f64 = 0.05;
+
 /// Counts since the generator connected.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Requests that fell due.
     pub due: u64,
@@ -42,12 +46,11 @@ impl Totals {
 }
 
 /// The counts at one time, and the times of the server's main thread.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// When, in seconds since 1970.
     pub at: f64,
     /// The counts.
-    #[serde(flatten)]
     pub totals: Totals,
     /// Requests due and neither answered nor lost.
     pub backlog: u64,
@@ -65,9 +68,27 @@ pub struct Load {
     pub waiting: f64,
 }
 
+impl Load {
+    /// Says what was missing since an earlier count, if that was too much: a CPU for the server's main thread, or a load that
+    /// keeps its pace. Without these, a burst is of another kind, or there is none, and that is not the agent's fault.
+    pub fn disturbance_since(&self, earlier: &Self) -> Option<String> {
+        let seconds = self.at - earlier.at;
+        let what = [
+            (
+                self.waiting - earlier.waiting,
+                "the server's main thread waited for a CPU",
+            ),
+            (self.behind - earlier.behind, "the load was behind its pace"),
+        ];
+        let what = what.map(|(lacked, text)| (lacked / seconds, text));
+        let what = what.iter().filter(|(share, _)| *share > MOST_LACKED);
+        let what = what.map(|(share, text)| format!("{text} for {} of the time", percent(*share)));
+        Some(what.collect::<Vec<_>>().join(", and ")).filter(|what| !what.is_empty())
+    }
+}
+
 /// The counts, and their course since the last [`Load`].
 pub struct Meter {
-    /// The counts.
     pub totals: Totals,
     behind: Duration,
     /// When the generator last came to a request for which it was not late already.
@@ -172,5 +193,25 @@ mod tests {
         assert_eq!((last.backlog, last.backlog_peak), (0, 10));
         assert!((last.latency_max - 0.5).abs() < 0.001);
         Ok(())
+    }
+
+    #[test]
+    fn what_was_missing_counts_from_the_earlier_load() {
+        let load = |at, waiting, behind| Load {
+            at,
+            waiting,
+            behind,
+            ..Load::default()
+        };
+        let disturbance = load(15.0, 4.0, 0.2).disturbance_since(&load(5.0, 2.0, 0.0));
+        assert_eq!(
+            disturbance.as_deref(),
+            Some("the server's main thread waited for a CPU for 20 % of the time")
+        );
+        assert_eq!(
+            load(15.0, 4.0, 9.0).disturbance_since(&load(5.0, 3.6, 8.6)),
+            None
+        );
+        assert_eq!(Load::default().disturbance_since(&Load::default()), None);
     }
 }

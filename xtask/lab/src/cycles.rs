@@ -1,13 +1,12 @@
-//! The three-phase cycle, as the record shows it.
+//! The three-phase cycle, as the samples show it.
 //!
 //! A burst is `saturated` from the first eviction after a quiet time until the last one before a quiet time. `reclaim` follows,
 //! in which memory falls, until the backlog is worked off. The time before the burst, back to the last cycle or to the beginning
 //! of the load, is `not_saturated`. Everything comes from the server's own `INFO` and the generator's counts, so that the agent
 //! can be judged against it.
 
-use serde::Serialize;
-
-use crate::{counts::Load, premise::Premise, sample::Sample};
+use crate::client::Sample;
+use crate::counts::Load;
 
 /// How long without an eviction ends `saturated`, in seconds: by the definition of a burst, and as known from samples, which are
 /// 0.1 s apart or less.
@@ -19,15 +18,13 @@ const SETTLED: f64 = 1.0;
 
 /// How many seconds before a burst are compared with it, at most.
 const BEFORE: f64 = 60.0;
-/// The last seconds before it, which show how busy the server was when it reached the limit.
-const JUST_BEFORE: f64 = 2.0;
 
 /// A burst that begins with a backlog of more seconds than this, at the throughput before it, begins in the backlog
 /// of another burst. The backlog of a calm time is some milliseconds.
 const BACKLOG: f64 = 0.5;
 
 /// One burst, with what precedes it. Times are seconds since 1970, sizes bytes, rates a second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cycle {
     /// First eviction: the middle between the samples before and after it.
     pub start: f64,
@@ -37,13 +34,6 @@ pub struct Cycle {
     pub reclaim_end: f64,
     /// Whether the record goes on after the reclaim, so that all of this is final.
     pub complete: bool,
-    /// From the end of the last cycle's reclaim, or the beginning of the load, to `start`.
-    pub not_saturated_seconds: f64,
-    /// From `start` to `end`.
-    pub saturated_seconds: f64,
-    /// From `end` to `reclaim_end`.
-    pub reclaim_seconds: f64,
-    /// Keys evicted.
     pub evicted_keys: u64,
     /// Commands in the last minute of `not_saturated`, or in all of it if it is shorter. `None` if it has no length, or if a
     /// backlog was worked off in it.
@@ -52,26 +42,12 @@ pub struct Cycle {
     /// ten times as many. If there are no two such samples, it is between the last one before the burst and the first one after
     /// it.
     pub throughput_during: f64,
-    /// The backlog at the last count before `start`.
-    pub backlog_before: u64,
     /// The highest until `reclaim_end`.
     pub backlog_peak: u64,
-    /// At the last sample before `start`.
-    pub client_buffers_before: u64,
     /// The highest sample until `reclaim_end`.
     pub client_buffers_peak: u64,
-    /// At the last sample before `start`.
-    pub memory_at_start: u64,
-    /// The highest sample until `end`.
-    pub memory_peak: u64,
-    /// The lowest of the reclaim, and of a second after it.
-    pub memory_after: u64,
-    /// The higher of the samples around the last eviction, less `memory_after`.
+    /// The higher of the samples around the last eviction, less the lowest of the reclaim and of a second after it.
     pub reclaimed: u64,
-    /// How busy the main thread was in the seconds before `start`, and what was missing.
-    pub before: Premise,
-    /// The same in the burst.
-    pub during: Premise,
 }
 
 /// Finds the cycles of a load that began at `begin`. The lists are in the order of time.
@@ -138,10 +114,7 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
             .iter()
             .filter(move |sample| sample.at >= from && sample.at <= to)
     };
-    let highest = |to: f64, value: fn(&Sample) -> u64| {
-        let values = within(before.at, to).map(value);
-        values.max().unwrap_or_default()
-    };
+    let buffers = within(before.at, reclaim_end).map(|sample| sample.client_buffers);
     let low = within(
         at_end.at,
         next.unwrap_or(f64::MAX).min(reclaim_end + SETTLED),
@@ -160,28 +133,18 @@ fn cycle(since: f64, samples: &[Sample], first: usize, last: usize, loads: &[Loa
         reclaim_end,
         // The next burst ends the reclaim.
         complete: next.is_some() || known.is_some() && record_ends - at_end.at >= QUIET,
-        not_saturated_seconds: (start - since).max(0.0),
-        saturated_seconds: end - start,
-        reclaim_seconds: reclaim_end - end,
         evicted_keys: at_end.evicted_keys - before.evicted_keys,
         throughput_before: calm
             .filter(|calm| calm.at < before.at)
             .map(|calm| throughput(calm, before))
             .filter(|throughput| backlog_before as f64 <= BACKLOG * throughput),
         throughput_during: throughput(from, to),
-        backlog_before,
         backlog_peak: backlogs
             .map(|load| load.backlog_peak)
             .max()
             .unwrap_or_default(),
-        client_buffers_before: before.client_buffers,
-        client_buffers_peak: highest(reclaim_end, |sample| sample.client_buffers),
-        memory_at_start: before.used_memory,
-        memory_peak: highest(at_end.at, |sample| sample.used_memory),
-        memory_after,
+        client_buffers_peak: buffers.max().unwrap_or_default(),
         reclaimed: (before_last.used_memory.max(at_end.used_memory)).saturating_sub(memory_after),
-        before: Premise::between(since.max(start - JUST_BEFORE), start, loads),
-        during: Premise::between(start, end, loads),
     }
 }
 

@@ -7,16 +7,15 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 
-use crate::{client::Client, sample::Sample};
+use crate::client::{Client, Sample};
 
 /// Visits each key once.
 const SCAN: &str = "local cursor = '0' repeat cursor = redis.call('SCAN', cursor, 'COUNT', 1000)[1] \
     until cursor == '0' return 'OK'";
 
 /// What a load did to the keys with a time to live.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Expiry {
     /// When active expiry was switched on.
     pub begin: Sample,

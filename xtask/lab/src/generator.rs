@@ -3,24 +3,30 @@
 //! Each request goes to the next connection when it is due. If the connection has as many requests under way as it may have,
 //! the request waits in the generator. Latency counts from when a request was due, so that it includes this wait and any
 //! lateness of the generator.
+//!
+//! A client connection of the generator.
+//!
+//! Skims replies in the protocol of Redis (RESP2).
+//!
+//! The generator needs to know only where a reply ends and whether it is an error. It receives some 100 MB a second
+//! on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer
+//! for all connections. A parser would keep each unfinished reply and read it from its beginning again.
 
-use std::{
-    io::ErrorKind,
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::redis::Redis;
-use mio::{Events, Poll, Token};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Registry, Token};
 
-use crate::{
-    connection::Connection,
-    counts::{Load, Meter, Totals},
-    parameters::Parameters,
-    schedule::{Rate, Schedule},
-    workload::Workload,
-};
+use crate::counts::{Load, Meter, Totals};
+use crate::scenario::Parameters;
+use crate::schedule::{Rate, Schedule};
+use crate::workload::Workload;
 
 /// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers of
 /// 3,000 clients that connected at once would swell and shrink together by 10 MB.
@@ -150,5 +156,247 @@ impl Generator {
         }
         meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         Ok(())
+    }
+}
+
+/// A socket with its requests.
+pub struct Connection {
+    stream: TcpStream,
+    /// Encoded requests, of which `written` bytes are with the kernel.
+    output: Vec<u8>,
+    written: usize,
+    skim: Skim,
+    /// When the requests under way were due, in the order they were sent.
+    under_way: VecDeque<Instant>,
+    /// When the requests that wait for their turn were due.
+    waiting: VecDeque<Instant>,
+}
+
+impl Connection {
+    /// Begins to connect to the server on this loopback port. A server that has much to do accepts late.
+    pub fn open(port: u16, registry: &Registry, token: Token) -> Result<Self> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port).into())
+            .context("cannot connect to the redis-server of the lab")?;
+        stream.set_nodelay(true)?;
+        let interests = Interest::READABLE.add(Interest::WRITABLE);
+        registry.register(&mut stream, token, interests)?;
+        Ok(Self {
+            stream,
+            output: Vec::new(),
+            written: 0,
+            skim: Skim::default(),
+            under_way: VecDeque::new(),
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// Reconnects after the server has hung up. Returns how many requests were under way: their replies never come.
+    pub fn open_again(&mut self, port: u16, registry: &Registry, token: Token) -> Result<u64> {
+        let again = Self::open(port, registry, token)?;
+        let ended = std::mem::replace(self, again);
+        self.waiting = ended.waiting;
+        Ok(ended.under_way.len() as u64)
+    }
+
+    /// Takes a request that is due; [`Self::send`] sends it.
+    pub fn take(&mut self, due: Instant) {
+        self.waiting.push_back(due);
+    }
+
+    /// Sends requests while fewer than `most` are under way, and returns how many left the queue.
+    pub fn send(&mut self, most: usize, workload: &mut Workload) -> Result<u64> {
+        let mut sent = 0;
+        while self.under_way.len() < most
+            && let Some(due) = self.waiting.pop_front()
+        {
+            workload.request(&mut self.output);
+            self.under_way.push_back(due);
+            sent += 1;
+        }
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if must_wait(&error) || has_hung_up(&error) => return Ok(sent),
+                Err(error) => return Err(error).context("cannot send to the redis-server"),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        Ok(sent)
+    }
+
+    /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the time
+    /// when its request was due. Returns whether the server has closed the connection.
+    pub fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        mut answered: impl FnMut(bool, Instant),
+    ) -> Result<bool> {
+        loop {
+            let count = match self.stream.read(buffer) {
+                Ok(0) => return Ok(true),
+                Ok(count) => count,
+                Err(error) if must_wait(&error) => return Ok(false),
+                Err(error) if has_hung_up(&error) => return Ok(true),
+                Err(error) => return Err(error).context("cannot receive from the redis-server"),
+            };
+            let mut unasked = false;
+            let under_way = &mut self.under_way;
+            self.skim
+                .feed(&buffer[..count], |is_error| match under_way.pop_front() {
+                    Some(due) => answered(is_error, due),
+                    None => unasked = true,
+                })?;
+            ensure!(!unasked, "the redis-server sent a reply without a request");
+        }
+    }
+}
+
+/// Returns whether the socket cannot take or give more now, or is not connected yet.
+fn must_wait(error: &Error) -> bool {
+    use ErrorKind::{NotConnected, WouldBlock};
+    matches!(error.kind(), WouldBlock | NotConnected)
+}
+
+fn has_hung_up(error: &Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionReset | BrokenPipe | ConnectionAborted
+    )
+}
+
+/// The longest line that is read, in bytes. No reply to the lab's commands has such a line.
+const LONGEST_LINE: usize = 4096;
+
+/// The place in the replies of one connection that the bytes so far have reached.
+#[derive(Default)]
+pub struct Skim {
+    /// The part of a header line that has come so far.
+    line: Vec<u8>,
+    /// Bytes of a bulk string, including its line end, that are still to come.
+    skip: usize,
+    /// Elements of the current reply that are still to come, including those of nested arrays.
+    elements: u64,
+    error: bool,
+}
+
+impl Skim {
+    /// Steps over `bytes`, and calls `finished` for each reply that ends in them, with whether it is an error.
+    pub fn feed(&mut self, mut bytes: &[u8], mut finished: impl FnMut(bool)) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len());
+                self.skip -= skipped;
+                bytes = &bytes[skipped..];
+                if self.skip == 0 {
+                    self.element(&mut finished);
+                }
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+                self.line.extend_from_slice(bytes);
+                if self.line.len() > LONGEST_LINE {
+                    bail!("the server sends a line of more than {LONGEST_LINE} bytes");
+                }
+                return Ok(());
+            };
+            let mut line = std::mem::take(&mut self.line);
+            line.extend_from_slice(&bytes[..end]);
+            self.header(&line, &mut finished)?;
+            // The next line needs no new memory.
+            line.clear();
+            self.line = line;
+            bytes = &bytes[end + 1..];
+        }
+        Ok(())
+    }
+
+    /// Takes one header line without its `\n`.
+    fn header(&mut self, line: &[u8], finished: &mut impl FnMut(bool)) -> Result<()> {
+        if self.elements == 0 {
+            self.elements = 1;
+            self.error = false;
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match line.split_first() {
+            Some((b'+' | b':', _)) => self.element(finished),
+            Some((b'-', _)) => {
+                self.error = true;
+                self.element(finished);
+            }
+            Some((b'$', length)) => match number(length)? {
+                // Null, which has no body.
+                None => self.element(finished),
+                Some(length) => self.skip = length.saturating_add(2),
+            },
+            Some((b'*', length)) => {
+                let more = number(length)?.unwrap_or(0);
+                self.elements = self.elements.saturating_add(more as u64);
+                self.element(finished);
+            }
+            _ => bail!(
+                "the server does not speak RESP2: {:?}",
+                String::from_utf8_lossy(line)
+            ),
+        }
+        Ok(())
+    }
+
+    /// Counts a complete element. The last one completes the reply.
+    fn element(&mut self, finished: &mut impl FnMut(bool)) {
+        self.elements -= 1;
+        if self.elements == 0 {
+            finished(self.error);
+        }
+    }
+}
+
+/// Reads a length, which is `None` for null.
+fn number(digits: &[u8]) -> Result<Option<usize>> {
+    if digits == b"-1" {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(digits);
+    let number = text.parse();
+    Ok(Some(number.with_context(|| {
+        format!("the server sends {text:?} as a length")
+    })?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLIES: &[u8] =
+        b"+OK\r\n*3\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n$0\r\n\r\n-OOM no\r\n*0\r\n*-1\r\n";
+    const EXPECTED: [bool; 5] = [false, false, true, false, false];
+
+    #[test]
+    fn replies_are_counted_in_pieces_of_any_size() -> Result<()> {
+        for size in 1..=REPLIES.len() {
+            let mut skim = Skim::default();
+            let mut found = Vec::new();
+            for piece in REPLIES.chunks(size) {
+                skim.feed(piece, |is_error| found.push(is_error))?;
+            }
+            assert_eq!(found, EXPECTED, "in pieces of {size}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_unfinished_reply_does_not_count() -> Result<()> {
+        let mut found = 0;
+        Skim::default().feed(b"*2\r\n$1\r\na\r\n$5\r\nabcde\r", |_| found += 1)?;
+        assert_eq!(found, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for bytes in [&b"HTTP/1.1 200\r\n"[..], b"$x\r\n", b"\r\n", &[b'+'; 5000]] {
+            assert!(Skim::default().feed(bytes, |_| {}).is_err());
+        }
     }
 }

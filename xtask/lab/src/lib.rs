@@ -1,15 +1,9 @@
-//! Makes the eviction-burst cycle, states that resemble it, and expiry that falls behind, happen on a throw-away
+//! Makes the eviction-burst cycle, its causes, and expiry that falls behind, happen on a throw-away
 //! redis-server.
 //!
 //! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a rate, not when
-//! the last reply came. Everything ends by itself, even on Ctrl-C. The record consists of the server's own numbers and the
-//! generator's, and what the agent says is printed beside it.
-//!
-//! # The record
-//!
-//! `target/lab/<scenario>-<seconds since 1970>.jsonl` has one JSON object a line, a `record::Line`. All times are seconds since
-//! 1970 (`at` is when the line was true), all sizes bytes. A file without a `result` belongs to a run that failed. If the agent
-//! watched, its own records are in the folder of the same name without the extension.
+//! the last reply came. Everything ends by itself, even on Ctrl-C. What the server's own numbers and
+//! the generator's show is printed, with what the agent says beside it. The agent's records are kept in `target/lab`.
 //!
 //! # How the cycle comes about
 //!
@@ -69,34 +63,15 @@
 //! - `subscribers`: 20 of them are owed 6.5 MB a second and read nothing. What the kernel's buffers do not take piles up in the
 //!   server's.
 //! - `pile-up`: beside the load, a client writes 2,000,000 keys that expire at one instant. The limit is out of reach.
-//! - `fork`: a `BGSAVE` while the server evicts calmly. In other scenarios the child is kept from the server's core.
-//! - `neighbour`: two processes that never sleep come to the server's core, which is busy for 70 % of the time.
-//! - `stale`: the load of `burst` on as many keys as are alive at any time. Expire cycles tolerate a tenth of expired keys
-//!   (`active-expire-effort` 1), and the limit is 34 MiB above what the keys take without them: more than client buffers swell in
-//!   calm times.
 
-mod beside;
 mod client;
-mod command;
-mod comparison;
-mod connection;
 mod counts;
 mod cycles;
 mod expiry;
-mod fill;
 mod generator;
-mod lives;
 mod observer;
-mod pacer;
-mod parameters;
-mod premise;
 mod prepare;
-mod record;
-mod recorder;
-mod remedy;
-mod resp;
 mod run;
-mod sample;
 mod scenario;
 mod schedule;
 mod summary;
@@ -104,8 +79,6 @@ mod visitor;
 mod witness;
 mod workload;
 
-pub use self::{
-    command::{Arguments, one_cycle, run},
-    run::Finished,
-    witness::Testimony,
-};
+pub use run::{Arguments, one_cycle, run};
+pub use summary::Finished;
+pub use witness::Testimony;

@@ -1,78 +1,60 @@
-//! The record as it grows, and what it shows so far.
+//! What is seen of a run, and what that shows.
 
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{
-    text::{bytes, count, percent},
-    workspace,
-};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::text::{bytes, count, percent};
+use rustix::process::setpriority_process;
 
-use crate::{
-    counts::Load,
-    cycles::{self, Cycle},
-    expiry::Expiry,
-    premise::Premise,
-    record::{Line, Outcome, Run},
-    sample::Sample,
-};
+use crate::client::{Client, Sample};
+use crate::counts::Load;
+use crate::cycles::{self, Cycle};
+use crate::expiry::Expiry;
+use crate::scenario::Parameters;
 
 /// [`Load`]s in a second.
 const SECOND: usize = 10;
 
-/// The record and what it shows.
+/// What was seen of a run so far.
 pub struct Observer {
-    record: File,
-    path: PathBuf,
-    run: Run,
+    /// When the load began, and when a visitor comes.
+    begun: f64,
+    comes: f64,
     samples: Vec<Sample>,
     loads: Vec<Load>,
 }
 
 impl Observer {
-    /// Begins the record `target/lab/<scenario>-<seconds since 1970>.jsonl` of a run.
-    pub fn new(run: Run) -> Result<Self> {
-        let folder = workspace::target_directory()?.join("lab");
-        fs::create_dir_all(&folder).context("cannot make target/lab")?;
-        let path = folder.join(format!("{}-{:.0}.jsonl", run.scenario, run.at));
-        let mut observer = Self {
-            record: File::create(&path).context("cannot begin the record")?,
-            path,
-            run: run.clone(),
+    /// Begins with a load that begins now.
+    pub fn new(parameters: &Parameters) -> Result<Self> {
+        let begun = unix_time()?;
+        let visitor = parameters.visitor.as_ref();
+        Ok(Self {
+            begun,
+            comes: visitor.map_or(f64::INFINITY, |visitor| begun + visitor.after),
             samples: Vec::new(),
             loads: Vec::new(),
-        };
-        observer.take(Line::Run(Box::new(run)))?;
-        Ok(observer)
+        })
     }
 
-    /// Returns where the record is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes a line into the record, and takes it in.
-    pub fn take(&mut self, line: Line) -> Result<()> {
-        writeln!(self.record, "{}", serde_json::to_string(&line)?)?;
-        match line {
-            Line::Info(sample) => self.samples.push(sample),
-            Line::Load(load) => self.loads.push(load),
-            Line::Run(_) | Line::Result(_) => {}
+    /// Takes in what was seen.
+    pub fn take(&mut self, seen: Seen) {
+        match seen {
+            Seen::Info(sample) => self.samples.push(sample),
+            Seen::Load(load) => self.loads.push(load),
         }
-        Ok(())
     }
 
     /// Returns whether nothing but the load has happened: no key was evicted, and no visitor has come.
     pub fn is_calm(&self) -> bool {
         let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        let visitor = self.run.parameters.visitor.as_ref();
-        let comes = visitor.map_or(f64::INFINITY, |visitor| self.run.at + visitor.after);
         evicted(self.samples.first()) == evicted(self.samples.last())
-            && self.last_load().is_none_or(|load| load.at < comes)
+            && self.last_load().is_none_or(|load| load.at < self.comes)
     }
 
     /// Returns the last counts of the load.
@@ -80,9 +62,9 @@ impl Observer {
         self.loads.last()
     }
 
-    /// Returns what was missing during the whole load.
-    pub fn premise(&self) -> Premise {
-        Premise::between(f64::MIN, f64::MAX, &self.loads)
+    /// Says what was missing under load, if that was too much.
+    pub fn disturbance(&self) -> Option<String> {
+        self.last_load()?.disturbance_since(self.loads.first()?)
     }
 
     /// Returns the cycles so far.
@@ -93,10 +75,10 @@ impl Observer {
                 .total_cmp(&right.at)
                 .then(left.commands.cmp(&right.commands))
         });
-        cycles::find(self.run.at, &self.samples, &self.loads)
+        cycles::find(self.begun, &self.samples, &self.loads)
     }
 
-    /// Ends the record of a load that ended `at`, and returns what it shows.
+    /// Ends with a load that ended `at`, and returns what was seen.
     pub fn end(
         mut self,
         at: f64,
@@ -112,10 +94,10 @@ impl Observer {
         let (begin, load) = (loads.first().zip(loads.last())).context("there was no load")?;
         let backlogs = loads.iter().map(|load| load.backlog_peak);
         let buffers = samples.iter().map(|sample| sample.client_buffers);
-        let outcome = Outcome {
+        Ok(Outcome {
             at,
             interrupted,
-            seconds: at - self.run.at,
+            seconds: at - self.begun,
             load: *load,
             answered: load.totals.answered - begin.totals.answered,
             backlog_peak: backlogs.max().unwrap_or_default(),
@@ -124,11 +106,9 @@ impl Observer {
             evicted_keys: last.evicted_keys - first.evicted_keys,
             longest_call,
             cycles,
-            premise: self.premise(),
+            disturbance: self.disturbance(),
             expiry,
-        };
-        self.take(Line::Result(Box::new(outcome.clone())))?;
-        Ok(outcome)
+        })
     }
 
     /// Returns the state of the run in a line.
@@ -157,4 +137,133 @@ impl Observer {
             percent(sample.stale_ratio),
         )
     }
+}
+
+/// One thing that was seen.
+pub enum Seen {
+    /// The server's own numbers, asked for 200 times a second. Those of several connections are not in order.
+    Info(Sample),
+    /// The generator's counts, ten times a second.
+    Load(Load),
+}
+
+/// The server before the load, and the rate that follows from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Replies per second of CPU time of the main thread, at about the rate of the load and below the limit.
+    pub capacity: f64,
+    /// Requests due a second when the load began.
+    pub rate: f64,
+    /// The size of a key in the server's memory, in bytes.
+    pub key_bytes: u64,
+    /// The limit under load, in bytes.
+    pub maxmemory: u64,
+}
+
+/// What was seen, from the beginning of the load to its end.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When the load ended, in seconds since 1970.
+    pub at: f64,
+    /// Whether the run was ended by the user.
+    pub interrupted: bool,
+    /// Seconds of load.
+    pub seconds: f64,
+    /// The last counts of the load.
+    pub load: Load,
+    /// Replies under load.
+    pub answered: u64,
+    /// The highest backlog.
+    pub backlog_peak: u64,
+    /// The highest `mem_clients_normal`, in bytes.
+    pub client_buffers_peak: u64,
+    /// Requests due a second at the end.
+    pub rate: f64,
+    pub evicted_keys: u64,
+    /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
+    pub longest_call: Option<f64>,
+    /// Every burst, complete or not.
+    pub cycles: Vec<Cycle>,
+    /// What was missing under load, if that was too much.
+    pub disturbance: Option<String>,
+    /// For `expire`: what expired, and what expired keys held at the end.
+    pub expiry: Option<Expiry>,
+}
+
+/// The time between two questions.
+///
+/// The memory of a server that works off a backlog swells by tens of MiB in each round of its event loop. It is lowest
+/// when the server answers the first question of the previous round. Rounds take 0.1 s and more, so this question was
+/// asked within the first twentieth of a round.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// How many of the clients' connections there are for each connection to ask on. Each question that waits for its answer
+/// needs one.
+///
+/// A saturated server answers in one round of its event loop what it was asked in the round before, and a
+/// round may take more than a second. One connection would get one answer a round. Fewer clients make shorter rounds.
+const SHARE: usize = 5;
+/// The fewest connections to ask on.
+const FEWEST: usize = 100;
+
+/// The lowest nice value.
+const MOST_FAVOURED: i32 = -20;
+
+/// Connections to ask on.
+pub struct Recorder {
+    clients: Vec<Client>,
+    /// When the next question is due.
+    next: Mutex<Instant>,
+}
+
+impl Recorder {
+    /// Connects to a server with this many clients on this loopback port. What the connections take is part of its memory.
+    pub fn connect(port: u16, clients: usize) -> Result<Self> {
+        let connections = (clients / SHARE).max(FEWEST);
+        let clients = (0..connections).map(|_| Client::connect(port));
+        Ok(Self {
+            clients: clients.collect::<Result<_>>()?,
+            next: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Returns functions that ask until `stop`, however late the answers are, each for a thread of its own.
+    pub fn asking<'a>(
+        &'a mut self,
+        stop: &'a AtomicBool,
+        lines: &'a Sender<Seen>,
+    ) -> impl Iterator<Item = impl FnOnce() -> Result<()> + Send + 'a> {
+        let next = &self.next;
+        let ask = move |client: &'a mut Client| {
+            let lines = lines.clone();
+            move || {
+                // The generator shares its core with this thread. A question that waited for it would be asked in the
+                // middle of a round. Only root may go first; the record is coarser without it.
+                let _ = setpriority_process(None, MOST_FAVOURED);
+                while is_due(next, stop) {
+                    // The receiver outlives this thread.
+                    let _ = lines.send(Seen::Info(Sample::take(&mut *client)?));
+                }
+                Ok(())
+            }
+        };
+        self.clients.iter_mut().map(ask)
+    }
+}
+
+/// Waits for the time of the next question, and returns `false` after the last one. One thread waits for it, and the
+/// others for that thread.
+fn is_due(next: &Mutex<Instant>, stop: &AtomicBool) -> bool {
+    // A panic elsewhere leaves a time as it was.
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    if stop.load(Ordering::Relaxed) {
+        return false;
+    }
+    let now = Instant::now();
+    // Questions that fell due while every connection waited for an answer are left out.
+    while *next < now {
+        *next += INTERVAL;
+    }
+    thread::sleep(*next - now);
+    true
 }

@@ -1,21 +1,24 @@
-//! Before the record begins: a filled server, connected clients, and the rate of the load.
+//! Before the load begins: a filled server, connected clients, and the rate of the load.
 //!
 //! Machines differ, and so does one machine from hour to hour. The rate is therefore the one that keeps the server's
 //! main thread as busy as the scenario wants it, given the CPU time that a request takes at that rate.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{cores::Cores, progress::Progress, redis::Redis};
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::progress::Progress;
+use evictscope_testkit::redis::Redis;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{
-    client::THRESHOLD, counts::Load, fill::Filler, generator::Generator, pacer::Pacer,
-    parameters::Parameters, record::Measured, recorder::Recorder, scenario::Plan, schedule::Rate,
-};
+use crate::client::{Client, Sample, THRESHOLD};
+use crate::counts::Load;
+use crate::generator::Generator;
+use crate::observer::{Measured, Recorder};
+use crate::scenario::{Filled, Parameters, Plan};
+use crate::schedule::{Pacer, Rate};
+use crate::workload::Workload;
 
 /// The rate with which the search for one begins: no machine is too slow for it.
 const GUESS: f64 = 500.0;
@@ -32,11 +35,9 @@ const WARM: Duration = Duration::from_millis(50);
 /// Files that the server and the lab open besides one for each connection.
 const OTHER_FILES: u64 = 512;
 
-/// Starts the server on its core.
 pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Redis> {
     allow_open_files(parameters.connections)?;
-    let others = cores.filter(|_| parameters.forks_elsewhere);
-    let others = others.map_or(&[][..], |cores| &cores.others[..]);
+    let others = cores.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
     let lazy_eviction = if parameters.lazy_eviction {
         "yes"
@@ -46,17 +47,13 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     let directives = [
         ("maxmemory", parameters.maxmemory.to_string()),
         ("maxmemory-policy", parameters.policy.to_owned()),
-        (
-            "maxmemory-eviction-tenacity",
-            parameters.tenacity.to_string(),
-        ),
         ("maxmemory-samples", parameters.samples.to_string()),
         ("active-expire-effort", parameters.effort.to_string()),
         // With it, active expiry can be switched off and on.
         ("enable-debug-command", "local".to_owned()),
         // Far more than the clients take. It makes the server account for a client after each command.
         // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
-        ("maxmemory-clients", parameters.clients_limit.to_string()),
+        ("maxmemory-clients", "4gb".to_owned()),
         ("lazyfree-lazy-eviction", lazy_eviction.to_owned()),
         ("latency-monitor-threshold", THRESHOLD.to_owned()),
         ("repl-backlog-size", parameters.backlog.to_string()),
@@ -101,7 +98,6 @@ pub struct Prepared {
     pub generator: Generator,
     /// What asks the server for its numbers.
     pub recorder: Recorder,
-    /// What was measured.
     pub measured: Measured,
 }
 
@@ -151,7 +147,6 @@ pub fn prepare(
     let capacity = answered as f64 / (after.running - before.running);
     ensure!(capacity > 0.0, "the redis-server answered nothing");
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
-    filler.fit_lives(&mut generator.workload, rate.get())?;
     filler.fill_up(&mut generator, rate.get(), |generator| {
         run_for(generator, WARM, &mut |_| {})
     })?;
@@ -170,4 +165,156 @@ pub fn prepare(
         recorder,
         measured,
     })
+}
+
+/// How far the server is filled before its clients do anything, as a share of the memory that the load begins with. The
+/// clients' buffers, and what they write while the capacity is measured, must still fit.
+const FILLED_AT_FIRST: f64 = 0.4;
+
+/// Keys with which the size of a key is measured.
+const FIRST_KEYS: usize = 50_000;
+
+/// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
+const FILLED_AT_ONCE: u64 = 10_000;
+
+/// The number of keys for each bucket at which Redis doubles a hash table of the keys even if that exceeds the limit. With
+/// fewer, from one on, it doubles the table only if the new one fits below the limit.
+const DOUBLES_AT: f64 = 1.618;
+
+/// The most that a load may write before the tables double, as a share of the room below the limit.
+const ROOM_FOR_WRITES: f64 = 0.6;
+
+/// For how long new keys are written after the tables have doubled, in seconds.
+const GROWS_ON: f64 = 3.0;
+
+/// Fields that one script writes.
+const FIELDS_AT_ONCE: u64 = 100_000;
+
+/// Writes fields of a hash from the first one to the last one. Their values are all the same.
+const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
+
+/// How far to fill.
+#[derive(Clone, Copy)]
+enum To {
+    /// Bytes of used memory.
+    Memory(u64),
+    Keys(u64),
+}
+
+/// Fills a server.
+pub struct Filler<'a> {
+    client: Client,
+    parameters: &'a Parameters,
+    /// The size of a key, in bytes.
+    pub key_bytes: u64,
+}
+
+impl<'a> Filler<'a> {
+    /// Writes the big key, if there is to be one, and as many others as there may be before the clients do anything.
+    /// Measures the size of a key.
+    pub fn begin(port: u16, parameters: &'a Parameters, workload: &mut Workload) -> Result<Self> {
+        let mut client = Client::connect(port)?;
+        write_big_key(&mut client, parameters.big_key_fields)?;
+        let empty = Sample::take(&mut client)?.used_memory;
+        client.fill(workload, FIRST_KEYS)?;
+        let used = Sample::take(&mut client)?.used_memory;
+        let key_bytes = used.saturating_sub(empty) / FIRST_KEYS as u64;
+        ensure!(key_bytes > 0, "the redis-server keeps no keys");
+        let bytes = match parameters.filled {
+            Filled::Memory { bytes } => bytes,
+            Filled::Table { buckets, .. } => buckets * key_bytes,
+        };
+        let first = (bytes as f64 * FILLED_AT_FIRST) as u64;
+        let missing = first.saturating_sub(used) / key_bytes;
+        client.fill(workload, missing as usize)?;
+        Ok(Self {
+            client,
+            parameters,
+            key_bytes,
+        })
+    }
+
+    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the clients
+    /// at that rate for a moment: Redis takes buffers away from idle clients.
+    pub fn fill_up(
+        &mut self,
+        generator: &mut Generator,
+        rate: f64,
+        mut keep_warm: impl FnMut(&mut Generator) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = |filler: &mut Self, to| {
+            if filler.parameters.room.is_some() {
+                keep_warm(generator)?;
+            }
+            filler.fill_towards(&mut generator.workload, to)
+        };
+        match self.parameters.filled {
+            Filled::Memory { bytes } => {
+                while !next(self, To::Memory(bytes))? {}
+                Ok(())
+            }
+            Filled::Table { buckets, after } => {
+                while !next(self, To::Keys(buckets - FILLED_AT_ONCE))? {}
+                // With this room the tables double before the keys alone reach the limit.
+                let room = self.parameters.room.unwrap_or(buckets);
+                let most = ROOM_FOR_WRITES * room as f64 / self.key_bytes as f64;
+                let written = (rate * self.parameters.mix.set_share * after).min(most);
+                let keys = (buckets as f64 * DOUBLES_AT - written) as u64;
+                // The limit is never so far above the used memory that twice as many buckets fit.
+                let room = buckets * size_of::<u64>() as u64;
+                let mut is_full = false;
+                while !is_full {
+                    self.set_limit_above(room)?;
+                    is_full = next(self, To::Keys(keys))?;
+                }
+                // What is evicted later would have another cause.
+                let growth = written * (after + GROWS_ON) / after;
+                generator.workload.end_growth_after(growth as u64);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets the limit for the load, and returns it.
+    pub fn set_limit(&mut self) -> Result<u64> {
+        match self.parameters.room {
+            Some(room) => self.set_limit_above(room),
+            None => Ok(self.parameters.maxmemory),
+        }
+    }
+
+    /// Sets the limit this far above the used memory, and returns it.
+    fn set_limit_above(&mut self, room: u64) -> Result<u64> {
+        let limit = self.used()? + room;
+        let set = ["CONFIG", "SET", "maxmemory", &limit.to_string()];
+        self.client.call(&set)?;
+        Ok(limit)
+    }
+
+    /// Writes some of the keys that are missing, and returns whether these were all.
+    fn fill_towards(&mut self, workload: &mut Workload, to: To) -> Result<bool> {
+        let missing = match to {
+            To::Memory(bytes) => bytes.saturating_sub(self.used()?) / self.key_bytes,
+            To::Keys(keys) => keys.saturating_sub(Sample::take(&mut self.client)?.keys),
+        };
+        let now = missing.min(FILLED_AT_ONCE);
+        self.client.fill(workload, now as usize)?;
+        Ok(missing == now)
+    }
+
+    fn used(&mut self) -> Result<u64> {
+        Ok(Sample::take(&mut self.client)?.used_memory)
+    }
+}
+
+/// Writes a hash with this many fields, if there are to be any.
+fn write_big_key(client: &mut Client, fields: u64) -> Result<()> {
+    let mut first = 1;
+    while first <= fields {
+        let last = (first + FIELDS_AT_ONCE - 1).min(fields);
+        let (from, to) = (first.to_string(), last.to_string());
+        client.call(&["EVAL", WRITE_FIELDS, "1", "big", &from, &to])?;
+        first = last + 1;
+    }
+    Ok(())
 }

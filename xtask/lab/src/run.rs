@@ -1,30 +1,28 @@
 //! One run: the server, the load, the recorder, and the end of all three.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
-    thread::{self, ScopedJoinHandle},
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use evictscope_testkit::{clock::unix_time, cores::Cores, progress::Progress, redis::Redis};
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::cores::Cores;
+use evictscope_testkit::process;
+use evictscope_testkit::progress::Progress;
+use evictscope_testkit::redis::Redis;
 
-use crate::{
-    client::Client,
-    expiry::Switch,
-    observer::Observer,
-    pacer::Pacer,
-    prepare::{Prepared, prepare, start_server},
-    record::{Line, Measured, Outcome, Run},
-    scenario::Plan,
-    schedule::Rate,
-    summary, visitor,
-    witness::{Testimony, Witness},
-};
+use crate::client::Client;
+use crate::expiry::Switch;
+use crate::observer::{Observer, Seen};
+use crate::prepare::{Prepared, prepare, start_server};
+use crate::scenario::{Plan, Remedy, Scenario, name_of};
+use crate::schedule::{Pacer, Rate};
+use crate::summary::{self, Finished, beside, comparison};
+use crate::visitor;
+use crate::witness::Witness;
 
 /// How often the run checks whether something has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -35,18 +33,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How long after its last eviction a cycle is complete for good, in seconds. A backlog that is worked off makes
 /// memory swell once more.
 const FINAL: f64 = 5.0;
-
-/// A run that has ended.
-pub struct Finished {
-    /// What was measured before the load.
-    pub measured: Measured,
-    /// What the record shows.
-    pub outcome: Outcome,
-    /// What the agent said, if it watched to the end.
-    pub testimony: Option<Testimony>,
-    /// Copies of the records that the agent kept, the oldest first.
-    pub records: Vec<PathBuf>,
-}
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
 pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
@@ -73,18 +59,9 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let mut client = Client::connect(server.port())?;
     client.call(&["LATENCY", "RESET"])?;
 
-    let run = Run {
-        at: unix_time()?,
-        scenario: plan.name.clone(),
-        pid: server.pid(),
-        port: server.port(),
-        cores: cores.cloned(),
-        measured,
-        parameters: plan.parameters.clone(),
-    };
-    let heading = summary::heading(&run);
-    let mut observer = Observer::new(run)?;
-    progress.print(&format!("{heading}{}", observer.path().display()));
+    let mut observer = Observer::new(&plan.parameters)?;
+    let heading = summary::heading(&server, cores, &measured, &plan.parameters);
+    progress.print(&heading);
     if let Some(witness) = &witness {
         progress.print(&format!("evictscope     {}", witness.place()));
     }
@@ -98,11 +75,11 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
             threads.push(scope.spawn(ask));
         }
         if let Some(visitor) = &plan.parameters.visitor {
-            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), cores, &stop)));
+            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), &stop)));
         }
         threads.push(scope.spawn(|| {
             // The receiver outlives the load.
-            let tell = |load| drop(sender.send(Line::Load(load)));
+            let tell = |load| drop(sender.send(Seen::Load(load)));
             generator.run(&rate, tell, |_| is_over())
         }));
         let mut watch = Watch {
@@ -136,25 +113,20 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     if let Err(error) = (ended.into_iter()).fold(watched, |all, ended| all.and(ended)) {
         server.must_be_alive()?;
         // A server that is kept from its CPU for long enough does not answer.
-        return Err(
-            match observer
-                .premise()
-                .disturbance(plan.parameters.shares_core())
-            {
-                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-                None => error,
-            },
-        );
+        return Err(match observer.disturbance() {
+            Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
+            None => error,
+        });
     }
     let longest_call = client.longest_evicting_call()?;
     let expiry = expiry.map(Switch::end).transpose()?;
     let records = match witness {
-        Some(witness) => witness.end(&observer.path().with_extension(""))?,
+        Some(witness) => witness.end(&plan.name)?,
         None => Vec::new(),
     };
     // The lines since the last look.
     for line in lines.try_iter() {
-        observer.take(line)?;
+        observer.take(line);
     }
     let interrupted = interrupted.load(Ordering::Relaxed);
     Ok(Finished {
@@ -170,7 +142,7 @@ struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
     rate: &'a Rate,
-    lines: &'a Receiver<Line>,
+    lines: &'a Receiver<Seen>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     observer: &'a mut Observer,
@@ -191,7 +163,7 @@ impl Watch<'_> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            self.observer.take(line)?;
+            self.observer.take(line);
             if !self.observer.is_calm() {
                 self.pacer = None;
             }
@@ -230,15 +202,106 @@ impl Watch<'_> {
             if cycle.start < last {
                 continue;
             }
-            self.progress.print(&summary::cycle(
-                number + 1,
-                cycle,
-                self.plan.parameters.shares_core(),
-            ));
+            self.progress.print(&summary::cycle(number + 1, cycle));
             self.printed = (number + 1, cycle.end);
         }
         let now = unix_time()?;
         complete.retain(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
         Ok((self.plan.cycles).is_some_and(|enough| complete.len() >= enough))
     }
+}
+
+/// What to run.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What to make happen
+    scenario: Scenario,
+    /// End after this many complete cycles
+    #[arg(long)]
+    cycles: Option<usize>,
+    /// Requests a second [default: as many as keep the server as busy as the scenario wants it]
+    #[arg(long)]
+    rate: Option<f64>,
+    /// What `remedy` applies
+    #[arg(long, value_enum, default_value = "ttl")]
+    remedy: Remedy,
+    /// The scenario in which `remedy` applies it [default: by remedy]
+    #[arg(long, value_enum)]
+    cause: Option<Scenario>,
+    /// Watch it with evictscope (needs root), and print what that says beside what was seen
+    #[arg(long)]
+    pub agent: bool,
+}
+
+/// Runs the scenario, watched by `agent`.
+pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
+    let interrupted = process::catch_ctrl_c()?;
+    let cores = Cores::split()?;
+    let scenario = arguments.scenario;
+    let remedy = arguments.remedy;
+    let is_remedy = scenario == Scenario::Remedy;
+    let tried_in = if is_remedy {
+        arguments.cause.unwrap_or_else(|| remedy.scenario())
+    } else {
+        scenario
+    };
+    let mut plan = Plan {
+        name: name_of(&scenario),
+        rate: arguments.rate,
+        ..Plan::new(tried_in, agent)
+    };
+    plan.cycles = arguments.cycles.or(plan.cycles);
+    let carry_out = |plan: &Plan| -> Result<Finished> {
+        let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
+        println!("\n{}", summary::outcome(&finished.outcome));
+        if let Some(testimony) = &finished.testimony {
+            println!("{}", beside(&finished.outcome, testimony));
+        }
+        Ok(finished)
+    };
+    let without = carry_out(&plan)?;
+    if !is_remedy {
+        return Ok(());
+    }
+
+    // As long as the run without it, however soon that had its cycles.
+    plan.length = Duration::from_secs_f64(without.outcome.seconds);
+    plan.cycles = None;
+    let mut runs = vec![("without".to_owned(), without)];
+    for (run, name) in remedy.runs().into_iter().enumerate() {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        plan.name = format!("remedy-{name}");
+        let without = &runs[0].1;
+        let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
+        plan.rate = Some(rate);
+        remedy.apply(run, &mut plan.parameters, key_bytes, rate);
+        runs.push((name, carry_out(&plan)?));
+    }
+    print!("{}", comparison(&runs));
+    if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
+        for (name, with) in others {
+            println!("\n{name}: {}", compared(agent, without, with)?);
+        }
+    }
+    Ok(())
+}
+
+/// Makes one complete cycle, watched by the agent.
+pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
+    let cores = Cores::split()?;
+    let plan = Plan {
+        cycles: Some(1),
+        ..Plan::new(Scenario::Burst, Some(agent))
+    };
+    carry_out(&plan, cores.as_ref(), interrupted)
+}
+
+/// Returns what `evictscope compare` says about the first records of two runs.
+fn compared(agent: &Path, without: &Finished, with: &Finished) -> Result<String> {
+    let Some((before, after)) = without.records.first().zip(with.records.first()) else {
+        return Ok("nothing to compare, because one of the two runs left no record".to_owned());
+    };
+    process::answer_of(Command::new(agent).arg("compare").args([before, after]))
 }

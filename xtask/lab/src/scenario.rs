@@ -1,10 +1,14 @@
-//! The scenarios: what each is called, and how long it lasts.
+//! The scenarios and the remedies, as rows: how the server is configured, what its clients ask for, how long that lasts, and
+//! what a remedy changes.
+//!
+//! The documentation of the [crate] says what the numbers are for.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::parameters::Parameters;
+use crate::workload::{Lives, Mix};
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -13,12 +17,8 @@ pub enum Scenario {
     Burst,
     /// Evictions all the time, calmly
     Steady,
-    /// Below the limit: no evictions
-    Healthy,
     /// Keys expire faster than the active expire cycle finds them
     Expire,
-    /// Keys that have expired and are still held take the server to its limit
-    Stale,
     /// One key of millions of fields is evicted in the main thread
     BigKey,
     /// The hash tables of the keys double right below the limit
@@ -29,17 +29,13 @@ pub enum Scenario {
     Subscribers,
     /// Two million keys expire at once
     PileUp,
-    /// The server forks to save its data while it evicts, and the child shares its core
-    Fork,
-    /// Busy processes run on the server's core
-    Neighbour,
     /// A scenario without and with a remedy
     Remedy,
 }
 
 /// A planned run.
 pub struct Plan {
-    /// The name of the record.
+    /// The name of the run.
     pub name: String,
     /// The server's configuration and its load.
     pub parameters: Parameters,
@@ -61,44 +57,313 @@ pub fn name_of(choice: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+/// All that may differ between two runs.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// Clients.
+    pub connections: usize,
+    /// Requests under way on one connection, at most.
+    pub most_under_way: usize,
+    /// The server's limit, in bytes.
+    pub maxmemory: u64,
+    /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is `maxmemory`.
+    pub room: Option<u64>,
+    /// The server's `maxmemory-policy`.
+    pub policy: &'static str,
+    /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
+    pub samples: u32,
+    /// The server's `active-expire-effort`: how much the expire cycle may do.
+    pub effort: u32,
+    /// The server's `lazyfree-lazy-eviction`: whether another thread frees the large keys that it evicts.
+    pub lazy_eviction: bool,
+    /// The clients' requests.
+    pub mix: Mix,
+    /// How busy the main thread is to be below the limit: the share of the time for which it is on a CPU.
+    pub busy: f64,
+    /// What the server holds at the beginning of the load.
+    pub filled: Filled,
+    /// Fields of a hash that is written before all other keys; 0 for no such key.
+    pub big_key_fields: u64,
+    /// The server's `repl-backlog-size`, in bytes.
+    pub backlog: u64,
+    /// The server's `client-output-buffer-limit` of subscribers.
+    pub subscribers_limit: &'static str,
+    /// What comes besides the clients.
+    pub visitor: Option<Visitor>,
+}
+
+/// What a server holds at the beginning of the load.
+#[derive(Clone, Copy, Debug)]
+pub enum Filled {
+    /// This much used memory.
+    Memory { bytes: u64 },
+    /// So many keys that the hash tables of the keys double soon.
+    Table {
+        /// The buckets of the tables before that, a power of 2.
+        buckets: u64,
+        /// When they double, in seconds of load.
+        after: f64,
+    },
+}
+
+/// What comes to the server once.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// When, in seconds of load.
+    pub after: f64,
+    pub what: What,
+}
+
+/// What comes.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
+    /// it piles up in the buffers that replicas and the replication backlog share.
+    Replica,
+    /// Subscribers that read nothing, and a client that publishes.
+    Subscribers,
+    /// The end of many keys that were written before.
+    Pile {
+        /// The longest that a key lives on, in seconds; how long is random.
+        spread: f64,
+    },
+}
+
+const MIB: u64 = 1024 * 1024;
+
+const BURST: Parameters = Parameters {
+    connections: 3000,
+    most_under_way: 2,
+    maxmemory: 325 * MIB,
+    room: None,
+    policy: "volatile-lru",
+    samples: 64,
+    effort: 1,
+    lazy_eviction: false,
+    mix: Mix {
+        set_share: 0.8,
+        keys_per_write: 1,
+        value_bytes: 200,
+        keys_per_read: 200,
+        read_window: 300_000,
+        rewrites: false,
+        lives: Lives::Even { mean: 900.0 },
+    },
+    busy: 0.45,
+    filled: Filled::Memory { bytes: 285 * MIB },
+    big_key_fields: 0,
+    backlog: MIB,
+    subscribers_limit: "pubsub 32mb 8mb 60",
+    visitor: None,
+};
+
+const STEADY: Parameters = Parameters {
+    connections: 200,
+    maxmemory: 128 * MIB,
+    policy: "allkeys-lru",
+    samples: 5,
+    busy: 0.3,
+    // The recorder's connections take 14 MiB more.
+    filled: Filled::Memory { bytes: 112 * MIB },
+    mix: Mix {
+        set_share: 0.5,
+        keys_per_read: 5,
+        read_window: 100_000,
+        ..BURST.mix
+    },
+    ..BURST
+};
+
+const EXPIRE: Parameters = Parameters {
+    connections: 1000,
+    maxmemory: 8192 * MIB,
+    policy: "noeviction",
+    mix: Mix {
+        set_share: 0.9,
+        keys_per_write: 100,
+        value_bytes: 50,
+        keys_per_read: 100,
+        read_window: 100_000,
+        rewrites: false,
+        lives: Lives::One { seconds: 5.0 },
+    },
+    busy: 0.75,
+    filled: Filled::Memory { bytes: 64 * MIB },
+    ..BURST
+};
+
+/// The clients overwrite keys, so that the data does not grow.
+const REWRITES: Parameters = Parameters {
+    connections: 1000,
+    maxmemory: 2048 * MIB,
+    busy: 0.65,
+    room: Some(24 * MIB),
+    mix: Mix {
+        set_share: 0.8,
+        keys_per_read: 20,
+        read_window: 100_000,
+        rewrites: true,
+        lives: Lives::Even { mean: 90_000.0 },
+        ..BURST.mix
+    },
+    ..BURST
+};
+
+const BIG_KEY: Parameters = Parameters {
+    maxmemory: 1024 * MIB,
+    room: Some(40 * MIB),
+    samples: 64,
+    big_key_fields: 4_000_000,
+    filled: Filled::Memory { bytes: 380 * MIB },
+    ..STEADY
+};
+
+const TABLE: Parameters = Parameters {
+    maxmemory: 2048 * MIB,
+    room: Some(8 * MIB),
+    policy: "volatile-lru",
+    samples: 64,
+    busy: 0.65,
+    mix: Mix {
+        set_share: 0.03,
+        lives: Lives::Even { mean: 90_000.0 },
+        ..STEADY.mix
+    },
+    filled: Filled::Table {
+        buckets: 1 << 20,
+        after: 12.0,
+    },
+    ..STEADY
+};
+
+const REPLICATION: Parameters = Parameters {
+    backlog: 64 * MIB,
+    visitor: visitor(10.0, What::Replica),
+    ..REWRITES
+};
+
+const SUBSCRIBERS: Parameters = Parameters {
+    busy: 0.4,
+    visitor: visitor(10.0, What::Subscribers),
+    ..REWRITES
+};
+
+/// When the keys of `pile-up` expire, in seconds of load.
+const PILE_UP_AFTER: f64 = 35.0;
+
+const PILE_UP: Parameters = Parameters {
+    connections: BURST.connections,
+    room: None,
+    visitor: visitor(PILE_UP_AFTER, What::Pile { spread: 0.0 }),
+    ..REWRITES
+};
+
+const fn visitor(after: f64, what: What) -> Option<Visitor> {
+    Some(Visitor { after, what })
+}
+
 impl Plan {
     /// Returns the plan of a scenario, watched by `agent`.
     pub fn new(scenario: Scenario, agent: Option<PathBuf>) -> Self {
+        // What comes after the first cycle of some has another cause.
+        let (seconds, cycles, parameters) = match scenario {
+            Scenario::Burst | Scenario::Remedy => (240, None, BURST),
+            Scenario::Steady => (60, None, STEADY),
+            Scenario::Expire => (25, None, EXPIRE),
+            Scenario::BigKey => (40, None, BIG_KEY),
+            Scenario::Table => (40, Some(1), TABLE),
+            Scenario::Replication => (60, Some(1), REPLICATION),
+            Scenario::Subscribers => (60, None, SUBSCRIBERS),
+            Scenario::PileUp => (60, None, PILE_UP),
+        };
         Self {
             name: name_of(&scenario),
-            parameters: Parameters::of(scenario),
+            parameters,
             rate: None,
-            length: scenario.length(),
-            cycles: scenario.cycles(),
+            length: Duration::from_secs(seconds),
+            cycles,
             measures_expiry: scenario == Scenario::Expire,
             agent,
         }
     }
 }
 
-impl Scenario {
-    /// Returns how long its load lasts at most by default.
-    fn length(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Burst | Self::Remedy => 240,
-            Self::Stale => 90,
-            Self::BigKey | Self::Table | Self::Neighbour => 40,
-            Self::Expire => 25,
-            Self::Steady
-            | Self::Healthy
-            | Self::Replication
-            | Self::Subscribers
-            | Self::PileUp
-            | Self::Fork => 60,
-        })
+/// A remedy for a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Remedy {
+    /// Keys live so briefly that memory stays below the limit
+    Ttl,
+    /// The limit is above what the keys, the tables and the clients need
+    Maxmemory,
+    /// More work for the expire cycle (active-expire-effort 5 and 10)
+    Effort,
+    /// Another thread frees large keys (lazyfree-lazy-eviction yes)
+    Lazyfree,
+    /// A small replication backlog (repl-backlog-size 1mb)
+    Backlog,
+    /// Subscribers are disconnected before their buffers swell (client-output-buffer-limit pubsub)
+    OutputLimit,
+    /// Times to live are spread over 20 s
+    Spread,
+}
+
+/// The share of the limit that keys with shorter lives take. Clients, hash tables and keys that have expired
+/// but have not been found yet take some 45 % of it.
+const KEPT: f64 = 0.35;
+
+/// What the remedy `effort` sets, run after run.
+const EFFORTS: [u32; 2] = [5, 10];
+
+/// How much higher the remedy `maxmemory` sets a limit that is relative to the used memory: more than the hash
+/// tables of the keys or the replication backlog take in the scenarios.
+const MORE_ROOM: u64 = 128 * MIB;
+
+/// Over how long the remedy `spread` lets keys expire, in seconds.
+const SPREAD: f64 = 20.0;
+
+impl Remedy {
+    /// Returns the scenario in which it is tried unless another is asked for.
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::Ttl | Self::Maxmemory => Scenario::Burst,
+            Self::Effort => Scenario::Expire,
+            Self::Lazyfree => Scenario::BigKey,
+            Self::Backlog => Scenario::Replication,
+            Self::OutputLimit => Scenario::Subscribers,
+            Self::Spread => Scenario::PileUp,
+        }
     }
 
-    /// Returns the number of complete cycles after which it ends by default.
-    fn cycles(self) -> Option<usize> {
+    /// Returns the names of its runs.
+    pub fn runs(self) -> Vec<String> {
         match self {
-            // What comes later has another cause.
-            Self::Stale | Self::Table | Self::Replication => Some(1),
-            _ => None,
+            Self::Effort => EFFORTS.map(|effort| format!("effort-{effort}")).into(),
+            other => vec![name_of(&other)],
+        }
+    }
+
+    /// Applies it to the parameters of the run without it, which had keys of this size and made so many requests a second, for its
+    /// run of this number.
+    pub fn apply(self, run: usize, parameters: &mut Parameters, key_bytes: u64, rate: f64) {
+        match self {
+            Self::Ttl => {
+                let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
+                let written = rate * parameters.mix.set_share;
+                let mean = keys / written;
+                parameters.mix.lives = Lives::Even { mean };
+            }
+            Self::Maxmemory => match &mut parameters.room {
+                Some(room) => *room += MORE_ROOM,
+                None => parameters.maxmemory *= 2,
+            },
+            Self::Effort => parameters.effort = EFFORTS[run],
+            Self::Lazyfree => parameters.lazy_eviction = true,
+            // The server's default.
+            Self::Backlog => parameters.backlog = MIB,
+            Self::OutputLimit => parameters.subscribers_limit = "pubsub 1mb 256kb 5",
+            Self::Spread => {
+                parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD });
+            }
         }
     }
 }

@@ -1,9 +1,15 @@
 //! When requests are due: at a rate, independent of earlier ones.
+//!
+//! The rate at which the server's main thread is as busy as wanted.
+//!
+//! What a command costs depends on the machine, on what runs beside it, on the rate itself (a round of the event loop
+//! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time that
+//! it takes, look after look.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::counts::Load;
 
 /// The longest pause of an idle generator, so that it notices its end and a new rate.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -61,9 +67,58 @@ impl<'a> Schedule<'a> {
     }
 }
 
+/// Sets a rate look after look.
+pub struct Pacer {
+    /// The share of the time that the main thread is to be busy.
+    busy: f64,
+    /// Seconds from one look to the next.
+    interval: f64,
+    /// By how much the rate changes in one look, at most.
+    most: f64,
+    last: Option<Load>,
+}
+
+impl Pacer {
+    /// Finds a rate from a guess, so it may change a lot in each look.
+    pub fn finds(busy: f64) -> Self {
+        Self {
+            busy,
+            interval: 0.5,
+            most: 2.0,
+            last: None,
+        }
+    }
+
+    /// Corrects a rate that was found. A look is longer here, so that it takes in everything that happens once a second.
+    pub fn corrects(busy: f64) -> Self {
+        Self {
+            interval: 2.0,
+            most: 1.1,
+            ..Self::finds(busy)
+        }
+    }
+
+    /// Returns the rate that follows `rate`, if it is time for a look.
+    pub fn look(&mut self, rate: f64, load: &Load) -> Option<f64> {
+        let before = self.last.get_or_insert(*load);
+        let seconds = load.at - before.at;
+        if seconds < self.interval {
+            return None;
+        }
+        let due = (load.totals.due - before.totals.due) as f64;
+        let answered = (load.totals.answered - before.totals.answered) as f64;
+        // What all that was due needs, even if not all was answered because the thread waited for a CPU.
+        let needed = (load.running - before.running) / seconds * due / answered;
+        self.last = Some(*load);
+        let change = (self.busy / needed).clamp(1.0 / self.most, self.most);
+        change.is_finite().then_some(rate * change)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counts::Totals;
 
     #[test]
     fn late_requests_keep_the_times_when_they_were_due() {
@@ -85,6 +140,49 @@ mod tests {
             let mut schedule = Schedule::new(&rate, begun);
             assert_eq!(schedule.take(begun + Duration::from_secs(1000)), None);
             assert_eq!(schedule.pause(begun), LONGEST_PAUSE);
+        }
+    }
+
+    /// Looks ten times a second for some seconds at a server on which a request takes 0.1 ms and that has the
+    /// CPU for `share` of the time.
+    fn after(mut pacer: Pacer, mut rate: f64, seconds: u32, share: f64) -> f64 {
+        let cost = 1e-4;
+        let (mut due, mut answered, mut running) = (0.0, 0.0, 0.0);
+        for tenth in 0..=10 * seconds {
+            let load = Load {
+                at: f64::from(tenth) / 10.0,
+                totals: Totals {
+                    due: due as u64,
+                    answered: answered as u64,
+                    ..Totals::default()
+                },
+                running,
+                ..Load::default()
+            };
+            rate = pacer.look(rate, &load).unwrap_or(rate);
+            let now = (rate * 0.1 * cost).min(0.1 * share);
+            due += rate * 0.1;
+            answered += now / cost;
+            running += now;
+        }
+        rate
+    }
+
+    #[test]
+    fn the_main_thread_becomes_as_busy_as_it_is_to_be() {
+        for (pacer, rate, seconds, share, expected) in [
+            // From a guess that is far off.
+            (Pacer::finds(0.45), 100.0, 10, 1.0, 4_500.0),
+            (Pacer::finds(0.45), 100_000.0, 10, 1.0, 4_500.0),
+            // A server that waits for a CPU is not asked for more.
+            (Pacer::corrects(0.45), 4_500.0, 20, 0.3, 4_500.0),
+            // A correction is small.
+            (Pacer::corrects(0.45), 1_000.0, 3, 1.0, 1_100.0),
+            // Nothing answered changes nothing.
+            (Pacer::corrects(0.45), 1_000.0, 10, 0.0, 1_000.0),
+        ] {
+            let rate = after(pacer, rate, seconds, share);
+            assert!((rate / expected - 1.0).abs() < 0.01, "{rate}, {expected}");
         }
     }
 }

@@ -1,21 +1,16 @@
 //! What comes to a server under load, besides its clients.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, TcpStream},
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{clock::unix_time, cores::Cores, owned::Owned};
+use evictscope_testkit::clock::unix_time;
 
-use crate::{
-    client::Client,
-    parameters::{Visitor, What},
-};
+use crate::client::Client;
+use crate::scenario::{Visitor, What};
 
 /// How often it checks whether its time has come.
 const LOOK: Duration = Duration::from_millis(10);
@@ -43,11 +38,8 @@ const BETWEEN_SCRIPTS: Duration = Duration::from_millis(4);
 const WRITE: &str = "for i = ARGV[1], ARGV[2] do \
      redis.call('SET', 'pile:' .. i, 'value', 'PXAT', ARGV[3] + math.random(0, ARGV[4])) end return 'OK'";
 
-/// Processes that are busy on the server's core.
-const NEIGHBOURS: usize = 2;
-
 /// Comes at its time, and stays until `end`, because a thread that has ended would end the load.
-pub fn come(visitor: &Visitor, port: u16, cores: Option<&Cores>, end: &AtomicBool) -> Result<()> {
+pub fn come(visitor: &Visitor, port: u16, end: &AtomicBool) -> Result<()> {
     let is_over = || end.load(Ordering::Relaxed);
     let wait = |seconds: f64| {
         let begun = Instant::now();
@@ -73,7 +65,6 @@ pub fn come(visitor: &Visitor, port: u16, cores: Option<&Cores>, end: &AtomicBoo
     wait(visitor.after);
     // They stay, too.
     let mut connections = Vec::new();
-    let mut neighbours = Vec::new();
     match visitor.what {
         What::Replica => connections.push(replica(port).context("no replica can come")?),
         What::Subscribers => {
@@ -88,19 +79,9 @@ pub fn come(visitor: &Visitor, port: u16, cores: Option<&Cores>, end: &AtomicBoo
             }
         }
         What::Pile { .. } => {}
-        What::Fork => {
-            Client::connect(port)?.call(&["BGSAVE"])?;
-        }
-        What::Neighbour { nice } => {
-            let start = || (0..NEIGHBOURS).map(|_| neighbour(nice)).collect();
-            neighbours = match cores {
-                Some(cores) => cores.on_the_servers(start)?,
-                None => start()?,
-            };
-        }
     }
     wait(f64::INFINITY);
-    drop((connections, neighbours));
+    drop(connections);
     Ok(())
 }
 
@@ -119,11 +100,4 @@ fn replica(port: u16) -> Result<TcpStream> {
     ensure!(answer == WELCOME, "the redis-server refuses it");
     server.write_all(ASK)?;
     Ok(server)
-}
-
-/// Starts a process that is always busy.
-fn neighbour(nice: u8) -> Result<Owned> {
-    let mut command = Command::new("nice");
-    command.args(["-n", &nice.to_string()]);
-    Owned::start(command.args(["sh", "-c", "while :; do :; done"]))
 }

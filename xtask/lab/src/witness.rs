@@ -3,15 +3,17 @@
 //! It starts with the load, so that the server's usual throughput is that of the load and not that of the
 //! filling before.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::Agent, burst::Burst, redis::Redis, scrape::Scrape, workspace};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::burst::Burst;
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::workspace;
 use rustix::process::Signal;
 
 /// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
@@ -76,14 +78,17 @@ impl Witness {
         })
     }
 
-    /// Ends it, which makes it write the records that wait, and copies all records into a directory.
-    pub fn end(self, into: &Path) -> Result<Vec<PathBuf>> {
+    /// Ends it, which makes it write the records that wait, and copies all records into `target/lab`, into a directory with this
+    /// name and the time.
+    pub fn end(self, name: &str) -> Result<Vec<PathBuf>> {
+        let into = workspace::target_directory()?.join("lab");
+        let into = into.join(format!("{name}-{:.0}", unix_time()?));
         self.agent.end(Signal::TERM)?;
         let mut records = workspace::entries(&self.agent.state().join("records"))?;
         records.retain(|record| record.to_string_lossy().ends_with(".json.gz"));
         let mut copies = Vec::new();
         for record in records {
-            fs::create_dir_all(into)?;
+            fs::create_dir_all(&into)?;
             let copy = into.join(record.file_name().context("a record has no name")?);
             fs::copy(&record, &copy)
                 .with_context(|| format!("cannot copy {}", record.display()))?;

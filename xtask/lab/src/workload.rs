@@ -2,19 +2,16 @@
 
 use fastrand::Rng;
 
-use crate::lives::Lives;
-
 /// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
 const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end";
 
 /// The mix.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
     pub set_share: f64,
     /// Keys of one write: a `SET`, or a script if there are several.
     pub keys_per_write: usize,
-    /// Bytes of a value.
     pub value_bytes: usize,
     /// Keys of one `MGET`.
     pub keys_per_read: usize,
@@ -24,6 +21,38 @@ pub struct Mix {
     pub rewrites: bool,
     /// How long keys live.
     pub lives: Lives,
+}
+
+/// The times to live of the keys, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Lives {
+    /// Each between 0 and twice the mean.
+    Even { mean: f64 },
+    /// All the same.
+    One {
+        /// This long.
+        seconds: f64,
+    },
+}
+
+impl Lives {
+    /// Returns how long a new key is to live.
+    pub fn of_new_key(self, random: &mut Rng) -> f64 {
+        match self {
+            Self::Even { mean } => random.f64() * 2.0 * mean,
+            Self::One { seconds } => seconds,
+        }
+    }
+
+    /// Returns how long a key that was written some time ago and is still there has left to live.
+    pub fn left_of_earlier_key(self, random: &mut Rng) -> f64 {
+        match self {
+            // A key that lives long is met more often, at any time of its life. If lives are spread evenly, the
+            // density of what is left of them falls linearly.
+            Self::Even { mean } => (1.0 - random.f64().sqrt()) * 2.0 * mean,
+            Self::One { seconds } => seconds * random.f64(),
+        }
+    }
 }
 
 /// Writes request after request.
@@ -79,11 +108,6 @@ impl Workload {
     /// Lets the data grow by this many keys, and no further.
     pub fn end_growth_after(&mut self, keys: u64) {
         self.most_keys = self.keys + keys;
-    }
-
-    /// Sets how long keys live from now on.
-    pub fn set_lives(&mut self, lives: Lives) {
-        self.mix.lives = lives;
     }
 
     fn set(&self, key: String, life: f64, output: &mut Vec<u8>) {
@@ -200,5 +224,14 @@ mod tests {
         assert_eq!(words[2..6], ["3".to_owned(), key(0), key(1), key(2)]);
         assert_eq!(words[6..], ["vvvvvvvvvv", "1500"]);
         Ok(())
+    }
+
+    #[test]
+    fn of_an_even_spread_most_have_little_left() {
+        let even = Lives::Even { mean: 60.0 };
+        let mut random = Rng::with_seed(1);
+        let left = (0..20_000).map(|_| even.left_of_earlier_key(&mut random));
+        let first_half = left.filter(|left| *left < 60.0).count() as f64 / 20_000.0;
+        assert!((0.73..0.77).contains(&first_half), "{first_half}");
     }
 }

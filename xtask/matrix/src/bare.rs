@@ -1,19 +1,16 @@
 //! The machine with nothing but a kernel, the agent and a server.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::{
-    answers::Answers,
-    files,
-    initramfs::Initramfs,
-    kernels::{self, Kernel},
-    machine::Machine,
-    numbers,
-    table::Row,
-};
+use crate::kernels::Kernel;
+use crate::machine::{Answers, Initramfs, Machine};
+use crate::table::Row;
+use crate::{files, kernels, table};
 
 /// The programs of this machine that a machine with nothing but a kernel gets.
 const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
@@ -72,7 +69,7 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     let all_multi = !links.is_empty() && links.iter().all(|kind| kind.ends_with("probe_multi"));
     let right = all_multi == kernel.has_multi_links;
     row.check("attached by", right, &links.join(", "));
-    numbers::compare(answers, &PORTS, &mut row)?;
+    table::compare(answers, &PORTS, &mut row)?;
 
     let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;
     for (column, answer, parts) in [
@@ -101,7 +98,7 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
         is_exact,
         if is_exact { "1000 of 1000" } else { traced },
     );
-    let leaks = numbers::leaks(answers)?;
+    let leaks = table::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 
     let code = answers.text("exit_code")?;

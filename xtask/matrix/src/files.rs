@@ -1,15 +1,11 @@
 //! Where the matrix keeps what it downloads and makes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-
 use evictscope_testkit::workspace;
 
-/// Returns the directory for all of it.
 pub fn directory() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("matrix"))
 }

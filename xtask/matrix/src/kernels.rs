@@ -1,11 +1,13 @@
 //! The kernels of the matrix, and their packages.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::process;
 
 use crate::files;
-use evictscope_testkit::process;
 
 /// The unit, and its drop-in for kernels without uprobe_multi links.
 const UNIT: &str = include_str!("../../../packaging/evictscope.service");

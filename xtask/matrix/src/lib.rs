@@ -5,24 +5,24 @@
 //! serial console, and are compared here. QEMU emulates the processor, because a machine that is
 //! itself virtual may have no KVM. So times measured in these machines mean nothing.
 
-mod answers;
 mod bare;
 mod builds;
 mod files;
-mod initramfs;
 mod kernels;
 mod machine;
-mod numbers;
 mod systemd;
 mod table;
 
-use std::{path::PathBuf, time::Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::{debian, text, workspace};
 
-use evictscope_testkit::{debian, root::must_be_root, text, workspace};
-
-use crate::{builds::Found, kernels::KERNELS, table::Row};
+use crate::builds::Found;
+use crate::kernels::KERNELS;
+use crate::table::Row;
 
 /// Where users read the tables.
 const PAGE: &str = "docs/COMPATIBILITY.md";
@@ -158,20 +158,14 @@ fn finish(
 
 /// What the documentation says above the tables.
 const KERNELS_EXPLAINED: &str = "\
-`cargo xtask matrix --kernels` writes this section. It boots Debian's cloud kernels in virtual machines with the agent and four of
-Debian's redis-servers, makes the servers evict, compares what the agent exports with `INFO`, and ends the agent under load. *Drop-in* says
-whether the service needs the drop-in for older kernels ([CONFIGURATION.md](CONFIGURATION.md#kernels-before-66)). The machines of the second table run the
-package under systemd, from installing it to purging it.";
+`cargo xtask matrix --kernels` writes this section: the agent on Debian's cloud kernels in virtual machines, and in the second table its package under
+systemd. Evicting servers are compared with `INFO`. *Drop-in*: [for older kernels](CONFIGURATION.md#kernels-before-66).";
 
 /// The same above the table of the builds.
 const BUILDS_EXPLAINED: &str = "\
-`cargo xtask matrix` writes this section. It takes the servers that Debian packages, those in wheels of PyPI, Redis 6.2.14 built with odd flags,
-and stripped copies, which have a row where they differ. *Plan* says what `evictscope inspect` did not find.
-
-Then it runs each server, Debian's with the libraries of their suite, and compares what the agent exports with `INFO`: counters must
-be equal, memory near. Below its limit, and above it by a replica's buffers alone, no probe may be hit in evicting-only mode. At its limit, each
-evicting call must begin and end once. In every-call mode, each command makes one call. Then gdb stops the server at its goal, and compares what
-the plan says with its own variables; `evictscope keys` is compared with `MEMORY USAGE`.";
+`cargo xtask matrix` writes this section, with servers of Debian, of PyPI's wheels, and Redis 6.2.14 built with odd flags. Stripped copies have a row
+where they differ. *Plan* says what `evictscope inspect` did not find. Each server was run, and what the agent says compared with `INFO`, with
+the server's variables under gdb, and with `MEMORY USAGE`.";
 
 /// Runs one machine, and says how long it took.
 fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {

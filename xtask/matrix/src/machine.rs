@@ -1,11 +1,21 @@
 //! A virtual machine: QEMU without KVM, whose serial console is all that comes out of it.
+//!
+//! The initial file system of a machine: programs of this machine with their libraries, a busybox, and
+//! the scripts.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-
-use crate::answers::Answers;
+use anyhow::{Context as _, Result, bail, ensure};
+use evictscope_testkit::podman::libraries_of;
 use evictscope_testkit::process;
+
+use crate::files;
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
@@ -74,4 +84,164 @@ impl Machine<'_> {
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// The script with which both kinds of machine answer.
+const ANSWERS: &str = include_str!("answers.sh");
+
+/// Writes every file below the working directory, as root's, to the archive `$1`.
+const PACK: &str = r#"find . | cpio --create --format=newc --owner=0:0 --quiet >"$1""#;
+
+/// An initial file system that is being put together.
+pub struct Initramfs(PathBuf);
+
+impl Initramfs {
+    /// Begins one in a directory, with a busybox, the first process (a script), and `answers.sh`.
+    pub fn begin(directory: PathBuf, busybox: &Path, init: &str) -> Result<Self> {
+        files::make_empty(&directory)?;
+        let begun = Self(directory);
+        begun.add(busybox, "bin/busybox")?;
+        begun.write("init", init)?;
+        begun.write("answers.sh", ANSWERS)?;
+        fs::set_permissions(begun.0.join("init"), fs::Permissions::from_mode(0o755))?;
+        Ok(begun)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, to: &str, text: &str) -> Result<()> {
+        fs::write(self.0.join(to), text).with_context(|| format!("cannot write {to}"))
+    }
+
+    pub fn add(&self, file: &Path, to: &str) -> Result<()> {
+        let to = self.0.join(to);
+        fs::create_dir_all(to.parent().unwrap_or(&to))?;
+        fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
+        Ok(())
+    }
+
+    /// Adds a program to `usr/bin`, and the libraries that it is linked with at their own paths.
+    pub fn add_program(&self, program: &Path, name: &str) -> Result<()> {
+        self.add(program, &format!("usr/bin/{name}"))?;
+        for library in libraries_of(program)? {
+            let to = library.to_string_lossy();
+            self.add(&library, to.trim_start_matches('/'))?;
+        }
+        Ok(())
+    }
+
+    /// Packs all of it into an archive that a kernel unpacks.
+    pub fn pack(self) -> Result<PathBuf> {
+        let archive = self.0.with_extension("cpio");
+        process::answer_of(
+            Command::new("sh")
+                .current_dir(&self.0)
+                .args(["-c", PACK, "sh"])
+                .arg(&archive),
+        )?;
+        fs::remove_dir_all(self.0).context("cannot remove what was packed")?;
+        Ok(archive)
+    }
+}
+
+const MARK: &str = "@@ ";
+
+/// The answers of one machine, by name.
+pub struct Answers(BTreeMap<String, Answer>);
+
+/// What one command in the machine wrote, and how it ended.
+pub struct Answer {
+    /// Its output.
+    pub text: String,
+    /// Whether its exit code was 0.
+    pub success: bool,
+}
+
+impl Answers {
+    /// Reads a console. Lines between two answers are the kernel's or the boot loader's.
+    pub fn read(console: &str) -> Result<Self> {
+        let mut answers = BTreeMap::new();
+        let mut open: Option<(&str, String)> = None;
+        for line in console.lines().map(|line| line.trim_end_matches('\r')) {
+            match (line.strip_prefix(MARK), &mut open) {
+                (Some(mark), Some((name, text))) => {
+                    if let Some(code) = mark.strip_prefix("ended ") {
+                        let answer = Answer {
+                            text: std::mem::take(text),
+                            success: code == "0",
+                        };
+                        answers.insert((*name).to_owned(), answer);
+                        open = None;
+                    }
+                }
+                (Some(name), None) => open = Some((name, String::new())),
+                (None, Some((_, text))) => {
+                    text.push_str(line);
+                    text.push('\n');
+                }
+                (None, None) => {}
+            }
+        }
+        let mut in_vain = answers
+            .iter()
+            .filter(|(name, _)| name.starts_with("never_true"));
+        if let Some((name, answer)) = in_vain.next() {
+            bail!("in the machine, {name}:\n{}", answer.text);
+        }
+        Ok(Self(answers))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, name: &str) -> Result<&Answer> {
+        let answer = self.0.get(name);
+        answer.with_context(|| format!("the machine did not answer `{name}`"))
+    }
+
+    /// Returns the text of an answer, without white space around it.
+    pub fn text(&self, name: &str) -> Result<&str> {
+        Ok(self.get(name)?.text.trim())
+    }
+
+    /// Returns an answer that is one word, such as a number.
+    pub fn word<T: FromStr>(&self, name: &str) -> Result<T> {
+        let text = self.text(name)?;
+        let word = text.parse().ok();
+        word.with_context(|| format!("the machine answered `{name}` with `{text}`"))
+    }
+
+    /// Returns what a line `KEY=VALUE`, `KEY:VALUE` or `KEY:\tVALUE` of an answer says.
+    pub fn value(&self, name: &str, key: &str) -> Result<&str> {
+        let mut lines = self.text(name)?.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(['=', ':']));
+        let value = value.with_context(|| format!("the machine's `{name}` has no `{key}`"))?;
+        Ok(value.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart_from_what_the_kernel_writes_between_them() -> Result<()> {
+        let console =
+            "boot\r\n@@ one\r\na:1\r\nb=2\r\n@@ ended 0\r\nnoise\r\n@@ two\r\n7\r\n@@ ended 3\r\n";
+        let answers = Answers::read(console)?;
+        assert!(answers.get("one")?.success);
+        assert_eq!(answers.value("one", "a")?, "1");
+        assert_eq!(answers.value("one", "b")?, "2");
+        assert!(!answers.get("two")?.success);
+        assert_eq!(answers.word::<u32>("two")?, 7);
+        assert!(answers.get("noise").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_wait_in_vain_is_an_error() {
+        let console = "@@ never_true: redis-cli ping\nwhy\n@@ ended 0\n";
+        let error = Answers::read(console).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("redis-cli ping:\nwhy")));
+    }
 }

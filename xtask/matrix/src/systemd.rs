@@ -1,25 +1,18 @@
 //! The machine with a real systemd: the package's way from installing to purging.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::process;
 use rustix::thread::CapabilitySet;
 
-use crate::{
-    answers::Answers,
-    files,
-    initramfs::Initramfs,
-    kernels::{self, Kernel},
-    machine::Machine,
-    numbers,
-    table::Row,
-};
-use evictscope_testkit::process;
+use crate::kernels::Kernel;
+use crate::machine::{Answers, Initramfs, Machine};
+use crate::table::Row;
+use crate::{files, kernels, table};
 
 /// The Debian in which the package is installed.
 const SUITE: &str = "bookworm";
@@ -97,7 +90,7 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
     );
     succeeded(answers, &mut row, "ready", &["active", "ready"])?;
     row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
-    numbers::compare(answers, &[PORT], &mut row)?;
+    table::compare(answers, &[PORT], &mut row)?;
     succeeded(
         answers,
         &mut row,
@@ -108,7 +101,7 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
         answers.value("stopped", "Result")?,
         answers.value("stopped", "ExecMainStatus")?,
     );
-    let leaks = numbers::leaks(answers)?;
+    let leaks = table::leaks(answers)?;
     row.check(
         "stopped",
         (result, code, leaks) == ("success", "0", 0),

@@ -1,9 +1,7 @@
 //! Where the dashboards are, and what is made of them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::workspace;

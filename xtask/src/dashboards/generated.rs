@@ -1,15 +1,13 @@
 //! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 
 use super::{folders, rules};
-use crate::go::Go;
+use crate::kubernetes::Go;
 
 /// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {

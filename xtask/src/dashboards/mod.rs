@@ -4,11 +4,9 @@
 //! [`generated`] refuses a dashboard that is stale, not in Grafana's schema, or against the rules of Grafana's
 //! linter. [`proof`] runs all their queries in a real Prometheus.
 
-mod answers;
 mod expected;
 mod folders;
 mod generated;
-mod pods;
 mod proof;
 mod queries;
 mod rules;
@@ -43,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Checks the rules, and the dashboards that they link to, as they are and without any server.
 pub fn check_rules() -> Result<()> {
     rules::check(&folders::sources().join("rules"))?;
-    pods::check()
+    queries::check()
 }
 
 /// Returns why the rules cannot be checked on this machine.

@@ -1,29 +1,30 @@
 //! Proves the dashboards and the rules on real servers: a Prometheus scrapes the agent while it watches one server that
 //! evictions stall, and one that only grows.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    clock::unix_time,
-    own_build,
-    owned::Owned,
-    port::free_port,
-    process,
-    prometheus::Prometheus,
-    redis::{EVICTING_WITHOUT_PAUSE, Redis},
-    service::Installed,
-    wait::{HANG, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::clock::unix_time;
+use evictscope_testkit::owned::Owned;
+use evictscope_testkit::port::free_port;
+use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
+use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::service::Installed;
+use evictscope_testkit::wait::{HANG, until_true};
+use evictscope_testkit::{own_build, process};
 
-use super::{answers, expected::FIRING, rules};
+use super::expected::{
+    EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS,
+};
+use super::queries::{ALL, Kind, Opened, Query};
+use super::{folders, queries, rules};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     until_true("all alerts on a stall fire", || {
         load.must_be_alive()?;
         prometheus.must_be_alive()?;
-        let firing = answers::firing(&prometheus, &server)?;
+        let firing = firing(&prometheus, &server)?;
         Ok(FIRING.iter().all(|name| firing.contains_key(*name)))
     })?;
     let reclaims = || {
@@ -82,9 +83,9 @@ pub fn run(installed: &Installed) -> Result<()> {
     )?;
     // The burst's panels have a value for each second.
     thread::sleep(3 * PACE);
-    let rules = answers::of_rules(&prometheus, &server, start)?;
+    let rules = of_rules(&prometheus, &server, start)?;
     let dashboards = installed.path("/usr/share/evictscope/dashboards");
-    let queries = answers::of_dashboards(&prometheus, &dashboards, &server, start)?;
+    let queries = of_dashboards(&prometheus, &dashboards, &server, start)?;
     ensure!(queries > 0, "no dashboard is installed");
     println!(
         "{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired"
@@ -107,4 +108,130 @@ fn evict_and_flush(port: u16) -> Result<()> {
     client.read_to_string(&mut answers)?;
     ensure!(!answers.contains('-'), "the server refuses: {answers}");
     Ok(())
+}
+
+/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns how
+/// many there are.
+///
+/// # Errors
+///
+/// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must have none.
+pub fn of_dashboards(
+    prometheus: &Prometheus,
+    dashboards: &Path,
+    server: &str,
+    start: f64,
+) -> Result<usize> {
+    let mut count = 0;
+    let mut strange = Vec::new();
+    let opened = Opened {
+        server,
+        namespace: ALL,
+        pod: ALL,
+        pace: prometheus.pace(),
+        range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
+    };
+    for file in folders::dashboards(dashboards)? {
+        for query in queries::of_dashboard(&folders::read(&file)?, &opened)? {
+            count += 1;
+            let answered = answer(prometheus, &query, start)
+                .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
+            let is_empty = EMPTY_QUERIES.contains(&query.place.as_str());
+            let is_certain = !UNCERTAIN_QUERIES.contains(&query.place.as_str());
+            if answered == is_empty && is_certain {
+                strange.push(format!("{}: {}", query.place, query.text));
+            }
+        }
+    }
+    ensure!(
+        strange.is_empty(),
+        "{} of {count} queries have no data, or have data where none is expected:\n{}",
+        strange.len(),
+        strange.join("\n")
+    );
+    Ok(count)
+}
+
+/// Returns whether a query has data.
+fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
+    let series = match &query.kind {
+        Kind::Now => prometheus.now(&query.text)?,
+        Kind::Range => prometheus.since(start, &query.text)?,
+        Kind::Label(label) => {
+            let values = prometheus.label_values(&query.text, label)?;
+            return Ok(!values.is_empty());
+        }
+    };
+    // With the variables at All, series such as `up` also come from other jobs.
+    let strange = series
+        .iter()
+        .filter_map(|series| series.labels.get("job"))
+        .find(|job| *job != JOB);
+    ensure!(
+        strange.is_none(),
+        "the answer is about other jobs than {JOB}: {strange:?}"
+    );
+    Ok(has_data(&series))
+}
+
+fn has_data(series: &[Series]) -> bool {
+    series
+        .iter()
+        .flat_map(|series| &series.points)
+        .any(|(_, value)| !value.is_nan())
+}
+
+/// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts that
+/// fire about this server have sound texts. Returns how many rules there are.
+pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+    let rules = prometheus.rules()?;
+    let mut wrong = Vec::new();
+    for rule in &rules {
+        let name = &rule.name;
+        if rule.health != "ok" {
+            wrong.push(format!("{name} cannot be evaluated: {}", rule.health));
+        } else if rule.kind == "recording" {
+            if !has_data(&prometheus.since(start, name)?) {
+                wrong.push(format!("{name} records nothing: {}", rule.query));
+            }
+        } else {
+            for selector in queries::selectors(&rule.query)? {
+                let expected = !EMPTY_SELECTORS.contains(&selector.as_str());
+                let found = has_data(&prometheus.since(start, &selector)?);
+                let is_certain = !UNCERTAIN_SELECTORS.contains(&selector.as_str());
+                if found != expected && is_certain {
+                    wrong.push(format!("{name}: {selector} has data: {found}"));
+                }
+            }
+        }
+    }
+    let mut descriptions = firing(prometheus, server)?;
+    for name in FIRING {
+        let description = descriptions.remove(name).unwrap_or_default();
+        println!("{name}: {description}");
+        // Prometheus writes the errors of a template into its text.
+        if description.is_empty() || description.contains("error") {
+            wrong.push(format!("{name} does not fire, or has a wrong description"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(rules.len())
+}
+
+/// Returns the alerts that fire about this server, each with its description.
+pub fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
+    let alerts = prometheus.alerts()?.into_iter();
+    let named = alerts.filter_map(|mut alert| {
+        let is_about = alert
+            .labels
+            .get("server")
+            .is_some_and(|about| about == server);
+        let description = alert.annotations.remove("description");
+        let fires = alert.state == "firing" && is_about;
+        fires.then_some((
+            alert.labels.remove("alertname")?,
+            description.unwrap_or_default(),
+        ))
+    });
+    Ok(named.collect())
 }

@@ -1,20 +1,16 @@
 //! Checks the Prometheus rules without a Prometheus: their syntax, their tests, their runbooks and their links.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::{process, workspace};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{
-    folders,
-    queries::{each, text},
-};
+use super::folders;
+use super::queries::{each, text};
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";

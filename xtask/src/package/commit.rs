@@ -1,10 +1,12 @@
 //! The commit that is packed: what the agent says it was built from, and the time in the packages.
 
-use std::{ffi::OsStr, process::Command};
+use std::ffi::OsStr;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{clock, process, workspace};
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// The variable with the time of a reproducible build, in seconds since 1970.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";

@@ -1,15 +1,15 @@
 //! The OCI image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside it.
 
-use std::{fs, path::Path, process::Command};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use serde_json::{Value, json};
 
-use super::{
-    commit::Commit,
-    libraries::{Library, packages},
-};
+use super::commit::Commit;
+use super::sbom::{Library, packages};
 
 /// What `podman load` calls it, with the version after a colon.
 const NAME: &str = "localhost/evictscope";

@@ -1,14 +1,13 @@
 //! What clusters take: the chart for Helm, and the manifests that Helm makes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{process, workspace};
 
-use super::{commit::Commit, tar};
+use super::commit::Commit;
+use super::tar;
 use crate::kubernetes;
 
 /// The directory of the chart, and the one above it.

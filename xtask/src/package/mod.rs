@@ -5,30 +5,25 @@
 //! as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages out.
 
 mod commit;
-mod contained;
 mod format;
 mod image;
 mod kubernetes;
-mod libraries;
-mod root;
-mod rpm;
 mod sbom;
-mod seccomp;
 mod sequence;
 mod tools;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use evictscope_testkit::{debian, process, workspace};
 
-pub use self::commit::git;
-use self::{commit::Commit, sbom::Bill};
+use self::commit::Commit;
+use self::sbom::Bill;
 use crate::build;
+
+pub use self::commit::git;
 
 /// Where the products are, in the target directory.
 pub const DIRECTORY: &str = "package";
@@ -150,16 +145,16 @@ fn pack(commit: &Commit) -> Result<Packages> {
             .arg(&generated),
     )?;
     let filter = generated.join(SECCOMP);
-    seccomp::write(&filter)?;
+    sequence::write(&filter)?;
 
     let deb = make_deb(&directory, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
     let files = generated.join(format!("{stem}-linux"));
     unpack(&deb, &files)?;
-    let rpm = rpm::make(&directory, &files, commit, &generated)?;
+    let rpm = make(&directory, &files, commit, &generated)?;
     let tarball = directory.join(format!("{stem}-linux.tar.gz"));
     make_tarball(&tarball, &files, commit)?;
-    let libraries = libraries::of(&files.join(image::PROGRAM))?;
+    let libraries = sbom::of(&files.join(image::PROGRAM))?;
     let image = directory.join(format!("{stem}.oci.tar"));
     image::make(&image, &files, &libraries, commit, &generated)?;
 
@@ -243,4 +238,27 @@ fn tar(commit: &Commit) -> Command {
 fn name(path: &Path) -> Result<String> {
     let name = path.file_name().context("a path has no name")?;
     Ok(name.to_string_lossy().into_owned())
+}
+
+const SPEC: &str = "packaging/rpm/evictscope.spec";
+
+/// Makes the .rpm from the unpacked .deb.
+pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("evictscope-{version}-1.x86_64.rpm");
+    let rpm = directory.join(&name);
+    let mut build = commit.reproducibly("rpmbuild");
+    build.args(["-bb", "--quiet", "--target", "x86_64"]);
+    for (macro_name, value) in [
+        ("agent_version", Path::new(version)),
+        ("packed_files", files),
+        ("_topdir", &work.join("rpmbuild")),
+        ("_rpmdir", directory),
+        ("_rpmfilename", Path::new(&name)),
+    ] {
+        build.arg("--define");
+        build.arg(format!("{macro_name} {}", value.display()));
+    }
+    process::answer_of(build.arg(workspace::root().join(SPEC))).context("rpmbuild failed")?;
+    Ok(rpm)
 }

@@ -2,15 +2,24 @@
 //! unit's user while evictions stall a server, runs the queries of the installed dashboards and rules in a Prometheus, and
 //! purges the package. Before that come the image, and the .rpm in the same root, each with a short look at one server.
 
-use std::{fs, path::Path, time::Instant};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::{
-    agent::Agent, port::free_port, redis::Redis, root::must_be_root, service::Installed,
-    text::seconds, workspace,
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::port::free_port;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::root::must_be_root;
+use evictscope_testkit::service::Installed;
+use evictscope_testkit::text::seconds;
+use evictscope_testkit::{podman, process, workspace};
+use serde_json::json;
 
-use super::{Packages, contained, format::Format, root::Root};
+use super::Packages;
+use super::format::{Format, Root};
 use crate::dashboards;
 
 /// Files of every installation.
@@ -54,7 +63,7 @@ pub fn run(packages: &Packages) -> Result<()> {
 
 fn with_image(image: &Path) -> Result<()> {
     let begun = Instant::now();
-    contained::try_out(image)?;
+    try_out(image)?;
     println!(
         "the agent of the image counts what a server evicts, and names each option that it lacks ({})",
         seconds(begun.elapsed())
@@ -171,4 +180,259 @@ fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
         seconds(begun.elapsed())
     );
     Ok(())
+}
+
+/// The page that tells operators how to run the image.
+const PAGE: &str = "docs/CONFIGURATION.md";
+/// How the command begins on that page.
+const BEGINNING: &str = "podman run --detach";
+
+/// The options of that command that a test sets itself.
+const OWN: [&str; 3] = ["--name ", "--restart=", "--volume "];
+/// The option with the filter of system calls.
+const FILTER: &str = "--security-opt seccomp=";
+
+/// What `check` says without the options that begin like this, or with others in their place.
+const MISSING: [(&str, &str, &str); 4] = [
+    ("--pid=", "", "add --pid=host (podman, Docker)"),
+    (
+        "--cap-add=PERFMON",
+        "",
+        "add --cap-add=PERFMON (podman, Docker)",
+    ),
+    (
+        FILTER,
+        "",
+        "add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker",
+    ),
+    (
+        "--pid=",
+        "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536",
+        "in a user namespace",
+    ),
+];
+
+/// Tries out the image in this archive.
+pub fn try_out(archive: &Path) -> Result<()> {
+    let loaded = Loaded::load(archive)?;
+    let page = fs::read_to_string(workspace::root().join(PAGE));
+    let (options, image) = printed(&page.with_context(|| format!("cannot read {PAGE}"))?)?;
+    ensure!(
+        image == loaded.0,
+        "{PAGE} runs {image}, and the image is {}",
+        loaded.0
+    );
+    let filter = tempfile::NamedTempFile::new()?;
+    write(filter.path())?;
+    let filter = format!("{FILTER}{}", filter.path().display());
+    let given = |option: String| match option.starts_with(FILTER) {
+        true => filter.clone(),
+        false => option,
+    };
+    let options: Vec<_> = options.into_iter().map(given).collect();
+
+    let all = check(&image, &options)?;
+    let said = String::from_utf8_lossy(&all.stdout);
+    ensure!(
+        all.status.success(),
+        "check fails in a container with all options:\n{said}"
+    );
+    for (option, instead, message) in MISSING {
+        let mut others = options.clone();
+        others.retain(|given| !given.starts_with(option));
+        ensure!(
+            others.len() < options.len(),
+            "{PAGE} does not name {option}"
+        );
+        others.push(instead.to_owned());
+        let check = check(&image, &others)?;
+        let said = String::from_utf8_lossy(&check.stdout);
+        ensure!(
+            !check.status.success() && said.contains(message),
+            "with {instead:?} in place of {option}, check does not say {message:?}:\n{said}"
+        );
+    }
+    counts(&image, &options)
+}
+
+/// Returns the options of the command on the page that are not [`OWN`], each with its value, and the image.
+fn printed(page: &str) -> Result<(Vec<String>, String)> {
+    let absent = || format!("{PAGE} has no `{BEGINNING}`");
+    let (_, command) = page.split_once(BEGINNING).with_context(absent)?;
+    // It ends with the first line that is not continued.
+    let lines = command.split_inclusive('\n');
+    let mut goes_on = true;
+    let lines = lines.take_while(|line| std::mem::replace(&mut goes_on, line.ends_with("\\\n")));
+    let command = lines.collect::<String>().replace("\\\n", " ");
+    let mut options: Vec<String> = Vec::new();
+    for word in command.split_whitespace() {
+        match options.last_mut() {
+            Some(last) if !word.starts_with('-') && !last.contains(['=', ' ']) => {
+                *last += &format!(" {word}");
+            }
+            _ => options.push(word.to_owned()),
+        }
+    }
+    let image = options.pop().with_context(absent)?;
+    options.retain(|option| !OWN.iter().any(|own| option.starts_with(own)));
+    Ok((options, image))
+}
+
+/// Returns `podman run` with these options, and others that this machine needs.
+fn podman_run(options: &[String]) -> Result<Command> {
+    let mut run = podman::command()?;
+    run.arg("run").args(podman::LIMITS);
+    let words = options.iter().flat_map(|option| option.split_whitespace());
+    run.args(words);
+    Ok(run)
+}
+
+fn check(image: &str, options: &[String]) -> Result<Output> {
+    let mut check = podman_run(options)?;
+    check.arg("--rm").args([image, "check"]);
+    check.output().context("cannot run podman")
+}
+
+/// Runs the agent on one server, and fails if they count different evictions.
+fn counts(image: &str, options: &[String]) -> Result<()> {
+    let container = Named(format!("evictscope-{}", std::process::id()));
+    let mut agent = podman_run(options)?;
+    let volume = format!("{}:/var/lib/evictscope", container.0);
+    agent.args(["--name", &container.0, "--volume", &volume]);
+    agent.args([image, "run"]);
+    counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
+}
+
+/// Runs podman to remove something.
+fn remove(arguments: &[&str]) {
+    let removed = podman::command().and_then(|mut podman| {
+        let removed = process::answer_of(podman.args(arguments));
+        removed.map(drop)
+    });
+    if let Err(error) = removed {
+        eprintln!("podman could not remove something: {error:#}");
+    }
+}
+
+/// The name of an image, which is removed when this is dropped.
+struct Loaded(String);
+
+impl Loaded {
+    fn load(archive: &Path) -> Result<Self> {
+        let mut load = podman::command()?;
+        let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
+        let name = said.split_whitespace().last();
+        let name = name.context("podman does not say what it has loaded")?;
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        remove(&["rmi", "--force", &self.0]);
+    }
+}
+
+/// The container and the volume of this name, which are removed when this is dropped.
+struct Named(String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        remove(&["rm", "--force", "--ignore", "--time=5", &self.0]);
+        remove(&["volume", "rm", "--force", &self.0]);
+    }
+}
+
+/// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).
+const DIRECTIVE: &str = "SystemCallFilter=";
+/// What a container runtime calls under the filter until it executes the agent, and what systemd calls before it sets its own.
+const OF_RUNTIMES: &str = "@setuid";
+
+/// Writes the profile.
+pub fn write(to: &Path) -> Result<()> {
+    let unit = workspace::root().join("packaging/evictscope.service");
+    let unit = fs::read_to_string(unit).context("cannot read the unit")?;
+    let profile = json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": 1,
+        "architectures": ["SCMP_ARCH_X86_64"],
+        "syscalls": [{ "names": allowed(&unit)?, "action": "SCMP_ACT_ALLOW" }],
+    });
+    let text = serde_json::to_string_pretty(&profile)?;
+    fs::write(to, text + "\n").with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// Returns the system calls that the unit allows, and those of runtimes.
+fn allowed(unit: &str) -> Result<BTreeSet<String>> {
+    let mut allowed = BTreeSet::new();
+    for list in unit.lines().filter_map(|line| line.strip_prefix(DIRECTIVE)) {
+        let (is_taken, names) = match list.strip_prefix('~') {
+            Some(names) => (true, names),
+            None => (false, list),
+        };
+        for name in names.split_whitespace() {
+            let calls = calls(name)?;
+            match is_taken {
+                true => allowed.retain(|call| !calls.contains(call)),
+                false => allowed.extend(calls),
+            }
+        }
+    }
+    allowed.extend(calls(OF_RUNTIMES)?);
+    Ok(allowed)
+}
+
+/// Returns the system calls of a group, or the one of this name.
+fn calls(name: &str) -> Result<BTreeSet<String>> {
+    if !name.starts_with('@') {
+        return Ok(BTreeSet::from([name.to_owned()]));
+    }
+    let mut asked = Command::new("systemd-analyze");
+    let listed = process::answer_of(asked.args(["syscall-filter", name]))?;
+    let mut all = BTreeSet::new();
+    // The first line is the name of the group.
+    let names = listed.lines().skip(1).map(str::trim);
+    for name in names.filter(|name| !name.is_empty() && !name.starts_with('#')) {
+        all.extend(calls(name)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use evictscope_testkit::skip::skip;
+
+    use super::{allowed, calls, printed};
+
+    #[test]
+    fn a_command_is_read_with_its_values() -> anyhow::Result<()> {
+        let page = "Do:\n\n    podman run --detach --name evictscope --restart=always \\\n      --pid=host --security-opt \
+                    seccomp=/a \\\n      --read-only --volume a:/b \\\n      localhost/image:1\n\nThen --this.\n";
+        let (options, image) = printed(page)?;
+        assert_eq!(
+            options,
+            ["--pid=host", "--security-opt seccomp=/a", "--read-only"]
+        );
+        assert_eq!(image, "localhost/image:1");
+        Ok(())
+    }
+
+    #[test]
+    fn lines_add_and_take() -> anyhow::Result<()> {
+        if which::which("systemd-analyze").is_err() {
+            return skip("systemd-analyze is not installed (package systemd)");
+        }
+        let unit = "SystemCallFilter=@io-event\nSystemCallFilter=~poll\nSystemCallFilter=bpf\n";
+        let allowed = allowed(unit)?;
+        for (name, is_allowed) in [
+            ("epoll_wait", true),
+            ("poll", false),
+            ("bpf", true),
+            ("setuid", true),
+        ] {
+            assert_eq!(allowed.contains(name), is_allowed, "{name}");
+        }
+        assert!(!calls("@system-service")?.contains("bpf"));
+        Ok(())
+    }
 }

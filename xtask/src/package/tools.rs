@@ -1,6 +1,7 @@
 //! The tools of crates.io that pack the agent.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Result;
 use evictscope_testkit::{process, workspace};

@@ -4,7 +4,6 @@
 //! install anything twice. If it may not install, it prints the commands that would.
 
 mod compiler;
-mod linker;
 
 use std::collections::BTreeSet;
 
@@ -55,7 +54,7 @@ pub fn run(purpose: For) -> Result<()> {
 /// Returns the compiler and the linker for the BPF programs, if both are here, and Debian's programs too.
 fn look() -> Result<(Compiler, String)> {
     let compiler = compiler::current().context("no compiler for the BPF programs")?;
-    let linker = linker::fit_for(&compiler).context("no linker for the BPF programs")?;
+    let linker = compiler::fit_for(&compiler).context("no linker for the BPF programs")?;
     match debian::missing(&debian::SERVERS) {
         Some(reason) => bail!(reason),
         None => Ok((compiler, linker)),
@@ -64,7 +63,7 @@ fn look() -> Result<(Compiler, String)> {
 
 /// Installs what was not found.
 fn provide() -> Result<()> {
-    linker::must_not_be_off_path()?;
+    compiler::must_not_be_off_path()?;
     let compiler = match choose_compiler()? {
         Some(compiler) => compiler,
         None => {
@@ -78,13 +77,13 @@ fn provide() -> Result<()> {
         println!("  running: {}", process::display(&command));
         process::answer_of(&mut command)?;
     }
-    if linker::fit_for(&compiler).is_err() {
-        install(&linker::missing_packages(compiler.llvm))?;
-        let mut command = linker::install_command(compiler.llvm);
+    if compiler::fit_for(&compiler).is_err() {
+        install(&compiler::missing_packages(compiler.llvm))?;
+        let mut command = compiler::install_command(compiler.llvm);
         println!("  running: {}", process::display(&command));
         println!("  this takes about 2 minutes on 2 cores:");
         process::succeed(&mut command)?;
-        linker::must_not_be_off_path()?;
+        compiler::must_not_be_off_path()?;
     }
     let servers = debian::SERVERS.absent();
     let servers: BTreeSet<_> = servers.map(|(_, package)| package.to_owned()).collect();
@@ -103,11 +102,11 @@ fn install(packages: &[String]) -> Result<()> {
 /// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
 /// packages fit together.
 fn choose_compiler() -> Result<Option<Compiler>> {
-    let current = compiler::current().ok().filter(linker::obtainable);
+    let current = compiler::current().ok().filter(compiler::obtainable);
     if current.is_some() {
         return Ok(current);
     }
-    let debians = compiler::debian().ok().filter(linker::obtainable);
+    let debians = compiler::debian().ok().filter(compiler::obtainable);
     if let (None, Some(compiler)) = (compiler::rustup(), &debians) {
         // The build takes the first cargo on PATH, and only the user can change that.
         bail!(

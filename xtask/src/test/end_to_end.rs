@@ -1,19 +1,19 @@
 //! The agent's tests that need root and BPF, each in a process of its own and several at once.
 
-use std::{
-    io::BufReader,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::Mutex,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use cargo_metadata::{Artifact, Message, TargetKind};
-use evictscope_testkit::{agent::AGENT, process, text::seconds, workspace};
+use evictscope_testkit::agent::AGENT;
+use evictscope_testkit::text::seconds;
+use evictscope_testkit::{process, workspace};
 
-use super::{report::Outcome, tests};
+use super::{Outcome, tests};
 
 /// The tests, as they were built.
 #[derive(Clone)]
@@ -183,7 +183,6 @@ pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
     Ok((!check.status.success()).then(failed))
 }
 
-/// A test that has ended.
 struct Ended {
     name: String,
     took: Duration,

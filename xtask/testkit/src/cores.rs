@@ -3,10 +3,9 @@
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
 
 /// The cores that this process may use.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Cores {
     /// The server's core.
     pub server: usize,

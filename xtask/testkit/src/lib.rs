@@ -12,7 +12,6 @@ pub mod cores;
 pub mod debian;
 pub mod evictions;
 mod http;
-pub mod libraries;
 pub mod own_build;
 pub mod owned;
 pub mod podman;

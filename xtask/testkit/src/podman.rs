@@ -9,16 +9,16 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{
-    debian,
-    libraries::libraries_of,
-    process,
+    debian, process,
     redis::{self, Info},
     root, servers,
     wait::until_true,
@@ -321,6 +321,46 @@ impl Server {
         let mut benchmark = self.client("redis-benchmark");
         benchmark.args(["-q", "-t", "set", "-d", "500", "-r", "10000000", "-P", "4"]);
         process::answer_of(benchmark.args(["-n", &requests.to_string()]))?;
+        Ok(())
+    }
+}
+
+/// Returns the paths of all that a program needs to start, including the loader and what its libraries need.
+///
+/// # Errors
+///
+/// Fails if a library is not there.
+pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
+    let listed = process::answer_of(Command::new("ldd").arg(program))?;
+    paths(&listed).with_context(|| format!("{} cannot be started", program.display()))
+}
+
+/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
+fn paths(listed: &str) -> Result<Vec<PathBuf>> {
+    if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
+        bail!("a library is not here: {}", line.trim());
+    }
+    let paths = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_libraries_and_of_the_loader_are_read() -> Result<()> {
+        let listed = "\tlinux-vdso.so.1 (0x00007f4ad1197000)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f4acfe1e000)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f4ad1199000)\n";
+        let expected = [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib64/ld-linux-x86-64.so.2",
+        ];
+        assert_eq!(paths(listed)?, expected.map(PathBuf::from));
+        assert!(paths("\tlibx.so.1 => not found\n").is_err());
         Ok(())
     }
 }

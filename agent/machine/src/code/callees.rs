@@ -8,8 +8,7 @@ use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
-use super::block::BlockId;
-use super::graph::{Block, FunctionCode};
+use super::graph::{Block, BlockId, FunctionCode};
 use super::instruction::{address, callee, target, writes};
 use super::registers::{Callee, Registers, general_register};
 use crate::elf::address::FileAddress;

@@ -4,20 +4,22 @@
 //! and the parts that a compiler moved elsewhere (`.cold`) are found. A jump to the beginning of another
 //! function is a tail call and leaves the graph. A call that ends its unwind table entry does not return.
 //! An indirect jump whose table is not found makes the graph incomplete, which is recorded.
+//!
+//! The stack protector's check at the end of a function.
+//!
+//! A static build does not keep the name of `__stack_chk_fail()`, so the check itself is
+//! recognised, and the path to that call is left out of the graph.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
-use super::block::{BlockId, PerBlock};
-use super::canary;
-use super::graph::{Block, EdgeKind, FunctionCode};
-use super::imports;
+use super::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use super::instruction::{address, next_address, target};
-use super::not_return;
-use super::switches;
-use super::thunks;
+use super::{imports, switches};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
@@ -148,7 +150,7 @@ impl Walk<'_, '_> {
             if imports::is_hook(image, &instruction) {
                 self.hooks.insert(address(&instruction));
             }
-            let instruction = thunks::replaced(image, instruction);
+            let instruction = imports::replaced(image, instruction);
             let exits = self.exits(&instruction);
             self.instructions.insert(address(&instruction), instruction);
             let Some(exits) = exits else { continue };
@@ -181,7 +183,7 @@ impl Walk<'_, '_> {
                 return None;
             }
             FlowControl::ConditionalBranch => {
-                match canary::intact_edge(instruction, before().map(|(_, other)| other)) {
+                match intact_edge(instruction, before().map(|(_, other)| other)) {
                     Some(EdgeKind::Taken) => vec![taken],
                     Some(_) => vec![next],
                     None => vec![taken, next],
@@ -215,8 +217,7 @@ impl Walk<'_, '_> {
     fn returns(&self, call: &Instruction) -> bool {
         let name = imports::callee_name(self.image, call);
         let frame = self.image.frames.at(address(call));
-        let is_named =
-            |name| not_return::is_named(name) || self.image.not_returning.contains(&name);
+        let is_named = |name| imports::is_named(name) || self.image.not_returning.contains(&name);
         !name.is_some_and(is_named) && frame.is_none_or(|frame| frame.end != next_address(call))
     }
 
@@ -305,4 +306,72 @@ fn add_predecessors(blocks: &mut PerBlock<Block>) {
             blocks[successor].predecessors.push(id);
         }
     }
+}
+
+/// How many instructions before its comparison the canary may be loaded.
+const LOAD_DISTANCE: usize = 2;
+
+/// Returns the edge that a branch takes if the canary is intact, if the branch depends on that.
+/// `before` has the instructions before the branch, the nearest first.
+pub fn intact_edge<'a>(
+    branch: &Instruction,
+    mut before: impl Iterator<Item = &'a Instruction>,
+) -> Option<EdgeKind> {
+    let edge = match branch.condition_code() {
+        ConditionCode::e => EdgeKind::Taken,
+        ConditionCode::ne => EdgeKind::FallThrough,
+        _ => return None,
+    };
+    let comparison = before.next().filter(|last| compares(last))?;
+    let before: Vec<_> = before.take(LOAD_DISTANCE).collect();
+    let is_from = |operand, is_meant| is_from(comparison, &before, operand, is_meant);
+    let is_check = (is_from(0, is_canary) && is_from(1, is_on_stack))
+        || (is_from(0, is_on_stack) && is_from(1, is_canary));
+    is_check.then_some(edge)
+}
+
+fn compares(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
+    )
+}
+
+/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant`
+/// accepts. (At a function's entry the canary is stored in its slot, and then something else may be
+/// compared.)
+fn is_from(
+    comparison: &Instruction,
+    before: &[&Instruction],
+    operand: u32,
+    is_meant: fn(&Instruction) -> bool,
+) -> bool {
+    match comparison.op_kind(operand) {
+        OpKind::Memory => is_meant(comparison),
+        OpKind::Register => {
+            let register = comparison.op_register(operand).full_register();
+            let mut writers = before.iter().filter(|writer| {
+                writer.op0_kind() == OpKind::Register
+                    && writer.op0_register().full_register() == register
+            });
+            writers.next().is_some_and(|load| {
+                load.mnemonic() == Mnemonic::Mov
+                    && load.op1_kind() == OpKind::Memory
+                    && is_meant(load)
+            })
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether it reads the canary, which is at `%fs:0x28` in the x86-64 ABI of Linux.
+fn is_canary(instruction: &Instruction) -> bool {
+    instruction.memory_segment() == Register::FS
+        && instruction.memory_displacement64() == 0x28
+        && instruction.memory_base() == Register::None
+}
+
+/// Returns whether its memory operand is a stack slot.
+fn is_on_stack(instruction: &Instruction) -> bool {
+    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
 }

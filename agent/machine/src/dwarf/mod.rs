@@ -7,15 +7,13 @@
 //! files (`.gnu_debugaltlink`): what only those say stays unknown.
 
 mod globals;
-mod location;
-mod references;
 mod sections;
-mod types;
 mod units;
 mod variables;
 
-pub use globals::{Asked, Function, Global, Globals};
-pub use location::{Base, LocatedAt, Location, Sum};
-pub use sections::{DwarfError, Sections};
-pub use units::{EntryId, Units};
-pub use variables::{VariableLocations, Variables, variables};
+pub use self::globals::{Asked, Function, Global, Globals};
+pub use self::sections::{DwarfError, Sections};
+pub use self::units::{EntryId, Units};
+pub use self::variables::{
+    Base, LocatedAt, Location, Sum, VariableLocations, Variables, variables,
+};

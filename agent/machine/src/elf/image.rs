@@ -10,11 +10,9 @@ use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _};
 
 use super::address::{FileAddress, FileOffset};
-use super::bounds;
 use super::error::ElfError;
 use super::frames::Frames;
-use super::relocations::Relocations;
-use super::segments::Segments;
+use super::segments::{self, Relocations, Segments};
 use super::symbols::{Symbol, Symbols};
 use crate::budget::Budget;
 
@@ -56,7 +54,7 @@ impl<'data> Image<'data> {
         if !data.starts_with(&ELF64_MAGIC) {
             return Err(ElfError::NotElf);
         }
-        bounds::check(data)?;
+        segments::check(data)?;
         let file = ElfFile64::<Endianness>::parse(data)?;
         let endian = file.endian();
         let header = file.elf_header();

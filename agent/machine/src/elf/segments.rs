@@ -1,10 +1,28 @@
 //! The segments that the loader maps, and the bytes at their addresses.
+//!
+//! Checks what an ELF file declares, before anything relies on it.
+//!
+//! A small file can declare many segments and sections over the same bytes, and make its reader
+//! search petabytes. In an honest file each byte belongs to at most one segment and one section.
+//!
+//! What the loader will store: pointers to the file's own parts, and to functions of shared libraries. This comes from
+//! the dynamic segment, which the loader itself reads and which remains if section headers are removed.
 
-use super::address::{FileAddress, FileOffset};
+use std::collections::HashMap;
 
 use object::Endianness;
-use object::elf::{PF_W, PF_X, PT_LOAD};
-use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::elf::{
+    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W,
+    PF_X, PT_LOAD, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64,
+    SHN_UNDEF, SHT_NOBITS, Sym64,
+};
+use object::pod::slice_from_bytes;
+use object::read::elf::{
+    Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _,
+};
+
+use super::address::{FileAddress, FileOffset};
+use super::error::ElfError;
 
 /// The loader maps multiples of this.
 const PAGE: u64 = 4096;
@@ -119,5 +137,152 @@ impl<'data> Segments<'data> {
         let start = usize::try_from(segment.file_offset).ok()?;
         let end = start.checked_add(usize::try_from(segment.file_size).ok()?)?;
         self.data.get(start..end.min(self.data.len()))
+    }
+}
+
+/// The most program headers; executables have about a dozen.
+const MAX_SEGMENTS: usize = 128;
+/// The most sections; executables have about forty.
+const MAX_SECTIONS: usize = 4096;
+/// The most bytes of section names; a lookup searches all of them.
+const MAX_SECTION_NAMES: u64 = 1 << 20;
+/// Where user space ends, on x86-64 with four levels of page tables.
+const USER_SPACE: u64 = 1 << 47;
+
+/// Checks the segments and sections that `data` declares. Fails if there are too many of them, or
+/// they overlap or lie outside the file.
+pub fn check(data: &[u8]) -> Result<(), ElfError> {
+    let header = FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, data)?;
+    if segments.len() > MAX_SEGMENTS {
+        return Err(ElfError::Unreasonable("too many segments"));
+    }
+    let loaded = || (segments.iter()).filter(|segment| segment.p_type(endian) == PT_LOAD);
+    for segment in loaded() {
+        let size = segment.p_memsz(endian);
+        let end = segment.p_vaddr(endian).checked_add(size);
+        if segment.p_filesz(endian) > size || end.is_none_or(|end| end > USER_SPACE) {
+            return Err(ElfError::Unreasonable("a segment that cannot be loaded"));
+        }
+    }
+    fit(
+        data,
+        loaded().map(|segment| (segment.p_offset(endian), segment.p_filesz(endian))),
+        "segments that overlap",
+    )?;
+
+    let sections = header.section_headers(endian, data)?;
+    if sections.len() > MAX_SECTIONS {
+        return Err(ElfError::Unreasonable("too many sections"));
+    }
+    // A file without sections has no section names.
+    let names = header.shstrndx(endian, data).ok();
+    let names = names.and_then(|names| sections.get(usize::try_from(names).ok()?));
+    if names.is_some_and(|names| names.sh_size(endian) > MAX_SECTION_NAMES) {
+        return Err(ElfError::Unreasonable("too many section names"));
+    }
+    let stored = (sections.iter()).filter(|section| section.sh_type(endian) != SHT_NOBITS);
+    fit(
+        data,
+        stored.map(|section| (section.sh_offset(endian), section.sh_size(endian))),
+        "sections that overlap",
+    )
+}
+
+/// Checks that all these ranges lie in the file, and that the sum of their sizes is at most one and
+/// a half times the file's. (Linkers map the same page into two segments.)
+fn fit(
+    data: &[u8],
+    ranges: impl Iterator<Item = (u64, u64)>,
+    otherwise: &'static str,
+) -> Result<(), ElfError> {
+    let file = data.len() as u64;
+    let mut sum = 0_u64;
+    for (offset, size) in ranges {
+        if size != 0 && offset.checked_add(size).is_none_or(|end| end > file) {
+            return Err(ElfError::CutOff);
+        }
+        sum = sum.saturating_add(size);
+    }
+    match sum > file + file / 2 {
+        true => Err(ElfError::Unreasonable(otherwise)),
+        false => Ok(()),
+    }
+}
+
+/// The most relocations to read from one table; executables of some megabytes have some ten thousand.
+const MAX_RELOCATIONS: usize = 500_000;
+/// The longest name of an imported function to read, in bytes.
+const MAX_NAME: usize = 64;
+
+/// What the loader will store, by the address at which it stores it.
+#[derive(Default)]
+pub struct Relocations<'data> {
+    /// Pointers to parts of the file, before the loader adds the load bias.
+    pub pointers: HashMap<FileAddress, FileAddress>,
+    /// The names of functions of shared libraries.
+    pub imports: HashMap<FileAddress, &'data str>,
+}
+
+impl<'data> Relocations<'data> {
+    /// Reads them. `bytes_at` returns the bytes from an address to the end of its segment.
+    pub fn read(
+        file: &ElfFile64<'data, Endianness>,
+        bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>,
+    ) -> Self {
+        let endian = file.endian();
+        let mut headers = file.elf_program_headers().iter();
+        let dynamic = headers.find_map(|header| header.dynamic(endian, file.data()).ok()?);
+        let dynamic: &[Dyn64<Endianness>] = dynamic.unwrap_or_default();
+        let entry = |tag| {
+            let found = dynamic.iter().find(|entry| entry.tag(endian) == tag)?;
+            Some(found.val(endian))
+        };
+        let table = |tag| bytes_at(FileAddress::new(entry(tag)?));
+        let symbols = table(DT_SYMTAB).and_then(|symbols| {
+            let count = symbols.len() / size_of::<Sym64<Endianness>>();
+            let (symbols, _) = slice_from_bytes::<Sym64<Endianness>>(symbols, count).ok()?;
+            Some(symbols)
+        });
+        let names = table(DT_STRTAB).unwrap_or_default();
+        let name = |symbol: &Sym64<Endianness>| {
+            let at = usize::try_from(symbol.st_name(endian)).ok()?;
+            let text = names.get(at..)?;
+            let end = memchr::memchr(0, text.get(..MAX_NAME).unwrap_or(text))?;
+            std::str::from_utf8(text.get(..end)?).ok()
+        };
+        let mut found = Self::default();
+        for (tag, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
+            let bytes = table(tag).unwrap_or_default();
+            let size = usize::try_from(entry(size).unwrap_or(0)).unwrap_or(usize::MAX);
+            let count = size.min(bytes.len()) / size_of::<Rela64<Endianness>>();
+            let relocations = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
+            let relocations = relocations.map_or(&[][..], |(relocations, _)| relocations);
+            for relocation in relocations.iter().take(MAX_RELOCATIONS) {
+                let at = FileAddress::new(relocation.r_offset.get(endian));
+                let symbol = || {
+                    let index = usize::try_from(relocation.r_sym(endian, false)).ok()?;
+                    symbols?.get(index)
+                };
+                let is_import = |symbol: &&Sym64<Endianness>| symbol.st_shndx(endian) == SHN_UNDEF;
+                let base = match relocation.r_type(endian, false) {
+                    R_X86_64_RELATIVE => Some(0),
+                    R_X86_64_64 => symbol()
+                        .filter(|symbol| !is_import(symbol))
+                        .map(|symbol| symbol.st_value(endian)),
+                    R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
+                        let imported = symbol().filter(is_import).and_then(name);
+                        found.imports.extend(imported.map(|name| (at, name)));
+                        None
+                    }
+                    _ => None,
+                };
+                let addend = relocation.r_addend.get(endian);
+                let pointer = base.map(|base| FileAddress::new(base.wrapping_add_signed(addend)));
+                found.pointers.extend(pointer.map(|pointer| (at, pointer)));
+            }
+        }
+        found
     }
 }

@@ -1,10 +1,16 @@
 //! Where a function accesses a global.
 
-use iced_x86::OpKind;
+use std::collections::BTreeSet;
 
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use super::atom::Atom;
 use super::execution::Execution;
-use super::operands::{Place, place};
-use crate::code::block::BlockId;
+use super::operands::{Place, effective_address, place};
+use super::state::State;
+use super::value::Value;
+use crate::code::graph::BlockId;
+use crate::code::registers::general_register;
 use crate::elf::address::FileAddress;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
@@ -25,4 +31,84 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
         }
     }
     found
+}
+
+/// Returns the 8-byte globals that hold a pointer from which the function reaches one of these `offsets`: a register holds that
+/// address, or an instruction accesses it, even if only in the first iteration of a loop.
+pub fn reached_by_pointers(
+    execution: &mut Execution<'_>,
+    offsets: &[i64],
+) -> BTreeSet<FileAddress> {
+    let code = execution.code;
+    let mut found = BTreeSet::new();
+    for block in code.blocks.ids() {
+        let mut states = execution.first_turns(block);
+        states.extend(execution.state_at(block).cloned());
+        for state in states {
+            execution.watch_from(block, state, |execution, instruction, state| {
+                found.extend(pointers_at(execution, instruction, state, offsets));
+            });
+        }
+    }
+    found
+}
+
+fn pointers_at(
+    execution: &Execution<'_>,
+    instruction: &Instruction,
+    state: &State,
+    offsets: &[i64],
+) -> Vec<FileAddress> {
+    let accesses = (instruction.op_kinds()).any(|kind| kind == OpKind::Memory);
+    let accessed = effective_address(&execution.atoms, state, instruction);
+    let accessed = accessed.filter(|_| accesses);
+    let addresses = state.registers.iter().chain(&accessed);
+    let pointer = |address: &Value| {
+        let (atom, offset) = address.as_atom_plus_constant()?;
+        let pointer = offsets.contains(&offset).then(|| Value::atom(atom))?;
+        execution.atoms.as_global(&pointer)
+    };
+    addresses.filter_map(pointer).collect()
+}
+
+/// Returns the 8-byte globals to which the loops of a function add 1, by one instruction, or by a
+/// load, an addition and a store. This includes what functions inlined into a loop count.
+pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
+    let code = execution.code;
+    let mut found = Vec::new();
+    for block in code.loops().into_iter().flatten() {
+        let states = execution.states_in(block);
+        for (instruction, state) in code.blocks[block].instructions.iter().zip(states) {
+            found.extend(incremented(execution, &state, instruction));
+        }
+    }
+    found
+}
+
+/// Returns the 8-byte global that an instruction leaves 1 higher than it was.
+fn incremented(
+    execution: &mut Execution<'_>,
+    state: &State,
+    instruction: &Instruction,
+) -> Option<FileAddress> {
+    if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
+        return None;
+    }
+    let Place::Global(target) = place(&mut execution.atoms, state, instruction) else {
+        return None;
+    };
+    let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
+    let adds_one = match instruction.mnemonic() {
+        Mnemonic::Inc => true,
+        Mnemonic::Add => by(1),
+        Mnemonic::Sub => by(u64::MAX),
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
+            let source = general_register(instruction.op1_register())?;
+            let before = state.registers.get(source)?.minus(&Value::constant(1));
+            let atom = before.as_atom().and_then(|atom| execution.atoms.get(atom));
+            matches!(atom, Some(Atom::Global { address, width: 8, .. }) if *address == target)
+        }
+        _ => false,
+    };
+    adds_one.then_some(target)
 }

@@ -4,7 +4,7 @@ use iced_x86::Mnemonic;
 
 use super::atom::{Atom, Operation};
 use super::bits::sign_extended;
-use super::flags::Flags;
+use super::condition::Flags;
 use super::operands::Step;
 use super::value::Value;
 use crate::code::instruction::operand_bits;

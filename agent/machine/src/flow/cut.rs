@@ -10,8 +10,7 @@ use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
 
-use crate::code::block::{BlockId, InstructionId};
-use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
 use crate::elf::address::FileAddress;
 
 /// Weight of a point that must not be in a cut.
@@ -170,8 +169,7 @@ mod tests {
 
     use super::{Nodes, Point, following, is_return, minimum_cut};
     use crate::budget::Budget;
-    use crate::code::block::{BlockId, PerBlock};
-    use crate::code::graph::{Block, EdgeKind, FunctionCode};
+    use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 
     /// Number of instructions, and the blocks that can come next: with none, the function returns.
     type Made = (usize, Vec<prop::sample::Index>);

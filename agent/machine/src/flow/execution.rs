@@ -13,14 +13,12 @@ use iced_x86::{Instruction, InstructionInfoFactory};
 
 use super::atoms::Atoms;
 use super::condition::{self, Condition, Relation};
-use super::loops;
 use super::operands::{Known, Step};
 use super::order::{Loop, Order};
-use super::private;
 use super::state::State;
 use super::value::Value;
-use crate::code::block::{BlockId, PerBlock};
-use crate::code::graph::{Block, EdgeKind, FunctionCode};
+use super::{loops, private};
+use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use crate::code::instruction;
 use crate::code::registers::{Callee, RSP, Registers};
 

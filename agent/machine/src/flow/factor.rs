@@ -7,8 +7,7 @@ use super::atoms::Atoms;
 use super::execution::Execution;
 use super::state::State;
 use super::value::Value;
-use crate::code::block::BlockId;
-use crate::code::graph::{Block, FunctionCode};
+use crate::code::graph::{Block, BlockId, FunctionCode};
 use crate::elf::image::Image;
 
 /// Returns the blocks in which something is multiplied by `factor`.

@@ -8,8 +8,7 @@ use proptest::sample::Index;
 use super::execution::Execution;
 use super::state::State;
 use super::value::Value;
-use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
+use crate::code::graph::{BlockId, FunctionCode};
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 

@@ -6,7 +6,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 
 use super::atom::Atom;
 use super::atoms::Atoms;
-use super::flags::Flags;
+use super::condition::Flags;
 use super::state::State;
 use super::value::Value;
 use crate::code::graph::Block;

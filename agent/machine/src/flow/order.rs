@@ -7,8 +7,7 @@ use iced_x86::InstructionInfoFactory;
 use petgraph::visit::DfsPostOrder;
 
 use super::loops::LoopEffects;
-use crate::code::block::{BlockId, PerBlock};
-use crate::code::graph::{Block, FunctionCode};
+use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
 
 /// The order of a function's blocks.
 pub struct Order {

@@ -6,8 +6,7 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::execution::Execution;
 use super::state::State;
-use crate::code::block::{BlockId, InstructionId};
-use crate::code::graph::FunctionCode;
+use crate::code::graph::{BlockId, FunctionCode, InstructionId};
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;

@@ -5,8 +5,7 @@
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use crate::code::block::BlockId;
-use crate::code::graph::FunctionCode;
+use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::instruction::{Instruction, writes};
 
 /// Where the frame pointer points, as an offset from the stack pointer at entry.

@@ -10,17 +10,15 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::atom::Operation;
 use super::atoms::Atoms;
-use super::condition::{self, Condition, Relation};
+use super::condition::{Condition, Relation};
 use super::cut::Point;
 use super::execution::Execution;
-use super::factor;
-use super::frame::Frame;
 use super::operand::Operand;
-use super::paths;
 use super::result::{from_point, loaded_slots, state_at, with_slots};
-use super::state::State;
+use super::state::{Frame, State};
 use super::value::Value;
-use crate::code::block::{BlockId, InstructionId};
+use super::{condition, factor, paths};
+use crate::code::graph::{BlockId, InstructionId};
 use crate::code::instruction::is_call;
 use crate::elf::image::Image;
 

@@ -8,18 +8,17 @@ use std::collections::BTreeSet;
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-use crate::code::block::{BlockId, InstructionId};
+use super::atom::Atom;
+use super::condition::Flags;
+use super::cut::Point;
+use super::execution::Execution;
+use super::operand::Operand;
+use super::operands::place;
+use super::state::{Frame, State};
+use super::value::{AtomId, Value};
+use super::{operands, paths};
+use crate::code::graph::{BlockId, InstructionId};
 use crate::elf::address::FileAddress;
-use crate::flow::atom::Atom;
-use crate::flow::cut::Point;
-use crate::flow::execution::Execution;
-use crate::flow::flags::Flags;
-use crate::flow::frame::Frame;
-use crate::flow::operand::Operand;
-use crate::flow::operands::{self, place};
-use crate::flow::paths;
-use crate::flow::state::State;
-use crate::flow::value::{AtomId, Value};
 
 /// How many merges to take apart, one after the other.
 const MAX_SPLITS: u32 = 5;

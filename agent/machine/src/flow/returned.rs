@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::code::block::BlockId;
+use crate::code::graph::BlockId;
 use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;

@@ -9,7 +9,7 @@ use iced_x86::{
 };
 
 use super::atom::Atom;
-use super::flags::Flags;
+use super::condition::Flags;
 use super::operands::{Place, Step};
 use super::value::Value;
 use crate::code::instruction::{self, is_call, operand_bits, writes};

@@ -5,22 +5,24 @@
 //! loop can follow is no candidate, because the loop is the work; nor is one that other calls pass, which must not pay
 //! for these. Compilers merge the ends of both kinds of calls, so that sometimes only a conditional jump tells them
 //! apart: then the exit is one of the ways out of it.
+//!
+//! What a point weighs in the cut at which calls of a function end: what a probe costs there, and how much work would
+//! still follow it unmeasured. A point that cannot be an exit weighs [`INFINITE`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::MAX_DONE_SITES;
 use iced_x86::ConditionCode;
 use serde::Serialize;
 
-use crate::code::block::InstructionId;
-use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::code::instruction::Instruction;
-use crate::flow::cut::{CutError, Point, minimum_cut};
+use super::site::Calls;
+use crate::code::emulation;
+use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
+use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
+use crate::elf::address::FileAddress;
+use crate::flow::cut::{CutError, INFINITE, Point, minimum_cut};
 use crate::flow::execution::Execution;
-
-use super::calls::Calls;
-use super::weights::weights;
 
 /// Weight of each thing that is not known at a point: that of some more sites, of which each call passes only one.
 const UNKNOWN_WEIGHT: u64 = 1_000;
@@ -118,17 +120,120 @@ fn number(condition: ConditionCode) -> Option<u8> {
 #[cfg(test)]
 mod generated;
 
+/// Weight of one unit of relative cost.
+const COST_WEIGHT: u64 = 16;
+/// Weight of a hit in calls that do not end there: a call should be hit once if possible, but no instruction should be
+/// single-stepped for that.
+const PASSED_WEIGHT: u64 = 8 * COST_WEIGHT;
+/// Weight of each call that can still follow: its work would not be measured.
+const FOLLOWING_CALL_WEIGHT: u64 = 4;
+/// The most following calls to weigh.
+const MAX_FOLLOWING_CALLS: u64 = 16;
+
+/// Returns what each point in the blocks that the calls pass weighs.
+pub fn weights(
+    code: &FunctionCode,
+    passed: &BTreeSet<BlockId>,
+    calls: Calls<'_>,
+) -> BTreeMap<Point, u64> {
+    let shared = match calls.by {
+        [] => BTreeSet::new(),
+        edges => code.reachable(BlockId::ENTRY, edges),
+    };
+    let loops = code.loops().into_iter().flatten();
+    let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
+    let passed_before = calls.inner.iter().chain(calls.work);
+    let passed_before: Vec<InstructionId> =
+        passed_before.filter_map(|own| place(code, *own)).collect();
+    // Whether the call is under way there: in a loop, or before it was seen or did its work.
+    let is_under_way = |block: BlockId| {
+        let reached = code.reachable(block, &[]);
+        let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
+        !reached.is_disjoint(&looping) || elsewhere.any(|own| reached.contains(&own.block))
+    };
+    let mut weights = BTreeMap::new();
+    for block in passed {
+        let is_excluded = shared.contains(block) || is_under_way(*block);
+        let here = passed_before.iter().filter(|own| own.block == *block);
+        let is_seen = |index| here.clone().all(|own| own.index < index);
+        let own = &code.blocks[*block];
+        for (index, instruction) in own.instructions.iter().enumerate() {
+            let point = block.instruction(index);
+            let weight = match is_excluded || !is_seen(index) {
+                true => INFINITE,
+                false if emulation::is_long_nop(instruction) => INFINITE,
+                false => weight(instruction, calls_from(code, point)),
+            };
+            weights.insert(Point::Instruction(point), weight);
+        }
+        let Some(jump) = own.instructions.last() else {
+            continue;
+        };
+        let joining = own.successors.iter().filter(|(to, _)| shared.contains(to));
+        // Calls that join others there have no other place to end.
+        let is_inner =
+            calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
+        let is_told = !calls.by.is_empty()
+            && is_conditional_jump(jump)
+            && (is_inner || is_seen(own.instructions.len() - 1))
+            && !shared.contains(block)
+            && !looping.contains(block);
+        for (successor, kind) in own.successors.iter().filter(|_| is_told) {
+            let can_end = !is_inner || shared.contains(successor);
+            if can_end && passed.contains(successor) && !is_under_way(*successor) {
+                let following = calls_from(code, successor.first());
+                let weight = match is_inner {
+                    // Each call is hit there anyway.
+                    true => following_weight(following),
+                    false => PASSED_WEIGHT + weight(jump, following),
+                };
+                weights.insert(Point::Way(*block, *kind), weight);
+            }
+        }
+    }
+    weights
+}
+
+fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
+    code.blocks.entries().find_map(|(id, block)| {
+        let mut instructions = block.instructions.iter();
+        let index = instructions.position(|own| address(own) == at)?;
+        Some(id.instruction(index))
+    })
+}
+
+fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
+    let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+    cost + following_weight(following_calls)
+}
+
+fn following_weight(calls: u64) -> u64 {
+    calls.min(MAX_FOLLOWING_CALLS) * FOLLOWING_CALL_WEIGHT
+}
+
+/// Counts the calls at a point and those that can follow.
+fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
+    let calls = |instructions: &[Instruction]| {
+        let calls = instructions.iter().filter(|other| is_call(other));
+        calls.count() as u64
+    };
+    let here = code.blocks[point.block].instructions.get(point.index..);
+    let later = code.reachable(point.block, &[]).into_iter();
+    let later = later.filter(|other| *other != point.block);
+    let later = later.map(|other| calls(&code.blocks[other].instructions));
+    here.map_or(0, calls) + later.sum::<u64>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::find;
-    use crate::code::block::BlockId;
-    use crate::code::graph::{EdgeKind, FunctionCode};
+    use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
     use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
     use crate::flow::operand::Operand;
     use crate::flow::result::Results;
-    use crate::sites::calls::Calls;
+    use crate::sites::site::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);

@@ -7,11 +7,7 @@
 //! Deliberately absent: which files a process has mapped where.
 
 mod file;
-mod functions;
-mod registers;
 mod unwind;
 
-pub use file::CodeFile;
-pub use functions::{Function, Names, Traced};
-pub use registers::Registers;
-pub use unwind::{Caller, Work};
+pub use self::file::{CodeFile, Function, Names, Traced};
+pub use self::unwind::{Caller, Registers, Work};

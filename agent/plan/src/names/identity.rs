@@ -11,7 +11,7 @@ use evictscope_machine::code::references;
 use evictscope_machine::elf::{FileAddress, Image};
 use serde::Serialize;
 
-use super::texts::Texts;
+use super::Texts;
 
 /// The products.
 pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];

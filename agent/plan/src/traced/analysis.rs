@@ -8,12 +8,12 @@ use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::flow::{Execution, Point, Results};
 use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
 
-use crate::dwarf::{self, DebugInfo};
-use crate::item::{Description, FunctionKind, Item};
-use crate::members::{self, ConfigTable, Evidence, Info, Member};
+use crate::dwarf::DebugInfo;
+use crate::item::{Description, FunctionKind, Item, Reason};
+use crate::members::{ConfigTable, Evidence, Info, Member};
 use crate::names::Texts;
 use crate::plan::{Exit, NotFound, TracedFunction};
-use crate::reason::Reason;
+use crate::{dwarf, members};
 
 /// A function that a plan probes, and how to plan it.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,6 @@ struct Policy {
     metric: &'static str,
     /// Writes the keys 1 to 40, each of 100 kB.
     write: &'static str,
-    /// Returns the value expected of a key by its name.
     named: fn(f64) -> f64,
     /// Returns the value expected of a key by the word that orders the pool, with the unit of idle times, at a time since 1970.
     ordered: fn(u64, Duration, Duration) -> f64,

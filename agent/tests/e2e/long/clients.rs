@@ -22,7 +22,6 @@ use tempfile::TempDir;
 const DESCRIPTORS: u64 = 512;
 /// Clients that are there before the server starts.
 const FIRST: usize = 600;
-/// Clients in all.
 const ALL: usize = 10_000;
 /// Descriptors that connections may take: 64 that have sent no request, 64 that have, and two that are being closed.
 const CONNECTIONS: usize = 130;

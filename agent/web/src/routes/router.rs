@@ -1,14 +1,20 @@
 //! Which path has which answer, and who may ask for it.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use axum::{Router, middleware};
+use axum::{Json, Router, middleware};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tower_http::csrf::CsrfLayer;
 
 use super::app::App;
-use super::{burst_list, health, metrics, pages, profile, records, timeline, unwatched};
+use super::{burst_list, metrics, pages, records, timeline};
 use crate::http::browsers;
 use crate::published::shared::Shared;
 use crate::web_config::{Requesters, guard, guard_requests};
@@ -18,7 +24,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
     let web = requesters.web.clone();
     // These cost a server something, though they change nothing.
     let costly = Router::new()
-        .route("/debug/pprof/profile", get(profile::profile))
+        .route("/debug/pprof/profile", get(records::profile))
         .route("/api/v1/records", post(records::post))
         .route("/server/{name}/record", post(pages::make_record))
         .route_layer(middleware::from_fn(browsers::own_only))
@@ -32,7 +38,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .route("/api/v1/records", get(records::list))
         .route("/api/v1/records/{id}", get(records::one))
         .route("/api/v1/timeline", get(timeline::timeline))
-        .route("/api/v1/unwatched", get(unwatched::unwatched))
+        .route("/api/v1/unwatched", get(unwatched))
         .route("/heatmap.svg", get(timeline::heat_map))
         .merge(costly)
         .fallback(pages::nothing)
@@ -41,8 +47,8 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .layer(compression());
     // The clients of these (a load balancer, a service manager) have no password, and learn nothing about any server.
     guarded
-        .route("/-/healthy", get(health::healthy))
-        .route("/-/ready", get(health::ready))
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(ready))
         .layer(middleware::map_response(browsers::protect))
         .with_state(App::new(shared))
 }
@@ -56,4 +62,56 @@ fn compression() -> CompressionLayer<impl Predicate> {
     CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
         .compress_when(is_of_use)
+}
+
+/// A loop that has not turned for this long hangs. It turns ten times a second, and no turn takes seconds.
+const HANGS: Duration = Duration::from_secs(10);
+
+pub(super) async fn healthy(State(app): State<App>) -> (StatusCode, String) {
+    health(app.shared.since_last_turn())
+}
+
+/// Returns the answer of an agent whose loop last turned `silent` ago.
+fn health(silent: Duration) -> (StatusCode, String) {
+    if silent < HANGS {
+        return (StatusCode::OK, "healthy\n".to_owned());
+    }
+    let text = format!(
+        "not healthy: the loop that watches the servers has not turned for {} s; \
+         restart the agent, and please report this with its log\n",
+        silent.as_secs()
+    );
+    (StatusCode::SERVICE_UNAVAILABLE, text)
+}
+
+pub(super) async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
+    match app.shared.servers() {
+        Some(_) => (StatusCode::OK, "ready\n"),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: still looking for servers and attaching to them\n",
+        ),
+    }
+}
+
+pub(super) async fn unwatched(State(app): State<App>) -> impl IntoResponse {
+    let unwatched = app.shared.unwatched().unwrap_or_default();
+    Json(BTreeMap::from([("unwatched", unwatched)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::http::StatusCode;
+
+    use super::{HANGS, health};
+
+    #[test]
+    fn a_loop_that_does_not_turn_is_not_healthy() {
+        assert_eq!(health(HANGS - Duration::from_millis(1)).0, StatusCode::OK);
+        let (status, text) = health(HANGS);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("has not turned for 10 s"), "{text}");
+    }
 }

@@ -7,13 +7,12 @@ const BEGIN: f64 = 1000.0;
 /// two seconds, and then falls to 80 at 10 a second; and the counts of its load.
 fn record(rounds: usize) -> (Vec<Sample>, Vec<Load>) {
     let (mut samples, mut loads) = (Vec::new(), Vec::new());
-    let (mut commands, mut evicted, mut running) = (0, 0, 0.0);
+    let (mut commands, mut evicted) = (0, 0);
     let mut totals = Totals::default();
     let mut step = 0;
     let mut push = |memory: f64, rate: u64, evictions: u64, buffers: u64, backlog: u64| {
         commands += rate / 10;
         evicted += evictions;
-        running += if evictions > 0 { 0.1 } else { 0.05 };
         let at = BEGIN + f64::from(step) / 10.0;
         samples.push(Sample {
             at,
@@ -29,7 +28,6 @@ fn record(rounds: usize) -> (Vec<Sample>, Vec<Load>) {
             totals,
             backlog,
             backlog_peak: backlog + 1,
-            running,
             ..Load::default()
         });
         step += 1;
@@ -67,20 +65,11 @@ fn each_burst_is_found_once_with_its_phases() {
         assert_eq!(cycle.evicted_keys, 20 * 7);
         assert!(near(cycle.throughput_before.unwrap_or_default(), 1000.0));
         assert!(near(cycle.throughput_during, 200.0));
-        assert_eq!((cycle.backlog_before, cycle.backlog_peak), (5, 386));
-        assert_eq!(
-            (cycle.client_buffers_before, cycle.client_buffers_peak),
-            (10, 40)
-        );
-        assert_eq!((cycle.memory_at_start, cycle.memory_peak), (9980, 10_050));
-        assert_eq!((cycle.memory_after, cycle.reclaimed), (8000, 2050));
-        assert!(near(cycle.during.running, 1.0));
-        assert!((0.5..0.55).contains(&cycle.before.running));
+        assert_eq!((cycle.backlog_peak, cycle.client_buffers_peak), (386, 40));
+        assert_eq!(cycle.reclaimed, 2050);
         // From then on no more than 100 requests wait, which is what falls due in a tenth of a second.
         assert!(near(cycle.reclaim_end, round + 14.1));
     }
-    assert!(near(cycles[0].not_saturated_seconds, 9.95));
-    assert!(near(cycles[1].not_saturated_seconds, 10.85));
 }
 
 #[test]

@@ -1,12 +1,20 @@
 //! Compares the goal variables, evaluated by gdb where the plan says, with the server's own variables at that moment.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{code::Code, own_build::OwnBuild, process, redis::Redis, wait::HANG};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::HANG;
 use serde_json::{Map, Value, json};
 
-use super::{Build, LIMIT, plan::Plan};
+use super::plan::Plan;
+use super::{Build, LIMIT};
 use crate::table::Row;
 
 /// How many hits are compared.

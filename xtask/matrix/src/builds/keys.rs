@@ -1,9 +1,12 @@
 //! Compares what `evictscope keys` finds in a build with what the server says about each key.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{cache, own_build::OwnBuild, wait::until};
+use evictscope_testkit::cache;
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::wait::until;
 
 use super::Build;
 use crate::table::Row;

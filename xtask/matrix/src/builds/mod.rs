@@ -1,6 +1,5 @@
 //! The builds of servers that people run: planned for, run and watched.
 
-mod between;
 mod goal;
 mod keys;
 mod plan;
@@ -8,19 +7,17 @@ mod reading;
 mod suites;
 mod watched;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{process, servers};
 
-use self::{
-    plan::Plan,
-    suites::{NEWEST, SUITES, Suite},
-};
-use crate::{
-    files,
-    table::{self, Row},
-};
+use self::plan::Plan;
+use self::suites::{NEWEST, SUITES, Suite};
+use crate::table::Row;
+use crate::{files, table};
 
 /// The limit of the servers: some seconds of load exceed it.
 const LIMIT: &str = "16mb";
@@ -31,7 +28,6 @@ const STRIPPED: &str = ", stripped";
 /// A build of a server.
 #[derive(Clone)]
 struct Build {
-    /// Where it is from.
     name: String,
     /// Its executable file.
     program: PathBuf,

@@ -1,6 +1,9 @@
 //! What the agent plans for an executable, and what that takes.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
@@ -12,7 +15,6 @@ const ROUNDS: usize = 5;
 
 /// A plan, as `inspect --json` prints it.
 pub struct Plan {
-    /// The JSON.
     pub json: Value,
     /// How long planning took.
     pub milliseconds: f64,

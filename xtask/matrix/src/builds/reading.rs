@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use evictscope_plan::Member;
-use evictscope_testkit::{
-    agent::Agent,
-    redis::{Info, Redis},
-    scrape::Scrape,
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::{Info, Redis};
+use evictscope_testkit::scrape::Scrape;
 
 use super::plan::Plan;
 use crate::table::Row;

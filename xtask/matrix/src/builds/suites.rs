@@ -3,16 +3,14 @@
 //! apt is asked for them as if nothing were installed here, in a directory of its own: this machine's packages and lists stay as
 //! they are.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::{process, workspace};
 
 use crate::files;
-use evictscope_testkit::{process, workspace};
 
 /// Debian's suites. A suite that is not complete in itself comes after the one that it adds to.
 pub const SUITES: [Suite; 7] = [
@@ -39,7 +37,6 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A Debian suite.
 pub struct Suite {
-    /// Its name.
     pub name: &'static str,
     /// The suite that it adds to.
     base: Option<&'static str>,
@@ -67,7 +64,6 @@ impl Suite {
         }
     }
 
-    /// Returns the suite of this name.
     pub fn named(name: &str) -> Result<&'static Self> {
         let mut suites = SUITES.iter();
         let suite = suites.find(|suite| suite.name == name);
@@ -164,7 +160,6 @@ impl Apt {
         command
     }
 
-    /// Returns the version of a package in a suite, if it has the package.
     fn version(&self, package: &str, suite: &str) -> Result<Option<String>> {
         let all = process::answer_of(self.command("apt-cache").args(["madison", package]))?;
         Ok(version_in(&all, suite))

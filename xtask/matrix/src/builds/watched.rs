@@ -1,22 +1,22 @@
 //! Runs and watches a build: compares the agent's numbers with those of the server.
 
-use std::{
-    io::Write as _,
-    net::{Ipv4Addr, TcpStream},
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{agent::Agent, own_build::OwnBuild, process, redis::Redis};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::until;
 use rustix::process::Signal;
 
-use super::{
-    Build, LIMIT, between,
-    plan::Plan,
-    reading::{Reading, Readings},
-};
+use super::plan::Plan;
+use super::reading::{Reading, Readings};
+use super::{Build, LIMIT};
 use crate::table::Row;
 
 /// A lower limit, which makes a server evict for some milliseconds.
@@ -48,7 +48,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     expire(&redis)?;
     redis.set_keys(1000, 20_000)?;
     let below = Reading::of(&agent, &redis)?;
-    between::call(&redis)?;
+    call(&redis)?;
     let between = Reading::of(&agent, &redis)?;
     redis.config_set("maxmemory", LIMIT)?;
     redis.config_set("hz", "10")?;
@@ -116,4 +116,31 @@ fn fail(redis: &Redis) -> Result<()> {
     process::answer_of(&mut redis.benchmark(&format!("-t get -n {FAILING}")))?;
     redis.config_set("maxmemory", LOWER_LIMIT)?;
     redis.config_set("maxmemory-policy", "allkeys-lru")
+}
+
+/// The least bytes that do not count. What the sockets also take is less, and what the calling clients take is less than half.
+const NOT_COUNTED: f64 = 8e6;
+
+/// Makes calls while half of what the server keeps for a replica that does not read is above the limit.
+pub fn call(redis: &Redis) -> Result<()> {
+    // What is kept for a replica counts up to this.
+    redis.config_set("repl-backlog-size", "16384")?;
+    let replica = TcpStream::connect((Ipv4Addr::LOCALHOST, redis.port()));
+    let mut replica = replica.context("cannot connect to the server")?;
+    replica.write_all(b"SYNC\r\n")?;
+    let mut before = None;
+    let limit = until("the sockets to a replica are full", || {
+        let info = redis.all_info()?;
+        let not_counted = info.number("mem_not_counted_for_evict")?;
+        if not_counted < NOT_COUNTED {
+            process::answer_of(&mut redis.benchmark("-t set -d 10000 -n 500"))?;
+        }
+        let is_full =
+            before.replace(not_counted) == Some(not_counted) && not_counted >= NOT_COUNTED;
+        let limit = info.number("used_memory")? - not_counted / 2.0;
+        Ok(is_full.then_some(limit))
+    })?;
+    redis.config_set("maxmemory", &limit.round().to_string())?;
+    process::answer_of(&mut redis.benchmark("-t get -n 2000"))?;
+    Ok(())
 }

@@ -6,9 +6,8 @@ use std::rc::Rc;
 use iced_x86::Instruction;
 
 use super::Execution;
-use crate::code::block::BlockId;
-use crate::code::graph::EdgeKind;
-use crate::flow::flags::Flags;
+use crate::code::graph::{BlockId, EdgeKind};
+use crate::flow::condition::Flags;
 use crate::flow::loops;
 use crate::flow::state::State;
 

@@ -4,13 +4,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::{FoundExit, find};
-use crate::code::block::BlockId;
-use crate::code::graph::{EdgeKind, FunctionCode};
+use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
 use crate::code::instruction::address;
 use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
-use crate::sites::calls::Calls;
+use crate::sites::site::Calls;
 
 /// Bytes of each part of a function: one-byte instructions, and how it continues.
 const PART: usize = 8;

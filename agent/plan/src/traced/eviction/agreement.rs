@@ -13,11 +13,10 @@ use evictscope_machine::dwarf::{Base, Location, Sum, VariableLocations};
 use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
 
+use super::inlined::{Form, GoalCopy, after_decision};
 use crate::dwarf::DebugInfo;
-use crate::item::{Method, variable_name};
+use crate::item::{Method, Reason, variable_name};
 use crate::plan::QuantityPlan;
-use crate::reason::Reason;
-use crate::traced::eviction::goal::{Form, GoalCopy, after_decision};
 
 /// What DWARF says about a variable that the data flow found.
 #[derive(Debug, PartialEq, Eq)]

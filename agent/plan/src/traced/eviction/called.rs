@@ -17,10 +17,9 @@ use evictscope_machine::flow::{
     Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve,
 };
 
+use super::inlined::{Form, GoalCopy, first_comparison};
+use crate::item::Reason;
 use crate::members::{self, Counters, MemberError};
-use crate::reason::Reason;
-use crate::traced::eviction::comparison::first_comparison;
-use crate::traced::eviction::goal::{Form, GoalCopy};
 
 /// The calculation in the caller's values, and the allocator's counters behind `mem_reported` or why
 /// they are not known.

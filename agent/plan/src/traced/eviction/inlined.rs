@@ -14,14 +14,22 @@
 //! compared with it is `mem_reported`. The value of the form `mem_reported - x` that is compared with
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
+//!
+//! The goal of an evicting call: where the function decides on it, and what its variables are there.
+//!
+//! [`inlined`](super::inlined) and [`called`](super::called) find it, each in one of the two forms
+//! that compilers give it.
 
-use evictscope_machine::code::BlockId;
+use evictscope_abi::Variable;
+use evictscope_machine::code::instruction::is_conditional_jump;
+use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{Execution, Value, resolve};
+use evictscope_machine::flow::{
+    Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve,
+};
+use evictscope_machine::sites::Candidate;
 
-use super::comparison::comparisons_with;
-use super::goal::{Form, GoalCopy};
-use crate::reason::Reason;
+use crate::item::Reason;
 
 /// Nothing is compared with `maxmemory`.
 const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
@@ -72,4 +80,196 @@ pub fn find(
         true => NO_COMPARISON,
         false => NO_GOAL,
     }))
+}
+
+/// The edge that is taken if a value is above the limit, and the block it leads to.
+pub type Over = (EdgeKind, BlockId);
+
+/// A comparison with `maxmemory`.
+pub struct Comparison {
+    pub value: Value,
+    /// The load of `maxmemory` that it is compared with.
+    pub maxmemory: Value,
+    /// Where the value is above; `None` if the comparison only says where it is not.
+    pub over: Option<Over>,
+}
+
+/// Returns the first comparison with `maxmemory` that tells what is above it: its block, and where it leads.
+pub fn first_comparison(
+    execution: &mut Execution<'_>,
+    maxmemory: FileAddress,
+) -> Option<(BlockId, Over)> {
+    blocks_before_eviction(execution, None)
+        .into_iter()
+        .find_map(|block| {
+            let comparisons = comparisons_with(execution, block, maxmemory);
+            let over = comparisons.into_iter().find_map(|own| own.over)?;
+            Some((block, over))
+        })
+}
+
+/// Returns what the conditional jump at the end of a block tells about values in relation to the
+/// global at `maxmemory`, first what is above it. The jump can depend on several earlier
+/// comparisons, here or on the only way to one of its edges.
+pub fn comparisons_with(
+    execution: &mut Execution<'_>,
+    block: BlockId,
+    maxmemory: FileAddress,
+) -> Vec<Comparison> {
+    let code = execution.code;
+    let last = code.blocks[block].instructions.last();
+    let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
+        return Vec::new();
+    };
+    if !last.is_some_and(is_conditional_jump) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (target, edge) in &code.blocks[block].successors {
+        let Some(state) = execution.state_along(block, *edge) else {
+            continue;
+        };
+        for fact in state.facts.iter().filter(|fact| !known.contains(fact)) {
+            let over = (*edge, *target);
+            found.extend(comparison_in(&execution.atoms, fact, over, maxmemory));
+        }
+    }
+    found.sort_by_key(|own| own.over.is_none());
+    found
+}
+
+/// Returns what a condition says about a value in relation to the global at `maxmemory`; the condition holds after `edge`.
+fn comparison_in(
+    atoms: &Atoms,
+    condition: &Condition,
+    edge: Over,
+    maxmemory: FileAddress,
+) -> Option<Comparison> {
+    let is_limit = |value: &Value| atoms.as_global(value) == Some(maxmemory);
+    let (left, right) = (&condition.left, &condition.right);
+    let (value, limit) = match (is_limit(left), is_limit(right)) {
+        (true, false) => (right, left),
+        (false, true) => (left, right),
+        _ => return None,
+    };
+    let is_over = condition.relation == Relation::Below && limit == left;
+    let is_comparison = condition.bits == 64 && value.as_constant().is_none();
+    is_comparison.then(|| Comparison {
+        value: value.clone(),
+        maxmemory: limit.clone(),
+        over: is_over.then_some(edge),
+    })
+}
+
+/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The loop that evicts has
+/// calls, and the function looks at the global `policy` in it or before. A loop without calls adds up the allocator's counters or
+/// the replicas' buffers; a loop before any look at the policy lets paused clients go on.
+pub fn blocks_before_eviction(
+    execution: &mut Execution<'_>,
+    policy: Option<FileAddress>,
+) -> Vec<BlockId> {
+    let code = execution.code;
+    let blocks = &code.blocks;
+    let looks = policy.map(|policy| blocks_that_access(execution, policy));
+    let looks = looks.unwrap_or_default();
+    let mut loop_of = blocks.filled(None);
+    let mut evicts = Vec::new();
+    for (number, members) in code.loops().into_iter().enumerate() {
+        let is_behind_look = || {
+            let leading = code.leading_to(members.clone(), &[]);
+            looks.iter().any(|look| leading.contains(look))
+        };
+        let calls = members.iter().any(|block| blocks[*block].calls());
+        evicts.push(calls && (looks.is_empty() || is_behind_look()));
+        for block in members {
+            loop_of[block] = Some(number);
+        }
+    }
+    let mut before = blocks.filled(false);
+    for index in &execution.order.blocks {
+        let own = loop_of[*index];
+        let in_eviction = own.is_some_and(|number| evicts[number]);
+        before[*index] = !in_eviction
+            && blocks[*index].predecessors.iter().all(|predecessor| {
+                before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own)
+            });
+    }
+    let order = execution.order.blocks.iter().copied();
+    order
+        .filter(|index| before[*index] && loop_of[*index].is_none())
+        .collect()
+}
+
+/// The most blocks between the deciding branch and a goal site.
+const MAX_CHAIN: usize = 16;
+
+/// How the eviction function comes to its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By an inlined copy of `getMaxmemoryState()`.
+    Inlined,
+    Called,
+}
+
+/// The calculation that sets the goal.
+#[derive(Debug)]
+pub struct GoalCopy {
+    pub form: Form,
+    /// The block whose last instruction decides whether memory is over the limit.
+    pub deciding_block: BlockId,
+    /// The edge that this instruction takes if it is.
+    pub over_edge: EdgeKind,
+    pub over_block: BlockId,
+    /// All memory tracked by the allocator.
+    pub mem_reported: Value,
+    /// `mem_reported - mem_used`.
+    pub overhead: Value,
+    /// What is compared with the limit.
+    pub mem_used: Value,
+    /// `mem_used - maxmemory`.
+    pub mem_tofree: Value,
+    pub maxmemory: Value,
+}
+
+impl GoalCopy {
+    /// Returns the edge that every evicting call takes, and no other call.
+    pub fn decision(&self) -> (BlockId, EdgeKind) {
+        (self.deciding_block, self.over_edge)
+    }
+
+    /// Returns the value of a variable.
+    pub fn value(&self, variable: Variable) -> &Value {
+        match variable {
+            Variable::MemReported => &self.mem_reported,
+            Variable::Overhead => &self.overhead,
+            Variable::MemUsed => &self.mem_used,
+            Variable::MemTofree => &self.mem_tofree,
+            Variable::Maxmemory => &self.maxmemory,
+        }
+    }
+}
+
+/// Returns every instruction that all evicting calls pass after the deciding branch, and no other calls.
+pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    let code = execution.code;
+    let mut next = Some(goal.over_block);
+    for _ in 0..MAX_CHAIN {
+        let Some(index) = next else { break };
+        let block = &code.blocks[index];
+        if block.predecessors.len() != 1 {
+            break;
+        }
+        let states = execution.states_in(index);
+        let points = block.instructions.iter().zip(states);
+        found.extend(points.map(|(instruction, state)| Candidate {
+            instruction: *instruction,
+            state,
+        }));
+        next = match block.successors.as_slice() {
+            [(only, _)] => Some(*only),
+            _ => None,
+        };
+    }
+    found
 }

@@ -3,28 +3,28 @@
 //! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
 //! of an evicting call, by its [`comparison`]s with `maxmemory`. [`pool`] finds the keys that it chooses from. [`agreement`] tells whether the debug
 //! information says the same.
+//!
+//! The eviction pool: an array of the best keys to evict, the best last, from which the function chooses. Its address is in a
+//! global.
 
 mod agreement;
 mod called;
-mod comparison;
 pub mod entry;
-mod goal;
 mod inlined;
-mod pool;
 
 use evictscope_abi::VARIABLES;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{Execution, Operand, counted_in_loops, returned};
+use evictscope_machine::flow::{
+    Execution, Operand, counted_in_loops, reached_by_pointers, returned,
+};
 use evictscope_machine::sites::{Calls, Site, cheapest};
 
-use crate::item::{Description, FunctionKind, Item, Method};
+use self::inlined::{GoalCopy, blocks_before_eviction};
+use super::analysis::{Analysis, Traced};
+use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members::{self, Member};
 use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
-use crate::reason::Reason;
-use crate::traced::analysis::{Analysis, Traced};
-use comparison::blocks_before_eviction;
-use goal::GoalCopy;
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
@@ -66,7 +66,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .map_err(|why| analysis.miss(Item::Inner(kind), why))
         .ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
-    analysis.evidence.pool = pool::pool(&mut execution);
+    analysis.evidence.pool = pool(&mut execution);
     if let Some(goal) = goal {
         (function.inner, function.exits) = ends(analysis, kind, &mut execution, &goal);
     }
@@ -167,7 +167,7 @@ fn inner_site(
         address: *analysis.config.get(&Member::Maxmemory)?,
         name: "server.maxmemory".to_owned(),
     };
-    let candidates = goal::after_decision(execution, goal);
+    let candidates = inlined::after_decision(execution, goal);
     let best = cheapest(
         execution,
         candidates,
@@ -207,4 +207,13 @@ fn inner_site(
         cycle_type: None,
         job: None,
     })
+}
+
+/// Offsets of its last entry and of the key in it, in bytes: 16 entries of 32 bytes.
+const LAST: [i64; 2] = [15 * 32, 15 * 32 + 8];
+
+/// Returns the address of that global, if the function reaches the last entry of a single pool.
+pub fn pool(execution: &mut Execution<'_>) -> Option<FileAddress> {
+    let mut found = reached_by_pointers(execution, &LAST).into_iter();
+    found.next().filter(|_| found.next().is_none())
 }

@@ -4,14 +4,19 @@
 //! Since Valkey 9.0 a cycle is two jobs, one for keys and one for fields of hashes, each of which keeps an
 //! average. Compilers make one function that both share, or two. These functions are traced themselves,
 //! because only they show which cycles do nothing. If two cannot be told apart, their caller is traced.
+//!
+//! The moving average that a cycle ends with: `current * 0.05 + stat_expired_stale_perc * 0.95`.
+//!
+//! Every cycle that gets past the early returns computes it, and nothing else in a server looks like it.
+//! `current` is the share of the sampled keys that had expired, or 0 if none was sampled.
 
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
-use evictscope_machine::code::{FunctionCode, InstructionId};
+use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
 use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::flow::{Execution, factor};
 
-use super::average;
-use super::kind::ByType;
+use super::start::ByType;
 use crate::names::Texts;
 
 /// Its name.
@@ -123,7 +128,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
         return Ok(None);
     };
     let jobs = jobs(image, &code)?;
-    let averages = !average::blocks(image, &code).is_empty();
+    let averages = !blocks(image, &code).is_empty();
     if averages && !jobs.is_empty() {
         return Err(format!(
             "the function at {:#x} keeps a moving average of expired keys and calls another that does",
@@ -198,7 +203,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
                 }
                 None => {
                     let code = FunctionCode::decode(image, function);
-                    let averages = |code: FunctionCode| !average::blocks(image, &code).is_empty();
+                    let averages = |code: FunctionCode| !blocks(image, &code).is_empty();
                     let is_job = code.is_ok_and(averages);
                     known.push((function, is_job));
                     is_job
@@ -238,4 +243,34 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
         }
     }
     found
+}
+
+/// The weight of this cycle's share.
+pub const OF_THIS_CYCLE: f64 = 0.05;
+/// The weight of the average so far.
+const OF_THE_PAST: f64 = 0.95;
+
+/// Returns the blocks in which something is multiplied by the weight of the past.
+pub fn blocks(image: &Image<'_>, code: &FunctionCode) -> Vec<BlockId> {
+    factor::blocks(image, code, OF_THE_PAST)
+}
+
+/// Returns where the average that these `blocks` of a function compute is kept, if that is known and a single place.
+pub fn kept_at(image: &Image<'_>, code: &FunctionCode, blocks: &[BlockId]) -> Option<FileAddress> {
+    let mut execution = Execution::run(code);
+    let mut kept = Vec::new();
+    for block in blocks {
+        let states = execution.states_in(*block);
+        for (instruction, mut state) in code.blocks[*block].instructions.iter().zip(states) {
+            execution.step(&mut state, instruction);
+            let atoms = &execution.atoms;
+            let past = factor::multiplied(image, atoms, &state, instruction, OF_THE_PAST);
+            kept.extend(past.iter().map(|value| atoms.as_global(value)));
+        }
+    }
+    kept.dedup();
+    match kept[..] {
+        [Some(address)] => Some(address),
+        _ => None,
+    }
 }

@@ -4,10 +4,8 @@
 //! gets past the early returns. [`start`] is the site that exactly those cycles pass, [`kind`] tells their
 //! type, and [`keys`] finds the counts that the average is made of.
 
-mod average;
 pub mod entry;
 mod keys;
-mod kind;
 mod start;
 
 use evictscope_machine::code::FunctionCode;
@@ -15,15 +13,13 @@ use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
 use evictscope_machine::sites::Calls;
 
-use crate::item::{Description, FunctionKind, Item};
+use self::entry::JobFunction;
+use self::keys::Keys;
+use self::start::{ByType, Work};
+use super::analysis::{Analysis, Traced};
+use crate::item::{Description, FunctionKind, Item, Reason};
 use crate::members::Member;
 use crate::plan::{Exit, InnerSite, TracedFunction};
-use crate::reason::Reason;
-use crate::traced::analysis::{Analysis, Traced};
-use entry::JobFunction;
-use keys::Keys;
-use kind::ByType;
-use start::Work;
 
 /// The expire cycle.
 pub const EXPIRE_CYCLE: Traced = Traced {
@@ -64,7 +60,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     }
     analysis.not_found.truncate(missed);
     let ends = match cycle.jobs.as_slice() {
-        [] => average::blocks(analysis.image, &code),
+        [] => entry::blocks(analysis.image, &code),
         jobs => jobs.iter().map(|job| job.call.block).collect(),
     };
     let mut by_type = ByType::run(&code, &cycle.type_registers);
@@ -104,8 +100,8 @@ fn jobs_apart(
     let mut jobs = Vec::new();
     for of in functions {
         let code = FunctionCode::decode(image, of.address).ok()?;
-        let ends = average::blocks(image, &code);
-        let is_for_keys = average::kept_at(image, &code, &ends)? == of_keys;
+        let ends = entry::blocks(image, &code);
+        let is_for_keys = entry::kept_at(image, &code, &ends)? == of_keys;
         jobs.push((!is_for_keys, of, code, ends));
     }
     jobs.sort_by_key(|(is_for_fields, ..)| *is_for_fields);
@@ -139,7 +135,7 @@ fn exits(
     let image = analysis.image;
     let passed = calls.passed_blocks(code);
     let share = match lost {
-        None => Quotient::find(&mut execution, &passed, average::OF_THIS_CYCLE),
+        None => Quotient::find(&mut execution, &passed, entry::OF_THIS_CYCLE),
         Some(_) => None,
     };
     let look = |execution: &mut Execution<'_>, point: Point| match &share {

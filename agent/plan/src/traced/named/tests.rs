@@ -4,8 +4,7 @@ use anyhow::{Context as _, ensure};
 use evictscope_machine::elf::{FunctionNames, Image};
 use evictscope_testkit::servers;
 
-use super::commands::CommandTable;
-use super::{NameError, NamedFunction, named_function};
+use super::{CommandTable, NameError, NamedFunction, named_function};
 
 /// Commands that share the function of another, or whose function has another name in Redis's source.
 const OTHERS: [(&str, &str); 9] = [
