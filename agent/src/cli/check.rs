@@ -1,8 +1,8 @@
 //! `evictscope check`: tries what `run` does, up to placing probes in servers, and says what to do where that fails.
 
 use std::fs::DirBuilder;
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -75,12 +75,27 @@ fn listen(checklist: &mut Checklist, settings: &Settings) {
     let bound = bound.and_then(|runtime| runtime.block_on(evictscope_web::bind(settings.listen)));
     match bound {
         Ok(_) => checklist.ok("listen", &settings.listen.to_string()),
-        // Usually the agent that runs here already.
-        Err(error) if TcpStream::connect(settings.listen).is_ok() => {
+        // It runs already.
+        Err(error) if is_agent(settings.listen) == Some(true) => {
             checklist.note("listen", &format!("{error:#}"));
         }
         Err(error) => checklist.fail("listen", &format!("{error:#}")),
     }
+}
+
+/// Returns whether an agent answers at this address; `None` if nothing does.
+fn is_agent(address: SocketAddr) -> Option<bool> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    /// What begins a complaint about a request without TLS.
+    const ALERT: u8 = 21;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(b"GET /-/healthy HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    // What was read before an error says enough.
+    let _ = stream.read_to_end(&mut answer);
+    let is_http = answer.starts_with(b"HTTP/") && answer.windows(7).any(|part| part == b"healthy");
+    Some(is_http || answer.first() == Some(&ALERT))
 }
 
 /// Checks the directory of records, which `run` can do without.
@@ -102,7 +117,7 @@ fn is_writable(directory: &Path) -> Result<(), StoreError> {
     if directory.exists() {
         return Store::open(directory, Limits::default()).map(drop);
     }
-    let above = directory.ancestors().find(|above| above.is_dir());
+    let above = directory.ancestors().find(|above| above.exists());
     let trial = above.unwrap_or(directory);
     let trial = trial.join(format!(".evictscope-check-{}", std::process::id()));
     let made = DirBuilder::new().create(&trial);

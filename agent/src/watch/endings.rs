@@ -106,11 +106,19 @@ impl Fate {
                 // Its parent may have taken its exit code just now.
                 Remains::Nothing => {
                     let code = process.pidfd().and_then(exit_code);
-                    return Some(code.map_or(Ending::Unknown, |code| self.ending(code)));
+                    return Some(code.map_or_else(|| self.likely(), |code| self.ending(code)));
                 }
-                Remains::Exiting if Instant::now() > until => return Some(Ending::Unknown),
+                Remains::Exiting if Instant::now() > until => return Some(self.likely()),
                 Remains::Exiting => std::thread::sleep(LOOK_INTERVAL),
             }
+        }
+    }
+
+    /// Returns what the counters alone say.
+    fn likely(&self) -> Ending {
+        match self.oom() {
+            Some((Some(true), of_group)) => Ending::Oom { of_group },
+            _ => Ending::Unknown,
         }
     }
 
@@ -118,19 +126,20 @@ impl Fate {
         let [status, signal, ..] = [code >> 8 & 0xff, code & 0x7f].map(|part| part as u8);
         match signal {
             0 => Ending::Exit { status },
-            number if i32::from(number) == Signal::KILL.as_raw() => self.killed(number),
+            number if i32::from(number) == Signal::KILL.as_raw() => match self.oom() {
+                Some((None | Some(true), of_group)) => Ending::Oom { of_group },
+                _ => Ending::Signal { number },
+            },
             number => Ending::Signal { number },
         }
     }
 
-    fn killed(&self, number: u8) -> Ending {
+    /// Returns what the counters of its control group say, as [`OomGroup::killed`], if the OOM killer has killed of late.
+    fn oom(&self) -> Option<(Option<bool>, Option<bool>)> {
         let mut endings = self.endings.lock();
         endings.host.follow();
         let rose = endings.host.rose();
         drop(endings);
-        match self.group.killed() {
-            (None | Some(true), of_group) if rose => Ending::Oom { of_group },
-            _ => Ending::Signal { number },
-        }
+        rose.then(|| self.group.killed())
     }
 }

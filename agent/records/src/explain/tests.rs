@@ -7,7 +7,7 @@ use evictscope_telemetry::{Burst, CallResult, Moment};
 
 use super::{CauseKind, explain};
 use crate::fixture::burst_record;
-use crate::{Occasion, Record, read_record};
+use crate::{Ending, Occasion, Record, read_record};
 
 pub const MIB: u64 = 1 << 20;
 

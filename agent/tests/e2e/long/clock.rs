@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use evictscope_records::{Occasion, Store, explain::explain};
 use evictscope_testkit::{
-    agent::{Agent, evictscope},
+    agent::{Agent, NO_STATE, STATE_DIRECTORY, evictscope},
     own_build::OwnBuild,
     port::free_port,
     process,
@@ -47,7 +47,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         let agent = Agent::start_command(run, free_port()?, &["--probe-mode=evicting-only"])?;
         agent.watches(&redis)?;
         let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
-        let stalled = |least: f64| {
+        let stalled = |least: f64| -> anyhow::Result<bool> {
             let reading = agent.reading(&redis)?;
             Ok(reading.sum("evictscope_stall_seconds_total", &[])? >= least)
         };
@@ -122,7 +122,8 @@ fn check_tries_what_run_does() -> anyhow::Result<()> {
     ensure!(well && said.contains("everything can be seen"), "{said}");
     // A number of the kernel's decides nothing.
     let mut old = Command::new("setarch");
-    old.args(["x86_64", "--uname-2.6"])
+    old.env(STATE_DIRECTORY, NO_STATE)
+        .args(["x86_64", "--uname-2.6"])
         .arg(evictscope().get_program());
     let (well, said) = check(old)?;
     ensure!(well && said.contains("kernel: 2.6."), "{said}");

@@ -19,14 +19,14 @@ const ENDED: &str = "evictscope_servers_ended_total";
 fn record(agent: &Agent, redis: &Redis) -> anyhow::Result<Record> {
     let store = Store::at(agent.state());
     until("there is a record of its end", || {
-        let summaries = store
+        let mut summaries = store
             .list()?
             .into_iter()
             .filter_map(|file| file.summary.ok());
         let of_it = |one: &evictscope_records::Summary| {
             one.occasion == Occasion::Ended && one.server == redis.name()
         };
-        let found = summaries.filter(of_it).next();
+        let found = summaries.find(of_it);
         Ok(found.map(|found| store.read(&found.id)).transpose()?)
     })
 }
@@ -43,10 +43,11 @@ fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> 
     let minute = (record.ended_us - first.unix_us) as f64 / 1e6;
     ensure!((0.0..=61.0).contains(&minute), "{minute} s before its end");
     let metrics = agent.scrape()?;
+    let (name, status) = (redis.name(), ending.status());
     let labels = [
-        ("server", &*redis.name()),
+        ("server", &*name),
         ("how", ending.how()),
-        ("status", &*ending.status()),
+        ("status", &status),
     ];
     let at = metrics.sum("evictscope_server_ended_timestamp_seconds", &labels)?;
     let apart = (at - record.ended_us as f64 / 1e6).abs();
@@ -168,7 +169,7 @@ fn the_oom_killer_of_a_control_group_is_named() -> anyhow::Result<()> {
     let redis = Redis::start_program(shell, &["--maxmemory", "0"])?;
     agent.watches(&redis)?;
     // It is killed meanwhile.
-    let _ = redis.load("-t set -d 10000 -r 10000000 -c 8 -n 100000")?;
+    let _load = redis.load("-t set -d 10000 -r 10000000 -c 8 -n 100000")?;
     must_say(
         &agent,
         &redis,

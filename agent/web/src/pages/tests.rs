@@ -122,8 +122,7 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
         };
         server(&view, Some(10))
     };
-    let busy = busy_server();
-    let mut busy = busy;
+    let mut busy = busy_server();
     let started = busy.cycle().and_then(|cycle| cycle.recent().next());
     let started = started.map(|burst| burst.started).unwrap_or_default();
     let records = listed(
