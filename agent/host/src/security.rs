@@ -63,7 +63,7 @@ fn lockdown(state: &str) -> String {
         state @ ("none" | "integrity") => {
             format!("lockdown is {state}, which forbids nothing here")
         }
-        state => format!("lockdown is {state}: BPF programs may not read the kernel's memory"),
+        state => format!("lockdown is {state}: BPF programs may not read the kernel's memory, so it refuses the agent's; set it to integrity"),
     }
 }
 
