@@ -13,23 +13,26 @@ mod confinement;
 mod containers;
 mod files;
 mod process;
+mod security;
 mod servers;
 
 pub use confinement::{Confinement, LINKS, MORE_FILES, OTHERS, capability_names, has_own_network};
 pub use containers::container::Container;
 pub use containers::container_name::{ContainerName, PodName};
+pub use containers::oom::{HostKills, OomGroup};
 pub use containers::quota::Quotas;
 pub use files::debug_file::{
     DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search,
 };
 pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
-pub use files::overlay::Layers;
+pub use files::overlay::lower_file;
 pub use files::package::package_of;
 pub use process::breakpoints::{breakpoints, is_traced, runs_code_of};
-pub use process::handle::ProcessHandle;
+pub use process::handle::{ProcessHandle, Remains};
 pub use process::identity::Identity;
 pub use process::memory::{MemoryError, Words, load_bias, offsets_of_code};
 pub use process::scheduling::Scheduling;
+pub use security::security_modules;
 pub use servers::exclusion::Exclusion;
 pub use servers::file_system::unanswering;
 pub use servers::labels::{NewServer, labels};

@@ -32,6 +32,15 @@ impl ProbePlan {
         functions.find(|function| function.kind.description == description)
     }
 
+    /// Returns every site of every traced function.
+    pub fn sites(&self) -> impl Iterator<Item = &Site> {
+        self.functions.iter().flat_map(|function| {
+            let inner = function.inner_sites().map(|inner| &inner.site);
+            let exits = function.exits.iter().map(|exit| &exit.site);
+            function.entry.iter().chain(inner).chain(exits)
+        })
+    }
+
     /// Returns a member of `server`, or a global beside it, if it was found.
     pub fn member(&self, member: Member) -> Option<&MemberPlan> {
         self.members.iter().find(|plan| plan.member == member)

@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
-use evictscope_host::{Executable, ExecutableError, MemoryError, Words, runs_code_of};
+use evictscope_host::{Executable, MemoryError, Words};
 use evictscope_plan::{
     Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
 };
@@ -231,24 +231,6 @@ impl Attachment {
         let missing = memory.without_breakpoint(&addresses)?;
         let placed = addresses.len();
         Ok((missing > 0).then_some(Unrun { missing, placed }))
-    }
-
-    /// Returns whether the server's memory has other code than its executable where probes would be placed: the file was
-    /// written to after the server had begun to execute it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be read.
-    pub fn runs_other_code(&self, memory: &Words) -> Result<bool, ExecutableError> {
-        let functions = self.server.plan.functions.iter();
-        let sites = functions.flat_map(|function| {
-            let probes = Probe::ALL.into_iter();
-            probes.flat_map(|probe| sites(function, probe))
-        });
-        let bias = self.server.load_bias;
-        let places = sites.map(|(site, ..)| (site.file_offset, site.address.at(bias)));
-        let runs = runs_code_of(memory, &self.server.exe, places)?;
-        Ok(!runs)
     }
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {

@@ -14,6 +14,7 @@ mod attachment;
 mod calibration;
 mod config;
 mod error;
+mod exit_code;
 #[cfg(test)]
 mod expire_cycle;
 mod heap;
@@ -37,6 +38,7 @@ pub use attach::Probes;
 pub use attachment::{Attachment, Coverage, Probed, Server};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
+pub use exit_code::exit_code;
 pub use heap::share_heaps;
 pub use keeper::{LinkKeeper, keep};
 pub use profile::{Sample, Sampler, Sampling};

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+mod ending;
 pub mod explain;
 #[doc(hidden)]
 pub mod fixture;
@@ -23,6 +24,7 @@ mod record;
 mod store;
 pub mod text;
 
+pub use ending::Ending;
 pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::{Deserialize, Serialize};
 
+use crate::Ending;
 use crate::profile::Profile;
 
-/// One burst, one stall, or what was asked for: from a minute before it to half a minute after.
+/// One burst, one stall, the end of a server, or what was asked for: from a minute before it to half a minute after.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The version of the format: [`Record::FORMAT`].
@@ -28,6 +29,9 @@ pub struct Record {
     pub ended_us: u64,
     /// The burst; `None` for a stall in a burst that goes on, and for a record that was asked for.
     pub burst: Option<Burst>,
+    /// How the server ended, if the record is about that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
     /// The configuration as read at the end.
     pub configuration: Configuration,
     /// The server from 60 s before the beginning to 30 s after the end: at each reading, 10 times a second, and 50 times
@@ -148,6 +152,8 @@ pub enum Occasion {
     Refused,
     /// Client buffers took much of `maxmemory`.
     Buffers,
+    /// The server ended.
+    Ended,
     /// Somebody asked for it.
     Asked,
 }
@@ -160,6 +166,7 @@ impl fmt::Display for Occasion {
             Self::Call => "slow call",
             Self::Refused => "refused commands",
             Self::Buffers => "client buffers",
+            Self::Ended => "end of the server",
             Self::Asked => "asked for",
         })
     }

@@ -66,21 +66,25 @@ pub struct Summary {
     pub began_us: u64,
     /// When that ended.
     pub ended_us: u64,
-    /// The burst's kind, if it is about one.
+    /// The burst's kind, or how the server ended, if it is about one of these.
     pub kind: Option<String>,
 }
 
 impl Summary {
     /// Returns what a list says about this record.
     pub fn of(record: &Record) -> Self {
-        let kind = record.burst.as_ref().map(|burst| burst.kind().0);
+        let kind = record
+            .burst
+            .as_ref()
+            .map(|burst| burst.kind().0.to_string());
+        let how = record.ending.map(|ending| ending.how().to_owned());
         Self {
             id: record.id.clone(),
             occasion: record.occasion,
             server: record.server.label.clone(),
             began_us: record.began_us,
             ended_us: record.ended_us,
-            kind: kind.map(|kind| kind.to_string()),
+            kind: how.or(kind),
         }
     }
 }

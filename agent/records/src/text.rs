@@ -10,6 +10,15 @@ pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
+/// Returns the text with a capital letter at its beginning.
+pub fn capital(text: &str) -> String {
+    let mut text = text.to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
+}
+
 /// Returns a number with its unit prefix: at least two digits, rounded.
 pub fn count(value: f64) -> String {
     scaled(value, 1_000.0, ["", "k", "M", "G", "T"])

@@ -1,112 +1,152 @@
-//! `evictscope check`: checks whether `run` would work on this host, and if not, says what to do.
+//! `evictscope check`: tries what `run` does, and says what to do where that fails.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::fs::DirBuilder;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use evictscope_host::{
-    Confinement, ContainerName, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner,
-    ServerProcess, breakpoints, capability_names as names, root_of,
+    Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints,
+    capability_names as names, security_modules,
 };
-use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
+use evictscope_probes::{
+    Attachment, Coverage, OLDER_KERNELS, ProbeError, Probed, Probes, SocketIterator,
+};
+use evictscope_records::{Limits, Store, StoreError};
+use evictscope_web::Reason;
 use rustix::system::uname;
 
 use super::checklist::Checklist;
-use crate::planning::{Subject, is_usable};
+use super::run::Configuration;
+use crate::planning::Planner;
 use crate::profile;
+use crate::watch::Settings;
+use crate::watch::loaded::Loaded;
+use crate::watch::prepared::Prepared;
 use crate::watch::privileges::to_attach;
 
-/// The oldest kernel that has what the programs use: cookies of uprobes (`bpf_get_attach_cookie`).
-const OLDEST_KERNEL: (u32, u32) = (5, 15);
-
-/// Check whether `run` would work on this host: kernel, BPF, uprobes, capabilities, servers
+/// Check whether `run` would work on this host, by trying what it does: BPF, uprobes, and each server
 ///
-/// Exit code 0 only if it would; each line that fails says what to do.
+/// Reads the same configuration as `run`, and takes the same options. For a moment it has probes in itself and in
+/// each server. Exit code 0 only if `run` would work; each line that fails says what to do.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Regular expression: a process whose command name, executable's name or argument 0 it
-    /// matches is a server (sentinels and forked children never are)
-    #[arg(long, value_name = "REGEX", default_value = DEFAULT_PATTERN)]
-    process_match: Matcher,
+    #[command(flatten)]
+    configuration: Configuration,
 }
 
 /// Runs every check, and prints a line for each.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
-    if host(&mut checklist) {
-        programs(&mut checklist);
-    } else {
-        checklist.note("BPF", "not tried without that capability");
+    // It decides nothing.
+    let kernel = uname().release().to_string_lossy().into_owned();
+    checklist.note("kernel", &kernel);
+    let held = Confinement::of_process().relevant();
+    let held = held.map_or_else(|| "cannot be read".to_owned(), names);
+    checklist.note("capabilities", &held);
+    for said in security_modules() {
+        checklist.note("security module", &said);
     }
-    servers(&mut checklist, Scanner::new(arguments.process_match));
+    match arguments.configuration.load() {
+        Ok((settings, ..)) => with(settings, &mut checklist),
+        Err(error) => checklist.fail("configuration", &format!("{error:#}")),
+    }
     Ok(checklist.end(
         "`evictscope run` will work here.",
         "`evictscope run` will not work here",
     ))
 }
 
-/// Checks the host without trying anything. Returns whether it is worth trying to attach probes.
-pub fn host(checklist: &mut Checklist) -> bool {
-    architecture(checklist);
-    kernel(checklist);
-    capability(checklist)
-}
-
-fn architecture(checklist: &mut Checklist) {
-    match std::env::consts::ARCH {
-        "x86_64" => checklist.ok("architecture", "x86-64"),
-        other => {
-            let detail = format!("{other}; evictscope runs on x86-64 only");
-            checklist.fail("architecture", &detail);
-        }
-    }
-}
-
-fn kernel(checklist: &mut Checklist) {
-    let uname = uname();
-    let release = uname.release().to_string_lossy();
-    let (oldest_major, oldest_minor) = OLDEST_KERNEL;
-    let mut numbers = release
-        .split(['.', '-'])
-        .map_while(|part| part.parse::<u32>().ok());
-    match numbers.next().zip(numbers.next()) {
-        Some(version) if version >= OLDEST_KERNEL => checklist.ok("kernel", &release),
-        Some(_) => {
-            let advice = format!("boot {oldest_major}.{oldest_minor} or newer");
-            checklist.fail("kernel", &format!("{release} is too old; {advice}"));
-        }
-        None => {
-            let detail = format!("{release}: its version cannot be read from that");
-            checklist.note("kernel", &detail);
-        }
-    }
-}
-
-/// Checks the capabilities. Returns whether it is worth trying to attach probes.
-fn capability(checklist: &mut Checklist) -> bool {
-    let confinement = Confinement::of_process();
-    let Some(held) = confinement.relevant() else {
-        checklist.note("capabilities", "cannot be read");
-        return true;
+fn with(settings: Settings, checklist: &mut Checklist) {
+    listen(checklist, &settings);
+    records(checklist, &settings);
+    let tried = Tried {
+        kernel: programs(checklist),
+        planner: Planner::new(settings.debug_dirs),
     };
-    if confinement.lacks(LINKS).is_some() {
-        checklist.fail("capabilities", &confinement.lacks_links(LINKS));
-        return false;
-    }
-    checklist.ok("capabilities", &names(held));
-    if let Some(why) = confinement.lacks(OTHERS) {
-        let what = format!("servers of other users cannot be watched: {why}");
-        checklist.note("capabilities", &what);
-    }
-    true
+    let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
+    servers(checklist, scanner, &tried);
 }
 
-fn programs(checklist: &mut Checklist) {
-    let (probes, costs) = match Probes::load_and_calibrate(None) {
+/// What servers are tried with.
+struct Tried {
+    /// The probes, and what looks at sockets; `None` if the kernel does not allow either.
+    kernel: Option<(Arc<Probes>, Option<SocketIterator>)>,
+    planner: Planner,
+}
+
+fn listen(checklist: &mut Checklist, settings: &Settings) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let bound = runtime.context("cannot start the asynchronous runtime");
+    let bound = bound.and_then(|runtime| runtime.block_on(evictscope_web::bind(settings.listen)));
+    match bound {
+        Ok(_) => checklist.ok("listen", &settings.listen.to_string()),
+        // It runs already.
+        Err(error) if is_agent(settings.listen) == Some(true) => {
+            checklist.note("listen", &format!("{error:#}"));
+        }
+        Err(error) => checklist.fail("listen", &format!("{error:#}")),
+    }
+}
+
+/// Returns whether an agent answers at this address; `None` if nothing does.
+fn is_agent(address: SocketAddr) -> Option<bool> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    /// What begins a complaint about a request without TLS.
+    const ALERT: u8 = 21;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(b"GET /-/healthy HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    // What was read before an error says enough.
+    let _ = stream.read_to_end(&mut answer);
+    let is_http = answer.starts_with(b"HTTP/") && answer.windows(7).any(|part| part == b"healthy");
+    Some(is_http || answer.first() == Some(&ALERT))
+}
+
+/// Checks the directory of records, which `run` can do without.
+fn records(checklist: &Checklist, settings: &Settings) {
+    let directory = &settings.state_dir;
+    let shown = directory.display();
+    if settings.keep_records == 0 {
+        return checklist.note("records", "--keep-records is 0: none are kept");
+    }
+    match is_writable(directory) {
+        Ok(()) => checklist.ok("records", &format!("kept in {shown}")),
+        Err(error @ StoreError::InUse(_)) => checklist.note("records", &error.to_string()),
+        Err(error) => checklist.note("records", &format!("none would be kept: {error}")),
+    }
+}
+
+/// Opens the directory as `run` does. If it does not exist yet, makes another one where it would be, and removes that again.
+fn is_writable(directory: &Path) -> Result<(), StoreError> {
+    if directory.exists() {
+        return Store::open(directory, Limits::default()).map(drop);
+    }
+    let above = directory.ancestors().find(|above| above.exists());
+    let trial = above.unwrap_or(directory);
+    let trial = trial.join(format!(".evictscope-check-{}", std::process::id()));
+    let made = DirBuilder::new().create(&trial);
+    let made = made.and_then(|()| std::fs::remove_dir(&trial));
+    made.map_err(|error| StoreError::Directory(directory.to_owned(), error))
+}
+
+/// Has the kernel load everything, and tries it on this process.
+fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIterator>)> {
+    let loaded = match Loaded::load() {
         Ok(loaded) => loaded,
-        Err(error) => return checklist.fail("BPF", &format!("{error:#}")),
+        Err(error) => {
+            checklist.fail("BPF", &format!("{error:#}"));
+            return None;
+        }
     };
+    let costs = loaded.costs;
     checklist.ok(
         "BPF",
         &format!(
@@ -116,8 +156,8 @@ fn programs(checklist: &mut Checklist) {
             costs.enter_ns, costs.return_ns, costs.goal_and_done_ns, costs.single_step_ns
         ),
     );
-    let needed = names(to_attach(&probes) | OTHERS);
-    match probes.has_multi_links() {
+    let needed = names(to_attach(&loaded.probes) | OTHERS);
+    match loaded.probes.has_multi_links() {
         true => {
             let detail = format!("{needed}, as it has uprobe_multi links");
             checklist.ok("needed on this kernel", &detail);
@@ -130,25 +170,34 @@ fn programs(checklist: &mut Checklist) {
             checklist.note("needed on this kernel", &detail);
         }
     }
-    match profile::check(to_attach(&probes) | OTHERS) {
+    if let Some(why) = Confinement::of_process().lacks(OTHERS) {
+        let what = format!("servers of other users cannot be watched: {why}");
+        checklist.note("capabilities", &what);
+    }
+    match profile::check(loaded.sampler) {
         Ok(()) => checklist.ok("profiles", "the kernel lets the agent sample a main thread"),
         Err(why) => {
             let detail = format!("{}. Everything else works without profiles", why.0);
             checklist.note("profiles", &detail);
         }
     }
-    match sockets() {
-        Ok(()) => checklist.ok("sockets", "the kernel shows which requests are unread"),
+    let looked = loaded.sockets.map_err(Into::into);
+    let sockets = match looked.and_then(|iterator| sockets(&iterator).map(|()| iterator)) {
+        Ok(iterator) => {
+            checklist.ok("sockets", "the kernel shows which requests are unread");
+            Some(iterator)
+        }
         Err(why) => {
             let lost = "how long clients wait cannot be seen. Everything else works";
             checklist.note("sockets", &format!("{why:#}: {lost}"));
+            None
         }
-    }
+    };
+    Some((loaded.probes, sockets))
 }
 
 /// Looks for an unread request in this very process.
-fn sockets() -> anyhow::Result<()> {
-    let iterator = SocketIterator::load()?;
+fn sockets(iterator: &SocketIterator) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
@@ -166,7 +215,7 @@ fn sockets() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
+fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
     let scan = match scanner.scan() {
         Ok(scan) => scan,
         Err(error) => return checklist.fail("servers", &error.to_string()),
@@ -175,15 +224,8 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
         let detail = "none runs here now; `run` will find those that start later";
         checklist.note("servers", detail);
     }
-    for server in &scan.servers {
-        let pid = server.identity.pid;
-        let container = container(server).map(|name| format!(", container {name}"));
-        let container = container.unwrap_or_default();
-        let what = format!("server {} (pid {pid}{container})", server.name);
-        match inspect(server) {
-            Ok(detail) => checklist.ok(&what, &detail),
-            Err(error) => checklist.note(&what, &format!("will not be watched: {error:#}")),
-        }
+    for process in &scan.servers {
+        server(checklist, process, tried);
     }
     for pid in scan.starting {
         let what = format!("pid {pid}");
@@ -198,6 +240,59 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner) {
     }
 }
 
+/// Tries what `run` does with one server.
+fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
+    let pid = process.identity.pid;
+    let container = container(process).map(|name| format!(", container {name}"));
+    let container = container.unwrap_or_default();
+    let what = format!("server {} (pid {pid}{container})", process.name);
+    let place = |prepared: &Prepared| match &tried.kernel {
+        Some((probes, _)) => placed(probes, prepared, pid),
+        None => Ok(()),
+    };
+    let lower = Prepared::of_lower(process, &tried.planner);
+    let lower = lower.filter(|lower| place(lower).is_ok());
+    let prepared = lower.map_or_else(|| Prepared::of(process, &tried.planner), Ok);
+    let mut prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(refusal) => {
+            return match refusal.why() {
+                Some((Reason::Permission, why)) => {
+                    checklist.fail(&what, &format!("will not be watched: {why}"));
+                }
+                Some((_, why)) => checklist.note(&what, &format!("will not be watched: {why}")),
+                None => checklist.note(&what, "has just ended"),
+            };
+        }
+    };
+    let mut lacks = prepared.reader.lacks();
+    if let Err(error) = place(&prepared) {
+        lacks.push(format!(
+            "its evicting calls and expire cycles cannot be seen: {error}"
+        ));
+    }
+    let sockets = tried
+        .kernel
+        .as_ref()
+        .and_then(|(_, sockets)| sockets.as_ref());
+    let looked = sockets.map(|sockets| sockets.look(pid));
+    if let Some(Err(error)) = looked {
+        lacks.push(format!("how long its clients wait cannot be seen: {error}"));
+    }
+    checklist.ok(&what, &seen(process, &prepared, lacks.is_empty()));
+    match breakpoints(pid, &prepared.executable) {
+        Ok(left) if left.is_empty() => {}
+        Ok(left) => lacks.push(format!(
+            "{} breakpoints are in its code: of an agent that runs, of another tool, or left by one that was killed",
+            left.len()
+        )),
+        Err(error) => lacks.push(format!("its code cannot be read: {error:#}")),
+    }
+    for lacking in lacks {
+        checklist.note(&what, &lacking);
+    }
+}
+
 /// Returns the name of a server's container, or the first digits of its id.
 fn container(server: &ServerProcess) -> Option<String> {
     let name = ContainerName::of(server.identity.pid, server.container.id.as_deref()?);
@@ -205,34 +300,30 @@ fn container(server: &ServerProcess) -> Option<String> {
         .or_else(|| server.container.short_id().map(str::to_owned))
 }
 
-/// Describes how much of one server can be seen.
-fn inspect(server: &ServerProcess) -> anyhow::Result<String> {
-    let executable = Executable::open(&server.exe_proc_path)?;
-    let subject = Subject {
-        executable: &executable,
-        exe: &server.exe,
-        root: &root_of(server.identity.pid),
-        debug_dirs: &[],
+/// Has the usual probes in a server for a moment.
+fn placed(probes: &Arc<Probes>, prepared: &Prepared, pid: u32) -> Result<(), ProbeError> {
+    let usual = Coverage {
+        eviction: Probed::Inner,
+        cycles: true,
     };
-    let plan = subject.plan(None)?.plan;
-    is_usable(&plan)?;
+    let mut attachment = Attachment::new(probes, prepared.server(pid))?;
+    attachment.set(usual, prepared.reader.words()).map(drop)
+}
+
+/// Describes how much of one server can be seen, if nothing but its plan `may` lack anything.
+fn seen(server: &ServerProcess, prepared: &Prepared, may: bool) -> String {
+    let plan = &prepared.plan;
     let product = plan.identity.product.unwrap_or("unknown product");
     let version = plan.identity.version.as_deref();
     let version = version.unwrap_or("of unknown version");
     let seen = match plan.not_found.as_slice() {
-        [] => "everything can be seen".to_owned(),
+        [] if may => "everything can be seen".to_owned(),
+        [] => "its plan is complete".to_owned(),
         not_found => {
             let items = not_found.iter().map(|missing| missing.item.to_string());
             let (items, pid) = (items.collect::<Vec<_>>().join(", "), server.identity.pid);
             format!("not everything can be seen ({items}); `evictscope inspect {pid}` says why")
         }
     };
-    let exe = server.exe.display();
-    let left = match breakpoints(server.identity.pid, &executable)?.len() {
-        0 => String::new(),
-        count => format!(
-            "; {count} breakpoints are in its code: of an agent that runs, of another tool, or left by one that was killed"
-        ),
-    };
-    Ok(format!("{product} {version}, {exe}: {seen}{left}"))
+    format!("{product} {version}, {}: {seen}", server.exe.display())
 }

@@ -16,6 +16,7 @@ use evictscope_records::profile::{Activity, Profile};
 use crate::process::Running;
 use crate::profile::{Profiler, Profiling, Subject};
 use crate::trace::Ending;
+use crate::watch::since_1970;
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///
@@ -115,7 +116,7 @@ fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
     let begun = Instant::now();
     loop {
         if let Some(profile) = profiling.taken() {
-            return Ok(profile);
+            return Ok(profile.dated(since_1970()));
         }
         if begun.elapsed() > PATIENCE {
             bail!("the samples were not unwound in time; please report this");

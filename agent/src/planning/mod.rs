@@ -21,7 +21,7 @@ use evictscope_web::Reason;
 
 use answer::Identified;
 pub use answer::{Planned, Question, answer};
-pub use planner::{Planner, is_usable};
+pub use planner::Planner;
 
 /// An executable to plan for.
 pub struct Subject<'a> {

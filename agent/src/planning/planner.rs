@@ -134,7 +134,7 @@ impl Planner {
 }
 
 /// Fails if a plan shows nothing, and says why.
-pub fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
+fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
     match plan.unusable_reason() {
         None => Ok(()),
         Some(why) => Err(Failure {

@@ -8,12 +8,10 @@ use evictscope_host::{Executable, ServerProcess};
 use evictscope_probes::{ProbeError, Sampler, Sampling};
 use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
-use rustix::thread::CapabilitySet;
 
 use super::mapped_files::Subject;
 use super::refused::refused;
 use super::worker::{Request, work};
-use crate::watch::privileges::drop_unneeded;
 
 /// How many samples a second the trial asks for.
 const TRIAL_HZ: u32 = 49;
@@ -103,21 +101,15 @@ impl Profiler {
     }
 }
 
-/// Checks whether the kernel lets a process with these capabilities take profiles.
+/// Checks whether the kernel lets this process take profiles.
 ///
 /// # Errors
 ///
 /// Fails if it does not, with what to do about it.
-pub fn check(kept: CapabilitySet) -> Result<(), NoProfile> {
-    let sampler = Sampler::load().map_err(|error| NoProfile(error.to_string()))?;
+pub fn check(sampler: Result<Sampler, ProbeError>) -> Result<(), NoProfile> {
+    let sampler = sampler.map_err(|error| NoProfile(error.to_string()))?;
     let pid = std::process::id();
-    // Capabilities belong to a thread.
-    let trial = std::thread::spawn(move || {
-        drop_unneeded(kept)?;
-        sampler.sample(pid, TRIAL_HZ).map(drop)
-    });
-    let tried = trial.join();
-    let tried = tried.map_err(|_| NoProfile("a trial panicked: please report this".to_owned()))?;
+    let tried = sampler.sample(pid, TRIAL_HZ).map(drop);
     tried.map_err(|error| refused(pid, &error))
 }
 

@@ -15,7 +15,7 @@ use rustix::process::setpriority_process;
 use super::collected::Collected;
 use super::mapped_files::{Files, Mappings, Subject};
 use super::unwound::unwind;
-use crate::watch::clock::{both, monotonic};
+use crate::watch::clock::monotonic;
 
 /// The niceness of the thread.
 const NICE: i32 = 5;
@@ -49,8 +49,8 @@ pub enum Request {
 struct Taking {
     subject: Subject,
     hz: u32,
-    /// By the monotonic clock, and since 1970.
-    began: (Duration, Duration),
+    /// Monotonic.
+    began: Duration,
     /// `None` until they are read.
     mappings: Option<Mappings>,
     /// When that was asked for.
@@ -114,7 +114,7 @@ impl Worker {
         let mut taking = Taking {
             subject,
             hz,
-            began: both(),
+            began: monotonic(),
             mappings: None,
             read_at: Instant::now(),
             is_being_read: false,
@@ -171,7 +171,7 @@ impl Worker {
         };
         let counts = sampling.counts();
         let mut profile = Profile {
-            began_us: microseconds(taking.began.1),
+            began_us: microseconds(taking.began),
             length_us: microseconds(taking.length()),
             hz: taking.hz,
             lost: counts.lost + taking.skipped,
@@ -186,7 +186,7 @@ impl Worker {
 impl Taking {
     /// Returns how long it has been taken.
     fn length(&self) -> Duration {
-        monotonic().saturating_sub(self.began.0)
+        monotonic().saturating_sub(self.began)
     }
 
     /// Has another thread read the mappings: a file system may not answer.
@@ -224,7 +224,7 @@ impl Taking {
         }
         match unwound {
             Some(unwound) => {
-                let at = sample.at.saturating_sub(self.began.0).as_millis();
+                let at = sample.at.saturating_sub(self.began).as_millis();
                 self.collected
                     .add(unwound, u32::try_from(at).unwrap_or(u32::MAX));
             }

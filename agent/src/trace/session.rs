@@ -14,7 +14,7 @@ use super::pace::{Pace, TRIAL};
 use super::probing::Probing;
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
-use crate::watch::{monotonic, unix_time};
+use crate::watch::{monotonic, since_1970};
 
 /// How often the counts are read while the probes are on.
 const TURN: Duration = Duration::from_millis(10);
@@ -79,9 +79,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
     let mut session = Session {
         question,
         subject: &subject,
-        clock: Clock {
-            zero: unix_time().saturating_sub(begun),
-        },
+        clock: Clock { zero: since_1970() },
         ending,
         probing: Probing::new(tracing, costs, begun),
         begun,

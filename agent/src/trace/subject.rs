@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
 use evictscope_host::{
-    Executable, Layers, ProcessHandle, Words, load_bias, runs_code_of, unanswering,
+    Executable, ProcessHandle, Words, load_bias, lower_file, runs_code_of, unanswering,
 };
 use evictscope_plan::{
     EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, Site,
@@ -90,12 +90,12 @@ impl Subject {
             debug_file: debug_file.map(PathBuf::from),
         };
         let memory = Words::open(pid)?;
-        if let Layers::Overlay { lower: Some(lower) } = Layers::of(pid, &process.path)
-            && runs_code_of(&memory, &lower, subject.places()).unwrap_or(false)
-        {
-            subject.exes.push(lower);
-        }
-        subject.exes.push(process.exe);
+        let mut lower = lower_file(pid, &process.path);
+        lower = lower.filter(|lower| {
+            let runs = runs_code_of(&memory, lower, subject.places());
+            runs.unwrap_or(false)
+        });
+        subject.exes = lower.into_iter().chain([process.exe]).collect();
         Ok(subject)
     }
 

@@ -1,5 +1,9 @@
-//! The two clocks of the daemon.
+//! The two clocks of the daemon. Everything inside is monotonic; what leaves it is dated by [`since_1970`] at that moment.
+//!
+//! So a step of the wall clock moves all that is shown, together. A record keeps the dates that it was written with. The monotonic
+//! clock does not go on while the host is suspended: what was before is then dated later by that time.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -13,9 +17,12 @@ pub fn monotonic() -> Duration {
 const APART: Duration = Duration::from_micros(500);
 /// How many attempts are made to read them that close together: the thread may lose its CPU between the two.
 const TRIES: u32 = 10;
+/// The offset stays while the clocks are no further apart than this, so that dates do not change from one answer to the next.
+const TOLERANCE: Duration = Duration::from_millis(1);
 
-/// Returns one moment by both clocks: [`monotonic`], and since 1970.
-pub fn both() -> (Duration, Duration) {
+/// Returns what to add to a monotonic time to get the time since 1970, as the clocks are set now.
+pub fn since_1970() -> Duration {
+    static LAST: Mutex<Duration> = Mutex::new(Duration::ZERO);
     let mut at = monotonic();
     let mut unix = unix_time();
     for _ in 1..TRIES {
@@ -25,7 +32,12 @@ pub fn both() -> (Duration, Duration) {
         }
         (at, unix) = (after, unix_time());
     }
-    (at, unix)
+    let now = unix.saturating_sub(at);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.abs_diff(now) > TOLERANCE {
+        *last = now;
+    }
+    *last
 }
 
 /// Returns the time of day, since 1970.

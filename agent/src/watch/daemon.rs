@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use evictscope_host::Scanner;
-use evictscope_probes::{Probes, Sampler, SocketIterator, share_heaps};
+use evictscope_probes::share_heaps;
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use super::endings::Endings;
+use super::loaded::Loaded;
 use super::lookout::Lookout;
 use super::pace::Pace;
-use super::privileges;
 use super::server::Watch;
 use super::service;
 use super::settings::Settings;
@@ -40,7 +40,6 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    open_as_many_files_as_allowed();
     share_heaps();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -48,20 +47,17 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .build()
         .context("cannot start the asynchronous runtime")?;
     let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
-    let sockets = SocketIterator::load();
+    let Loaded {
+        sockets,
+        probes,
+        costs,
+        sampler,
+        kept,
+    } = Loaded::load()?;
     let sockets = sockets.inspect_err(|error| {
         tracing::warn!("how long clients wait cannot be seen, nor when they are stalled: {error}");
     });
-    let sockets = sockets.ok();
-    let run_delay = sockets.as_ref().and_then(SocketIterator::run_delay);
-    let (probes, costs) = Probes::load_and_calibrate(run_delay)?;
     tracing::debug!(?costs, "measured what a probe hit costs");
-
-    let sampler = Sampler::load();
-
-    // Binding a port below 1024 and loading the programs need more privileges than watching.
-    let to_attach = privileges::to_attach(&probes);
-    let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
     tracing::debug!(?kept, "gave up the other capabilities");
 
     let profiler = Profiler::start(sampler, settings.debug_dirs.clone());
@@ -78,8 +74,9 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         costs,
         budget: settings.overhead_budget,
         stall_threshold: settings.stall_threshold,
-        sockets,
+        sockets: sockets.ok(),
         profiler,
+        endings: Endings::default(),
         lookout: Lookout::start(stop.clone())
             .context("cannot start the thread that looks at calm servers")?,
         pace: Pace::default(),
@@ -158,19 +155,6 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     match watching.join() {
         Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),
         Err(_) => anyhow::bail!("the thread that looks for servers panicked; please report this"),
-    }
-}
-
-/// Raises the limit of open files to the highest that this process may have: a container may start with 1,024, and Kubernetes has
-/// no setting for it. The limit stays if raising it is forbidden, as it is by the unit, which sets it itself.
-fn open_as_many_files_as_allowed() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of open files stays");
     }
 }
 

@@ -8,9 +8,12 @@
 
 pub mod clock;
 mod daemon;
+mod endings;
+pub mod loaded;
 mod lookout;
 mod main_thread;
 mod pace;
+pub mod prepared;
 pub mod privileges;
 mod probing;
 mod reading;
@@ -27,6 +30,6 @@ mod traced_function;
 mod watched;
 mod watcher;
 
-pub use clock::{monotonic, unix_time};
+pub use clock::{monotonic, since_1970};
 pub use daemon::run;
 pub use settings::{RequestedMode, Settings};

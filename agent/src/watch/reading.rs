@@ -9,7 +9,7 @@ use evictscope_plan::{Member, ProbePlan, ProcessAddress};
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
-use super::clock::{both, monotonic};
+use super::clock::{monotonic, since_1970};
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
 use crate::keys::{self, Memory};
@@ -106,7 +106,7 @@ impl Reader {
         attachment: &Attachment,
         may_be_calm: bool,
     ) -> Result<Option<(Snapshot, Option<MemoryError>)>, MemoryError> {
-        let (at, unix_time) = both();
+        let at = monotonic();
         let main_thread = self.main_thread.as_mut();
         let followed = main_thread.and_then(|thread| thread.read(at));
         if may_be_calm && followed.is_some_and(|followed| !followed.is_due) {
@@ -127,7 +127,7 @@ impl Reader {
             self.code_read = at;
         }
         let unrun = is_due.then(|| attachment.unrun(&self.memory.0)).flatten();
-        let candidate = (members.as_ref()).and_then(|members| self.candidate(members, unix_time));
+        let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -135,7 +135,6 @@ impl Reader {
             child_ns: self.main_thread.as_ref().and_then(MainThread::child_ns),
             rested: followed.and_then(|followed| followed.rested),
             look: None,
-            unix_time,
             counted: self.counted.clone(),
             members,
             keys: None,
@@ -146,6 +145,15 @@ impl Reader {
             unrun,
         };
         Ok(Some((snapshot, failed)))
+    }
+
+    /// Reads it once. Returns what cannot be read, and why.
+    pub fn lacks(&mut self) -> Vec<String> {
+        let memory = self.memory.0.read().err().map(|error| error.to_string());
+        let times = self.main_thread.is_none().then(|| {
+            "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)".to_owned()
+        });
+        memory.into_iter().chain(times).collect()
     }
 
     /// Returns whether there is nothing to read soon, unless somebody waits for what the server does.
@@ -172,12 +180,13 @@ impl Reader {
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.
-    fn candidate(&self, members: &Members, unix_time: Duration) -> Option<Candidate> {
+    fn candidate(&self, members: &Members, at: Duration) -> Option<Candidate> {
         let policy = members.policy()?;
         let unit = self.plan.identity.idle_time_unit()?;
         let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
         let mut pool = [0; POOL_BYTES];
         let is_read = self.memory.0.fill(address, &mut pool);
+        let unix_time = since_1970() + at;
         is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
     }
 

@@ -4,26 +4,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
-use evictscope_host::{
-    Executable, ExecutableError, Layers, MemoryError, ServerProcess, Words, load_bias,
-};
+use evictscope_host::{MemoryError, ServerProcess};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
-use evictscope_probes::{Attachment, ProbeError, Probes, Server, SocketIterator};
+use evictscope_probes::{Attachment, ProbeError, Probes, SocketIterator};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
+use super::clock::monotonic;
+use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
 use super::pace::Pace;
+use super::prepared::{Prepared, Refusal};
 use super::probing::Probing;
-use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
 use super::settings::RequestedMode;
 use super::sockets::Sockets;
 use super::stop::Stop;
 use super::watched::{Sources, Watched};
-use crate::planning::{Failure, Planner};
+use crate::planning::Planner;
 use crate::profile::Profiler;
 
 /// The least time between two published states of a server. Publishing takes more than half as long as reading.
@@ -52,6 +51,8 @@ pub struct Watch {
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
+    /// What all servers share about how they end.
+    pub endings: Endings,
     /// Looks at calm servers.
     pub lookout: Lookout,
     /// How often the other servers are read.
@@ -71,51 +72,6 @@ pub enum Outcome {
     Refused,
     /// There was no process or thread for it. Its thread is of more use to another server until it is tried again.
     Later,
-}
-
-/// Why a server is not watched.
-enum Refusal {
-    /// It has ended, or runs another program by now.
-    Gone,
-    /// That will not change for as long as it runs.
-    ForGood(Reason, anyhow::Error),
-    /// That may change later.
-    ForNow(Reason, anyhow::Error),
-}
-
-impl Refusal {
-    fn for_now(error: impl Into<anyhow::Error>) -> Self {
-        Self::ForNow(Reason::Attach, error.into())
-    }
-
-    /// Returns why the server is not watched; `None` if it no longer runs.
-    fn why(&self) -> Option<(Reason, String)> {
-        match self {
-            Self::Gone => None,
-            Self::ForGood(reason, why) | Self::ForNow(reason, why) => {
-                Some((*reason, format!("{why:#}")))
-            }
-        }
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        match failure.is_for_good {
-            true => Self::ForGood(failure.reason, failure.into()),
-            false => Self::ForNow(failure.reason, failure.into()),
-        }
-    }
-}
-
-impl From<MemoryError> for Refusal {
-    fn from(error: MemoryError) -> Self {
-        match error {
-            MemoryError::Gone => Self::Gone,
-            error @ MemoryError::Denied(_) => Self::ForNow(Reason::Permission, error.into()),
-            error @ MemoryError::Other(..) => Self::for_now(error),
-        }
-    }
 }
 
 impl Watch {
@@ -169,26 +125,14 @@ impl Watch {
     }
 
     fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
-        let pid = process.identity.pid;
-        // This comes first, so that what is read later is of the program that runs now, or nothing.
-        let (words, trial) = (Words::open(pid)?, Words::open(pid)?);
-        let executable = match Executable::open(&process.exe_proc_path) {
-            Ok(executable) => executable,
-            Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
-            Err(error) => return Err(Refusal::for_now(error)),
-        };
-        let (is_layered, lower) = match Layers::of(pid, &process.exe) {
-            Layers::None => (false, None),
-            Layers::Overlay { lower } => (true, lower),
-        };
         // The server executes the lower file, unless it was started after the file had been changed.
-        let below = lower.and_then(|lower| {
-            let watched = self.attach_to(process, label, trial, lower, true).ok()?;
+        let below = Prepared::of_lower(process, &self.planner).and_then(|prepared| {
+            let watched = self.attach_to(process, label, prepared).ok()?;
             watched.runs_its_file().then_some(watched)
         });
         let mut watched = match below {
             Some(watched) => watched,
-            None => self.attach_to(process, label, words, executable, is_layered)?,
+            None => self.attach_to(process, label, Prepared::of(process, &self.planner)?)?,
         };
         // The program that was planned may have been replaced meanwhile; then no probe stays.
         watched.read()?;
@@ -196,20 +140,20 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Places probes in a server that executes this file, as far as is known. Where `is_layered`, the file may have been written
-    /// to since.
     fn attach_to(
         &self,
         process: &ServerProcess,
         label: &str,
-        words: Words,
-        executable: Executable,
-        is_layered: bool,
+        prepared: Prepared,
     ) -> Result<Watched, Refusal> {
         let pid = process.identity.pid;
-        let executable = Arc::new(executable);
-        let plan = self.planner.plan(&executable, &process.exe, pid)?;
-        let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
+        let server = prepared.server(pid);
+        let Prepared {
+            executable,
+            plan,
+            reader,
+            ..
+        } = prepared;
         // If no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);
         let has_choice = function.and_then(TracedFunction::every_call).is_some();
@@ -219,39 +163,27 @@ impl Watch {
         };
         let is_auto = self.mode == RequestedMode::Auto;
         let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
-        let reader = Reader::new(pid, words, &plan, load_bias);
         let subject = Subject {
             profiler: self.profiler.clone(),
             process: process.clone(),
-            executable: executable.clone(),
+            executable,
         };
         let around = Surroundings {
             keeper: self.shared.keeper().cloned().map_err(str::to_owned),
             requests: self.shared.requests().clone(),
             budget: self.budget.share(),
         };
-        let server = Server {
-            pid,
-            exe: executable,
-            load_bias,
-            plan: plan.clone(),
-        };
         let for_now = |error: ProbeError| match error {
             ProbeError::Gone(_) => Refusal::Gone,
             error => Refusal::for_now(error),
         };
         let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
-        if is_layered && (attachment.runs_other_code(reader.words())).map_err(Refusal::for_now)? {
-            let why = anyhow!(
-                "its executable was written to after it had begun to execute it, so what is found there is not what runs: restart it"
-            );
-            return Err(Refusal::ForNow(Reason::Executable, why));
-        }
         attachment.take_out_left();
         let sources = Sources {
             probing: Probing::new(plan, attachment, self.costs, self.budget),
             reader,
             sockets: Sockets::new(pid, self.sockets.clone()),
+            fate: Fate::of(pid, &self.endings),
         };
         let mut watched = Watched::new(label, subject, around, sources, self.stall_threshold);
         watched.begin(mode, auto).map_err(for_now)?;
@@ -264,13 +196,17 @@ impl Watch {
         let mut next = Instant::now();
         let mut has_news = false;
         let mut has_lookout = true;
+        let mut ended = None;
         while !self.stop.wait_until(next) {
             let read = watched.read();
             if let Err(MemoryError::Gone) = read {
-                watched.log_ended();
-                self.shared.withdraw(&published);
+                let at = monotonic();
+                let ending = watched.ended();
+                let ended_now = ending.map(|ending| (at, ending));
+                self.shared.withdraw(&published, ended_now);
                 // This tells any caller who waits for an answer.
                 drop(self.shared.requests().take(&published.label));
+                ended = ended_now.filter(|(at, ending)| self.endings.may_record(*at, *ending));
                 break;
             }
             // This includes what was read too early to be published, if the server has become calm since.
@@ -285,6 +221,6 @@ impl Watch {
                 next = Instant::now();
             }
         }
-        watched.finish_records();
+        watched.finish_records(ended);
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use evictscope_host::ServerProcess;
 use evictscope_plan::ProbePlan;
-use evictscope_records::RecordId;
+use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{Burst, BurstKind, ProbeMode, Withdrawal};
 use evictscope_web::{Lost, lost, rfc3339};
+
+use super::clock::since_1970;
 
 /// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
 /// few seconds forever.
@@ -94,9 +96,19 @@ impl ServerLog {
         );
     }
 
-    /// Logs that it has ended.
-    pub fn ended(&self) {
-        tracing::info!(pid = self.pid, server = self.server, "server has ended");
+    /// Logs how it has ended; `None` if it executes another program.
+    pub fn ended(&self, ending: Option<Ending>) {
+        let (pid, server) = (self.pid, &self.server);
+        match ending {
+            None => tracing::info!(pid, server, "server has ended: it executes a program anew"),
+            Some(ending) if ending.is_clean() || ending == Ending::Unknown => {
+                tracing::info!(pid, server, "server has ended: it {ending}");
+            }
+            Some(ending) => {
+                let why = ending.why();
+                tracing::warn!(pid, server, "server has ended: it {ending}; {why}");
+            }
+        }
     }
 
     /// Logs that its memory cannot be read, or that it can again.
@@ -173,7 +185,7 @@ impl ServerLog {
                     server = self.server,
                     %kind,
                     record = record.map(RecordId::as_str),
-                    start = rfc3339(burst.started),
+                    start = rfc3339(since_1970() + burst.started),
                     duration_seconds = burst.duration.as_secs_f64(),
                     evicted_keys = burst.evicted_keys,
                     stalled_seconds = burst.stalled.map(|stalled| stalled.as_secs_f64()),

@@ -21,6 +21,7 @@ use evictscope_testkit::{owned::Owned, process};
 use evictscope_web::{Requests, families};
 use prometheus::TextEncoder;
 
+use super::endings::{Endings, Fate};
 use super::probing::Probing;
 use super::reading::Reader;
 use super::recorder::{Subject, Surroundings};
@@ -83,6 +84,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         probing: Probing::new(plan, attachment, HitCosts::DOCUMENTED, "1%".parse()?),
         reader,
         sockets: Sockets::new(pid, None),
+        fate: Fate::of(pid, &Endings::default()),
     };
     let mut watched = Watched::new("made-up", subject, around, sources, STALL_THRESHOLD);
     watched.begin(ProbeMode::EveryCall, None)?;

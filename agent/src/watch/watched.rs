@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
 use evictscope_plan::{EXPIRE_CYCLE, TracedFunction};
 use evictscope_probes::ProbeError;
+use evictscope_records::Ending;
 use evictscope_telemetry::{
     AutoMode, BrokenInvariant, Burst, Cycle, Moment, Observation, Phase, ProbeMode,
     RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
 
-use super::clock::monotonic;
+use super::clock::{monotonic, since_1970};
+use super::endings::Fate;
 use super::lookout::Lookout;
 use super::probing::Probing;
 use super::reading::Reader;
@@ -33,6 +35,8 @@ pub struct Sources {
     pub reader: Reader,
     /// Its connections.
     pub sockets: Sockets,
+    /// What will tell how it ended.
+    pub fate: Fate,
 }
 
 /// A server that probes are attached to.
@@ -51,6 +55,7 @@ pub struct Watched {
     /// The last ten minutes; `None` if evicting calls are not seen.
     timeline: Option<Arc<Mutex<Timeline>>>,
     recorder: Recorder,
+    fate: Fate,
     log: ServerLog,
 }
 
@@ -82,6 +87,7 @@ impl Watched {
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder,
+            fate: sources.fate,
             log,
             process,
         }
@@ -120,7 +126,9 @@ impl Watched {
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
+            since_1970: since_1970(),
             records: self.recorder.named(),
+            ended: None,
             read: Instant::now(),
         }
     }
@@ -136,9 +144,11 @@ impl Watched {
         }
     }
 
-    /// Logs that it has ended.
-    pub fn log_ended(&self) {
-        self.log.ended();
+    /// Returns how it has ended, now that its memory is gone, and logs that. Returns `None` if it executes another program.
+    pub fn ended(&self) -> Option<Ending> {
+        let ending = self.fate.find(&self.process.handle);
+        self.log.ended(ending);
+        ending
     }
 
     /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything to read.
@@ -159,6 +169,7 @@ impl Watched {
         }
         self.log.read(failed.map(|error| error.to_string()));
         self.take_in(&snapshot);
+        self.fate.lives();
         self.probing.follow(&mut self.reader, &mut self.log);
         Ok(true)
     }
@@ -201,7 +212,8 @@ impl Watched {
         self.state.times_cycles = self.probing.times_cycles();
         self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
-            && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state))
+            && let Ok(line) =
+                serde_json::to_string(&RecordedReading::of(snapshot, &self.state, since_1970()))
         {
             tracing::trace!(target: READINGS, server = self.label, "{line}");
         }
@@ -248,12 +260,12 @@ impl Watched {
             .answer(self.probing.plan(), timeline.as_deref());
     }
 
-    /// Has all pending records kept: nothing more will be read.
-    pub fn finish_records(&mut self) {
+    /// Has all pending records kept: nothing more will be read. `ended` says when and how it ended, if that is to be recorded.
+    pub fn finish_records(&mut self, ended: Option<(Duration, Ending)>) {
         self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
         self.recorder
-            .finish(self.probing.plan(), timeline.as_deref());
+            .finish(self.probing.plan(), timeline.as_deref(), ended);
     }
 
     /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something that the

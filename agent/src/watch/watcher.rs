@@ -72,6 +72,7 @@ impl Watcher {
             self.reap()?;
             if turn >= next_scan {
                 self.look_for_servers();
+                self.watch.endings.follow();
                 next_scan = turn + SCAN_INTERVAL;
             }
             self.log_messages();

@@ -46,15 +46,15 @@ struct RecordedLook {
 }
 
 impl RecordedReading {
-    /// Returns the parts needed from a snapshot that has been applied to `state`.
-    pub fn of(snapshot: &Snapshot, state: &ServerState) -> Self {
+    /// Returns the parts needed from a snapshot that has been applied to `state`; `since_1970` dates it.
+    pub fn of(snapshot: &Snapshot, state: &ServerState, since_1970: std::time::Duration) -> Self {
         let calls = snapshot.counted.calls.first();
         let calls = calls.copied().unwrap_or_default();
         let evictions = &snapshot.counted.evictions;
         let members = snapshot.members.unwrap_or_default();
         Self {
             at: nanoseconds(snapshot.at),
-            unix: nanoseconds(snapshot.unix_time),
+            unix: nanoseconds(since_1970 + snapshot.at),
             observed: nanoseconds(snapshot.observed.evicting),
             cpu: snapshot.times.map(|times| times.cpu_ns),
             waiting: snapshot.times.map(|times| times.waiting_ns),

@@ -226,7 +226,6 @@ pub fn stalled_server() -> ExportedServer {
         };
         let snapshot = Snapshot {
             at,
-            unix_time: Duration::from_secs(1_700_000_000) + at,
             times: Some(ThreadTimes {
                 cpu_ns: tenth * 100_000_000,
                 waiting_ns: 0,
@@ -242,7 +241,6 @@ pub fn stalled_server() -> ExportedServer {
         state.apply(&snapshot);
         let seen = Observation {
             at,
-            unix_time: snapshot.unix_time,
             ..Observation::default()
         };
         timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));

@@ -23,12 +23,13 @@ pub const UNCERTAIN_QUERIES: [&str; 3] = [
 ];
 
 /// Series in the rules of alerts that have no data, for the same reasons.
-pub const EMPTY_SELECTORS: [&str; 3] = [
+pub const EMPTY_SELECTORS: [&str; 4] = [
     "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
      expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
      stat_expired_time_cap_reached_count\"}",
     "evictscope_not_found{item=\"maxmemory\"}",
     "evictscope_plan_withdrawn",
+    "evictscope_server_ended_timestamp_seconds{status!~\"0|unknown\"}",
 ];
 
 /// Series in the rules of alerts that may or may not have data, for the same reason.

@@ -18,7 +18,7 @@ impl Quotas {
     /// sees only its own. The process's own view is not read: its file systems may never answer.
     pub fn of(pid: u32) -> Self {
         Self {
-            files: files(pid).unwrap_or_default(),
+            files: files(pid, "cpu", &["cpu.stat"]).unwrap_or_default(),
         }
     }
 
@@ -42,23 +42,25 @@ fn throttled_in(text: &str) -> Option<Duration> {
     })
 }
 
-fn files(pid: u32) -> Option<Vec<PathBuf>> {
-    let (mount, group) = place(pid)?;
+/// Returns the files of these names in a process's control group of a controller, and in the groups above it.
+pub(super) fn files(pid: u32, controller: &str, names: &[&str]) -> Option<Vec<PathBuf>> {
+    let (mount, group) = place(pid, controller)?;
     let group: PathBuf = Path::new(&group)
         .components()
         .filter(|part| matches!(part, Component::Normal(_)))
         .collect();
     let groups: Vec<_> = group.ancestors().collect();
-    // The last is the root of the hierarchy, which has no quota.
+    // The last is the root of the hierarchy, which has no limit.
     let (_, groups) = groups.split_last()?;
-    let files = groups
-        .iter()
-        .map(|group| mount.join(group).join("cpu.stat"));
+    let files = groups.iter().flat_map(|group| {
+        let group = mount.join(group);
+        names.iter().map(move |name| group.join(name))
+    });
     Some(files.filter(|file| file.exists()).collect())
 }
 
-/// Returns where the hierarchy of the controller `cpu` is mounted, and the process's group in it.
-fn place(pid: u32) -> Option<(PathBuf, String)> {
+/// Returns where the hierarchy of a controller is mounted, and the process's group in it.
+fn place(pid: u32, controller: &str) -> Option<(PathBuf, String)> {
     let groups = Process::new(pid.try_into().ok()?).ok()?.cgroups().ok()?;
     let mounts = Process::myself().ok()?.mountinfo().ok()?;
     let mounted = |has: &dyn Fn(&MountInfo) -> bool| {
@@ -66,9 +68,9 @@ fn place(pid: u32) -> Option<(PathBuf, String)> {
         Some(mount.mount_point.clone())
     };
     groups.into_iter().find_map(|group| {
-        let mount = match group.controllers.iter().any(|name| name == "cpu") {
+        let mount = match group.controllers.iter().any(|name| name == controller) {
             true => mounted(&|mount| {
-                mount.fs_type == "cgroup" && mount.super_options.contains_key("cpu")
+                mount.fs_type == "cgroup" && mount.super_options.contains_key(controller)
             }),
             // cgroup v2 is the last in the list.
             false if group.hierarchy == 0 => mounted(&|mount| mount.fs_type == "cgroup2"),
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn a_quota_that_is_used_up_is_seen() -> io::Result<()> {
-        let (mount, _) = place(std::process::id()).ok_or(io::ErrorKind::NotFound)?;
+        let (mount, _) = place(std::process::id(), "cpu").ok_or(io::ErrorKind::NotFound)?;
         let group = Group(mount.join(format!("evictscope-test-{}", std::process::id())));
         fs::create_dir(&group.0)?;
         let quotas = [("cpu.max", "5000 100000"), ("cpu.cfs_quota_us", "5000")];

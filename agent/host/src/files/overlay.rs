@@ -14,34 +14,20 @@ const LAYERS: [&str; 2] = ["lowerdir=", "lowerdir+="];
 /// What `/proc/PID/exe` appends to the path of a file that was deleted.
 const DELETED: &str = " (deleted)";
 
-/// Whether what a process executes is on an overlay, and what is beneath it.
-pub enum Layers {
-    /// It is not.
-    None,
-    /// It is.
-    Overlay {
-        /// The file in the highest lower layer that has one, if the agent can reach it.
-        lower: Option<Executable>,
-    },
-}
-
-impl Layers {
-    /// Finds the layers of what a process executes. `path` is where the process sees it.
-    pub fn of(pid: u32, path: &Path) -> Self {
-        let Ok(Found::Mount(mount)) = Mount::of_exe(pid) else {
-            return Self::None;
-        };
-        if mount.kind != "overlay" {
-            return Self::None;
-        }
-        let path = path.to_string_lossy();
-        let path = Path::new(path.strip_suffix(DELETED).unwrap_or(&path));
-        let lower = mount.inside(path).and_then(|inside| {
-            let mut files = lower_layers(&mount.options).map(|layer| layer.join(&inside));
-            files.find_map(|file| open(&file))
-        });
-        Self::Overlay { lower }
+/// Returns the file beneath what a process executes, in the highest lower layer that has one; `None` if that is not on an overlay,
+/// or the agent cannot reach it. `path` is where the process sees its executable.
+pub fn lower_file(pid: u32, path: &Path) -> Option<Executable> {
+    let Ok(Found::Mount(mount)) = Mount::of_exe(pid) else {
+        return None;
+    };
+    if mount.kind != "overlay" {
+        return None;
     }
+    let path = path.to_string_lossy();
+    let path = Path::new(path.strip_suffix(DELETED).unwrap_or(&path));
+    let inside = mount.inside(path)?;
+    let mut files = lower_layers(&mount.options).map(|layer| layer.join(&inside));
+    files.find_map(|file| open(&file))
 }
 
 /// Opens a file of a layer as the agent sees it, or else as the first process of the host does.

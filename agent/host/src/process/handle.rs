@@ -1,6 +1,6 @@
 //! Asks the kernel whether a process has ended.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
@@ -55,6 +55,48 @@ impl ProcessHandle {
     }
 }
 
+/// A process of which nothing can be read any more, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// It has not ended yet, and is about to: it frees its memory.
+    Exiting,
+    /// It has ended, and its parent has yet to take its exit code, which is this one, as `wait(2)` has it.
+    Zombie(i32),
+    /// Nothing is left of it.
+    Nothing,
+    /// It lives: it executes another program.
+    AnotherProgram,
+}
+
+/// `PF_EXITING` of the kernel's `sched.h`.
+const EXITING: u32 = 4;
+
+impl ProcessHandle {
+    /// Returns what is left of it. What cannot be read is taken to be gone.
+    pub fn remains(&self) -> Remains {
+        let stat = Process::new(self.identity.pid.cast_signed()).and_then(|process| process.stat());
+        match stat
+            .ok()
+            .filter(|stat| stat.starttime == self.identity.start_time_ticks)
+        {
+            None => Remains::Nothing,
+            Some(stat) if matches!(stat.state, 'Z' | 'X') => match stat.exit_code {
+                // The main thread alone has ended.
+                _ if !self.has_ended() => Remains::Exiting,
+                Some(code) => Remains::Zombie(code),
+                None => Remains::Nothing,
+            },
+            Some(stat) if stat.flags & EXITING != 0 => Remains::Exiting,
+            Some(_) => Remains::AnotherProgram,
+        }
+    }
+
+    /// Returns its pidfd, if it has one.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(|pidfd| pidfd.as_fd())
+    }
+}
+
 /// Two are equal if they refer to the same program of the same process.
 impl PartialEq for ProcessHandle {
     fn eq(&self, other: &Self) -> bool {
@@ -82,7 +124,7 @@ mod tests {
     use evictscope_testkit::wait::until;
     use procfs::ProcError;
 
-    use super::{Identity, ProcessHandle};
+    use super::{Identity, ProcessHandle, Remains};
 
     /// Ends a process and checks that the handle says so when it is a zombie, and when nothing is left.
     fn sees_the_end(mut process: Child, handle: &ProcessHandle) -> anyhow::Result<()> {
@@ -90,8 +132,13 @@ mod tests {
         process.kill()?;
         let ended = || Ok(handle.has_ended().then_some(()));
         let as_zombie = until("a zombie has ended", ended);
+        let remains = handle.remains();
         process.wait()?;
         as_zombie?;
+        assert_eq!(
+            (remains, handle.remains()),
+            (Remains::Zombie(9), Remains::Nothing)
+        );
         assert!(was_running && handle.has_ended());
         Ok(())
     }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::breakpoints::BREAKPOINT;
 use crate::confinement::Confinement;
+use crate::security::yama_forbids;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
@@ -75,7 +76,8 @@ pub enum MemoryError {
     Gone,
     /// It is another user's process.
     #[error(
-        "may not read /proc/{0}/mem; {advice}", advice = Confinement::of_process().lacks_others()
+        "may not read /proc/{0}/mem; {advice}",
+        advice = yama_forbids().unwrap_or_else(|| Confinement::of_process().lacks_others())
     )]
     Denied(u32),
     /// Anything else.

@@ -3,9 +3,10 @@
 use std::iter;
 
 use evictscope_telemetry::{Burst, Moment, StallCause};
+use jiff::Timestamp;
 
 use super::window::Window;
-use crate::text::{count, seconds, size};
+use crate::text::{capital, count, seconds, size};
 
 /// If calls were observed for less than this share of the time, they took longer than is known.
 const MOST: f64 = 0.95;
@@ -37,11 +38,21 @@ pub fn sentence(window: &Window<'_>) -> String {
     if parts.is_empty() {
         parts.push("what happened is not known".to_owned());
     }
-    let mut sentence = format!("{}.", parts.join("; "));
-    if let Some(first) = sentence.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    sentence
+    let sentence = format!("{}.", parts.join("; "));
+    let Some(ending) = window.record.ending else {
+        return capital(&sentence);
+    };
+    let at = time_of_day(window.record.ended_us);
+    let before = seconds(window.seconds());
+    format!("The server {ending}, at {at} UTC. In the {before} before that: {sentence}")
+}
+
+fn time_of_day(unix_us: u64) -> String {
+    let time = i64::try_from(unix_us).ok();
+    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    time.unwrap_or(Timestamp::MAX)
+        .strftime("%H:%M:%S")
+        .to_string()
 }
 
 /// Says what clients felt, if they waited.

@@ -31,7 +31,7 @@ use std::fmt;
 
 use self::account::Account;
 use self::window::Window;
-use crate::Record;
+use crate::{Ending, Record, text};
 
 /// Waiting for a CPU is mentioned from this share of the time on.
 const WAITED: f64 = 0.2;
@@ -141,8 +141,33 @@ pub enum Proof {
 
 /// Explains a record.
 pub fn explain(record: &Record) -> Explanation {
-    let window = Window::of(record);
-    let what = happened::sentence(&window);
+    let explanation = explained(&Window::of(record));
+    match record.ending {
+        Some(ending) => ended(ending, explanation),
+        None => explanation,
+    }
+}
+
+/// Adds why the server ended, as far as the kernel says. What came before is not said to be why.
+fn ended(ending: Ending, before: Explanation) -> Explanation {
+    let help = match ending.is_clean() {
+        true => "Nothing needs to be done.",
+        false => "The runbook EvictscopeServerDied says where to look.",
+    };
+    let (mut why, mut help) = (format!("{}.", text::capital(ending.why())), help.to_owned());
+    if !before.causes.is_empty() {
+        why += &format!(" Of what clients felt before that: {}", before.why);
+        help += &format!(" Against what clients felt: {}", before.help);
+    }
+    Explanation {
+        why,
+        help,
+        ..before
+    }
+}
+
+fn explained(window: &Window<'_>) -> Explanation {
+    let what = happened::sentence(window);
     if !window.is_incident() {
         let (why, help) = match window.stalled_us() {
             Some(_) => (
@@ -161,10 +186,10 @@ pub fn explain(record: &Record) -> Explanation {
             ..Explanation::default()
         };
     }
-    let account = Account::of(&window);
-    let causes = causes::found(&window, &account);
+    let account = Account::of(window);
+    let causes = causes::found(window, &account);
     let mut why = match causes.is_empty() {
-        true => account.why_undecided(&window),
+        true => account.why_undecided(window),
         false => joined(causes.iter().map(|cause| cause.summary.as_str())),
     };
     let says_so = |cause: &Cause| {
@@ -174,10 +199,10 @@ pub fn explain(record: &Record) -> Explanation {
         )
     };
     if !causes.iter().any(says_so) {
-        why.extend(waited(&window));
+        why.extend(waited(window));
     }
-    let mut remedies = remedies::known(&window, &account, &causes);
-    remedies.extend(first_aid::of(&window, &causes));
+    let mut remedies = remedies::known(window, &account, &causes);
+    remedies.extend(first_aid::of(window, &causes));
     let help = remedies::sentence(&causes, &remedies);
     Explanation {
         what,

@@ -7,7 +7,7 @@ use evictscope_telemetry::{Burst, CallResult, Moment};
 
 use super::{CauseKind, explain};
 use crate::fixture::burst_record;
-use crate::{Occasion, Record, read_record};
+use crate::{Ending, Occasion, Record, read_record};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -167,6 +167,49 @@ fn a_record_that_was_asked_for_tells_of_all_its_moments() {
     }
     let helped = !explanation.help.contains("Nothing needs");
     assert!(helped, "{explanation:#?}");
+}
+
+/// How the server ended is what the kernel says; what came before is told, and is not said to be why.
+#[test]
+fn the_end_of_a_server_is_told_with_what_came_before() {
+    let mut record = burst_record();
+    record.occasion = Occasion::Ended;
+    record.burst = None;
+    record
+        .moments
+        .retain(|moment| moment.unix_us <= record.began_us);
+    (record.began_us, record.ended_us) = (record.ended_us, record.ended_us);
+    change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
+    for (ending, what, why, helps) in [
+        (
+            Ending::Oom {
+                of_group: Some(true),
+            },
+            "The server was killed by the OOM killer of its control group, at ",
+            "Its control group, or one above it, was at its memory limit.",
+            true,
+        ),
+        (
+            Ending::Signal { number: 11 },
+            "The server was ended by SIGSEGV, at ",
+            "the server's own log has the report of a crash.",
+            true,
+        ),
+        (
+            Ending::Exit { status: 0 },
+            "The server ended itself, with status 0, at ",
+            "It was told to end, or to start again.",
+            false,
+        ),
+    ] {
+        record.ending = Some(ending);
+        let explained = explain(&record);
+        assert!(explained.what.starts_with(what), "{explained:#?}");
+        assert!(explained.what.contains("memory was"), "{explained:#?}");
+        assert!(explained.why.ends_with(why), "{explained:#?}");
+        assert_eq!(explained.help.contains("EvictscopeServerDied"), helps);
+        assert_eq!(explained.causes, []);
+    }
 }
 
 #[test]

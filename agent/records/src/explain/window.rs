@@ -48,8 +48,8 @@ impl<'a> Window<'a> {
                 (began_us.min(whole.0), ended_us.max(whole.1))
             }
             (Some(burst), _) => of_burst(burst),
-            // A record that was asked for is about all its moments.
-            (None, Occasion::Asked) => {
+            // These are about all their moments.
+            (None, Occasion::Asked | Occasion::Ended) => {
                 let ends = moments.first().zip(moments.last());
                 ends.map_or(whole, |(first, last)| (first.unix_us, last.unix_us))
             }
@@ -87,7 +87,10 @@ impl<'a> Window<'a> {
             .burst()
             .is_some_and(|burst| burst.kind().0 != BurstKind::Plain);
         let has_stalled = self.stalled_us().is_some_and(|us| us >= LEAST_STALL_US);
-        let is_other = !matches!(self.record.occasion, Occasion::Burst | Occasion::Asked);
+        let is_other = !matches!(
+            self.record.occasion,
+            Occasion::Burst | Occasion::Asked | Occasion::Ended
+        );
         is_burst || has_stalled || is_other || self.failed_to_evict()
     }
 

@@ -6,12 +6,13 @@ pub mod format;
 
 use std::time::Duration;
 
+use evictscope_telemetry::microseconds;
 use serde::{Deserialize, Serialize};
 
 /// Where the main thread of a server spent its CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// When it began, microseconds since 1970.
+    /// When it began, microseconds: monotonic, until [`Self::dated`] makes it a time since 1970.
     pub began_us: u64,
     /// For how long it was taken, microseconds.
     pub length_us: u64,
@@ -56,7 +57,17 @@ pub enum Activity {
 }
 
 impl Profile {
-    /// Returns how much of it lies between two times since 1970.
+    /// Returns the profile with the time since 1970 at which it began; `since_1970` is added to a monotonic time.
+    #[must_use]
+    pub fn dated(self, since_1970: Duration) -> Self {
+        let began = since_1970.saturating_add(Duration::from_micros(self.began_us));
+        Self {
+            began_us: microseconds(began),
+            ..self
+        }
+    }
+
+    /// Returns how much of it lies between two times of the same clock.
     pub fn within(&self, from: Duration, to: Duration) -> Duration {
         let began = Duration::from_micros(self.began_us);
         let ended = began + Duration::from_micros(self.length_us);

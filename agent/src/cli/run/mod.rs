@@ -16,14 +16,21 @@ use options::Options;
 /// Messages go to stderr; RUST_LOG=debug (or =evictscope=debug) shows more.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here win
-    /// [default: /etc/evictscope/config.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Say whether the configuration is right, and what is wrong with it (exit code 2); start
     /// nothing
     #[arg(long)]
     check_config: bool,
+    #[command(flatten)]
+    configuration: Configuration,
+}
+
+/// The configuration of the daemon, from a file and the command line.
+#[derive(clap::Args)]
+pub struct Configuration {
+    /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here win
+    /// [default: /etc/evictscope/config.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
@@ -34,34 +41,36 @@ const WRONG_CONFIGURATION: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT, or just checks the configuration.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let only_check = arguments.check_config;
-    let (settings, web) = match configuration(arguments) {
+    let (settings, web, file) = match arguments.configuration.load() {
         Ok(configuration) => configuration,
         Err(error) => {
             eprintln!("evictscope: {error:#}");
             return Ok(ExitCode::from(WRONG_CONFIGURATION));
         }
     };
-    if !only_check {
+    if !arguments.check_config {
         watch::run(settings, web)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if file.is_none() {
+        println!("there is no configuration file: the defaults are used");
+    }
+    for path in file.into_iter().chain(settings.web_config) {
+        println!("{} is valid", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the whole configuration of the daemon. Prints which files are right if only that was asked for.
-fn configuration(arguments: Arguments) -> anyhow::Result<(Settings, Option<WebConfig>)> {
-    let (in_file, file) = config_file::load(arguments.config.as_deref())?;
-    let settings = arguments.options.or(in_file).settings()?;
-    let web = settings.web_config.as_deref().map(WebConfig::load);
-    let web = web.transpose()?;
-    if arguments.check_config {
-        match &file {
-            Some(path) => println!("{} is valid", path.display()),
-            None => println!("there is no configuration file: the defaults are used"),
-        }
-        if let Some(path) = &settings.web_config {
-            println!("{} is valid", path.display());
-        }
+impl Configuration {
+    /// Reads all of it. Returns also which file was read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read, or is wrong.
+    pub fn load(self) -> anyhow::Result<(Settings, Option<WebConfig>, Option<PathBuf>)> {
+        let (in_file, file) = config_file::load(self.config.as_deref())?;
+        let settings = self.options.or(in_file).settings()?;
+        let web = settings.web_config.as_deref().map(WebConfig::load);
+        Ok((settings, web.transpose()?, file))
     }
-    Ok((settings, web))
 }

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use evictscope_host::{Confinement, LINKS};
 use evictscope_records::text;
 
-use super::check;
 use super::checklist::Checklist;
 use crate::live::Agent;
 use crate::live::reading::*;
@@ -52,7 +52,7 @@ pub struct Arguments {
 /// Runs the test, and prints a line for each check.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
-    if check::host(&mut checklist) {
+    if may_attach(&mut checklist) {
         let tested = Ending::listen().and_then(|ending| {
             // The children are tied to the main thread.
             test(
@@ -69,6 +69,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "A burst of evictions is seen on this host.",
         "Could not confirm that evictions are seen on this host",
     ))
+}
+
+/// Checks the capabilities. Returns whether it is worth starting an agent.
+fn may_attach(checklist: &mut Checklist) -> bool {
+    let confinement = Confinement::of_process();
+    let lacks = confinement.lacks(LINKS).is_some();
+    if lacks {
+        checklist.fail("capabilities", &confinement.lacks_links(LINKS));
+    }
+    !lacks
 }
 
 /// Waits, unless the user or the system wants this process to end.

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
 use evictscope_plan::{Member, ProbePlan};
-use evictscope_records::{Configuration, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
+use evictscope_records::{
+    Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell,
+};
 use evictscope_telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
     Timeline, microseconds,
@@ -19,10 +21,11 @@ use evictscope_telemetry::{
 use evictscope_web::version;
 use evictscope_web::{Request, Requests};
 
-use self::occasions::{Now, Occasions, Sight, Wanted};
+pub use self::occasions::Allowance;
+use self::occasions::{Occasions, Sight, Wanted};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
-use super::clock::{both, monotonic};
+use super::clock::{monotonic, since_1970};
 
 /// How many names of records are remembered: enough for all bursts that are listed.
 const NAMED: usize = 100;
@@ -64,6 +67,8 @@ pub struct Recorder {
     profiles: Profiles,
     /// What is kept for records; `None` if evicting calls are not seen, or what the plan says of them was withdrawn.
     kept: Option<Kept>,
+    /// How the server ended.
+    ending: Option<Ending>,
 }
 
 /// What records are made of besides the timeline, and when.
@@ -71,12 +76,10 @@ struct Kept {
     occasions: Occasions,
     latencies: Latencies,
     slow_calls: SlowCalls,
-    /// What to add to a monotonic time to get the time since 1970.
-    since_1970: Duration,
-    /// The highest cost of the probes in each second since 1970.
+    /// The highest cost of the probes in each second, monotonic.
     costs: VecDeque<(u64, f64)>,
     members: Members,
-    /// When the recorded bursts began, and the names of their records.
+    /// When the recorded bursts began, monotonic, and the names of their records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
 }
@@ -87,7 +90,6 @@ impl Kept {
             occasions: Occasions::new(),
             latencies: Latencies::default(),
             slow_calls: SlowCalls::default(),
-            since_1970: Duration::ZERO,
             costs: VecDeque::new(),
             members: Members::default(),
             named: Arc::default(),
@@ -95,8 +97,8 @@ impl Kept {
         }
     }
 
-    fn cost(&mut self, unix_time: Duration, ratio: f64) {
-        let now = unix_time.as_secs();
+    fn cost(&mut self, at: Duration, ratio: f64) {
+        let now = at.as_secs();
         match self.costs.back_mut() {
             Some((second, highest)) if *second == now => *highest = highest.max(ratio),
             _ => self.costs.push_back((now, ratio)),
@@ -109,6 +111,11 @@ impl Kept {
         let span = from.as_secs()..=to.as_secs();
         let within = self.costs.iter().filter(|cost| span.contains(&cost.0));
         within.map(|cost| cost.1).reduce(f64::max)
+    }
+
+    fn id_of(&self, burst: &Burst) -> Option<&RecordId> {
+        let mut named = self.named.iter();
+        Some(&named.find(|(started, _)| *started == burst.started)?.1)
     }
 
     fn name(&mut self, burst: &Burst, id: &RecordId) {
@@ -135,6 +142,7 @@ impl Recorder {
             around,
             profiles: Profiles::new(subject),
             kept: sees_evictions.then(Kept::new),
+            ending: None,
         }
     }
 
@@ -143,14 +151,13 @@ impl Recorder {
         let Some(kept) = &mut self.kept else {
             return vec![None; seen.finished.len()];
         };
-        kept.latencies
-            .take_in(seen.snapshot.unix_time, &seen.state.eviction().inner);
+        let now = seen.snapshot.at;
+        kept.latencies.take_in(now, &seen.state.eviction().inner);
         let call = kept
             .slow_calls
-            .take_in(seen.snapshot.at, &seen.snapshot.counted.evictions);
-        kept.since_1970 = seen.snapshot.unix_time.saturating_sub(seen.snapshot.at);
+            .take_in(now, &seen.snapshot.counted.evictions);
         if let Some(ratio) = seen.overhead {
-            kept.cost(seen.snapshot.unix_time, ratio);
+            kept.cost(now, ratio);
         }
         if let Some(members) = seen.state.members {
             kept.members = members;
@@ -158,10 +165,6 @@ impl Recorder {
         if self.around.keeper.is_err() {
             return vec![None; seen.finished.len()];
         }
-        let now = Now {
-            at: seen.snapshot.at,
-            unix: seen.snapshot.unix_time,
-        };
         let names = seen.finished.iter().map(|burst| {
             self.profiles.divide();
             let will_be = kept.occasions.ended(now, burst);
@@ -170,11 +173,8 @@ impl Recorder {
                 tracing::debug!(server, "no record of this burst: it has had many of late");
             }
             will_be.then(|| {
-                let id = RecordId::new(
-                    microseconds(burst.started),
-                    &self.server.label,
-                    self.server.pid,
-                );
+                let began = since_1970() + burst.started;
+                let id = RecordId::new(microseconds(began), &self.server.label, self.server.pid);
                 kept.name(burst, &id);
                 id
             })
@@ -190,11 +190,11 @@ impl Recorder {
         };
         let is_stalled = kept.occasions.saw(now, &sight);
         self.profiles.follow(profiles::Conditions {
-            at: seen.snapshot.at,
+            at: now,
             is_stalled,
             has_open_burst,
-            is_asked: kept.occasions.is_asked(now.at),
-            is_due: kept.occasions.is_due(now.at),
+            is_asked: kept.occasions.is_asked(now),
+            is_due: kept.occasions.is_due(now),
         });
         names
     }
@@ -224,8 +224,7 @@ impl Recorder {
                 self.server.pid
             ),
             (Some(kept), Ok(_)) => {
-                let (at, unix) = both();
-                kept.occasions.ask(Now { at, unix });
+                kept.occasions.ask(monotonic());
                 kept.tell.push(tell);
                 return;
             }
@@ -254,35 +253,39 @@ impl Recorder {
     fn record(&self, wanted: &Wanted, plan: &ProbePlan, timeline: &Timeline) -> Option<Record> {
         let kept = self.kept.as_ref()?;
         let (from, to) = wanted.span();
+        // One for all of the record.
+        let since_1970 = since_1970();
+        let dated = |at: Duration| microseconds(since_1970.saturating_add(at));
+        let burst = wanted.burst.as_deref();
+        // What was said of the burst has named it.
+        let named = burst.and_then(|burst| kept.id_of(burst)).cloned();
+        let id = || RecordId::new(dated(wanted.began), &self.server.label, self.server.pid);
         let mut not_found: Vec<String> = Vec::new();
         for missing in &plan.not_found {
             not_found.push(format!("{}: {}", missing.item, missing.reason));
         }
         Some(Record {
             format: Record::FORMAT,
-            id: RecordId::new(
-                microseconds(wanted.began),
-                &self.server.label,
-                self.server.pid,
-            ),
+            id: named.unwrap_or_else(id),
             agent: version::NUMBER.to_owned(),
             occasion: wanted.occasion,
             server: self.server.clone(),
-            began_us: microseconds(wanted.began),
-            ended_us: microseconds(wanted.ended),
-            burst: wanted.burst.as_deref().cloned(),
+            began_us: dated(wanted.began),
+            ended_us: dated(wanted.ended),
+            burst: burst.map(|burst| burst.dated(since_1970)),
+            ending: self.ending.filter(|_| wanted.occasion == Occasion::Ended),
             configuration: configuration(&kept.members),
-            moments: timeline.moments(from, to),
-            slowest: kept.slow_calls.between(from, to, kept.since_1970),
-            latencies: kept.latencies.between(from, to),
-            profile: self.profiles.of(wanted),
+            moments: timeline.moments(from, to, since_1970),
+            slowest: kept.slow_calls.between(from, to, since_1970),
+            latencies: kept.latencies.between(from, to, since_1970),
+            profile: self.profiles.of(wanted, since_1970),
             not_found,
             overhead_ratio: kept.highest_cost(from, to),
             overhead_budget_ratio: self.around.budget,
         })
     }
 
-    /// Returns when the recorded bursts began, since 1970, and the names of their records.
+    /// Returns when the recorded bursts began, monotonic, and the names of their records.
     pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
         let named = self.kept.as_ref().map(|kept| kept.named.clone());
         named.unwrap_or_default()
@@ -313,10 +316,17 @@ impl Recorder {
         }
     }
 
-    /// Hands over all records with what there is: nothing more will be read.
-    pub fn finish(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>) {
+    /// Hands over all records with what there is: nothing more will be read. `ended` says when and how the server ended, if
+    /// that is to be recorded.
+    pub fn finish(
+        &mut self,
+        plan: &ProbePlan,
+        timeline: Option<&Timeline>,
+        ended: Option<(Duration, Ending)>,
+    ) {
+        self.ending = ended.map(|(_, ending)| ending);
         let all = self.kept.as_mut();
-        let all = all.map(|kept| kept.occasions.finish());
+        let all = all.map(|kept| kept.occasions.finish(ended.map(|(at, _)| at)));
         self.hand_over(all.unwrap_or_default(), plan, timeline);
     }
 }

@@ -10,9 +10,10 @@
 //! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has no other
 //!   records.
 //! - Refused commands, and client buffers: one of each every [`FEW_EVERY`].
+//! - The end of the server: as `watch/endings.rs` allows.
 //! - Requests: one at a time. Anyone who asks meanwhile gets the same record.
 //!
-//! What a record is about is given in time since 1970. When it is made is not, because that clock may be set.
+//! All times are monotonic: the clock for the time since 1970 may be set meanwhile.
 
 mod allowance;
 
@@ -22,7 +23,7 @@ use std::time::Duration;
 use evictscope_records::Occasion;
 use evictscope_telemetry::{Burst, BurstKind};
 
-use self::allowance::Allowance;
+pub use self::allowance::Allowance;
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
@@ -55,15 +56,6 @@ const SOME_EVERY: Duration = Duration::from_secs(600);
 /// The time in which one more record may be made of anything that may last for days.
 const FEW_EVERY: Duration = Duration::from_secs(3_600);
 
-/// One moment by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Now {
-    /// Monotonic.
-    pub at: Duration,
-    /// Since 1970.
-    pub unix: Duration,
-}
-
 /// What was seen of a server at a reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sight {
@@ -71,7 +63,7 @@ pub struct Sight {
     pub stalled: Option<Duration>,
     /// Whether a burst or its reclaim is under way.
     pub has_open_burst: bool,
-    /// The longest evicting call since the last reading: when it ended, monotonic, and the time that it took.
+    /// The longest evicting call since the last reading: when it ended, and the time that it took.
     pub call: Option<(Duration, Duration)>,
     /// How many commands were refused in all.
     pub refused: Option<u64>,
@@ -84,11 +76,11 @@ pub struct Sight {
 pub struct Wanted {
     /// Why it is made.
     pub occasion: Occasion,
-    /// When what it is about began, since 1970.
+    /// When what it is about began.
     pub began: Duration,
-    /// When that ended, since 1970.
+    /// When that ended.
     pub ended: Duration,
-    /// When it is made, monotonic.
+    /// When it is made.
     due: Duration,
     /// The burst, if it is about one that has ended.
     pub burst: Option<Arc<Burst>>,
@@ -103,7 +95,7 @@ impl Wanted {
         at + UNWINDING >= self.due
     }
 
-    /// Returns the time that is in the record, since 1970.
+    /// Returns the time that is in the record.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
@@ -122,12 +114,12 @@ fn over(burst: &Burst) -> Duration {
 /// A time in which the server is stalled.
 #[derive(Clone, Debug)]
 struct Stall {
-    began: Now,
+    began: Duration,
     /// When it was last stalled.
-    last: Now,
+    last: Duration,
     stalled: Duration,
     /// When its last part began, and for how long the server was stalled in that part.
-    part: (Now, Duration),
+    part: (Duration, Duration),
     /// The burst that it was in, if that has ended and is not recorded itself.
     burst: Option<Arc<Burst>>,
 }
@@ -167,19 +159,19 @@ impl Occasions {
     }
 
     /// Takes in a reading. Returns whether the server was stalled since the last one.
-    pub fn saw(&mut self, now: Now, sight: &Sight) -> bool {
+    pub fn saw(&mut self, now: Duration, sight: &Sight) -> bool {
         let is_stalled = self.saw_stalls(now, sight);
         if let Some((ended, took)) = sight.call.filter(|call| call.1 >= LEAST_CALL) {
             self.saw_call(now, ended, took);
         }
         let before = std::mem::replace(&mut self.refused, sight.refused);
-        if sight.refused > before && before.is_some() && self.refusals.take(now.at, 0.0) {
+        if sight.refused > before && before.is_some() && self.refusals.take(now, 0.0) {
             self.wait_for(Occasion::Refused, now);
         }
         if let Some(share) = sight.buffers {
             let were_swollen = self.are_buffers_swollen;
             self.are_buffers_swollen = share > if were_swollen { SHRUNK } else { SWOLLEN };
-            if self.are_buffers_swollen && !were_swollen && self.swellings.take(now.at, 0.0) {
+            if self.are_buffers_swollen && !were_swollen && self.swellings.take(now, 0.0) {
                 self.wait_for(Occasion::Buffers, now);
             }
         }
@@ -187,19 +179,17 @@ impl Occasions {
     }
 
     /// Has a record made of what begins now, and of half a minute of it.
-    fn wait_for(&mut self, occasion: Occasion, now: Now) {
+    fn wait_for(&mut self, occasion: Occasion, now: Duration) {
         self.waiting.push(Wanted {
             occasion,
-            began: now.unix,
-            ended: now.unix + AFTER,
-            due: now.at + AFTER,
+            began: now,
+            ended: now + AFTER,
+            due: now + AFTER,
             burst: None,
         });
     }
 
-    fn saw_call(&mut self, now: Now, ended: Duration, took: Duration) {
-        let ago = now.at.saturating_sub(ended);
-        let ended = now.unix.saturating_sub(ago);
+    fn saw_call(&mut self, now: Duration, ended: Duration, took: Duration) {
         let began = ended.saturating_sub(took);
         let mut waiting = self.waiting.iter_mut();
         if let Some(other) = waiting.find(|other| other.occasion == Occasion::Call) {
@@ -209,35 +199,31 @@ impl Occasions {
             .waiting
             .iter()
             .any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
-            && self.calls.take(now.at, 0.0)
+            && self.calls.take(now, 0.0)
         {
             self.waiting.push(Wanted {
                 occasion: Occasion::Call,
                 began,
                 ended,
-                due: now.at.saturating_sub(ago) + AFTER,
+                due: ended + AFTER,
                 burst: None,
             });
         }
     }
 
-    fn saw_stalls(&mut self, now: Now, sight: &Sight) -> bool {
+    fn saw_stalls(&mut self, now: Duration, sight: &Sight) -> bool {
         let before = std::mem::replace(&mut self.stalled, sight.stalled);
         let more = (sight.stalled.zip(before))
             .map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
         let is_stalled = !more.is_zero();
-        let at = now.at;
-        let since = |stall: &Stall| at.saturating_sub(stall.last.at);
-        let is_long = |stall: &Stall| at.saturating_sub(stall.began.at) >= LONGEST_STALL;
+        let since = |stall: &Stall| now.saturating_sub(stall.last);
+        let is_long = |stall: &Stall| now.saturating_sub(stall.began) >= LONGEST_STALL;
         let is_short = |stall: &mut Stall| {
             stall.stalled < LEAST_STALL && (since(stall) > LULL || is_long(stall))
         };
         let _ = self.stall.take_if(is_short);
-        if is_stalled && (self.stall.is_some() || self.stalls.allows(at, 0.0)) {
-            let began = Now {
-                at: at.saturating_sub(more),
-                unix: now.unix.saturating_sub(more),
-            };
+        if is_stalled && (self.stall.is_some() || self.stalls.allows(now, 0.0)) {
+            let began = now.saturating_sub(more);
             let stall = self.stall.get_or_insert(Stall {
                 began,
                 last: now,
@@ -263,13 +249,13 @@ impl Occasions {
     }
 
     fn record(&mut self, stall: Stall) {
-        self.stalls.take(stall.last.at, 0.0);
+        self.stalls.take(stall.last, 0.0);
         // A long part is a stall by itself, whatever came before.
         let began = match stall.part.1 >= LEAST_STALL {
-            true => stall.part.0.unix,
-            false => stall.began.unix,
+            true => stall.part.0,
+            false => stall.began,
         };
-        self.drop_within(&[Occasion::Call], began, stall.last.unix);
+        self.drop_within(&[Occasion::Call], began, stall.last);
         // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is another
         // matter.
         self.waiting
@@ -277,8 +263,8 @@ impl Occasions {
         self.waiting.push(Wanted {
             occasion: Occasion::Stall,
             began,
-            ended: stall.last.unix,
-            due: stall.last.at + AFTER,
+            ended: stall.last,
+            due: stall.last + AFTER,
             burst: stall.burst,
         });
     }
@@ -291,13 +277,13 @@ impl Occasions {
     }
 
     /// Takes in a burst that has ended. Returns whether it will be recorded.
-    pub fn ended(&mut self, now: Now, burst: &Arc<Burst>) -> bool {
+    pub fn ended(&mut self, now: Duration, burst: &Arc<Burst>) -> bool {
         let is_recorded = match burst.kind().0 {
-            BurstKind::SelfAmplifying => self.bursts.take(now.at, 0.0),
-            BurstKind::Stalling | BurstKind::Unknown => self.bursts.take(now.at, BURSTS / 2.0),
+            BurstKind::SelfAmplifying => self.bursts.take(now, 0.0),
+            BurstKind::Stalling | BurstKind::Unknown => self.bursts.take(now, BURSTS / 2.0),
             BurstKind::Plain => false,
         };
-        let is_in = |stall: &Stall| stall.began.unix <= over(burst);
+        let is_in = |stall: &Stall| stall.began <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
             let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
@@ -306,7 +292,7 @@ impl Occasions {
                 occasion: Occasion::Burst,
                 began: burst.started,
                 ended: over(burst),
-                due: now.at.saturating_sub(now.unix.saturating_sub(over(burst))) + AFTER,
+                due: over(burst) + AFTER,
                 burst: Some(burst.clone()),
             });
         } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
@@ -316,13 +302,13 @@ impl Occasions {
     }
 
     /// Asks for a record of now.
-    pub fn ask(&mut self, now: Now) {
+    pub fn ask(&mut self, now: Duration) {
         if !self.waiting.iter().any(Wanted::is_asked) {
             self.waiting.push(Wanted {
                 occasion: Occasion::Asked,
-                began: now.unix,
-                ended: now.unix,
-                due: now.at + AFTER,
+                began: now,
+                ended: now,
+                due: now + AFTER,
                 burst: None,
             });
         }
@@ -345,12 +331,20 @@ impl Occasions {
         self.waiting.extract_if(.., is_due).collect()
     }
 
-    /// Takes all records, including that of a stall under way, because nothing more will be known.
-    pub fn finish(&mut self) -> Vec<Wanted> {
+    /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has `ended`,
+    /// and that is to be recorded, also one of that moment.
+    pub fn finish(&mut self, ended: Option<Duration>) -> Vec<Wanted> {
         let is_long = |stall: &mut Stall| stall.stalled >= LEAST_STALL;
         if let Some(stall) = self.stall.take_if(is_long) {
             self.record(stall);
         }
+        self.waiting.extend(ended.map(|at| Wanted {
+            occasion: Occasion::Ended,
+            began: at,
+            ended: at,
+            due: at,
+            burst: None,
+        }));
         std::mem::take(&mut self.waiting)
     }
 }

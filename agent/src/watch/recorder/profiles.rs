@@ -16,6 +16,7 @@ use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
+use super::super::clock::since_1970;
 use super::occasions::Wanted;
 use crate::profile::{Profiler, Profiling};
 
@@ -236,7 +237,7 @@ impl Profiles {
                 Some(profile) => {
                     self.spent_ns += asked.begun.profiling.spent_ns();
                     // The caller may be gone.
-                    let _ = asked.answer.send(Ok(profile));
+                    let _ = asked.answer.send(Ok(profile.dated(since_1970())));
                 }
                 None => self.asked.push(asked),
             }
@@ -267,13 +268,14 @@ impl Profiles {
     }
 
     /// Returns the profile that has most of what a record is about, then most of all its time, or why there is none.
-    pub fn of(&self, wanted: &Wanted) -> Result<Profile, NoProfile> {
+    /// `since_1970` dates it.
+    pub fn of(&self, wanted: &Wanted, since_1970: Duration) -> Result<Profile, NoProfile> {
         let within = |profile: &Profile, (from, to)| profile.within(from, to);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());
         let best = (self.taken.iter())
             .max_by_key(|profile| (within(profile, about), within(profile, span)));
         if let Some(profile) = best.filter(|profile| !within(profile, span).is_zero()) {
-            return Ok(profile.clone());
+            return Ok(profile.clone().dated(since_1970));
         }
         let none = match self.begun.is_empty() {
             true => "the server was not stalled, and a profile begins when it is",

@@ -69,7 +69,7 @@ impl fmt::Display for BurstKind {
 /// A finished burst. A value that is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// When its first evicting call passed the goal site, as time since 1970.
+    /// When its first evicting call passed the goal site: a monotonic time, until [`Self::dated`] makes it one since 1970.
     #[serde(rename = "started_unix_seconds", with = "seconds")]
     pub started: Duration,
     /// From then to the end of its last evicting call.
@@ -135,6 +135,15 @@ pub struct Burst {
 type Finding = (bool, String);
 
 impl Burst {
+    /// Returns the burst with the time since 1970 at which it started; `since_1970` is added to a monotonic time.
+    #[must_use]
+    pub fn dated(&self, since_1970: Duration) -> Self {
+        Self {
+            started: since_1970.saturating_add(self.started),
+            ..self.clone()
+        }
+    }
+
     /// Returns by how much client buffers grew, bytes.
     pub fn client_buffer_growth(&self) -> Option<u64> {
         let before = self.client_buffers_before?;

@@ -25,8 +25,6 @@ pub struct EvictionTimes {
 pub struct Observation {
     /// Monotonic time of the snapshot.
     pub at: Duration,
-    /// The same moment as time since 1970.
-    pub unix_time: Duration,
     /// When evicting calls were made.
     pub evictions: EvictionTimes,
     /// Evicting calls since the server was found.
@@ -81,7 +79,6 @@ impl Observation {
         let members = state.members.unwrap_or_default();
         Self {
             at: snapshot.at,
-            unix_time: snapshot.unix_time,
             evictions: times.unwrap_or_default(),
             evicting_calls: state.eviction().inner.count(),
             failed_calls: evictions.evicting_results[ResultKind::Fail as usize],

@@ -18,8 +18,6 @@ pub(super) struct Before {
 #[derive(Clone, Debug)]
 pub(super) struct OpenBurst {
     pub began: Duration,
-    /// The same moment as time since 1970.
-    pub began_unix: Duration,
     known: Before,
     /// Before its first evicting call.
     before: Observation,
@@ -43,10 +41,8 @@ impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
     pub fn new(known: Before, start: Observation, before: &Observation, now: &Observation) -> Self {
         let began = start.at;
-        let since = now.at.saturating_sub(began);
         Self {
             began,
-            began_unix: now.unix_time.saturating_sub(since),
             known,
             before: *before,
             start,
@@ -149,7 +145,7 @@ impl OpenBurst {
         let evicted = self.last.evicted_keys.zip(self.before.evicted_keys);
         let reclaim = self.reclaim.as_ref();
         Some(Burst {
-            started: self.began_unix,
+            started: self.began,
             duration: self.end.at.saturating_sub(self.began),
             reclaim: over.saturating_sub(self.end.at),
             evicting_calls: self.calls(),

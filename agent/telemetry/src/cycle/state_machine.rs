@@ -136,7 +136,7 @@ impl Cycle {
             stale_ratio: self.stale_ratio,
         };
         let burst = OpenBurst::new(known, start, before, now);
-        self.totals.last_start = Some(burst.began_unix);
+        self.totals.last_start = Some(burst.began);
         self.open = Some(burst);
         self.phases.enter(Phase::Saturated, began);
     }
@@ -206,7 +206,7 @@ impl Cycle {
     }
 
     /// Returns the last finished bursts, the oldest first; 100 at most.
-    pub fn recent(&self) -> impl Iterator<Item = &Burst> {
+    pub fn recent(&self) -> impl DoubleEndedIterator<Item = &Burst> {
         self.recent.iter().map(AsRef::as_ref)
     }
 }

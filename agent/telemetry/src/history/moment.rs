@@ -18,7 +18,7 @@ const MUCH: u64 = 16 << 20;
     Clone, Copy, Debug, PartialEq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
 )]
 pub struct Moment {
-    /// Time since 1970, microseconds.
+    /// Time since 1970, microseconds; 0 until it leaves the [`Timeline`](crate::Timeline), which dates it.
     pub unix_us: u64,
     /// The phase that it was in, as far as was known then; `None` if evicting calls are not seen.
     pub phase: Option<Phase>,
@@ -87,7 +87,7 @@ impl Moment {
         let members = state.members.unwrap_or_default();
         let waits = state.known_waits();
         Self {
-            unix_us: microseconds(snapshot.unix_time),
+            unix_us: 0,
             phase,
             used_memory: members.get(Member::UsedMemory),
             maxmemory: members.get(Member::Maxmemory),

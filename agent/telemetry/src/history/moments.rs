@@ -69,15 +69,15 @@ impl Moments {
         older.chain(self.recent.around(from, to))
     }
 
-    /// Returns the moments between two monotonic times.
+    /// Returns the moments between two monotonic times. `since_1970` dates them.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
         let around = self.around(from, to);
         let within = around.filter(|kept| (from..=to).contains(&kept.at()));
         within.map(|kept| dated(kept, since_1970)).collect()
     }
 
-    /// Returns all moments, dated by the clock for the time since 1970 as it is set now.
-    pub fn since_1970(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
+    /// Returns all moments.
+    pub fn all(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         let all = self.around(Duration::ZERO, Duration::MAX);
         all.map(move |kept| dated(kept, since_1970))
     }
@@ -97,7 +97,7 @@ impl Moments {
     }
 }
 
-/// Returns the moment, dated by the clock for the time since 1970 as it is set now.
+/// Returns the moment with its time since 1970.
 fn dated(kept: Kept, since_1970: Duration) -> Moment {
     Moment {
         unix_us: microseconds(since_1970.saturating_add(kept.at())),
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         let mut stalled = vec![0; 11];
-        for moment in moments.since_1970(SINCE_1970) {
+        for moment in moments.all(SINCE_1970) {
             if moment.stalled_by.is_some() {
                 let since = moment.unix_time() - SINCE_1970;
                 stalled[since.as_secs() as usize / 60] += 1;

@@ -36,8 +36,6 @@ pub struct Timeline {
     moments: Moments,
     /// The last observation, and the wall time in evicting calls until then, nanoseconds.
     last: Option<(Observation, u64)>,
-    /// What to add to a monotonic time to get the time since 1970.
-    since_1970: Duration,
 }
 
 impl Timeline {
@@ -48,7 +46,6 @@ impl Timeline {
             bins: VecDeque::from([Some(TimeBin::default())]),
             moments: Moments::default(),
             last: None,
-            since_1970: Duration::ZERO,
         }
     }
 
@@ -62,7 +59,6 @@ impl Timeline {
             let cpu_ns = moment.cpu_us.map(|us| us.saturating_mul(1_000));
             let seen = Observation {
                 at,
-                unix_time: at,
                 // Where in the interval evicting calls were made was not kept.
                 evictions: EvictionTimes {
                     since: at,
@@ -89,7 +85,6 @@ impl Timeline {
 
     /// Fills the bins up to an observation.
     fn fill(&mut self, seen: &Observation, evicting_ns: u64) {
-        self.since_1970 = seen.unix_time.saturating_sub(seen.at);
         let last = self.last.replace((*seen, evicting_ns));
         self.extend_to(index(seen.at));
         let Some((last, evicting_before)) = last else {
@@ -183,9 +178,9 @@ impl Timeline {
         self.first + self.bins.len() as u64
     }
 
-    /// Returns when the first bin begins, as time since 1970.
+    /// Returns when the first bin begins, monotonic.
     pub fn start(&self) -> Duration {
-        self.since_1970 + Duration::from_nanos(self.first * BIN_NS)
+        Duration::from_nanos(self.first * BIN_NS)
     }
 
     /// Returns the full bins from [`Self::start`] on without a gap; `None` for a bin that is not known.
@@ -193,25 +188,20 @@ impl Timeline {
         self.bins.iter().take(self.bins.len() - 1).copied()
     }
 
-    /// Returns the moments between two times since 1970, the oldest first: all that were read in the last three minutes, and ten
-    /// a second before that.
-    pub fn moments(&self, from: Duration, to: Duration) -> Vec<Moment> {
-        let since_1970 = self.since_1970;
-        self.moments.between(
-            from.saturating_sub(since_1970),
-            to.saturating_sub(since_1970),
-            since_1970,
-        )
+    /// Returns the moments between two monotonic times, the oldest first: all that were read in the last three minutes, and ten
+    /// a second before that. `since_1970` is added to a monotonic time to date it.
+    pub fn moments(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
+        self.moments.between(from, to, since_1970)
     }
 
-    /// Returns when clients were stalled, the earliest first.
-    pub fn stall_times(&self) -> impl Iterator<Item = StallTime> + '_ {
-        stall_times(self.moments.since_1970(self.since_1970))
+    /// Returns when clients were stalled, the earliest first, dated likewise.
+    pub fn stall_times(&self, since_1970: Duration) -> impl Iterator<Item = StallTime> + '_ {
+        stall_times(self.moments.all(since_1970))
     }
 
-    /// Returns ten moments a second, the oldest first.
-    pub fn samples(&self) -> impl Iterator<Item = Moment> + '_ {
-        self.moments.samples(self.since_1970)
+    /// Returns ten moments a second, the oldest first, dated likewise.
+    pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
+        self.moments.samples(since_1970)
     }
 
     /// Forgets the measurements of expire cycles, because their plan was found wrong.

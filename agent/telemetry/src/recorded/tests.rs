@@ -56,7 +56,6 @@ impl RecordedReading {
         .map(|(member, value)| Some((member, value?)));
         let mut snapshot = Snapshot {
             at: time(self.at),
-            unix_time: time(self.unix),
             observed: Observed {
                 evicting: time(self.observed),
                 noop: Duration::ZERO,
@@ -134,7 +133,9 @@ fn judge(name: &str) -> anyhow::Result<()> {
         serde_json::from_str(&std::fs::read_to_string(data.join(format!("{name}.json")))?)?;
 
     let mut readings = text.lines().map(serde_json::from_str::<RecordedReading>);
-    let first = readings.next().context("no readings")??.snapshot();
+    let first = readings.next().context("no readings")??;
+    let since_1970 = Duration::from_nanos(first.unix - first.at);
+    let first = first.snapshot();
     let (mut state, mut cycle) = (
         ServerState::new(),
         Cycle::new(first.at.saturating_sub(Duration::from_millis(1))),
@@ -154,7 +155,7 @@ fn judge(name: &str) -> anyhow::Result<()> {
     let all: Vec<String> = bursts.iter().map(|burst| as_seen(burst)).collect();
     ensure!(bursts.len() == seen.bursts.len(), "{name}: {all:?}");
     for (burst, seen_burst) in bursts.iter().zip(&seen.bursts) {
-        let began = burst.started.as_secs_f64();
+        let began = burst.dated(since_1970).started.as_secs_f64();
         is_between("it began", began, seen_burst.began)?;
         let ended = began + burst.duration.as_secs_f64();
         // If calls were not observed, the end is only as exact as readings are close.

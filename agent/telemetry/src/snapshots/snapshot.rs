@@ -62,8 +62,6 @@ pub struct ThreadTimes {
 pub struct Snapshot {
     /// Monotonic time before it was read: it misses no earlier call.
     pub at: Duration,
-    /// The same moment as time since 1970.
-    pub unix_time: Duration,
     /// What the programs have counted.
     pub counted: Counted,
     /// The server's own counters; `None` if its memory could not be read.

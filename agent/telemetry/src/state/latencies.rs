@@ -24,17 +24,13 @@ pub struct LatencySecond {
 pub struct Latencies {
     /// The calls up to the last reading, by bucket.
     last: Vec<u64>,
-    /// Seconds with calls, the oldest first.
+    /// Seconds with calls, the oldest first; monotonic.
     seconds: VecDeque<LatencySecond>,
 }
 
 impl Latencies {
-    /// Takes in all calls until `unix_time`: the new ones ended in its second.
-    pub fn take_in<const BUCKETS: usize>(
-        &mut self,
-        unix_time: Duration,
-        calls: &Histogram<BUCKETS>,
-    ) {
+    /// Takes in all calls until `at`, monotonic: the new ones ended in its second.
+    pub fn take_in<const BUCKETS: usize>(&mut self, at: Duration, calls: &Histogram<BUCKETS>) {
         self.last.resize(BUCKETS, 0);
         let new = (0..).zip(calls.counts.iter().zip(&self.last));
         let new: Vec<(u16, u64)> = new
@@ -42,9 +38,7 @@ impl Latencies {
             .filter(|(_, calls)| *calls > 0)
             .collect();
         self.last.copy_from_slice(&calls.counts);
-        // The clock may be set back.
-        let newest = self.seconds.back().map_or(0, |second| second.unix_s);
-        let unix_s = unix_time.as_secs().max(newest);
+        let unix_s = at.as_secs();
         if !new.is_empty() {
             self.add(unix_s, &new);
         }
@@ -70,14 +64,22 @@ impl Latencies {
         }
     }
 
-    /// Returns the seconds between two times since 1970 in which calls ended, the oldest first.
-    pub fn between(&self, from: Duration, to: Duration) -> Vec<LatencySecond> {
+    /// Returns the seconds between two monotonic times in which calls ended, the oldest first, each dated as the nearest second
+    /// since 1970.
+    pub fn between(
+        &self,
+        from: Duration,
+        to: Duration,
+        since_1970: Duration,
+    ) -> Vec<LatencySecond> {
         let seconds = from.as_secs()..=to.as_secs();
-        let within = self
-            .seconds
-            .iter()
-            .filter(|second| seconds.contains(&second.unix_s));
-        within.cloned().collect()
+        let within = (self.seconds.iter()).filter(|second| seconds.contains(&second.unix_s));
+        let half = Duration::from_millis(500);
+        let dated = within.map(|second| LatencySecond {
+            unix_s: (since_1970 + half).as_secs() + second.unix_s,
+            counts: second.counts.clone(),
+        });
+        dated.collect()
     }
 }
 
@@ -96,24 +98,25 @@ mod tests {
         #[test]
         fn the_seconds_add_up_to_the_totals(
             readings in prop::collection::vec((0..2_500_u64, prop::collection::vec(0..40_u64, 0..5)), 1..300),
-            is_set_back in 0..300_usize,
+            since_1970 in 0..10_000_000_000_u64,
         ) {
             let mut latencies = Latencies::default();
-            let (mut counted, mut now) = (Counted::ZERO, Duration::from_secs(1_700_000_000));
+            let (mut counted, mut now) = (Counted::ZERO, Duration::from_secs(3_600));
             // The calls until each reading.
             let mut expected = Vec::new();
-            for (index, (later, calls)) in readings.iter().enumerate() {
+            for (later, calls) in &readings {
                 now += Duration::from_millis(*later);
-                if index == is_set_back {
-                    now -= Duration::from_secs(5);
-                }
                 for bucket in calls {
                     counted.record(*bucket as usize, 1);
                 }
                 latencies.take_in(now, &counted);
                 expected.push((now, counted.count()));
             }
-            let seconds = latencies.between(Duration::ZERO, Duration::MAX);
+            let since_1970 = Duration::from_millis(since_1970);
+            let seconds = latencies.between(Duration::ZERO, Duration::MAX, since_1970);
+            let newest = seconds.last().map(|second| Duration::from_secs(second.unix_s));
+            let apart = newest.map(|newest| newest.abs_diff(since_1970 + Duration::from_secs(now.as_secs())));
+            prop_assert!(apart.is_none_or(|apart| apart.as_secs() <= KEPT));
             prop_assert!(seconds.is_sorted_by(|one, next| one.unix_s < next.unix_s));
             let sum: u64 = seconds.iter().flat_map(|second| &second.counts).map(|(_, calls)| calls).sum();
             // All of the last ten minutes, and none twice.

@@ -118,18 +118,18 @@ impl SlowCalls {
         }
     }
 
-    /// Returns the slowest calls that ended between two times since 1970, the slowest first; `since_1970` is added to a monotonic
-    /// time to get such a time.
+    /// Returns the slowest calls that ended between two monotonic times, the slowest first; `since_1970` is added to a monotonic
+    /// time to date it.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<SlowCall> {
-        let unix = |call: &SlowEviction| since_1970 + Duration::from_nanos(call.ended_ns);
+        let ended = |call: &SlowEviction| Duration::from_nanos(call.ended_ns);
         let calls = self.seconds.iter().flat_map(|(_, calls)| calls);
         let mut within: Vec<_> = calls
-            .filter(|call| (from..=to).contains(&unix(call)))
+            .filter(|call| (from..=to).contains(&ended(call)))
             .collect();
         within.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
         within.truncate(SLOWEST);
         let slow = within.into_iter().map(|call| SlowCall {
-            unix_us: microseconds(unix(call)),
+            unix_us: microseconds(since_1970.saturating_add(ended(call))),
             duration_ns: call.duration_ns,
             goal: call.tofree.get(),
             result: CallResult::of(call.result),
@@ -178,7 +178,7 @@ mod tests {
         let ended = Duration::from_millis(5_250);
         end(&mut stats, call(ended, 900));
         slow.take_in(ended, &stats);
-        let calls = slow.between(SINCE_1970, SINCE_1970 + ended, SINCE_1970);
+        let calls = slow.between(Duration::ZERO, ended, SINCE_1970);
         let [call] = calls[..] else {
             panic!("{calls:?}");
         };

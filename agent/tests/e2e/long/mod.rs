@@ -3,8 +3,10 @@
 mod auto;
 mod candidate;
 mod clients;
+mod clock;
 mod containers;
 mod descriptors;
+mod ended;
 mod exclude;
 mod faults;
 mod forms;

@@ -1,13 +1,19 @@
 //! The families about the agent itself.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_records::KeeperCounts;
+use evictscope_records::{Ending, KeeperCounts};
 use prometheus::proto::MetricFamily;
 
 use super::family::{Family, Series, by, single};
+use crate::published::exported::ExportedServer;
 use crate::published::unwatched::{Reason, Unwatched};
 use crate::version;
+
+/// For how long a server that has ended has a series: long enough for a ticket that names it.
+const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
 
 /// Returns the family that says what this agent was built from.
 pub fn build_info() -> MetricFamily {
@@ -34,6 +40,46 @@ pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
         "reason",
         Reason::ALL.map(|reason| (<&str>::from(reason), count(reason))),
     ))
+}
+
+/// Returns the families that say how servers ended. `ended` are the last ones.
+///
+/// Second observers: the parent of a server, which gets its exit code, and the kernel's log of the OOM killer. Neither is watched.
+pub fn servers_ended(
+    counts: [(&'static str, u64); Ending::HOW.len()],
+    ended: &[Arc<ExportedServer>],
+) -> Vec<MetricFamily> {
+    let counts = counts.map(|(how, count)| (how, count as f64));
+    // The latest of each label comes first.
+    let mut labels = HashSet::new();
+    let last = ended.iter().filter(|server| server.ended.is_some());
+    let last = last.filter(|server| labels.insert(&server.label));
+    let last = last.filter(|server| server.read.elapsed() < ENDED_SHOWN);
+    let series = last.filter_map(|server| {
+        let (at, ending) = server.ended?;
+        let (server, at) = (&server.label, server.since_1970 + at);
+        let labels = [
+            ("how", ending.how()),
+            ("server", server),
+            ("status", &ending.status()),
+        ];
+        Some(Series::number(&labels, at.as_secs_f64()))
+    });
+    let mut families = vec![
+        exported(&by(
+            "evictscope_servers_ended_total",
+            "Servers that ended while they were watched, by how: exit, signal, oom (by the OOM killer), or unknown.",
+            "how",
+            counts,
+        )),
+        exported(&Family::new(
+            "evictscope_server_ended_timestamp_seconds",
+            "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that ended it.",
+            series,
+        )),
+    ];
+    families.retain(|family| !family.get_metric().is_empty());
+    families
 }
 
 /// Returns the family that says when the run loop last turned, since 1970.

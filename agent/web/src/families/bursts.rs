@@ -1,4 +1,5 @@
-//! The families about phases and bursts.
+//! The families about phases and bursts. Second observer: the server's own counter of evicted keys, which phases follow while calls are not
+//! observed; else only the end-to-end tests compare with it.
 
 use evictscope_plan::Member;
 use evictscope_telemetry::{BurstKind, Cycle, Phase};
@@ -37,7 +38,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let with_buffers = totals_with(Member::StatClientsTypeMemory);
     let finished = totals
         .map(|totals| BurstKind::ALL.map(|kind| (kind, totals.finished[kind as usize] as f64)));
-    let last_start = totals.and_then(|totals| totals.last_start);
+    let last_start = totals.and_then(|totals| Some(server.since_1970 + totals.last_start?));
     vec![
         by(
             "evictscope_bursts_total",

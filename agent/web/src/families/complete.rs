@@ -90,7 +90,9 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         state,
         cycle: Some(cycle).filter(|_| sees_evictions),
         timeline: None,
+        since_1970: Duration::from_secs(1_700_000_000),
         records: Arc::default(),
+        ended: None,
         read: Instant::now(),
     }
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_plan::{Member, Method};
-use evictscope_records::KeeperCounts;
+use evictscope_records::{Ending, KeeperCounts};
 use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
 
-use crate::families::{families, loop_last_turn, of_server, records, servers_unwatched};
+use crate::families::{
+    families, loop_last_turn, of_server, records, servers_ended, servers_unwatched,
+};
 use crate::fixture::{before_a_burst, busy_server, partial_server};
 use crate::published::exported::ExportedServer;
 
@@ -59,6 +61,8 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::Arithmetic,
         BrokenInvariant::Maxmemory,
         BrokenInvariant::LostExit,
+        BrokenInvariant::NotRun,
+        BrokenInvariant::Unhit,
         BrokenInvariant::CycleType,
         BrokenInvariant::CycleKeys,
         BrokenInvariant::LostCycleEnd,
@@ -77,6 +81,13 @@ fn servers() -> Vec<Arc<ExportedServer>> {
 fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
     all.push(servers_unwatched(&[]));
+    let ended = Some((Duration::ZERO, Ending::Unknown));
+    let ended = ExportedServer {
+        ended,
+        ..busy_server()
+    };
+    let counts = Ending::HOW.map(|how| (how, 1));
+    all.extend(servers_ended(counts, &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
     all.extend(records(KeeperCounts::default()));
     all.extend(ProcessCollector::for_self().collect());

@@ -24,7 +24,7 @@ use evictscope_plan::{Member, MemberMetric};
 use prometheus::proto::MetricFamily;
 
 use crate::published::exported::ExportedServer;
-pub use agent::{loop_last_turn, records, servers_unwatched};
+pub use agent::{loop_last_turn, records, servers_ended, servers_unwatched};
 pub use family::Family;
 
 /// Returns all families that have a series: those of the servers, and the build of this agent.

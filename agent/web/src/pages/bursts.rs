@@ -1,7 +1,7 @@
 //! The last bursts of a server.
 
 use evictscope_records::{Listed, RecordId};
-use evictscope_telemetry::{Burst, Cycle, microseconds};
+use evictscope_telemetry::{Burst, microseconds};
 use maud::{Markup, html};
 
 use super::table::head;
@@ -14,8 +14,7 @@ const MOST: usize = 50;
 
 /// Lists finished bursts, the newest first, each with its record.
 pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
-    let mut bursts: Vec<_> = server.cycle().into_iter().flat_map(Cycle::recent).collect();
-    bursts.reverse();
+    let bursts: Vec<_> = server.bursts().rev().collect();
     html! {
         @if !bursts.is_empty() {
             h2 { "Its last bursts" }
@@ -26,7 +25,7 @@ pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
                         ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
                     ]))
                     tbody {
-                        @for burst in bursts.iter().take(MOST) { (burst_row(burst, record_of(burst, server, records))) }
+                        @for (burst, record) in bursts.iter().take(MOST) { (burst_row(burst, record.filter(|id| has(records, id)))) }
                     }
                 }
             }
@@ -57,17 +56,10 @@ fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
     }
 }
 
-/// Returns the name of the record that is about a burst.
-fn record_of<'a>(
-    burst: &Burst,
-    server: &ExportedServer,
-    records: &'a [Listed],
-) -> Option<&'a RecordId> {
-    let began_us = microseconds(burst.started);
+/// Returns whether a record is there by now, and still.
+fn has(records: &[Listed], id: &RecordId) -> bool {
     let mut summaries = records
         .iter()
         .filter_map(|listed| listed.summary.as_ref().ok());
-    let record =
-        summaries.find(|summary| summary.began_us == began_us && summary.server == server.label);
-    record.map(|summary| &summary.id)
+    summaries.any(|summary| summary.id == *id)
 }

@@ -33,11 +33,12 @@ pub fn occasion(occasion: Occasion) -> &'static str {
         Occasion::Call => "Slow eviction call",
         Occasion::Refused => "Refused commands",
         Occasion::Buffers => "Swollen client buffers",
+        Occasion::Ended => "End of the server",
         Occasion::Asked => "Record that was asked for",
     }
 }
 
-/// Returns a burst's kind in words.
+/// Returns a burst's kind, or how a server ended, in words.
 pub fn kind(name: &str) -> String {
     name.replace('_', "-")
 }

@@ -35,7 +35,7 @@ impl Felt {
         let state = &server.state;
         let waits = state.known_waits()?;
         let lately = server.timeline();
-        let lately = lately.map(|timeline| by_cause(timeline.stall_times()));
+        let lately = lately.map(|timeline| by_cause(timeline.stall_times(Duration::ZERO)));
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A withdrawn plan tells no cause.

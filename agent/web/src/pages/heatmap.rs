@@ -55,9 +55,13 @@ pub(super) struct Block {
 }
 
 /// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
-pub(crate) fn svg(server: &str, timeline: &Timeline) -> anyhow::Result<String> {
+pub(crate) fn svg(
+    server: &str,
+    timeline: &Timeline,
+    since_1970: Duration,
+) -> anyhow::Result<String> {
     let mut text = String::new();
-    draw(server, timeline, &mut text)
+    draw(server, timeline, since_1970, &mut text)
         .map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
     let begin = text.find("<svg").unwrap_or(0);
     let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
@@ -68,9 +72,10 @@ pub(crate) fn svg(server: &str, timeline: &Timeline) -> anyhow::Result<String> {
 fn draw(
     server: &str,
     timeline: &Timeline,
+    since_1970: Duration,
     to: &mut String,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let first = timeline.start().as_secs();
+    let first = (since_1970 + timeline.start()).as_secs();
     let last = first + 1 + timeline.bins().count() as u64 / ROWS;
     let root = SVGBackend::with_string(to, SIZE).into_drawing_area();
     let font = ("sans-serif", 14).into_font().color(&INK);
@@ -95,7 +100,8 @@ fn draw(
             .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
             .y_desc("within the second")
             .draw()?;
-        chart.draw_series(blocks(timeline, panel.nanoseconds).iter().map(|block| {
+        let blocks = blocks(timeline, since_1970, panel.nanoseconds);
+        chart.draw_series(blocks.iter().map(|block| {
             let (top, bottom) = block.rows;
             let corners = [(block.second, top), (block.second + 1, bottom)];
             Rectangle::new(corners, colour(panel.colour, block.level).filled())
@@ -147,11 +153,15 @@ fn draw_legend<DB: DrawingBackend>(
     area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
-/// Returns the blocks to draw; bins in which nothing happened have no block.
-pub(super) fn blocks(timeline: &Timeline, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
+/// Returns the blocks to draw; bins in which nothing happened have no block. `since_1970` dates the timeline.
+pub(super) fn blocks(
+    timeline: &Timeline,
+    since_1970: Duration,
+    nanoseconds: fn(TimeBin) -> u32,
+) -> Vec<Block> {
     let bin_length = u128::from(BIN_NS);
     // A second need not begin with a bin, so each bin is in the row nearest to it.
-    let first = (timeline.start().as_nanos() + bin_length / 2) / bin_length;
+    let first = ((since_1970 + timeline.start()).as_nanos() + bin_length / 2) / bin_length;
     let first = u64::try_from(first).unwrap_or(0);
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
@@ -185,8 +195,12 @@ fn time_of_day(second: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Block, PANELS, blocks, svg};
     use crate::fixture::timeline;
+
+    const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
 
     #[test]
     fn neighbours_of_one_colour_are_one_block() {
@@ -195,15 +209,15 @@ mod tests {
             rows,
             level,
         };
-        let evicting = blocks(&timeline(), PANELS[0].nanoseconds);
+        let evicting = blocks(&timeline(), SINCE_1970, PANELS[0].nanoseconds);
         assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
-        let other = blocks(&timeline(), PANELS[1].nanoseconds);
+        let other = blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds);
         assert_eq!(other, [block(1, (4, 5), 5)]);
     }
 
     #[test]
     fn the_drawing_has_axes_a_legend_and_no_raw_text() -> anyhow::Result<()> {
-        let svg = svg("/run/<b>.sock", &timeline())?;
+        let svg = svg("/run/<b>.sock", &timeline(), SINCE_1970)?;
         for text in [
             "<style>",
             "evicting calls",

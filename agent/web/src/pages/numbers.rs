@@ -14,8 +14,8 @@ use super::times::{
 
 /// Shows the numbers of the burst, or of the time if there is no burst.
 pub fn of(record: &Record) -> Markup {
-    // A record that was asked for is about a moment, and shows the time around it.
-    let is_asked = record.occasion == Occasion::Asked;
+    // These are about a moment, and show the time around it.
+    let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
     let span = Span::of(&record.moments).filter(|_| is_asked);
     let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| {
         (span.from_us, span.to_us)

@@ -125,7 +125,11 @@ fn missing(record: &Record) -> Markup {
         Occasion::Stall => {
             Some("No burst that had ended belongs to this stall, so there are no totals of one.")
         }
-        Occasion::Call | Occasion::Refused | Occasion::Buffers | Occasion::Asked => {
+        Occasion::Call
+        | Occasion::Refused
+        | Occasion::Buffers
+        | Occasion::Ended
+        | Occasion::Asked => {
             Some("It is about a time and not about a burst, so there are no totals of one.")
         }
     };

@@ -11,7 +11,7 @@ use super::columns::Columns;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::span::Span;
-use super::times::{duration, grouped, limit, or_unknown, percent, round, size};
+use super::times::{date_and_time, duration, grouped, limit, or_unknown, percent, round, size};
 use super::{bursts, felt, links, margins, panels, work};
 use crate::published::exported::ExportedServer;
 
@@ -45,7 +45,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }
-                (last_minutes(shown.timeline))
+                (last_minutes(shown.timeline, server.since_1970))
                 (bursts::table(server, shown.records.unwrap_or_default()))
             },
             None => p {
@@ -54,6 +54,11 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
             },
         }
         @if let (None, Some(ended)) = (shown.server, shown.ended) {
+            @if let Some((at, ending)) = ended.ended {
+                p {
+                    "It " (ending) ", on " (date_and_time(microseconds(ended.since_1970 + at))) " UTC: " (ending.why()) "."
+                }
+            }
             (bursts::table(ended, shown.records.unwrap_or_default()))
         }
         h2 { "Its records" }
@@ -82,7 +87,7 @@ fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
     let longest = server.cycle().map(|_| server.state.longest.longest());
-    let found = timeline.and_then(|timeline| found_share(timeline.samples()));
+    let found = timeline.and_then(|timeline| found_share(timeline.samples(server.since_1970)));
     let member = |member, text: fn(u64) -> String| or_unknown(members.get(member), text);
     html! {
         dl {
@@ -129,11 +134,11 @@ fn expiry(server: &ExportedServer) -> Markup {
     }
 }
 
-fn last_minutes(timeline: Option<&Timeline>) -> Markup {
+fn last_minutes(timeline: Option<&Timeline>, since_1970: Duration) -> Markup {
     let Some(timeline) = timeline else {
         return html! { p { "Its evicting calls are not seen: what was not found, below, says why." } };
     };
-    let moments = timeline.moments(Duration::ZERO, Duration::MAX);
+    let moments = timeline.moments(Duration::ZERO, Duration::MAX, since_1970);
     let Some(known) = Span::of(&moments) else {
         return html! { p { "Nothing was read yet. Reload this page in a moment." } };
     };

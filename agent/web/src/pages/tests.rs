@@ -122,9 +122,20 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
         };
         server(&view, Some(10))
     };
-    let busy = busy_server();
-    let burst = busy.cycle().and_then(|cycle| cycle.recent().next());
-    let records = listed("6379", burst);
+    let mut busy = busy_server();
+    let started = busy.cycle().and_then(|cycle| cycle.recent().next());
+    let started = started.map(|burst| burst.started).unwrap_or_default();
+    let records = listed(
+        "6379",
+        busy.bursts().next().map(|(burst, _)| burst).as_ref(),
+    );
+    busy.records = Arc::new(
+        records[0]
+            .summary
+            .iter()
+            .map(|of| (started, of.id.clone()))
+            .collect(),
+    );
     must_say_the_same("server_after_a_burst", &page(&busy, Ok(&records)));
     let new = ExportedServer {
         cycle: Some(before_a_burst()),

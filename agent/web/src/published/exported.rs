@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evictscope_abi::{CycleStats, CycleType, ResultKind};
 use evictscope_host::{Container, ContainerName};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
-use evictscope_records::RecordId;
+use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
     BrokenInvariant, Burst, Candidate, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
@@ -60,8 +60,12 @@ pub struct ExportedServer {
     /// Its last ten minutes; `None` if its evicting calls are not seen. Too large to be copied each time, so the run loop keeps
     /// using the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
-    /// When its last recorded bursts began, since 1970, and the names of the records.
+    /// What to add to a monotonic time to get the time since 1970, at its last reading: all that is shown is dated by this.
+    pub since_1970: Duration,
+    /// When its last recorded bursts began, monotonic, and the names of the records.
     pub records: Arc<VecDeque<(Duration, RecordId)>>,
+    /// When it ended, monotonic, and how; `None` while it lives, or if its process executes another program.
+    pub ended: Option<(Duration, Ending)>,
     /// When all this was read.
     pub read: Instant,
 }
@@ -117,11 +121,14 @@ impl ExportedServer {
         known.map_or([None; 3], |(growth, room)| growth.fills(room))
     }
 
-    /// Returns the name of the record of a burst, if there is one.
-    pub(crate) fn record_of(&self, burst: &Burst) -> Option<&RecordId> {
-        let mut records = self.records.iter();
-        let record = records.find(|(started, _)| *started == burst.started);
-        record.map(|(_, id)| id)
+    /// Returns the last finished bursts, dated, each with the name of its record, if there is one; the oldest first.
+    pub(crate) fn bursts(&self) -> impl DoubleEndedIterator<Item = (Burst, Option<&RecordId>)> {
+        let bursts = self.cycle().into_iter().flat_map(Cycle::recent);
+        bursts.map(|burst| {
+            let mut records = self.records.iter();
+            let record = records.find(|(started, _)| *started == burst.started);
+            (burst.dated(self.since_1970), record.map(|(_, id)| id))
+        })
     }
 
     /// Returns the last ten minutes, if they may be exported.

@@ -1,10 +1,11 @@
 //! What the run loop hands to the HTTP server: the servers, and the time of its last turn.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evictscope_records::Keeper;
+use evictscope_records::{Ending, Keeper};
 use tokio::sync::watch;
 
 use super::exported::ExportedServer;
@@ -27,6 +28,8 @@ struct Published {
     servers: Mutex<BTreeMap<String, Arc<ExportedServer>>>,
     /// The servers that have ended, the latest first, without their timelines.
     ended: Mutex<VecDeque<Arc<ExportedServer>>>,
+    /// How many have ended, by [`Ending::HOW`].
+    endings: [AtomicU64; Ending::HOW.len()],
     is_ready: watch::Sender<bool>,
     /// The last turn of the loop: by the monotonic clock, which nobody sets back, and since 1970 (`None` before the first
     /// turn).
@@ -53,6 +56,7 @@ impl Shared {
         Self(Arc::new(Published {
             servers: Mutex::default(),
             ended: Mutex::default(),
+            endings: Default::default(),
             is_ready: watch::Sender::default(),
             turn: watch::Sender::new((Instant::now(), None)),
             requests: Requests::default(),
@@ -106,20 +110,24 @@ impl Shared {
     }
 
     /// Withdraws what is published about a server, unless another server has its label by now: perhaps the same process, which
-    /// has executed another program.
-    pub fn withdraw(&self, last: &Arc<ExportedServer>) {
+    /// has executed another program. `ended` says when its process ended, monotonic, and how.
+    pub fn withdraw(&self, last: &Arc<ExportedServer>, ended: Option<(Duration, Ending)>) {
         let mut servers = self.lock();
         let published = servers.get(&last.label);
         if published.is_some_and(|server| Arc::ptr_eq(server, last)) {
             servers.remove(&last.label);
         }
         drop(servers);
-        let mut ended = self.ended_servers();
-        ended.push_front(Arc::new(ExportedServer {
+        if let Some((_, ending)) = ended {
+            self.0.endings[ending.label()].fetch_add(1, Ordering::Relaxed);
+        }
+        let mut servers = self.ended_servers();
+        servers.push_front(Arc::new(ExportedServer {
             timeline: None,
+            ended,
             ..ExportedServer::clone(last)
         }));
-        ended.truncate(ENDED);
+        servers.truncate(ENDED);
     }
 
     /// Returns what was last published about the servers that have ended in the last day, the latest first; of one label, or
@@ -130,6 +138,12 @@ impl Shared {
         let is_meant =
             |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
         ended.iter().filter(is_meant).cloned().collect()
+    }
+
+    /// Returns how many servers have ended, by how.
+    pub(crate) fn endings(&self) -> [(&'static str, u64); Ending::HOW.len()] {
+        let count = |label: usize| self.0.endings[label].load(Ordering::Relaxed);
+        std::array::from_fn(|label| (Ending::HOW[label], count(label)))
     }
 
     fn ended_servers(&self) -> MutexGuard<'_, VecDeque<Arc<ExportedServer>>> {

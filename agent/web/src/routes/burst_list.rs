@@ -31,11 +31,11 @@ struct Entry<'a> {
     record: Option<&'a RecordId>,
     reclaimed_bytes: Option<u64>,
     #[serde(flatten)]
-    burst: &'a Burst,
+    burst: Burst,
 }
 
 impl<'a> Entry<'a> {
-    fn of(server: &'a ExportedServer, burst: &'a Burst) -> Self {
+    fn of(server: &'a ExportedServer, burst: Burst, record: Option<&'a RecordId>) -> Self {
         let (kind, reason) = burst.kind();
         Self {
             server: &server.label,
@@ -44,7 +44,7 @@ impl<'a> Entry<'a> {
             kind: kind.to_string(),
             reason,
             hint: burst.expiry_behind(),
-            record: server.record_of(burst),
+            record,
             reclaimed_bytes: burst.reclaimed(),
             burst,
         }
@@ -55,8 +55,8 @@ impl<'a> BurstList<'a> {
     /// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
     pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
         let of_server = |server: &'a Arc<ExportedServer>| {
-            let bursts = server.cycle().into_iter().flat_map(|cycle| cycle.recent());
-            bursts.map(|burst| Entry::of(server, burst))
+            let bursts = server.bursts();
+            bursts.map(|(burst, record)| Entry::of(server, burst, record))
         };
         let bursts = servers.iter().flat_map(of_server).collect();
         Self { bursts }

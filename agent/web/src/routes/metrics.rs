@@ -7,12 +7,14 @@ use prometheus::core::Collector as _;
 use prometheus::{TEXT_FORMAT, TextEncoder};
 
 use super::app::App;
-use crate::families::{families, loop_last_turn, records, servers_unwatched};
+use crate::families::{families, loop_last_turn, records, servers_ended, servers_unwatched};
 
 pub(super) async fn metrics(State(app): State<App>) -> Response {
     let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
     let unwatched = app.shared.unwatched();
     all.extend(unwatched.as_deref().map(servers_unwatched));
+    let (counts, ended) = (app.shared.endings(), app.shared.ended(None));
+    all.extend(servers_ended(counts, &ended));
     all.extend(app.shared.last_turn().map(loop_last_turn));
     if let Ok(keeper) = app.shared.keeper() {
         all.extend(records(keeper.counts()));

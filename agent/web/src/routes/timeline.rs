@@ -1,5 +1,8 @@
 //! `GET /api/v1/timeline`: the last ten minutes of one server, as JSON, and `GET /heatmap.svg`: the same as a drawing.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -9,6 +12,7 @@ use serde::Serialize;
 
 use super::app::{App, Refusal, Which};
 use crate::pages::heatmap;
+use crate::published::exported::ExportedServer;
 use crate::published::shared::Shared;
 use crate::rfc3339::rfc3339;
 
@@ -36,13 +40,13 @@ struct Sample {
 }
 
 impl<'a> TimelineAnswer<'a> {
-    pub(super) fn of(server: &'a str, timeline: &Timeline) -> Self {
+    pub(super) fn of(server: &'a str, timeline: &Timeline, since_1970: Duration) -> Self {
         let seconds = |part: fn(TimeBin) -> u32| {
             let bins = timeline.bins();
             bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
         };
         let seconds_of = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
-        let samples = timeline.samples().map(|moment| Sample {
+        let samples = timeline.samples(since_1970).map(|moment| Sample {
             time: rfc3339(moment.unix_time()),
             used_memory_bytes: moment.used_memory,
             client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
@@ -53,7 +57,7 @@ impl<'a> TimelineAnswer<'a> {
         });
         Self {
             server,
-            start: rfc3339(timeline.start()),
+            start: rfc3339(since_1970 + timeline.start()),
             bin_seconds: BIN_NS as f64 / 1e9,
             eviction_call_seconds: seconds(|bin| bin.evicting),
             cpu_eviction_seconds: seconds(|bin| bin.cpu_eviction),
@@ -65,41 +69,51 @@ impl<'a> TimelineAnswer<'a> {
 
 pub(super) async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
-        let (label, timeline) = last_minutes(shared, &which)?;
-        Ok(Json(TimelineAnswer::of(&label, &timeline)).into_response())
+        let (server, timeline) = last_minutes(shared, &which)?;
+        let answer = TimelineAnswer::of(&server.label, &timeline, server.since_1970);
+        Ok(Json(answer).into_response())
     })
     .await
 }
 
 pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
     app.aside(move |shared| {
-        let (label, timeline) = last_minutes(shared, &which)?;
-        let svg = heatmap::svg(&label, &timeline)
+        let (server, timeline) = last_minutes(shared, &which)?;
+        let svg = heatmap::svg(&server.label, &timeline, server.since_1970)
             .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))?;
         Ok(([(header::CONTENT_TYPE, "image/svg+xml")], svg))
     })
     .await
 }
 
-/// Returns a copy of the last ten minutes of the server that is asked for: its thread must not wait for the answer.
-fn last_minutes(shared: &Shared, which: &Which) -> Result<(String, Timeline), Refusal> {
+/// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
+fn last_minutes(
+    shared: &Shared,
+    which: &Which,
+) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone());
     let timeline = timeline.ok_or_else(|| {
         let text = "the evicting calls of this server are not seen; / says why\n";
         (StatusCode::NOT_FOUND, text.to_owned())
     })?;
-    Ok((server.label.clone(), timeline))
+    Ok((server, timeline))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::TimelineAnswer;
     use crate::fixture::timeline;
 
     #[test]
     fn the_answer_about_a_made_up_server() -> serde_json::Result<()> {
-        let json = serde_json::to_string(&TimelineAnswer::of("6379", &timeline()))?;
+        let json = serde_json::to_string(&TimelineAnswer::of(
+            "6379",
+            &timeline(),
+            Duration::from_secs(1_700_000_000),
+        ))?;
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
         Ok(())
     }

@@ -6,24 +6,11 @@ use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Now, Occasions, Sight, Wanted};
+use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, Sight, Wanted};
 
-const START: Duration = Duration::from_secs(1_700_000_000);
+const START: Duration = Duration::from_secs(7_200);
 const TENTH: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Returns the moment at `unix` after 1970.
-fn now(unix: Duration) -> Now {
-    Now {
-        at: mono(unix),
-        unix,
-    }
-}
-
-/// Returns the monotonic time at that moment.
-fn mono(unix: Duration) -> Duration {
-    unix - START + HOUR
-}
 
 /// A burst of 7 s and a reclaim of 5 s.
 fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
@@ -61,8 +48,8 @@ fn follow(
             has_open_burst: has_burst(since),
             ..Sight::default()
         };
-        occasions.saw(now(START + since), &sight);
-        made.extend(occasions.due(mono(START + since)));
+        occasions.saw(START + since, &sight);
+        made.extend(occasions.due(START + since));
     }
     made
 }
@@ -72,19 +59,19 @@ fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
     let mut occasions = Occasions::new();
     let began = START + Duration::from_secs(5);
     let ended = began + Duration::from_secs(12);
-    assert!(occasions.ended(now(ended + GAP), &burst(BurstKind::SelfAmplifying, began)));
-    assert_eq!(occasions.due(mono(ended + AFTER - TENTH)), []);
-    let due = occasions.due(mono(ended + AFTER));
+    assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
+    assert_eq!(occasions.due(ended + AFTER - TENTH), []);
+    let due = occasions.due(ended + AFTER);
     let times: Vec<_> = due.iter().map(|one| (one.began, one.ended)).collect();
     assert_eq!(times, [(began, ended)]);
-    assert_eq!(occasions.due(mono(ended + HOUR)), []);
+    assert_eq!(occasions.due(ended + HOUR), []);
 }
 
 #[test]
 fn a_plain_burst_is_not_recorded() {
     let mut occasions = Occasions::new();
-    assert!(!occasions.ended(now(START + HOUR), &burst(BurstKind::Plain, START)));
-    assert_eq!(occasions.finish(), []);
+    assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
+    assert_eq!(occasions.finish(None), []);
 }
 
 #[test]
@@ -94,7 +81,7 @@ fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
         let mut recorded = [0; 3];
         for second in (0..3 * 3_600).step_by(3) {
             let at = START + Duration::from_secs(second);
-            let is_recorded = occasions.ended(now(at), &burst(kind, at - GAP));
+            let is_recorded = occasions.ended(at, &burst(kind, at - GAP));
             recorded[second as usize / 3_600] += u32::from(is_recorded);
         }
         assert_eq!(recorded[0], 11 + at_first, "{kind}");
@@ -107,10 +94,10 @@ fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
     let mut occasions = Occasions::new();
     for second in (0..3_600).step_by(3) {
         let at = START + Duration::from_secs(second);
-        occasions.ended(now(at), &burst(BurstKind::Unknown, at - GAP));
+        occasions.ended(at, &burst(BurstKind::Unknown, at - GAP));
     }
     let at = START + HOUR;
-    assert!(occasions.ended(now(at), &burst(BurstKind::SelfAmplifying, at - GAP)));
+    assert!(occasions.ended(at, &burst(BurstKind::SelfAmplifying, at - GAP)));
 }
 
 #[test]
@@ -136,7 +123,7 @@ fn a_recorded_burst_covers_its_stall() {
         let in_burst = |now: Duration| now > GAP && now < GAP * 8;
         let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
         assert_eq!(made, []);
-        let is_recorded = occasions.ended(now(START + GAP * 10), &burst(kind, START + GAP));
+        let is_recorded = occasions.ended(START + GAP * 10, &burst(kind, START + GAP));
         let made = follow(&mut occasions, GAP * 60, |_| false, |_| false);
         let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
         let expected = match is_recorded {
@@ -153,8 +140,8 @@ fn made(sight: impl Fn(u64) -> Sight) -> Vec<Wanted> {
     let mut occasions = Occasions::new();
     let mut made = Vec::new();
     for second in 0..4_000 {
-        occasions.saw(now(START + GAP * second as u32), &sight(second));
-        made.extend(occasions.due(mono(START + GAP * second as u32)));
+        occasions.saw(START + GAP * second as u32, &sight(second));
+        made.extend(occasions.due(START + GAP * second as u32));
     }
     made
 }
@@ -190,7 +177,7 @@ fn a_slow_call_is_recorded_where_nothing_else_has_it() {
             } else {
                 stalled
             }),
-            call: (second == 100).then(|| (mono(START + GAP * 100), took)),
+            call: (second == 100).then(|| (START + GAP * 100, took)),
             ..Sight::default()
         })
     };
@@ -282,84 +269,60 @@ fn a_cache_that_evicts_calmly_has_no_records() {
     let mut occasions = Occasions::new();
     let made = follow(&mut occasions, HOUR, |_| false, |_| true);
     assert_eq!(made, []);
-    assert_eq!(occasions.finish(), []);
+    assert_eq!(occasions.finish(None), []);
 }
 
 #[test]
 fn who_asks_at_the_same_time_gets_the_same_record() {
     let mut occasions = Occasions::new();
-    occasions.ask(now(START));
-    occasions.ask(now(START + GAP));
-    assert!(occasions.is_asked(mono(START + AFTER / 2)));
+    occasions.ask(START);
+    occasions.ask(START + GAP);
+    assert!(occasions.is_asked(START + AFTER / 2));
     // Its profile ends a moment before it is due.
-    assert!(!occasions.is_asked(mono(START + AFTER - GAP / 2)));
-    assert_eq!(occasions.due(mono(START + AFTER)).len(), 1);
-    assert!(!occasions.is_asked(mono(START)));
+    assert!(!occasions.is_asked(START + AFTER - GAP / 2));
+    assert_eq!(occasions.due(START + AFTER).len(), 1);
+    assert!(!occasions.is_asked(START));
 }
 
 #[test]
 fn at_the_end_all_is_recorded_that_is_known() {
     let mut occasions = Occasions::new();
-    occasions.ask(now(START));
+    occasions.ask(START);
     let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
     assert_eq!(made, []);
-    let made = occasions.finish();
+    let made = occasions.finish(Some(START + GAP * 3));
     let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
-    assert_eq!(made, [Occasion::Asked, Occasion::Stall]);
-}
-
-#[test]
-fn a_clock_that_is_set_back_delays_no_record() {
-    let mut occasions = Occasions::new();
-    let set_back = |since: Duration| Now {
-        at: mono(START + since),
-        unix: START + since - HOUR,
-    };
-    let began = START + GAP;
-    assert!(occasions.ended(
-        now(began + GAP * 12),
-        &burst(BurstKind::SelfAmplifying, began)
-    ));
-    occasions.ask(set_back(GAP * 20));
-    occasions.saw(set_back(GAP * 20), &Sight::default());
-    assert_eq!(occasions.due(mono(began + GAP * 12 + AFTER)).len(), 1);
-    assert_eq!(occasions.due(mono(START + GAP * 20 + AFTER)).len(), 1);
+    assert_eq!(made, [Occasion::Asked, Occasion::Stall, Occasion::Ended]);
 }
 
 proptest! {
-    /// Records are bounded whatever happens, even if the clock is set.
+    /// Records are bounded whatever happens.
     #[test]
     fn records_are_bounded(
         steps in prop::collection::vec((0..20_000_u64, 0..2_000_u64, 0..4_u8, any::<bool>()), 1..400),
-        set_back in 0..400_usize,
     ) {
         let mut occasions = Occasions::new();
-        let (mut at, mut unix, mut stalled, mut recorded) = (HOUR, START, Duration::ZERO, 0);
+        let (mut now, mut stalled, mut recorded) = (HOUR, Duration::ZERO, 0);
         for (index, (pause, more, kind, has_burst)) in steps.iter().enumerate() {
-            at += Duration::from_millis(*pause);
-            unix += Duration::from_millis(*pause);
-            if index == set_back {
-                unix -= Duration::from_secs(3);
-            }
-            let now = Now { at, unix };
+            now += Duration::from_millis(*pause);
             stalled += Duration::from_millis((*more).min(*pause));
             let kind = BurstKind::ALL.get(usize::from(*kind));
             if let Some(kind) = kind {
-                occasions.ended(now, &burst(*kind, unix - GAP));
+                occasions.ended(now, &burst(*kind, now - GAP));
             }
             let sight = Sight {
                 stalled: Some(stalled),
                 has_open_burst: *has_burst,
-                call: Some((at, Duration::from_millis(*more))),
+                call: Some((now, Duration::from_millis(*more))),
                 refused: Some(index as u64),
                 buffers: Some(if *has_burst { 0.2 } else { 0.0 }),
             };
             occasions.saw(now, &sight);
-            recorded += occasions.due(at).len();
+            recorded += occasions.due(now).len();
             prop_assert!(occasions.waiting.len() <= 15);
         }
-        recorded += occasions.finish().len();
-        let hours = (at - HOUR).div_duration_f64(HOUR);
+        recorded += occasions.finish(None).len();
+        let hours = (now - HOUR).div_duration_f64(HOUR);
         prop_assert!(recorded as f64 <= 16.0 + 26.0 * hours, "{recorded} in {hours} hours");
     }
 }

@@ -71,7 +71,6 @@ impl Server {
     fn new() -> Self {
         let seen = Observation {
             at: ms(FOUND),
-            unix_time: ms(1_700_000_000_000 + FOUND),
             commands: Some(7),
             evicted_keys: Some(0),
             used_memory: Some(300 * MIB),
@@ -100,7 +99,6 @@ impl Server {
         for step in 1..=milliseconds {
             let seen = &mut self.seen;
             seen.at += ms(1);
-            seen.unix_time += ms(1);
             seen.observed += ms(1);
             let add = |value: &mut Option<u64>, step: u64| *value = value.map(|value| value + step);
             add(&mut seen.commands, doing.commands);
@@ -200,7 +198,7 @@ fn the_cycle_of_the_article() {
     assert_eq!(server.cycle.phases.phase, Phase::NotSaturated);
 
     let burst = server.only_burst();
-    let began = 1_700_000_000_000 + FOUND + 90_037;
+    let began = FOUND + 90_037;
     assert!(burst.started.abs_diff(ms(began)) <= ms(1), "{burst:?}");
     assert!(burst.duration.abs_diff(ms(7_013)) <= ms(1), "{burst:?}");
     // A fifth of the fall is left after four fifths of 12.05 s; then memory rises again.
@@ -398,10 +396,9 @@ fn any_observation() -> impl Strategy<Value = Observation> {
     let value = prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
     let times = (any_time(), any_time(), any_time(), any_time());
     let values = prop::array::uniform9(value);
-    (any_time(), any_time(), times, any::<u64>(), values).prop_map(
-        |(at, unix_time, times, evicting_calls, values)| Observation {
+    (any_time(), times, any::<u64>(), values).prop_map(|(at, times, evicting_calls, values)| {
+        Observation {
             at,
-            unix_time,
             evictions: EvictionTimes {
                 since: times.0,
                 last: times.1,
@@ -426,8 +423,8 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             stalled_by_evictions: None,
             cycle_keys: values[0].zip(values[1]),
             stale_ratio: values[2].map(|value| value as f64),
-        },
-    )
+        }
+    })
 }
 
 fn any_doing() -> impl Strategy<Value = Doing> {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use evictscope_records::Ending;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -129,9 +130,18 @@ async fn every_page_answers() -> anyhow::Result<()> {
 
     // The server has ended: its series are gone.
     let ended = server.shared.publish(busy_server());
-    server.shared.withdraw(&ended);
+    let oom = Ending::Oom { of_group: None };
+    let at = Duration::from_secs(7);
+    server.shared.withdraw(&ended, Some((at, oom)));
     let metrics = get(server.address, "/metrics")?;
-    assert!(!metrics.contains("server=\"6379\""));
+    let of_it = metrics
+        .lines()
+        .filter(|line| line.contains("server=\"6379\""));
+    let said = "evictscope_server_ended_timestamp_seconds{how=\"oom\",server=\"6379\",status=\"SIGKILL\"} 1700000007";
+    assert_eq!(Vec::from_iter(of_it), [said]);
+    assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"oom\"} 1\n"));
+    assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"signal\"} 0\n"));
+    check("/server/6379", 200, "It was killed by the OOM killer, on ")?;
     // Its bursts are not.
     check(bursts, 200, "\"kind\":\"self_amplifying\"")?;
     check("/server/6379", 200, "Its last bursts")?;
