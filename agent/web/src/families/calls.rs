@@ -1,4 +1,7 @@
 //! The families about eviction calls, and what they tell about memory.
+//!
+//! Second observers: of calls, the server's counter of evicted keys (watched: `unhit`) and of commands (in tests); of the goal
+//! variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and the lab (in tests).
 
 use evictscope_abi::{ResultKind, Variable, bounds};
 use evictscope_telemetry::HistogramView;

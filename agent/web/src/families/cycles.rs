@@ -1,4 +1,6 @@
 //! The families about expire cycles.
+//!
+//! Second observers, watched: the server's own time in cycles and its counter of expired keys (`expire_time`, `expire_counter`).
 
 use evictscope_abi::{CycleStats, bounds};
 use evictscope_plan::{Exit, Operand};
