@@ -40,5 +40,5 @@ pub use error::{OLDER_KERNELS, ProbeError};
 pub use heap::share_heaps;
 pub use keeper::{LinkKeeper, keep};
 pub use profile::{Sample, Sampler, Sampling};
-pub use sockets::SocketIterator;
+pub use sockets::{Ports, SocketIterator};
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

@@ -9,7 +9,7 @@ use evictscope_host::{
     Confinement, ContainerName, DEFAULT_PATTERN, Executable, LINKS, Matcher, OTHERS, Scanner,
     ServerProcess, breakpoints, capability_names as names, root_of,
 };
-use evictscope_probes::{OLDER_KERNELS, Probes, SocketIterator};
+use evictscope_probes::{OLDER_KERNELS, Ports, Probes, SocketIterator};
 use rustix::system::uname;
 
 use super::checklist::Checklist;
@@ -157,7 +157,7 @@ fn sockets() -> anyhow::Result<()> {
     // Waits until the request is there; it stays unread.
     server.set_read_timeout(Some(Duration::from_secs(1)))?;
     server.peek(&mut [0; 1])?;
-    let look = iterator.look(std::process::id())?;
+    let look = iterator.look(std::process::id(), &mut Ports::default())?;
     let mut unread = look.unread.iter();
     anyhow::ensure!(
         unread.any(|one| one.bytes as usize == request.len()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_probes::SocketIterator;
+use evictscope_probes::{Ports, SocketIterator};
 use evictscope_telemetry::{LookPace, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,6 +11,7 @@ pub struct Sockets {
     pid: u32,
     /// `None` if this kernel cannot look.
     iterator: Option<SocketIterator>,
+    ports: Ports,
     pace: LookPace,
     /// Whether a look has failed, and that was logged.
     has_failed: bool,
@@ -22,6 +23,7 @@ impl Sockets {
         Self {
             pid,
             iterator,
+            ports: Ports::default(),
             pace: LookPace::default(),
             has_failed: false,
         }
@@ -34,7 +36,7 @@ impl Sockets {
             return None;
         }
         let begun = own_cpu_time();
-        let looked = iterator.look(self.pid);
+        let looked = iterator.look(self.pid, &mut self.ports);
         let cost = own_cpu_time().saturating_sub(begun);
         self.pace.looked(now.at, cost);
         match looked {

@@ -22,6 +22,8 @@ use super::sockets::Sockets;
 
 /// The log target for each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
+/// A server is read often once a request has waited for as long as that takes.
+const LONG_WAIT: Duration = Duration::from_millis(20);
 /// The shortest time between two readings of a server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -181,6 +183,11 @@ impl Watched {
     pub fn is_evicting(&self) -> bool {
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
         phase.is_some_and(|phase| phase != Phase::NotSaturated)
+    }
+
+    /// Returns whether it must be read often: what it does changes fast, or when a request is answered matters.
+    pub fn is_read_often(&self) -> bool {
+        self.is_evicting() || self.state.waits.oldest_wait() >= LONG_WAIT
     }
 
     /// Returns when to read it again: after `interval`, or when probes must be placed or taken off.

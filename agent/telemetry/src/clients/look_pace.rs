@@ -10,25 +10,22 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(990);
 const PAUSE: u32 = 20;
 /// Decides when to look at the sockets of one server.
 ///
-/// While its main thread comes to rest between two readings, no request waits for long. So a look is due once a second, and at
-/// each reading if the thread has not come to rest since the reading before, if the server evicts, or if requests wait.
+/// While its main thread is at rest, no request waits. So a look is due once a second, and at each reading at which the thread is
+/// not at rest, while the server evicts, and while requests wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookPace {
     last: Option<Duration>,
     /// No look before this.
     pause: Duration,
-    /// The last reading.
-    read: Duration,
 }
 
 impl LookPace {
     /// Returns whether a look is due at a reading. `is_pressing` is whether the server evicts or requests wait.
-    pub fn is_due(&mut self, now: &Snapshot, is_pressing: bool) -> bool {
+    pub fn is_due(&self, now: &Snapshot, is_pressing: bool) -> bool {
         let at = now.at;
-        let before = std::mem::replace(&mut self.read, at);
-        let has_rested = now.times.is_none() || now.rested.is_some_and(|rested| rested >= before);
+        let rests = now.times.is_none() || now.is_resting == Some(true);
         let is_old = |last: Duration| at.saturating_sub(last) >= INTERVAL;
-        let is_wanted = is_pressing || !has_rested;
+        let is_wanted = is_pressing || !rests;
         (is_wanted || self.last.is_none_or(is_old)) && at >= self.pause
     }
 
@@ -46,7 +43,7 @@ mod tests {
     use super::LookPace;
     use crate::{Snapshot, ThreadTimes};
 
-    /// Returns when looks were made, until 3 s after the first; `rests` is whether the thread rests between readings.
+    /// Returns when looks were made, until 3 s after the first; `rests` is whether the thread is at rest at readings.
     fn looks(rests: bool, is_pressing: bool, cost: u64) -> Vec<u64> {
         let mut pace = LookPace::default();
         let times = (0..=30).map(|tenth| 1_000 + tenth * 100);
@@ -57,7 +54,7 @@ mod tests {
                     cpu_ns: 0,
                     waiting_ns: 0,
                 }),
-                rested: rests.then(|| Duration::from_millis(*at)),
+                is_resting: rests.then_some(true),
                 ..Snapshot::default()
             };
             let is_due = pace.is_due(&now, is_pressing);
