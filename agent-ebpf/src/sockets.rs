@@ -21,7 +21,8 @@ use aya_ebpf::helpers::generated::{
 };
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
-    LookEnd, NOT_SEEN, OWED_TCP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP,
+    UNREAD_TCP, UNREAD_UNIX,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -127,7 +128,7 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
                 (TCP_LISTEN, _) if knows_mptcp() => {
                     not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, port)
                 }
-                _ => connection(seq, sock, protocol, port, true),
+                _ => connection(seq, sock, state, protocol, port),
             }
         }
         (AF_UNIX, _) if state == TCP_LISTEN => not_accepted_unix(seq, sock),
@@ -156,31 +157,62 @@ fn idle(kind: u8, sent: u8, port: u16) -> IdleSocket {
 #[inline(always)]
 fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Option<()> {
     write(seq, &idle(LISTENS, u8::MAX, port));
-    let mut request = read::<*const c_void>(listening, KernelMember::AcceptHead)?;
+    let mut request: *const c_void = or_zero(listening, KernelMember::AcceptHead);
     for _ in 0..MOST_NOT_ACCEPTED {
         if request.is_null() {
             break;
         }
-        let sock = read::<*const c_void>(request, KernelMember::RequestSock)?;
-        if read::<u16>(sock, KernelMember::Port)? != port {
+        let sock = or_zero(request, KernelMember::RequestSock);
+        if or_zero::<u16>(sock, KernelMember::Port) != port {
             break;
         }
         // One that was reset stays in the list, and hides none of the others.
-        let _ = pending(seq, sock, port);
-        request = read(request, KernelMember::RequestNext)?;
+        if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
+            write(seq, &pending_mptcp(sock, port));
+        } else {
+            write(seq, &pending_tcp(sock, port));
+        }
+        request = or_zero(request, KernelMember::RequestNext);
     }
     Some(())
 }
 
-/// Writes a connection that waits to be accepted.
+/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through the loop.
 #[inline(always)]
-fn pending(seq: *mut seq_file, sock: *const c_void, port: u16) -> Option<()> {
-    if knows_mptcp() && read::<u8>(sock, KernelMember::IsMptcp)? != 0 {
-        let context = read::<*const c_void>(sock, KernelMember::MptcpContext)?;
-        let whole = read::<*const c_void>(context, KernelMember::MptcpConnection)?;
-        return connection(seq, whole, IPPROTO_MPTCP, port, false);
+fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
+    let received: u32 = or_zero(sock, KernelMember::RcvNxt);
+    let read_to = or_zero(sock, KernelMember::CopiedSeq);
+    ActiveSocket {
+        kind: PENDING_TCP,
+        sent: or_zero(sock, KernelMember::State),
+        port,
+        bytes: received.wrapping_sub(read_to),
+        socket: sock as u64,
+        read_to,
+        answered_to: or_zero(sock, KernelMember::WriteSeq),
+        came: or_zero(sock, KernelMember::LastReceived),
+        left: or_zero(sock, KernelMember::LastSent),
     }
-    connection(seq, sock, IPPROTO_TCP, port, false)
+}
+
+/// Does the same for one of MPTCP, which waits as the TCP connection that it began with.
+#[inline(always)]
+fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
+    let context = or_zero(first, KernelMember::MptcpContext);
+    let sock = or_zero(context, KernelMember::MptcpConnection);
+    let received: u64 = or_zero(sock, KernelMember::MptcpReceived);
+    let consumed = or_zero(sock, KernelMember::MptcpConsumed);
+    ActiveSocket {
+        kind: PENDING_MPTCP,
+        sent: or_zero(sock, KernelMember::State),
+        port,
+        bytes: received.wrapping_sub(consumed) as u32,
+        socket: sock as u64,
+        read_to: consumed as u32,
+        answered_to: or_zero::<u64>(sock, KernelMember::MptcpWriteSeq) as u32,
+        came: or_zero(sock, KernelMember::MptcpLastReceived),
+        left: or_zero(sock, KernelMember::MptcpLastSent),
+    }
 }
 
 /// Returns whether this kernel has all that is read of MPTCP.
@@ -236,11 +268,10 @@ fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
 fn connection(
     seq: *mut seq_file,
     sock: *const c_void,
+    state: u8,
     protocol: u16,
     port: u16,
-    is_accepted: bool,
 ) -> Option<()> {
-    let state = read::<u8>(sock, KernelMember::State)?;
     if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
         return None;
     }
@@ -283,8 +314,7 @@ fn connection(
     } else {
         IDLE
     };
-    // The time of a new connection is that of its beginning.
-    let sent = match is_accepted && ago < 7 * second {
+    let sent = match ago < 7 * second {
         true => (ago * 32 / second.max(1)) as u8,
         false => u8::MAX,
     };
@@ -326,21 +356,32 @@ fn owed_in_the_same_tick(sock: *const c_void, came: u32, second: u32) -> Option<
     Some(if is_acknowledged { OWED_TCP } else { IDLE })
 }
 
-/// Writes a listening Unix socket's connections that wait to be accepted.
+/// Writes a listening Unix socket's connections that wait to be accepted. Of what lies unread, the first message is enough.
 #[inline(always)]
 fn not_accepted_unix(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
     let queue = at(listening, KernelMember::ReceiveQueue);
-    let mut request = read::<*const c_void>(queue, KernelMember::BufferNext)?;
+    let mut request: *const c_void = or_zero(queue, KernelMember::BufferNext);
     for _ in 0..MOST_NOT_ACCEPTED {
         if request == queue || request.is_null() {
             break;
         }
-        let sock = read::<*const c_void>(request, KernelMember::BufferSock)?;
-        if read::<u16>(sock, KernelMember::Family)? != AF_UNIX {
+        let sock = or_zero(request, KernelMember::BufferSock);
+        if or_zero::<u16>(sock, KernelMember::Family) != AF_UNIX {
             break;
         }
-        let _ = unix(seq, sock);
-        request = read(request, KernelMember::BufferNext)?;
+        let messages = at(sock, KernelMember::ReceiveQueue);
+        let first: *const c_void = or_zero(messages, KernelMember::BufferNext);
+        let is_empty = first == messages;
+        let pending = ActiveSocket {
+            kind: PENDING_UNIX,
+            sent: or_zero(sock, KernelMember::Shutdown),
+            bytes: or_zero::<u32>(first, KernelMember::BufferLength) * u32::from(!is_empty),
+            socket: sock as u64,
+            read_to: (first as u64 >> 6) as u32,
+            ..ActiveSocket::default()
+        };
+        write(seq, &pending);
+        request = or_zero(request, KernelMember::BufferNext);
     }
     Some(())
 }
@@ -401,6 +442,18 @@ fn read<T: Copy>(structure: *const c_void, member: KernelMember) -> Option<T> {
         let to = value.as_mut_ptr().cast();
         let failed = bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
         (failed == 0).then(|| value.assume_init())
+    }
+}
+
+/// Reads a member, or 0 if there is no such memory: the kernel then writes zeros.
+#[inline(always)]
+fn or_zero<T: Copy>(structure: *const c_void, member: KernelMember) -> T {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    // SAFETY: as many bytes as the value has, which the helper writes in any case. Integers and pointers only.
+    unsafe {
+        let to = value.as_mut_ptr().cast();
+        bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
+        value.assume_init()
     }
 }
 

@@ -26,7 +26,8 @@ pub use recipe::{
 };
 pub use sockets::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
-    LookEnd, NOT_SEEN, OWED_TCP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP,
+    UNREAD_TCP, UNREAD_UNIX,
 };
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,

@@ -24,6 +24,13 @@ pub const LISTENS: u8 = 9;
 /// The first byte of an [`IdleSocket`] of a protocol that is not understood.
 pub const NOT_SEEN: u8 = 10;
 
+/// The first byte of an [`ActiveSocket`] of TCP that the owner has not accepted. `sent` is its state, and `bytes` counts a FIN.
+pub const PENDING_TCP: u8 = 11;
+/// The same for MPTCP, without the FIN.
+pub const PENDING_MPTCP: u8 = 12;
+/// The same for a Unix socket. `sent` is which directions are shut down.
+pub const PENDING_UNIX: u8 = 13;
+
 /// A socket about which there is little to say.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +47,7 @@ pub struct IdleSocket {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActiveSocket {
-    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`] or [`GAVE_UP`].
+    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`] or pending.
     pub kind: u8,
     /// As [`IdleSocket::sent`].
     pub sent: u8,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
-    OWED_TCP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
 
@@ -39,7 +39,8 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 bytes = rest;
             }
             [
-                UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP,
+                UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP
+                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
                 ..,
             ] => {
                 let (record, rest) = bytes
@@ -81,9 +82,21 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
         let came = time(offset_of!(ActiveSocket, came))?;
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
-        look.connected += u32::from(record[0] != GAVE_UP);
-        sent = sent.min(record[1]);
-        match record[0] {
+        let (kind, bytes) = match record[0] {
+            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => {
+                match pending(kind, record[1], bytes) {
+                    Some(pending) => pending,
+                    None => continue,
+                }
+            }
+            kind => {
+                sent = sent.min(record[1]);
+                (kind, bytes)
+            }
+        };
+        look.connected += u32::from(kind != GAVE_UP);
+        match kind {
+            IDLE => {}
             kind @ (OWED_TCP | PERHAPS_OWED_TCP) => look.owed.push(Owed {
                 socket,
                 read_to,
@@ -109,6 +122,24 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
     let ago = Duration::from_secs(1) * u32::from(sent) / SENT_PER_SECOND;
     look.sent = (sent != u8::MAX).then(|| look.at.saturating_sub(ago));
     Ok(look)
+}
+
+/// Returns what a connection that was not accepted is, and how many bytes lie unread; `None` if its client has left nothing.
+fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    const SHUTDOWN_MASK: u8 = 3;
+    let (is_open, is_closed) = match kind {
+        PENDING_UNIX => (state != SHUTDOWN_MASK, state == SHUTDOWN_MASK),
+        _ => (state == ESTABLISHED, state == CLOSE_WAIT),
+    };
+    let bytes = bytes.saturating_sub(u32::from(is_closed && kind == PENDING_TCP));
+    match (is_open, is_closed, bytes) {
+        (true, _, 0) => Some((IDLE, 0)),
+        (true, ..) => Some((UNREAD_TCP, bytes)),
+        (_, true, 1..) => Some((GAVE_UP, bytes)),
+        _ => None,
+    }
 }
 
 fn port(record: &[u8]) -> u16 {

@@ -17,8 +17,8 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{Ports, SocketIterator};
 use super::ticks::Ticks;
+use super::{Ports, SocketIterator};
 
 const PING: &[u8] = b"PING\r\n";
 const PONG: &[u8] = b"+PONG\r\n";
@@ -48,7 +48,10 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
 /// Returns when it has stopped.
 fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     until("the server has closed all other connections", || {
-        Ok((iterator.look(pid, &mut Ports::default())?.connected as usize == connected).then_some(()))
+        Ok(
+            (iterator.look(pid, &mut Ports::default())?.connected as usize == connected)
+                .then_some(()),
+        )
     })?;
     signal(pid, Signal::STOP)?;
     until("the server stops", || {
@@ -168,23 +171,20 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
     drop(closed);
     half.write_all(PING)?;
     half.shutdown(Shutdown::Write)?;
-    let look = until(
-        "two gave up, and all that have ended are known to",
-        || {
-            let look = iterator.look(pid, &mut Ports::default())?;
-            let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
-            let port = format!(":{:04X} ", redis.port());
-            // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
-            let ended = states.lines().filter(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let is_own = words
-                    .next()
-                    .is_some_and(|own| format!("{own} ").ends_with(&port));
-                is_own && words.nth(1) == Some("08")
-            });
-            Ok((look.gave_up.len() == 2 && ended.count() == 3).then_some(look))
-        },
-    )?;
+    let look = until("two gave up, and all that have ended are known to", || {
+        let look = iterator.look(pid, &mut Ports::default())?;
+        let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
+        let port = format!(":{:04X} ", redis.port());
+        // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
+        let ended = states.lines().filter(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_own = words
+                .next()
+                .is_some_and(|own| format!("{own} ").ends_with(&port));
+            is_own && words.nth(1) == Some("08")
+        });
+        Ok((look.gave_up.len() == 2 && ended.count() == 3).then_some(look))
+    })?;
     assert_eq!((look.connected, look.unread), (1, Vec::new()));
     signal(pid, Signal::CONT)?;
     ask(&mut half, b"", PONG)?;
@@ -228,7 +228,10 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     }
     let ended = Ticks::now();
     let look = unread(&iterator, pid, MANY)?;
-    assert_eq!((look.connected as usize, bytes(&look)), (MANY + 2, vec![6; MANY]));
+    assert_eq!(
+        (look.connected as usize, bytes(&look)),
+        (MANY + 2, vec![6; MANY])
+    );
     let before: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(before.len(), MANY);
     for one in look.unread {
@@ -349,7 +352,10 @@ fn a_keepalive_is_no_answer() -> Result<()> {
         let look = iterator.look(pid, &mut Ports::default())?;
         answered = look.answered;
         let own = look.owed.iter().find(|one| one.socket == owed.socket);
-        ensure!(own.is_some() || !answered.is_empty(), "an answer after {waited:?}");
+        ensure!(
+            own.is_some() || !answered.is_empty(),
+            "an answer after {waited:?}"
+        );
         waited = look.at.saturating_sub(owed.came);
         uncertain += u32::from(own.is_some_and(|own| !own.is_certain));
         thread::sleep(Duration::from_millis(10));
@@ -448,7 +454,11 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(sockets.len(), waiting);
     thread::scope(|scope| {
-        let looks = || (0..20).map(|_| iterator.look(pid, &mut Ports::default())).collect::<Vec<_>>();
+        let looks = || {
+            (0..20)
+                .map(|_| iterator.look(pid, &mut Ports::default()))
+                .collect::<Vec<_>>()
+        };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(looks)).collect();
         for thread in threads {
             for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
@@ -469,7 +479,10 @@ fn a_process_that_has_ended_is_not_found() -> Result<()> {
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;
-    let error = iterator.look(pid, &mut Ports::default()).err().context("it was found")?;
+    let error = iterator
+        .look(pid, &mut Ports::default())
+        .err()
+        .context("it was found")?;
     assert_eq!(error.kind(), ErrorKind::NotFound);
     Ok(())
 }
