@@ -17,7 +17,8 @@
 //! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command (Little's
 //! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
 //! from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part is seen, and each of these counts for
-//! the time since the sample before, which makes up for those that are not seen.
+//! the time since the sample before, which makes up for those that are not seen: unless others waited for so long meanwhile
+//! that none was missed.
 //!
 //! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
@@ -128,6 +129,10 @@ impl Waits {
             self.requests.insert(socket, request);
         }
         let exact: HashMap<_, _> = look.answered.iter().map(|one| (one.socket, one)).collect();
+        // If one of them has waited from sample to sample, so has every other: none can have been missed.
+        let is_sure = before
+            .values()
+            .any(|old| !old.is_blocked && !old.counted.is_zero());
         for (socket, old) in &before {
             newest = newest.max(old.came.filter(|_| old.is_read).unwrap_or_default());
             let last = last.unwrap_or(at);
@@ -144,7 +149,7 @@ impl Waits {
             if old.is_blocked {
                 continue;
             }
-            self.end(*old, end, answer.is_some());
+            self.end(*old, end, answer.is_some(), is_sure);
             waits.push((old.since, end));
         }
         // Those that came and were answered since the last look.
@@ -158,14 +163,11 @@ impl Waits {
                 .any(|rest| *rest > one.came + TICK && *rest < one.left);
             let wait = one.left.saturating_sub(one.came);
             if is_new && !has_rested && wait >= LONG {
-                self.end(
-                    Request {
-                        since: one.came,
-                        ..Request::new()
-                    },
-                    one.left,
-                    true,
-                );
+                let request = Request {
+                    since: one.came,
+                    ..Request::new()
+                };
+                self.end(request, one.left, true, true);
                 waits.push((one.came, one.left));
             }
         }
@@ -212,10 +214,11 @@ impl Waits {
         waits
     }
 
-    /// Counts a wait that has ended. `is_exact` is whether the kernel says when.
-    fn end(&mut self, mut request: Request, end: Duration, is_exact: bool) {
+    /// Counts a wait that has ended. `is_exact` is whether the kernel says when, and `is_sure` whether it would have been seen
+    /// whenever the samples were.
+    fn end(&mut self, mut request: Request, end: Duration, is_exact: bool, is_sure: bool) {
         let waited = end.saturating_sub(request.since);
-        let counts = match is_exact && waited >= LONG {
+        let counts = match is_sure || is_exact && waited >= LONG {
             true => waited,
             false => waited.max(request.sampled_over),
         };

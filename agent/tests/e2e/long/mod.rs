@@ -16,5 +16,6 @@ mod profile;
 mod selftest;
 mod service;
 mod trace;
+mod waits;
 mod web;
 mod withdrawal;
