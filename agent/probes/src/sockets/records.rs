@@ -108,6 +108,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
             GAVE_UP if ports.is_only_farewell(port(record), bytes) => {}
             GAVE_UP => look.gave_up.push(GaveUp {
                 socket,
+                read_to,
                 came: (!is_unix).then_some(came),
             }),
             _ => look.unread.push(Unread {
@@ -238,6 +239,7 @@ mod tests {
             }],
             gave_up: vec![GaveUp {
                 socket: 10,
+                read_to: 77,
                 came: Some(ms(996)),
             }],
             sent: Some(Duration::ZERO),

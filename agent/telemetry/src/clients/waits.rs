@@ -26,9 +26,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::rest::TICK;
+use crate::SocketLook;
 use crate::recent_maximum::RecentMaximum;
 use crate::units::nanoseconds;
-use crate::{GaveUp, SocketLook};
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -50,10 +50,8 @@ pub struct Waits {
     longest: RecentMaximum,
     /// When the latest request came that was seen to be answered.
     answered: Duration,
-    /// The late answers that the last look found: to which socket, and when they left.
-    late: HashSet<(u64, Duration)>,
-    /// The connections that the last look found given up.
-    gave_up: HashSet<GaveUp>,
+    /// The connections that the last look found given up: which, and how far the server had read.
+    gave_up: HashSet<(u64, u32)>,
     given_up: u64,
     /// When an answer was last known to leave, or the main thread to be at rest.
     alive: Duration,
@@ -155,9 +153,8 @@ impl Waits {
         // Those that came and were answered since the last look.
         for one in &look.answered {
             newest = newest.max(one.came);
-            let is_new = last.is_some_and(|last| one.came >= last)
-                && !self.late.contains(&(one.socket, one.left))
-                && !before.contains_key(&one.socket);
+            let is_new =
+                last.is_some_and(|last| one.came >= last) && !before.contains_key(&one.socket);
             let has_rested = rests
                 .iter()
                 .any(|rest| *rest > one.came + TICK && *rest < one.left);
@@ -171,11 +168,6 @@ impl Waits {
                 waits.push((one.came, one.left));
             }
         }
-        self.late = look
-            .answered
-            .iter()
-            .map(|one| (one.socket, one.left))
-            .collect();
         self.answered = newest;
         for request in self.requests.values_mut() {
             if rested > request.since {
@@ -202,7 +194,8 @@ impl Waits {
         self.not_seen = look.not_seen;
         self.longest.take_in(at, nanoseconds(self.oldest_wait()));
         self.longest.forget(at);
-        let gave_up: HashSet<_> = look.gave_up.iter().copied().collect();
+        let gave_up = look.gave_up.iter().map(|one| (one.socket, one.read_to));
+        let gave_up: HashSet<_> = gave_up.collect();
         self.given_up += gave_up.difference(&self.gave_up).count() as u64;
         self.gave_up = gave_up;
         self.alive = self.alive.max(rested).max(look.sent.unwrap_or_default());

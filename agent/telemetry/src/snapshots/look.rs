@@ -69,10 +69,12 @@ pub struct Answered {
 }
 
 /// A connection that its client has closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaveUp {
     /// As [`Unread::socket`].
     pub socket: u64,
+    /// As [`Unread::read_to`].
+    pub read_to: u32,
     /// When data last came, monotonic, to a tick; not known for a Unix socket.
     pub came: Option<Duration>,
 }
