@@ -314,7 +314,10 @@ fn connection(
     } else {
         IDLE
     };
-    let sent = match ago < 7 * second {
+    // What is not acknowledged may be sent again and again, by the kernel.
+    let sent = match ago < 7 * second
+        && (!is_tcp || read::<u32>(sock, KernelMember::SndUna)? == kept.answered_to)
+    {
         true => (ago * 32 / second.max(1)) as u8,
         false => u8::MAX,
     };

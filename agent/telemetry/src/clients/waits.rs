@@ -18,7 +18,7 @@
 //! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
 //! from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part is seen, and each of these counts for
 //! the time since the sample before, which makes up for those that are not seen: unless others waited for so long meanwhile
-//! that none was missed.
+//! that none was missed. The shortest are over when a look follows on a reading, so only timed looks are samples of them.
 //!
 //! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
@@ -43,6 +43,8 @@ pub struct Waits {
     requests: HashMap<u64, Request>,
     /// When the last look was made.
     last: Option<Duration>,
+    /// When the last timed one was.
+    timed: Option<Duration>,
     connected: u32,
     not_seen: u32,
     waited: Duration,
@@ -70,6 +72,8 @@ struct Request {
     since: Duration,
     /// The time between the sample that found it and the one before.
     sampled_over: Duration,
+    /// The same for timed looks; zero if it was not found by one.
+    timed_over: Duration,
     /// How much of its wait has been counted.
     counted: Duration,
     /// How many of [`OVER`] it has passed.
@@ -95,6 +99,9 @@ impl Waits {
         let sampled_over = earlier
             .max(last)
             .map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
+        let timed = self.timed.filter(|_| look.is_timed);
+        let timed_over = timed.map_or(Duration::ZERO, |timed| at.saturating_sub(timed));
+        self.timed = Some(at).filter(|_| look.is_timed).or(self.timed);
         let mut before = std::mem::take(&mut self.requests);
         let mut waits = Vec::new();
         let mut newest = self.answered;
@@ -104,6 +111,7 @@ impl Waits {
             let new = Request {
                 since,
                 sampled_over,
+                timed_over,
                 ..new
             };
             let old = before.get(&socket).copied();
@@ -213,6 +221,7 @@ impl Waits {
         let waited = end.saturating_sub(request.since);
         let counts = match is_sure || is_exact && waited >= LONG {
             true => waited,
+            false if waited < TICK => request.timed_over,
             false => waited.max(request.sampled_over),
         };
         self.waited += counts.saturating_sub(request.counted);
@@ -317,6 +326,7 @@ impl Request {
             came: None,
             since: Duration::ZERO,
             sampled_over: Duration::ZERO,
+            timed_over: Duration::ZERO,
             counted: Duration::ZERO,
             passed: 0,
             is_blocked: false,

@@ -36,6 +36,7 @@ fn look_at_both(
     });
     let look = SocketLook {
         at: ms(at),
+        is_timed: true,
         connected: 9,
         unread: unread.collect(),
         owed: owed.collect(),
@@ -103,6 +104,7 @@ fn a_wait_lasts_until_its_answer_left() {
     };
     let at = |at| SocketLook {
         at: ms(at),
+        is_timed: true,
         ..SocketLook::default()
     };
     take_in(at(1_000));
