@@ -20,8 +20,9 @@ use aya_ebpf::helpers::generated::{
     bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file,
 };
 use evictscope_abi::{
-    IDLE, KernelMember, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
-    UnreadSocket,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
+    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP,
+    UNREAD_TCP, UNREAD_UNIX,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -29,11 +30,15 @@ const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 const IPPROTO_TCP: u16 = 6;
-/// Also the state of a Unix stream socket that is connected.
+const IPPROTO_MPTCP: u16 = 262;
+/// Also the state of other stream sockets that are connected.
 const TCP_ESTABLISHED: u8 = 1;
 /// The other side sends no more.
 const TCP_CLOSE_WAIT: u8 = 8;
+/// Also the state of a Unix socket that listens.
 const TCP_LISTEN: u8 = 10;
+/// The other side of a Unix socket is closed.
+const SHUTDOWN_MASK: u8 = 3;
 
 /// The most messages of a Unix socket whose bytes are added up. If a client has sent more, fewer bytes are reported.
 const MOST_MESSAGES: usize = 32;
@@ -45,6 +50,10 @@ const MOST_NOT_ACCEPTED: usize = 512;
 /// Where the members are, by [`KernelMember`]. Written before the program is loaded, and never again.
 #[unsafe(no_mangle)]
 static OFFSETS: [u32; KernelMember::COUNT] = [0; KernelMember::COUNT];
+
+/// How many `jiffies` a second has. Written like [`OFFSETS`].
+#[unsafe(no_mangle)]
+static TICKS_PER_SECOND: u32 = 0;
 
 /// What the kernel passes to a program on the files of tasks (`struct bpf_iter__task_file`).
 #[repr(C)]
@@ -108,111 +117,289 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     }
     let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
     let state = read::<u8>(sock, KernelMember::State)?;
-    let waiting = match read::<u16>(sock, KernelMember::Family)? {
-        AF_INET | AF_INET6 if read::<u16>(sock, KernelMember::Protocol)? == IPPROTO_TCP => {
-            if state == TCP_LISTEN {
-                return not_accepted(seq, sock);
+    match (
+        read::<u16>(sock, KernelMember::Family)?,
+        read::<u16>(sock, KernelMember::Protocol)?,
+    ) {
+        (AF_INET | AF_INET6, protocol @ (IPPROTO_TCP | IPPROTO_MPTCP)) => {
+            let port = read::<u16>(sock, KernelMember::Port)?;
+            match (state, protocol) {
+                (TCP_LISTEN, IPPROTO_TCP) => not_accepted(seq, sock, port),
+                (TCP_LISTEN, _) if knows_mptcp() => {
+                    not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, port)
+                }
+                _ => connection(seq, sock, state, protocol, port),
             }
-            tcp(sock, state)?
         }
-        AF_UNIX if state == TCP_ESTABLISHED => unix(sock)?,
-        _ => return None,
-    };
-    if waiting.bytes == 0 && waiting.kind[0] != OWED_TCP {
-        write(seq, &IDLE);
-    } else {
-        write(seq, &waiting);
+        (AF_UNIX, _) if state == TCP_LISTEN => not_accepted_unix(seq, sock),
+        (AF_UNIX, _) if state == TCP_ESTABLISHED => unix(seq, sock),
+        _ => not_seen(seq, state, 0),
+    }
+}
+
+/// Writes a connection of which nothing more can be said.
+#[inline(always)]
+fn not_seen(seq: *mut seq_file, state: u8, port: u16) -> Option<()> {
+    if state == TCP_ESTABLISHED {
+        write(seq, &idle(NOT_SEEN, u8::MAX, port));
     }
     Some(())
 }
 
-/// Writes the connections that wait to be accepted by a listening socket and have bytes unread.
+#[inline(always)]
+fn idle(kind: u8, sent: u8, port: u16) -> IdleSocket {
+    IdleSocket { kind, sent, port }
+}
+
+/// Writes a listening socket and the connections that wait to be accepted by it.
 ///
 /// If one is accepted meanwhile, the list may end there or lead to others: the port is checked for that.
 #[inline(always)]
-fn not_accepted(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
-    let port = read::<u16>(listening, KernelMember::Port)?;
-    let mut request = read::<*const c_void>(listening, KernelMember::AcceptHead)?;
+fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Option<()> {
+    write(seq, &idle(LISTENS, u8::MAX, port));
+    let mut request: *const c_void = or_zero(listening, KernelMember::AcceptHead);
     for _ in 0..MOST_NOT_ACCEPTED {
         if request.is_null() {
             break;
         }
-        let sock = read::<*const c_void>(request, KernelMember::RequestSock)?;
-        let state = read::<u8>(sock, KernelMember::State)?;
-        if read::<u16>(sock, KernelMember::Port)? != port {
+        let sock = or_zero(request, KernelMember::RequestSock);
+        if or_zero::<u16>(sock, KernelMember::Port) != port {
             break;
         }
-        let mut waiting = tcp(sock, state)?;
-        if waiting.bytes > 0 {
-            waiting.kind[0] = NOT_ACCEPTED_TCP;
-            write(seq, &waiting);
+        // One that was reset stays in the list, and hides none of the others.
+        if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
+            write(seq, &pending_mptcp(sock, port));
+        } else {
+            write(seq, &pending_tcp(sock, port));
         }
-        request = read(request, KernelMember::RequestNext)?;
+        request = or_zero(request, KernelMember::RequestNext);
     }
     Some(())
 }
 
-/// Returns what lies unread in a TCP socket; `None` if it is not connected.
+/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through the loop.
 #[inline(always)]
-fn tcp(sock: *const c_void, state: u8) -> Option<UnreadSocket> {
-    if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
-        return None;
+fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
+    let received: u32 = or_zero(sock, KernelMember::RcvNxt);
+    let read_to = or_zero(sock, KernelMember::CopiedSeq);
+    ActiveSocket {
+        kind: PENDING_TCP,
+        sent: or_zero(sock, KernelMember::State),
+        port,
+        bytes: received.wrapping_sub(read_to),
+        socket: sock as u64,
+        read_to,
+        answered_to: or_zero(sock, KernelMember::WriteSeq),
+        came: or_zero(sock, KernelMember::LastReceived),
+        left: or_zero(sock, KernelMember::LastSent),
     }
+}
+
+/// Does the same for one of MPTCP, which waits as the TCP connection that it began with.
+#[inline(always)]
+fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
+    let context = or_zero(first, KernelMember::MptcpContext);
+    let sock = or_zero(context, KernelMember::MptcpConnection);
+    let received: u64 = or_zero(sock, KernelMember::MptcpReceived);
+    let consumed = or_zero(sock, KernelMember::MptcpConsumed);
+    ActiveSocket {
+        kind: PENDING_MPTCP,
+        sent: or_zero(sock, KernelMember::State),
+        port,
+        bytes: received.wrapping_sub(consumed) as u32,
+        socket: sock as u64,
+        read_to: consumed as u32,
+        answered_to: or_zero::<u64>(sock, KernelMember::MptcpWriteSeq) as u32,
+        came: or_zero(sock, KernelMember::MptcpLastReceived),
+        left: or_zero(sock, KernelMember::MptcpLastSent),
+    }
+}
+
+/// Returns whether this kernel has all that is read of MPTCP.
+#[inline(always)]
+fn knows_mptcp() -> bool {
+    offset(KernelMember::MptcpLastSent) != 0 && offset(KernelMember::MptcpConsumed) != 0
+}
+
+/// What the kernel keeps of a connection. Times are lower halves of `jiffies`.
+struct Kept {
+    read_to: u32,
+    unread: i32,
+    answered_to: u32,
+    /// Whether something that the owner has written has not left yet.
+    is_queued: bool,
+    came: u32,
+    left: u32,
+}
+
+#[inline(always)]
+fn kept_by_tcp(sock: *const c_void) -> Option<Kept> {
     // In this order, so that what comes and is read in between is not taken for unread.
     let received = read::<u32>(sock, KernelMember::RcvNxt)?;
     let read_to = read::<u32>(sock, KernelMember::CopiedSeq)?;
-    let mut unread = received.wrapping_sub(read_to).cast_signed();
-    // The other side's FIN has a number, too, until the owner has seen it.
-    if state == TCP_CLOSE_WAIT {
-        unread -= 1;
-    }
-    let bytes = if unread > 0 {
-        unread.cast_unsigned()
-    } else {
-        0
-    };
-    let kind = if bytes == 0 && state == TCP_ESTABLISHED && is_owed(sock, received)? {
-        OWED_TCP
-    } else {
-        UNREAD_TCP
-    };
-    // Most connections are idle, and nothing more is read of them.
-    let answered_to = if bytes > 0 || kind == OWED_TCP {
-        read::<u32>(sock, KernelMember::WriteSeq)?
-    } else {
-        0
-    };
-    Some(UnreadSocket {
-        kind: [kind, 0, 0, 0],
-        bytes,
-        socket: sock as u64,
+    let answered_to = read::<u32>(sock, KernelMember::WriteSeq)?;
+    Some(Kept {
         read_to,
-        came: read::<u32>(sock, KernelMember::LastReceived)?,
-        answered_to: answered_to.into(),
+        unread: received.wrapping_sub(read_to).cast_signed(),
+        answered_to,
+        is_queued: read::<u32>(sock, KernelMember::SndNxt)? != answered_to,
+        came: read(sock, KernelMember::LastReceived)?,
+        left: read(sock, KernelMember::LastSent)?,
     })
 }
 
-/// Returns whether data has come and no answer has left since.
-///
-/// What the other side sends acknowledges what it has received. The kernel keeps the number of the last segment that did so:
-/// for a request, that of its first byte. Once the answer is acknowledged, it is the number after the request.
 #[inline(always)]
-fn is_owed(sock: *const c_void, received: u32) -> Option<bool> {
-    if read::<u32>(sock, KernelMember::SndWl1)? == received {
-        return Some(false);
-    }
-    Some(read::<u32>(sock, KernelMember::SndUna)? == read::<u32>(sock, KernelMember::WriteSeq)?)
+fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
+    let received = read::<u64>(sock, KernelMember::MptcpReceived)?;
+    let consumed = read::<u64>(sock, KernelMember::MptcpConsumed)?;
+    let written = read::<u64>(sock, KernelMember::MptcpWriteSeq)?;
+    Some(Kept {
+        read_to: consumed as u32,
+        unread: received.wrapping_sub(consumed) as i32,
+        answered_to: written as u32,
+        is_queued: read::<u64>(sock, KernelMember::MptcpSndNxt)? != written,
+        came: read(sock, KernelMember::MptcpLastReceived)?,
+        left: read(sock, KernelMember::MptcpLastSent)?,
+    })
 }
 
-/// Returns what lies unread in a connected Unix socket.
+/// Writes a connection of TCP or MPTCP.
 #[inline(always)]
-fn unix(sock: *const c_void) -> Option<UnreadSocket> {
+fn connection(
+    seq: *mut seq_file,
+    sock: *const c_void,
+    state: u8,
+    protocol: u16,
+    port: u16,
+) -> Option<()> {
+    if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
+        return None;
+    }
+    let is_tcp = protocol == IPPROTO_TCP;
+    if !is_tcp && !knows_mptcp() {
+        return not_seen(seq, state, port);
+    }
+    let kept = match is_tcp {
+        true => kept_by_tcp(sock)?,
+        false => kept_by_mptcp(sock)?,
+    };
+    // SAFETY: the helper takes nothing, and always succeeds.
+    let now = unsafe { bpf_jiffies64() } as u32;
+    // SAFETY: a static that the loader writes.
+    let second = unsafe { read_volatile(addr_of!(TICKS_PER_SECOND)) };
+    let answered_after = kept.left.wrapping_sub(kept.came).cast_signed();
+    let is_closed = state == TCP_CLOSE_WAIT;
+    // The other side's FIN has a number, too, until the owner has seen it.
+    let unread = kept.unread - i32::from(is_closed && is_tcp);
+    let ago = now.wrapping_sub(kept.left);
+    let kind = if is_closed {
+        // Whoever was answered before it closed is no client any more.
+        if unread <= 0 && answered_after >= 0 {
+            return None;
+        }
+        GAVE_UP
+    } else if unread > 0 {
+        UNREAD_TCP
+    } else if answered_after < 0 {
+        // Of an answer that the client does not read, the rest has not left.
+        if kept.is_queued { IDLE } else { OWED_TCP }
+    } else if answered_after == 0 {
+        let first = match is_tcp {
+            true => sock,
+            false => read(sock, KernelMember::MptcpFirst)?,
+        };
+        owed_in_the_same_tick(first, kept.came, second)?
+    } else if answered_after.cast_unsigned() >= second / 50 && ago <= 2 * second {
+        ANSWERED_TCP
+    } else {
+        IDLE
+    };
+    // What is not acknowledged may be sent again and again, by the kernel.
+    let sent = match ago < 7 * second
+        && (!is_tcp || read::<u32>(sock, KernelMember::SndUna)? == kept.answered_to)
+    {
+        true => (ago * 32 / second.max(1)) as u8,
+        false => u8::MAX,
+    };
+    if kind == IDLE {
+        write(seq, &idle(IDLE, sent, port));
+        return Some(());
+    }
+    write(
+        seq,
+        &ActiveSocket {
+            kind,
+            sent,
+            port,
+            bytes: if unread > 0 { unread as u32 } else { 0 },
+            socket: sock as u64,
+            read_to: kept.read_to,
+            answered_to: kept.answered_to,
+            came: kept.came,
+            left: kept.left,
+        },
+    );
+    Some(())
+}
+
+/// Returns what is known of a TCP connection where all was read and where the last data came and left in the same tick.
+///
+/// What the other side sends acknowledges what it has received. The kernel keeps the number of the last segment that did so:
+/// for a request, that of its first byte. Once the answer is acknowledged, it is the number after the request; a keepalive's
+/// acknowledgement has the same, but comes a second later or more.
+#[inline(always)]
+fn owed_in_the_same_tick(sock: *const c_void, came: u32, second: u32) -> Option<u8> {
+    if read::<u32>(sock, KernelMember::SndWl1)? == read::<u32>(sock, KernelMember::RcvNxt)? {
+        let acknowledged = read::<u32>(sock, KernelMember::LastAcknowledged)?;
+        let is_late = acknowledged.wrapping_sub(came) > second - second / 10;
+        return Some(if is_late { PERHAPS_OWED_TCP } else { IDLE });
+    }
+    let is_acknowledged =
+        read::<u32>(sock, KernelMember::SndUna)? == read::<u32>(sock, KernelMember::WriteSeq)?;
+    Some(if is_acknowledged { OWED_TCP } else { IDLE })
+}
+
+/// Writes a listening Unix socket's connections that wait to be accepted. Of what lies unread, the first message is enough.
+#[inline(always)]
+fn not_accepted_unix(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
+    let queue = at(listening, KernelMember::ReceiveQueue);
+    let mut request: *const c_void = or_zero(queue, KernelMember::BufferNext);
+    for _ in 0..MOST_NOT_ACCEPTED {
+        if request == queue || request.is_null() {
+            break;
+        }
+        let sock = or_zero(request, KernelMember::BufferSock);
+        if or_zero::<u16>(sock, KernelMember::Family) != AF_UNIX {
+            break;
+        }
+        let messages = at(sock, KernelMember::ReceiveQueue);
+        let first: *const c_void = or_zero(messages, KernelMember::BufferNext);
+        let is_empty = first == messages;
+        let pending = ActiveSocket {
+            kind: PENDING_UNIX,
+            sent: or_zero(sock, KernelMember::Shutdown),
+            bytes: or_zero::<u32>(first, KernelMember::BufferLength) * u32::from(!is_empty),
+            socket: sock as u64,
+            read_to: (first as u64 >> 6) as u32,
+            ..ActiveSocket::default()
+        };
+        write(seq, &pending);
+        request = or_zero(request, KernelMember::BufferNext);
+    }
+    Some(())
+}
+
+/// Writes a connected Unix socket.
+#[inline(always)]
+fn unix(seq: *mut seq_file, sock: *const c_void) -> Option<()> {
     let queue = at(sock, KernelMember::ReceiveQueue);
     let first = read::<*const c_void>(queue, KernelMember::BufferNext)?;
-    let mut unread = UnreadSocket {
-        kind: [UNREAD_UNIX, 0, 0, 0],
+    let is_closed = read::<u8>(sock, KernelMember::Shutdown)? & SHUTDOWN_MASK == SHUTDOWN_MASK;
+    let mut unread = ActiveSocket {
+        kind: if is_closed { GAVE_UP } else { UNREAD_UNIX },
+        sent: u8::MAX,
         socket: sock as u64,
-        ..UnreadSocket::default()
+        ..ActiveSocket::default()
     };
     let mut message = first;
     for _ in 0..MOST_MESSAGES {
@@ -228,15 +415,25 @@ fn unix(sock: *const c_void) -> Option<UnreadSocket> {
         unread.bytes += length.saturating_sub(consumed);
         message = read(message, KernelMember::BufferNext)?;
     }
-    Some(unread)
+    match (unread.bytes, is_closed) {
+        (0, true) => {}
+        (0, false) => write(seq, &idle(IDLE, u8::MAX, 0)),
+        _ => write(seq, &unread),
+    }
+    Some(())
+}
+
+/// Returns the offset of a member; 0 if this kernel lacks it.
+#[inline(always)]
+fn offset(member: KernelMember) -> u32 {
+    // SAFETY: an element of a static. The compiler must not assume that it is 0: the loader writes it.
+    unsafe { read_volatile(addr_of!(OFFSETS[member as usize])) }
 }
 
 /// Returns the address of a member.
 #[inline(always)]
 fn at(structure: *const c_void, member: KernelMember) -> *const c_void {
-    // SAFETY: an element of a static. The compiler must not assume that it is 0: the loader writes it.
-    let offset = unsafe { read_volatile(addr_of!(OFFSETS[member as usize])) };
-    structure.wrapping_byte_add(offset as usize)
+    structure.wrapping_byte_add(offset(member) as usize)
 }
 
 /// Reads a member; `None` if there is no such memory.
@@ -248,6 +445,18 @@ fn read<T: Copy>(structure: *const c_void, member: KernelMember) -> Option<T> {
         let to = value.as_mut_ptr().cast();
         let failed = bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
         (failed == 0).then(|| value.assume_init())
+    }
+}
+
+/// Reads a member, or 0 if there is no such memory: the kernel then writes zeros.
+#[inline(always)]
+fn or_zero<T: Copy>(structure: *const c_void, member: KernelMember) -> T {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    // SAFETY: as many bytes as the value has, which the helper writes in any case. Integers and pointers only.
+    unsafe {
+        let to = value.as_mut_ptr().cast();
+        bpf_probe_read_kernel(to, size_of::<T>() as u32, at(structure, member));
+        value.assume_init()
     }
 }
 

@@ -20,6 +20,7 @@ var thresholdsOfAlerts = []threshold{
 	{"CostlyFor", "10m", "for how long. Leaves out a bulk load that ends soon."},
 	{"NoCpuShare", "0.25", "share of the time in which the main thread is ready to run and has no CPU. A calm cache that shared two cores with builds and two endless loops waited for 0.33 of it, and its slowest PING took 168 ms."},
 	{"NoCpuFor", "10m", "for how long. Leaves out a build, or a backup that ends soon."},
+	{"UnansweredSeconds", "60", "seconds for which nobody has been answered while requests wait, whatever the cause. To its clients, a minute of it is an outage. A server that loads its file answers, that it does."},
 	{"FailingFor", "1m", "for how long evictions fail. No failing call is normal; this allows for a moment in which lazy freeing is behind."},
 	{"Recurring", "1.5", "bursts in 30 m that make a cycle: two. increase() extrapolates, to a little more than 1 for one burst. The article's slowest cycle comes back after 15 m and a minute of reclaim."},
 	{"SlowCall", "0.1", "seconds of one eviction call. Redis stops a call after 0.0005 s by default (maxmemory-eviction-tenacity 10), but never within one key. 200 times that is a stall by definition."},

@@ -25,8 +25,9 @@ pub use recipe::{
     Variable, WORDS,
 };
 pub use sockets::{
-    IDLE, KernelMember, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
-    UnreadSocket,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
+    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP,
+    UNREAD_TCP, UNREAD_UNIX,
 };
 pub use stats::{
     ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,

@@ -22,25 +22,40 @@ const fn path(member: KernelMember) -> Path {
         KernelMember::State => &[("sock", "__sk_common.skc_state")],
         KernelMember::Protocol => &[("sock", "sk_protocol")],
         KernelMember::Port => &[("sock", "__sk_common.skc_num")],
+        KernelMember::Shutdown => &[("sock", "sk_shutdown")],
         KernelMember::ReceiveQueue => &[("sock", "sk_receive_queue")],
         KernelMember::RcvNxt => &[("tcp_sock", "rcv_nxt")],
         KernelMember::CopiedSeq => &[("tcp_sock", "copied_seq")],
         KernelMember::SndWl1 => &[("tcp_sock", "snd_wl1")],
         KernelMember::SndUna => &[("tcp_sock", "snd_una")],
         KernelMember::WriteSeq => &[("tcp_sock", "write_seq")],
+        KernelMember::SndNxt => &[("tcp_sock", "snd_nxt")],
+        KernelMember::LastAcknowledged => &[("tcp_sock", "rcv_tstamp")],
+        KernelMember::LastSent => &[("tcp_sock", "lsndtime")],
         KernelMember::LastReceived => &[("tcp_sock", "inet_conn.icsk_ack.lrcvtime")],
         KernelMember::AcceptHead => &[("tcp_sock", "inet_conn.icsk_accept_queue.rskq_accept_head")],
         KernelMember::RequestNext => &[("request_sock", "dl_next")],
         KernelMember::RequestSock => &[("request_sock", "sk")],
         KernelMember::BufferNext => &[("sk_buff", "next")],
+        KernelMember::BufferSock => &[("sk_buff", "sk")],
         KernelMember::BufferLength => &[("sk_buff", "len")],
         KernelMember::BufferConsumed => &[("sk_buff", "cb"), ("unix_skb_parms", "consumed")],
+        KernelMember::IsMptcp => &[("tcp_sock", "is_mptcp")],
+        KernelMember::MptcpContext => &[("tcp_sock", "inet_conn.icsk_ulp_data")],
+        KernelMember::MptcpConnection => &[("mptcp_subflow_context", "conn")],
+        KernelMember::MptcpFirst => &[("mptcp_sock", "first")],
+        KernelMember::MptcpReceived => &[("mptcp_sock", "bytes_received")],
+        KernelMember::MptcpConsumed => &[("mptcp_sock", "bytes_consumed")],
+        KernelMember::MptcpWriteSeq => &[("mptcp_sock", "write_seq")],
+        KernelMember::MptcpSndNxt => &[("mptcp_sock", "snd_nxt")],
+        KernelMember::MptcpLastReceived => &[("mptcp_sock", "last_data_recv")],
+        KernelMember::MptcpLastSent => &[("mptcp_sock", "last_data_sent")],
     }
 }
 
 /// Where the members are.
 pub struct KernelOffsets {
-    /// The offsets that the program on sockets needs, by [`KernelMember`], bytes.
+    /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may lack.
     pub sockets: [u32; KernelMember::COUNT],
     /// The offset of `sched_info.run_delay` in `task_struct`, bytes; `None` if this kernel has none.
     pub run_delay: Option<u32>,
@@ -66,10 +81,13 @@ pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     // A kernel that does not know the filter would walk over the files of all tasks.
     offset("bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
     let mut sockets = [0; KernelMember::COUNT];
-    for (to, member) in sockets.iter_mut().zip(KernelMember::ALL) {
-        for (structure, member) in path(member) {
-            *to += offset(structure, member)
-                .ok_or_else(|| ProbeError::NoMember(format!("{structure}.{member}")))?;
+    for (to, of) in sockets.iter_mut().zip(KernelMember::ALL) {
+        for (structure, member) in path(of) {
+            match offset(structure, member) {
+                Some(offset) => *to += offset,
+                None if of.is_optional() => {}
+                None => return Err(ProbeError::NoMember(format!("{structure}.{member}"))),
+            }
         }
     }
     Ok(KernelOffsets {

@@ -42,5 +42,5 @@ pub use exit_code::exit_code;
 pub use heap::share_heaps;
 pub use keeper::{LinkKeeper, keep};
 pub use profile::{Sample, Sampler, Sampling};
-pub use sockets::SocketIterator;
+pub use sockets::{Ports, SocketIterator};
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

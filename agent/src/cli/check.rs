@@ -14,7 +14,7 @@ use evictscope_host::{
     capability_names as names, security_modules,
 };
 use evictscope_probes::{
-    Attachment, Coverage, OLDER_KERNELS, ProbeError, Probed, Probes, SocketIterator,
+    Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator,
 };
 use evictscope_records::{Limits, Store, StoreError};
 use evictscope_web::Reason;
@@ -206,7 +206,7 @@ fn sockets(iterator: &SocketIterator) -> anyhow::Result<()> {
     // Waits until the request is there; it stays unread.
     server.set_read_timeout(Some(Duration::from_secs(1)))?;
     server.peek(&mut [0; 1])?;
-    let look = iterator.look(std::process::id())?;
+    let look = iterator.look(std::process::id(), &mut Ports::default())?;
     let mut unread = look.unread.iter();
     anyhow::ensure!(
         unread.any(|one| one.bytes as usize == request.len()),
@@ -275,7 +275,7 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         .kernel
         .as_ref()
         .and_then(|(_, sockets)| sockets.as_ref());
-    let looked = sockets.map(|sockets| sockets.look(pid));
+    let looked = sockets.map(|sockets| sockets.look(pid, &mut Ports::default()));
     if let Some(Err(error)) = looked {
         lacks.push(format!("how long its clients wait cannot be seen: {error}"));
     }

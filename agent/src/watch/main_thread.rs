@@ -20,8 +20,6 @@ pub struct Followed {
     pub reading: ThreadReading,
     /// Its times, including a wait for a CPU that is under way.
     pub times: ThreadTimes,
-    /// When it last came to rest, as far as is known.
-    pub rested: Option<Duration>,
     /// Whether everything else must be read too, even if nobody waits for what the server does.
     pub is_due: bool,
 }
@@ -50,12 +48,11 @@ impl MainThread {
                 .then(|| self.scheduling.sleeps())
                 .flatten(),
         };
-        let (times, rested) = self.rest.follow(reading);
+        let times = self.rest.follow(reading);
         self.is_calm = self.calm.is_calm(&reading);
         Some(Followed {
             reading,
             times,
-            rested,
             is_due: self.calm.is_due(&reading),
         })
     }
@@ -68,6 +65,11 @@ impl MainThread {
     /// Notes that everything about the server is read now.
     pub fn read_all(&mut self, now: &Followed) {
         self.calm.read_all(&now.reading);
+    }
+
+    /// Returns the last readings at which it was at rest, oldest first.
+    pub fn rests(&self) -> Vec<Duration> {
+        self.rest.rests()
     }
 
     /// Returns for how many nanoseconds its child was on a CPU, as [`Scheduling::child_ns`].

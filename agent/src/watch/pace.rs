@@ -6,26 +6,26 @@ use std::time::Duration;
 
 /// How often a server is read.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
-/// How often it is read while it evicts, and while memory falls after it has.
-const EVICTING_INTERVAL: Duration = Duration::from_millis(20);
-/// If more servers than this evict, each is read less often: 1,600 readings a second take a fifth of a core.
-const OFTEN: usize = 32;
+/// How often it is read while it evicts, while memory falls after it has, and while a request waits for long.
+const OFTEN_INTERVAL: Duration = Duration::from_millis(20);
+/// If more servers than this are read so often, each is read less often: 1,600 readings a second take a fifth of a core.
+const MOST_OFTEN: usize = 32;
 
-/// How many servers evict.
+/// How many servers are read often.
 #[derive(Clone, Default)]
 pub struct Pace(Arc<AtomicUsize>);
 
 /// How often one server is read.
 pub struct ServerPace {
-    evicting: Arc<AtomicUsize>,
+    often: Arc<AtomicUsize>,
     is_counted: bool,
 }
 
 impl Pace {
-    /// Returns the pace of a server that does not evict yet.
+    /// Returns the pace of a server that is not read often yet.
     pub fn of_server(&self) -> ServerPace {
         ServerPace {
-            evicting: self.0.clone(),
+            often: self.0.clone(),
             is_counted: false,
         }
     }
@@ -33,23 +33,23 @@ impl Pace {
 
 impl ServerPace {
     /// Returns how long to wait until the server is read again.
-    pub fn interval(&mut self, is_evicting: bool) -> Duration {
-        self.count(is_evicting);
-        if !is_evicting {
+    pub fn interval(&mut self, is_often: bool) -> Duration {
+        self.count(is_often);
+        if !is_often {
             return INTERVAL;
         }
-        let evicting = self.evicting.load(Ordering::Relaxed).max(OFTEN);
-        let interval = EVICTING_INTERVAL.mul_f64(evicting as f64 / OFTEN as f64);
+        let often = self.often.load(Ordering::Relaxed).max(MOST_OFTEN);
+        let interval = OFTEN_INTERVAL.mul_f64(often as f64 / MOST_OFTEN as f64);
         interval.min(INTERVAL)
     }
 
-    fn count(&mut self, is_evicting: bool) {
-        match (self.is_counted, is_evicting) {
-            (false, true) => self.evicting.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.evicting.fetch_sub(1, Ordering::Relaxed),
+    fn count(&mut self, is_often: bool) {
+        match (self.is_counted, is_often) {
+            (false, true) => self.often.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.often.fetch_sub(1, Ordering::Relaxed),
             _ => return,
         };
-        self.is_counted = is_evicting;
+        self.is_counted = is_often;
     }
 }
 
@@ -64,19 +64,19 @@ mod tests {
     use super::{Pace, ServerPace};
 
     #[test]
-    fn servers_that_evict_share_the_readings() {
+    fn servers_that_are_read_often_share_the_readings() {
         let pace = Pace::default();
-        let all_evict = |servers: &mut [ServerPace]| {
+        let all_often = |servers: &mut [ServerPace]| {
             let intervals = servers.iter_mut().map(|server| server.interval(true));
             intervals.last().map(|interval| interval.as_millis())
         };
         let mut servers: Vec<_> = (0..256).map(|_| pace.of_server()).collect();
-        assert_eq!(all_evict(&mut servers[..32]), Some(20));
-        assert_eq!(all_evict(&mut servers[..64]), Some(40));
-        assert_eq!(all_evict(&mut servers), Some(100));
-        // Servers that end, or stop evicting, leave their readings to the others.
+        assert_eq!(all_often(&mut servers[..32]), Some(20));
+        assert_eq!(all_often(&mut servers[..64]), Some(40));
+        assert_eq!(all_often(&mut servers), Some(100));
+        // Servers that end, or are calm again, leave their readings to the others.
         servers.truncate(33);
         assert_eq!(servers[32].interval(false).as_millis(), 100);
-        assert_eq!(all_evict(&mut servers[..32]), Some(20));
+        assert_eq!(all_often(&mut servers[..32]), Some(20));
     }
 }

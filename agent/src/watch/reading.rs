@@ -133,7 +133,7 @@ impl Reader {
             at,
             is_resting: followed.and_then(|followed| followed.reading.is_resting),
             child_ns: self.main_thread.as_ref().and_then(MainThread::child_ns),
-            rested: followed.and_then(|followed| followed.rested),
+            rests: (self.main_thread.as_ref()).map_or_else(Vec::new, MainThread::rests),
             look: None,
             counted: self.counted.clone(),
             members,

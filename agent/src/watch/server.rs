@@ -215,7 +215,7 @@ impl Watch {
                 published = self.shared.publish(watched.exported());
                 has_news = false;
             }
-            next = watched.next(pace.interval(watched.is_evicting()));
+            next = watched.next(pace.interval(watched.is_read_often()));
             if has_lookout && !has_news && watched.is_calm() {
                 has_lookout = watched.wait(&self.lookout);
                 next = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_probes::SocketIterator;
+use evictscope_probes::{Ports, SocketIterator};
 use evictscope_telemetry::{LookPace, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,6 +11,7 @@ pub struct Sockets {
     pid: u32,
     /// `None` if this kernel cannot look.
     iterator: Option<SocketIterator>,
+    ports: Ports,
     pace: LookPace,
     /// Whether a look has failed, and that was logged.
     has_failed: bool,
@@ -22,25 +23,30 @@ impl Sockets {
         Self {
             pid,
             iterator,
+            ports: Ports::default(),
             pace: LookPace::default(),
             has_failed: false,
         }
     }
 
-    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait.
-    pub fn look(&mut self, now: &Snapshot, is_pressing: bool) -> Option<SocketLook> {
+    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait, and `is_woken` whether it
+    /// was calm and is read because it may not be any more.
+    pub fn look(
+        &mut self,
+        now: &Snapshot,
+        is_pressing: bool,
+        is_woken: bool,
+    ) -> Option<SocketLook> {
         let iterator = self.iterator.as_ref()?;
-        if !self.pace.is_due(now, is_pressing) {
-            return None;
-        }
+        let is_timed = self.pace.is_due(now, is_pressing, is_woken)?;
         let begun = own_cpu_time();
-        let looked = iterator.look(self.pid);
+        let looked = iterator.look(self.pid, &mut self.ports);
         let cost = own_cpu_time().saturating_sub(begun);
         self.pace.looked(now.at, cost);
         match looked {
             Ok(look) => {
                 self.has_failed = false;
-                Some(look)
+                Some(SocketLook { is_timed, ..look })
             }
             // The next reading says so.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

@@ -24,6 +24,8 @@ use super::sockets::Sockets;
 
 /// The log target for each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
+/// A server is read often once a request has waited for as long as that takes.
+const LONG_WAIT: Duration = Duration::from_millis(20);
 /// The shortest time between two readings of a server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -49,6 +51,8 @@ pub struct Watched {
     probing: Probing,
     reader: Reader,
     sockets: Sockets,
+    /// Whether it was calm until now.
+    is_woken: bool,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,
@@ -83,6 +87,7 @@ impl Watched {
             probing: sources.probing,
             reader: sources.reader,
             sockets: sources.sockets,
+            is_woken: false,
             state: ServerState::stalled_after(stall_threshold),
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
@@ -163,7 +168,8 @@ impl Watched {
         let Some((mut snapshot, failed)) = read else {
             return Ok(false);
         };
-        snapshot.look = self.sockets.look(&snapshot, is_pressing);
+        let is_woken = std::mem::take(&mut self.is_woken);
+        snapshot.look = self.sockets.look(&snapshot, is_pressing, is_woken);
         if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
             snapshot.keys = self.reader.count_keys(snapshot.at);
         }
@@ -190,6 +196,7 @@ impl Watched {
 
     /// Waits until there is something to read of it, while it is calm. Returns whether the lookout could wait for that.
     pub fn wait(&mut self, lookout: &Lookout) -> bool {
+        self.is_woken = true;
         self.reader.wait(lookout)
     }
 
@@ -197,6 +204,11 @@ impl Watched {
     pub fn is_evicting(&self) -> bool {
         let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
         phase.is_some_and(|phase| phase != Phase::NotSaturated)
+    }
+
+    /// Returns whether it must be read often: what it does changes fast, or when a request is answered matters.
+    pub fn is_read_often(&self) -> bool {
+        self.is_evicting() || self.state.waits.oldest_wait() >= LONG_WAIT
     }
 
     /// Returns when to read it again: after `interval`, or when probes must be placed or taken off.

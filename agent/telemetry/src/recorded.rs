@@ -59,7 +59,7 @@ impl RecordedReading {
             cpu: snapshot.times.map(|times| times.cpu_ns),
             waiting: snapshot.times.map(|times| times.waiting_ns),
             is_resting: snapshot.is_resting,
-            rested: snapshot.rested.map(nanoseconds),
+            rested: snapshot.rests.last().copied().map(nanoseconds),
             calls: calls.inner.counts.iter().sum(),
             evicting: calls.inner.sum,
             since: calls.inner_since_ns,

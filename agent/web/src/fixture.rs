@@ -128,6 +128,7 @@ pub fn busy_server() -> ExportedServer {
     snapshot.look = Some(SocketLook {
         at: snapshot.at,
         connected: 50,
+        not_seen: 2,
         ..SocketLook::default()
     });
     snapshot.at = Duration::from_secs(2);

@@ -3,6 +3,7 @@
 //! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
 //! server nothing. aya 0.14 cannot ask for one process, so the link is made here.
 
+mod ports;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,8 @@ use aya_obj::generated::bpf_attach_type::BPF_TRACE_ITER;
 use aya_obj::generated::bpf_cmd;
 use evictscope_telemetry::SocketLook;
 use ticks::Ticks;
+
+pub use ports::Ports;
 
 use super::error::ProbeError;
 use super::heap::give_back;
@@ -60,6 +63,7 @@ impl SocketIterator {
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
             .override_global("OFFSETS", &offsets.sockets[..], true)
+            .override_global("TICKS_PER_SECOND", &Ticks::now().per_second(), true)
             .load(object)
             .map_err(ProbeError::load)?;
         let program = ebpf.program_mut(PROGRAM);
@@ -79,12 +83,13 @@ impl SocketIterator {
         self.0.run_delay
     }
 
-    /// Looks at the connections of the process `pid`: those in the file table of its main thread.
+    /// Looks at the connections of the process `pid`: those in the file table of its main thread. `ports` are kept for the next
+    /// look.
     ///
     /// # Errors
     ///
     /// Returns "not found" if the process has ended; otherwise the kernel's error.
-    pub fn look(&self, pid: u32) -> io::Result<SocketLook> {
+    pub fn look(&self, pid: u32, ports: &mut Ports) -> io::Result<SocketLook> {
         let mut iterator = File::from(self.iterator(pid)?);
         let mut bytes = vec![0; BUFFER];
         let mut len = 0;
@@ -98,7 +103,7 @@ impl SocketIterator {
                 Err(error) => return Err(error),
             }
         }
-        records::look(&bytes[..len], Ticks::now())
+        records::look(&bytes[..len], Ticks::now(), ports)
     }
 
     /// Returns an iterator over the files of the process.

@@ -5,73 +5,146 @@ use std::mem::offset_of;
 use std::time::Duration;
 
 use evictscope_abi::{
-    IDLE, LOOK_END, LookEnd, NOT_ACCEPTED_TCP, OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UnreadSocket,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
+    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
-use evictscope_telemetry::{Owed, SocketLook, Unread};
+use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
 
+use super::ports::Ports;
 use super::ticks::Ticks;
+
+/// How many [`IdleSocket::sent`] a second has.
+const SENT_PER_SECOND: u32 = 32;
 
 /// Reads the records of one look.
 ///
 /// # Errors
 ///
 /// Returns "not found" if the process has no files because it has ended; "invalid data" if the records are not a whole look.
-pub(super) fn look(mut bytes: &[u8], ticks: Ticks) -> io::Result<SocketLook> {
-    const UNREAD: usize = size_of::<UnreadSocket>();
+pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<SocketLook> {
+    const IDLE_LEN: usize = size_of::<IdleSocket>();
+    const ACTIVE: usize = size_of::<ActiveSocket>();
     const END: usize = size_of::<LookEnd>();
-    let mut look = SocketLook::default();
-    let mut records = Vec::new();
-    loop {
+    let (mut idle, mut active) = (Vec::new(), Vec::new());
+    let end = loop {
         match bytes {
-            [IDLE, rest @ ..] => {
-                look.connected += 1;
+            [IDLE | LISTENS | NOT_SEEN, ..] => {
+                let (record, rest) = bytes
+                    .split_first_chunk::<IDLE_LEN>()
+                    .ok_or(ErrorKind::InvalidData)?;
+                match record[0] {
+                    LISTENS => ports.listens(port(record)),
+                    _ => idle.push(record),
+                }
                 bytes = rest;
             }
             [
-                kind @ (UNREAD_TCP | UNREAD_UNIX | OWED_TCP | NOT_ACCEPTED_TCP),
+                UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP
+                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
                 ..,
             ] => {
                 let (record, rest) = bytes
-                    .split_first_chunk::<UNREAD>()
+                    .split_first_chunk::<ACTIVE>()
                     .ok_or(ErrorKind::InvalidData)?;
-                look.connected += u32::from(*kind != NOT_ACCEPTED_TCP);
-                records.push(record);
+                active.push(record);
                 bytes = rest;
             }
-            [LOOK_END, ..] => {
-                let record = bytes.first_chunk::<END>().ok_or(ErrorKind::InvalidData)?;
-                if word(record, offset_of!(LookEnd, files))? == 0 {
-                    return Err(ErrorKind::NotFound.into());
-                }
-                look.at = Duration::from_nanos(word(record, offset_of!(LookEnd, monotonic_ns))?);
-                let now = half(record, offset_of!(LookEnd, jiffies))?;
-                for record in records {
-                    let socket = word(record, offset_of!(UnreadSocket, socket))?;
-                    let read_to = half(record, offset_of!(UnreadSocket, read_to))?;
-                    let answered_to = word(record, offset_of!(UnreadSocket, answered_to))? as u32;
-                    let came = now.wrapping_sub(half(record, offset_of!(UnreadSocket, came))?);
-                    let came = ticks.before(look.at, came);
-                    match record[0] {
-                        OWED_TCP => look.owed.push(Owed {
-                            socket,
-                            read_to,
-                            answered_to,
-                            came,
-                        }),
-                        kind => look.unread.push(Unread {
-                            socket,
-                            read_to,
-                            answered_to,
-                            bytes: half(record, offset_of!(UnreadSocket, bytes))?,
-                            came: (kind != UNREAD_UNIX).then_some(came),
-                        }),
-                    }
-                }
-                return Ok(look);
-            }
+            [LOOK_END, ..] => break bytes.first_chunk::<END>().ok_or(ErrorKind::InvalidData)?,
             _ => return Err(ErrorKind::InvalidData.into()),
         }
+    };
+    if word(end, offset_of!(LookEnd, files))? == 0 {
+        return Err(ErrorKind::NotFound.into());
     }
+    let mut look = SocketLook {
+        at: Duration::from_nanos(word(end, offset_of!(LookEnd, monotonic_ns))?),
+        ..SocketLook::default()
+    };
+    let now = half(end, offset_of!(LookEnd, jiffies))?;
+    let mut sent = u8::MAX;
+    for record in idle {
+        let is_clients = ports.is_of_clients(port(record));
+        look.not_seen += u32::from(is_clients && record[0] == NOT_SEEN);
+        if is_clients && record[0] == IDLE {
+            look.connected += 1;
+            sent = sent.min(record[1]);
+        }
+    }
+    for record in active {
+        if !ports.is_of_clients(port(record)) {
+            continue;
+        }
+        let socket = word(record, offset_of!(ActiveSocket, socket))?;
+        let read_to = half(record, offset_of!(ActiveSocket, read_to))?;
+        let answered_to = half(record, offset_of!(ActiveSocket, answered_to))?;
+        let bytes = half(record, offset_of!(ActiveSocket, bytes))?;
+        let time = |at| io::Result::Ok(ticks.before(look.at, now.wrapping_sub(half(record, at)?)));
+        let came = time(offset_of!(ActiveSocket, came))?;
+        let left = time(offset_of!(ActiveSocket, left))?;
+        let is_unix = port(record) == 0;
+        let (kind, bytes) = match record[0] {
+            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => {
+                match pending(kind, record[1], bytes) {
+                    Some(pending) => pending,
+                    None => continue,
+                }
+            }
+            kind => {
+                sent = sent.min(record[1]);
+                (kind, bytes)
+            }
+        };
+        look.connected += u32::from(kind != GAVE_UP);
+        match kind {
+            IDLE => {}
+            kind @ (OWED_TCP | PERHAPS_OWED_TCP) => look.owed.push(Owed {
+                socket,
+                read_to,
+                answered_to,
+                came,
+                is_certain: kind == OWED_TCP,
+            }),
+            ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
+            GAVE_UP if ports.is_only_farewell(port(record), bytes) => {}
+            GAVE_UP => look.gave_up.push(GaveUp {
+                socket,
+                read_to,
+                came: (!is_unix).then_some(came),
+            }),
+            _ => look.unread.push(Unread {
+                socket,
+                read_to,
+                answered_to,
+                bytes,
+                came: (!is_unix).then_some(came),
+            }),
+        }
+    }
+    let ago = Duration::from_secs(1) * u32::from(sent) / SENT_PER_SECOND;
+    look.sent = (sent != u8::MAX).then(|| look.at.saturating_sub(ago));
+    Ok(look)
+}
+
+/// Returns what a connection that was not accepted is, and how many bytes lie unread; `None` if its client has left nothing.
+fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    const SHUTDOWN_MASK: u8 = 3;
+    let (is_open, is_closed) = match kind {
+        PENDING_UNIX => (state != SHUTDOWN_MASK, state == SHUTDOWN_MASK),
+        _ => (state == ESTABLISHED, state == CLOSE_WAIT),
+    };
+    let bytes = bytes.saturating_sub(u32::from(is_closed && kind == PENDING_TCP));
+    match (is_open, is_closed, bytes) {
+        (true, _, 0) => Some((IDLE, 0)),
+        (true, ..) => Some((UNREAD_TCP, bytes)),
+        (_, true, 1..) => Some((GAVE_UP, bytes)),
+        _ => None,
+    }
+}
+
+fn port(record: &[u8]) -> u16 {
+    u16::from_ne_bytes([record[2], record[3]])
 }
 
 fn word(record: &[u8], at: usize) -> io::Result<u64> {
@@ -93,14 +166,20 @@ mod tests {
         last: Duration::from_millis(1000),
     };
 
-    fn unread(kind: u8, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
-        let mut record = vec![kind, 0, 0, 0];
+    fn active(kind: u8, port: u16, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
+        let mut record = vec![kind, 64];
+        record.extend(port.to_ne_bytes());
         record.extend(bytes.to_ne_bytes());
         record.extend(socket.to_ne_bytes());
-        record.extend(77_u32.to_ne_bytes());
-        record.extend(came.to_ne_bytes());
-        record.extend(88_u64.to_ne_bytes());
+        for word in [77, 88, came, 2_u32] {
+            record.extend(word.to_ne_bytes());
+        }
         record
+    }
+
+    fn idle(kind: u8, sent: u8, port: u16) -> Vec<u8> {
+        let [low, high] = port.to_ne_bytes();
+        vec![kind, sent, low, high]
     }
 
     fn end(files: u64) -> Vec<u8> {
@@ -114,50 +193,81 @@ mod tests {
     #[test]
     fn records_are_read() -> io::Result<()> {
         let bytes = [
-            vec![IDLE],
+            idle(IDLE, 96, 6379),
+            // The server's own connection to its primary.
+            idle(IDLE, 0, 54321),
+            active(UNREAD_TCP, 54321, 4, 14, 1),
+            idle(LISTENS, 255, 6379),
             // Before the lower half of `jiffies` wrapped.
-            unread(UNREAD_TCP, 5, 14, u32::MAX),
-            unread(UNREAD_UNIX, 1 << 40, 9, 0),
-            vec![IDLE],
-            unread(OWED_TCP, 6, 0, 1),
-            unread(NOT_ACCEPTED_TCP, 7, 14, 1),
+            active(UNREAD_TCP, 6379, 5, 14, u32::MAX),
+            active(UNREAD_UNIX, 0, 1 << 40, 9, 0),
+            idle(IDLE, 255, 0),
+            idle(NOT_SEEN, 255, 6379),
+            active(OWED_TCP, 6379, 6, 0, 1),
+            active(PERHAPS_OWED_TCP, 6379, 8, 0, 1),
+            active(ANSWERED_TCP, 6379, 9, 0, u32::MAX),
+            active(GAVE_UP, 6379, 10, 14, 1),
+            // Cluster bus.
+            idle(LISTENS, 255, 16379),
+            active(UNREAD_TCP, 16379, 11, 14, 1),
             end(9),
         ];
-        let of = |socket, bytes, came| Unread {
+        let ms = Duration::from_millis;
+        let unread = |socket, bytes, came| Unread {
             socket,
             read_to: 77,
             answered_to: 88,
             bytes,
             came,
         };
-        let expected = SocketLook {
-            at: Duration::from_millis(1001),
-            connected: 5,
-            unread: vec![
-                of(5, 14, Some(Duration::from_millis(988))),
-                of(1 << 40, 9, None),
-                of(7, 14, Some(Duration::from_millis(996))),
-            ],
-            owed: vec![Owed {
-                socket: 6,
-                read_to: 77,
-                answered_to: 88,
-                came: Duration::from_millis(996),
-            }],
+        let owed = |socket, is_certain| Owed {
+            socket,
+            read_to: 77,
+            answered_to: 88,
+            came: ms(996),
+            is_certain,
         };
-        assert_eq!(look(&bytes.concat(), TICKS)?, expected);
+        let expected = SocketLook {
+            at: ms(1001),
+            connected: 7,
+            unread: vec![unread(5, 14, Some(ms(988))), unread(1 << 40, 9, None)],
+            owed: vec![owed(6, true), owed(8, false)],
+            answered: vec![Answered {
+                socket: 9,
+                came: ms(988),
+                left: ms(1000),
+            }],
+            gave_up: vec![GaveUp {
+                socket: 10,
+                read_to: 77,
+                came: Some(ms(996)),
+            }],
+            sent: Some(Duration::ZERO),
+            not_seen: 1,
+        };
+        let mut ports = Ports::default();
+        assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?, expected);
+        // What is only the end of a TLS connection is no request.
+        ports.tls = Some(6379);
+        let bytes = [
+            active(GAVE_UP, 6379, 10, 31, 1),
+            active(GAVE_UP, 6379, 9, 36, 1),
+            end(9),
+        ];
+        assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?.gave_up.len(), 1);
         Ok(())
     }
 
     #[test]
     fn a_look_that_is_not_whole_is_none() {
-        let kind = |bytes: &[u8]| look(bytes, TICKS).map_err(|error| error.kind());
+        let kind =
+            |bytes: &[u8]| look(bytes, TICKS, &mut Ports::default()).map_err(|error| error.kind());
         assert_eq!(kind(&end(0)), Err(ErrorKind::NotFound));
-        let whole = [unread(UNREAD_TCP, 5, 14, 1), end(9)].concat();
+        let whole = [active(UNREAD_TCP, 0, 5, 14, 1), end(9)].concat();
         assert!(kind(&whole).is_ok());
         for len in 0..whole.len() {
             assert_eq!(kind(&whole[..len]), Err(ErrorKind::InvalidData), "{len}");
         }
-        assert_eq!(kind(&[9, IDLE]), Err(ErrorKind::InvalidData));
+        assert_eq!(kind(&[19, IDLE]), Err(ErrorKind::InvalidData));
     }
 }

@@ -13,11 +13,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use evictscope_telemetry::{Owed, SocketLook, Unread};
 use evictscope_testkit::{owned::Owned, redis::Redis, skip::skip, wait::until};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::SocketIterator;
 use super::ticks::Ticks;
+use super::{Ports, SocketIterator};
 
 const PING: &[u8] = b"PING\r\n";
 const PONG: &[u8] = b"+PONG\r\n";
@@ -47,7 +48,10 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
 /// Returns when it has stopped.
 fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     until("the server has closed all other connections", || {
-        Ok((iterator.look(pid)?.connected as usize == connected).then_some(()))
+        Ok(
+            (iterator.look(pid, &mut Ports::default())?.connected as usize == connected)
+                .then_some(()),
+        )
     })?;
     signal(pid, Signal::STOP)?;
     until("the server stops", || {
@@ -63,7 +67,7 @@ fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
 /// Waits until `count` connections have bytes unread, and returns the look.
 fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLook> {
     until("as many have bytes unread", || {
-        let look = iterator.look(pid)?;
+        let look = iterator.look(pid, &mut Ports::default())?;
         Ok((look.unread.len() == count).then_some(look))
     })
 }
@@ -109,7 +113,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
     let mut before: Vec<Unread> = Vec::new();
     for round in 0..2 {
         stop(&iterator, pid, clients.len())?;
-        let look = iterator.look(pid)?;
+        let look = iterator.look(pid, &mut Ports::default())?;
         assert_eq!((look.connected, look.unread.len()), (connected, 0));
 
         let begun = Ticks::now();
@@ -152,7 +156,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
+fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
     let iterator = SocketIterator::load()?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
@@ -167,31 +171,27 @@ fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
     drop(closed);
     half.write_all(PING)?;
     half.shutdown(Shutdown::Write)?;
-    let look = until(
-        "two have bytes unread, and all that have ended are known to",
-        || {
-            let look = iterator.look(pid)?;
-            let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
-            let port = format!(":{:04X} ", redis.port());
-            // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
-            let ended = states.lines().filter(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let is_own = words
-                    .next()
-                    .is_some_and(|own| format!("{own} ").ends_with(&port));
-                is_own && words.nth(1) == Some("08")
-            });
-            Ok((look.unread.len() == 2 && ended.count() == 3).then_some(look))
-        },
-    )?;
-    assert_eq!(bytes(&look), [6, 12]);
-    assert_eq!(look.connected, 4);
+    let look = until("two gave up, and all that have ended are known to", || {
+        let look = iterator.look(pid, &mut Ports::default())?;
+        let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
+        let port = format!(":{:04X} ", redis.port());
+        // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
+        let ended = states.lines().filter(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_own = words
+                .next()
+                .is_some_and(|own| format!("{own} ").ends_with(&port));
+            is_own && words.nth(1) == Some("08")
+        });
+        Ok((look.gave_up.len() == 2 && ended.count() == 3).then_some(look))
+    })?;
+    assert_eq!((look.connected, look.unread), (1, Vec::new()));
     signal(pid, Signal::CONT)?;
     ask(&mut half, b"", PONG)?;
     until("only the last one is left", || {
-        Ok((iterator.look(pid)?.connected == 1).then_some(()))
+        Ok((iterator.look(pid, &mut Ports::default())?.connected == 1).then_some(()))
     })?;
-    assert_eq!(iterator.look(pid)?.unread, []);
+    assert_eq!(iterator.look(pid, &mut Ports::default())?.unread, []);
     Ok(())
 }
 
@@ -201,11 +201,25 @@ fn what_a_client_sent_before_it_ended_lies_unread() -> Result<()> {
 fn those_that_were_not_accepted_are_seen() -> Result<()> {
     const MANY: usize = 300;
     let iterator = SocketIterator::load()?;
-    let redis = Redis::start(&[])?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("socket");
+    let redis = Redis::start(&["--unixsocket", path.to_str().context("an odd path")?])?;
     let pid = redis.pid();
     let mut first = tcp(&redis)?;
     ask(&mut first, PING, PONG)?;
     stop(&iterator, pid, 1)?;
+    // A port scanner's stays the first of the list.
+    let reset = tcp(&redis)?;
+    set_socket_linger(&reset, Some(Duration::ZERO))?;
+    drop(reset);
+    let mut local = UnixStream::connect(&path)?;
+    local.write_all(PING)?;
+    let look = unread(&iterator, pid, 1)?;
+    assert_eq!((look.connected, look.unread[0].came), (2, None));
+    drop(local);
+    let gave_up = iterator.look(pid, &mut Ports::default())?.gave_up;
+    assert_eq!(gave_up.len(), 1, "{gave_up:?}");
+
     let mut clients = (0..MANY).map(|_| tcp(&redis)).collect::<Result<Vec<_>>>()?;
     let _silent = tcp(&redis)?;
     let begun = Ticks::now();
@@ -214,7 +228,10 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     }
     let ended = Ticks::now();
     let look = unread(&iterator, pid, MANY)?;
-    assert_eq!((look.connected, bytes(&look)), (1, vec![6; MANY]));
+    assert_eq!(
+        (look.connected as usize, bytes(&look)),
+        (MANY + 2, vec![6; MANY])
+    );
     let before: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(before.len(), MANY);
     for one in look.unread {
@@ -267,7 +284,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
         )
     })?;
     stop(&iterator, pid, clients.len())?;
-    let look = iterator.look(pid)?;
+    let look = iterator.look(pid, &mut Ports::default())?;
     assert_eq!((look.connected, look.unread), (3, Vec::new()));
     assert_eq!(look.owed.len(), 1, "the one that pops: {:?}", look.owed);
     Ok(())
@@ -293,7 +310,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
         second.write_all(&SET.repeat(3))?;
         let ended = Ticks::now();
         let owed = until("the server has read what two have sent", || {
-            let look = iterator.look(pid)?;
+            let look = iterator.look(pid, &mut Ports::default())?;
             Ok((look.unread.is_empty() && look.owed.len() == 2).then_some(look.owed))
         })?;
         for Owed { came, .. } in owed {
@@ -306,11 +323,67 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
         ask(first, b"", OK)?;
         ask(second, b"", &OK.repeat(3))?;
         until("nobody is owed an answer", || {
-            let look = iterator.look(pid)?;
+            let look = iterator.look(pid, &mut Ports::default())?;
             Ok((look.connected == 4 && look.owed.is_empty()).then_some(()))
         })?;
     }
     Ok(())
+}
+
+/// The client's kernel acknowledges each probe of the keepalive, which is no answer.
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_keepalive_is_no_answer() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let redis = Redis::start(&["--tcp-keepalive", "1", "--enable-debug-command", "yes"])?;
+    let pid = redis.pid();
+    let [mut first, mut second] = [tcp(&redis)?, tcp(&redis)?];
+    // The next request comes in the tick of the answer to the one before.
+    ask(&mut first, PING, PONG)?;
+    first.write_all(b"DEBUG SLEEP 4\r\n")?;
+    let owed = until("the server sleeps", || {
+        let look = iterator.look(pid, &mut Ports::default())?;
+        Ok(look.owed.first().copied())
+    })?;
+    second.write_all(PING)?;
+    let mut uncertain = 0;
+    let (mut waited, mut answered) = (Duration::ZERO, Vec::new());
+    while answered.is_empty() {
+        let look = iterator.look(pid, &mut Ports::default())?;
+        answered = look.answered;
+        let own = look.owed.iter().find(|one| one.socket == owed.socket);
+        ensure!(
+            own.is_some() || !answered.is_empty(),
+            "an answer after {waited:?}"
+        );
+        waited = look.at.saturating_sub(owed.came);
+        uncertain += u32::from(own.is_some_and(|own| !own.is_certain));
+        thread::sleep(Duration::from_millis(10));
+    }
+    println!("{uncertain} looks were not certain");
+    let least = Duration::from_millis(3_900);
+    ensure!(answered[0].left - answered[0].came > least, "{answered:?}");
+    ask(&mut second, b"", PONG)
+}
+
+/// A connection that the server has made itself is no client's.
+#[test]
+#[ignore = "needs root and BPF"]
+fn links_between_servers_are_no_clients() -> Result<()> {
+    let iterator = SocketIterator::load()?;
+    let primary = Redis::start(&[])?;
+    let port = primary.port().to_string();
+    let replica = Redis::start(&["--replicaof", "127.0.0.1", &port])?;
+    until("they are connected", || {
+        Ok((primary.info("connected_slaves")? == 1.0).then_some(()))
+    })?;
+    let connected = |redis: &Redis| {
+        let look = iterator.look(redis.pid(), &mut Ports::default())?;
+        anyhow::Ok(look.connected)
+    };
+    until("no other client", || {
+        Ok((connected(&primary)? == 1 && connected(&replica)? == 0).then_some(()))
+    })
 }
 
 #[test]
@@ -381,7 +454,11 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(sockets.len(), waiting);
     thread::scope(|scope| {
-        let looks = || (0..20).map(|_| iterator.look(pid)).collect::<Vec<_>>();
+        let looks = || {
+            (0..20)
+                .map(|_| iterator.look(pid, &mut Ports::default()))
+                .collect::<Vec<_>>()
+        };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(looks)).collect();
         for thread in threads {
             for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
@@ -402,7 +479,10 @@ fn a_process_that_has_ended_is_not_found() -> Result<()> {
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;
-    let error = iterator.look(pid).err().context("it was found")?;
+    let error = iterator
+        .look(pid, &mut Ports::default())
+        .err()
+        .context("it was found")?;
     assert_eq!(error.kind(), ErrorKind::NotFound);
     Ok(())
 }

@@ -22,6 +22,12 @@ impl Ticks {
         }
     }
 
+    /// Returns how many there are in a second.
+    pub(super) fn per_second(self) -> u32 {
+        let per_second = 1_000_000_000 / self.length.as_nanos().max(1);
+        u32::try_from(per_second).unwrap_or(u32::MAX)
+    }
+
     /// Returns the time of the tick that came `ticks` ticks before the last one at `at`.
     pub(super) fn before(self, at: Duration, ticks: u32) -> Duration {
         let later = self.last.saturating_sub(at).as_nanos();

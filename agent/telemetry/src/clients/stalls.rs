@@ -2,7 +2,8 @@
 //!
 //! Clients are stalled while some request has waited for longer than a threshold. That is counted as it happens: it needs neither
 //! a usual load to compare with nor the end of a burst. The cause is what has taken most of the main thread's time since that
-//! request came. A stall ends at the last look that found such a request, so it is too short by up to the time between two looks.
+//! request came. Inside an evicting call or an expire cycle, whatever the thread does is that call's, except waiting for a CPU. While
+//! a request waits, the thread cannot rest: if it sleeps elsewhere, it is blocked.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use super::reading::Reading;
+use super::reading::{Inside, Reading};
 use crate::units::nanoseconds;
 
 /// How long a request waits before its client is stalled, unless the user sets it. People notice a tenth of a second.
@@ -101,45 +102,67 @@ impl Stalls {
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
-    /// Takes in a look at `at`, right after the last reading, that found a request waiting since `oldest`. Returns what stalls
-    /// clients, if anything does.
-    pub fn look(&mut self, at: Duration, oldest: Duration) -> Option<StallCause> {
-        let from = (oldest + self.threshold).max(self.counted_to);
-        let stalled = at.checked_sub(from).filter(|stalled| !stalled.is_zero())?;
-        let cause = self.cause(oldest, at);
-        self.stalled[cause as usize] += stalled;
-        self.counted_to = at;
-        Some(cause)
+    /// Takes in since when and until when requests waited, according to a look right after the last reading. Returns what stalled
+    /// clients last, if anything did since the look before.
+    pub fn take_in(&mut self, waits: &[(Duration, Duration)]) -> Option<StallCause> {
+        let mut stalls: Vec<_> = waits.iter().map(|(since, to)| (*since, *to)).collect();
+        stalls.retain(|(since, to)| (*since + self.threshold).max(self.counted_to) < *to);
+        stalls.sort_unstable();
+        let mut stalled_by = None;
+        let mut stalls = stalls.into_iter().peekable();
+        while let Some((since, mut to)) = stalls.next() {
+            while let Some((_, later)) = stalls.next_if(|(next, _)| *next + self.threshold <= to) {
+                to = to.max(later);
+            }
+            let from = (since + self.threshold).max(self.counted_to);
+            let cause = self.cause(since, to);
+            self.stalled[cause as usize] += to.saturating_sub(from);
+            self.counted_to = self.counted_to.max(to);
+            stalled_by = Some(cause);
+        }
+        stalled_by
     }
 
     /// Returns what took most of the main thread's time between two moments.
     fn cause(&self, from: Duration, to: Duration) -> StallCause {
         let earlier = self.readings.partition_point(|reading| reading.at <= from);
-        let begin = self.readings.get(earlier.saturating_sub(1));
-        let (Some(begin), Some(end)) = (begin, self.readings.back()) else {
+        let begin = earlier.saturating_sub(1);
+        let end = self.readings.partition_point(|reading| reading.at < to);
+        let end = end.min(self.readings.len().saturating_sub(1)).max(begin);
+        let (Some(begin), Some(end), between) = (
+            self.readings.get(begin),
+            self.readings.get(end),
+            self.readings.range(begin.min(end)..end),
+        ) else {
             return StallCause::Unknown;
         };
         let grown = |counter: fn(&Reading) -> u64| counter(end).saturating_sub(counter(begin));
-        let eviction = grown(|one| one.eviction_ns.unwrap_or(0));
-        let expire = grown(|one| one.expire_ns.unwrap_or(0));
-        let rest = match (end.eviction_ns, end.expire_ns) {
-            (Some(_), Some(_)) => StallCause::Commands,
-            _ => StallCause::Unknown,
-        };
-        let cpu = grown(|one| one.times.cpu_ns);
         let waiting = grown(|one| one.times.waiting_ns);
         // The thread may have rested between the reading before and the request.
         let span = nanoseconds(to.saturating_sub(from.max(begin.at)));
-        let slept = match end.is_resting {
-            Some(false) => StallCause::Blocked,
+        let had_cpu = span.saturating_sub(waiting);
+        let eviction = grown(|one| one.eviction.unwrap_or_default().ns).min(had_cpu);
+        let expire = grown(|one| one.expire.unwrap_or_default().ns).min(had_cpu - eviction);
+        let commands = grown(|one| {
+            let inside = |of: Option<Inside>| of.unwrap_or_default().cpu_ns;
+            let called = inside(one.eviction) + inside(one.expire);
+            one.times.cpu_ns.saturating_sub(called)
+        });
+        let known = match (end.eviction, end.expire) {
+            (Some(_), Some(_)) => StallCause::Commands,
             _ => StallCause::Unknown,
+        };
+        let rests = |one: &Reading| one.at > from && one.is_resting == Some(true);
+        let slept = match between.clone().any(rests) || end.at <= to && rests(end) {
+            true => StallCause::Unknown,
+            false => StallCause::Blocked,
         };
         let times = [
             (StallCause::Eviction, eviction),
             (StallCause::Expire, expire),
-            (rest, cpu.saturating_sub(eviction + expire)),
+            (known, commands),
             (StallCause::Cpu, waiting),
-            (slept, span.saturating_sub(cpu + waiting)),
+            (slept, had_cpu.saturating_sub(eviction + expire + commands)),
         ];
         let longest = times.into_iter().max_by_key(|(_, ns)| *ns);
         longest.map_or(StallCause::Unknown, |(cause, _)| cause)

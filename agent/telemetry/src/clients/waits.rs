@@ -5,14 +5,24 @@
 //! same place of that connection, or older if the kernel says so. So a client that keeps sending does not look young forever, and
 //! a client whose requests are being read one after another does not look old.
 //!
+//! A wait ends when the answer left, if the kernel still knows when that was: the next request of the connection makes it forget.
+//! Otherwise it ended between two looks, and before the main thread was at rest or the next request came: halfway, or after as long
+//! again as it had lasted.
+//!
 //! Two kinds of clients wait on purpose, and are left out: clients that were still owed an answer when the main thread came to
 //! rest, because it had then read and answered what it could; and clients that are owed an answer while later requests are
-//! answered, because they are blocked (BLPOP, WAIT).
+//! answered, because they are blocked (BLPOP, WAIT). Nor does a client wait that sends more although it never had an answer: a
+//! replica's link.
 //!
 //! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command (Little's
-//! law). Between two looks, the number of waiting connections is assumed to change evenly.
+//! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
+//! from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part is seen, and each of these counts for
+//! the time since the sample before, which makes up for those that are not seen: unless others waited for so long meanwhile
+//! that none was missed. The shortest are over when a look follows on a reading, so only timed looks are samples of them.
+//!
+//! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::rest::TICK;
@@ -23,6 +33,9 @@ use crate::units::nanoseconds;
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
+/// From here on, each wait that is known counts for what it lasted, even if no sample saw it.
+const LONG: Duration = OVER[0];
+
 /// The waits of one server's clients.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
@@ -30,12 +43,21 @@ pub struct Waits {
     requests: HashMap<u64, Request>,
     /// When the last look was made.
     last: Option<Duration>,
+    /// When the last timed one was.
+    timed: Option<Duration>,
     connected: u32,
-    seconds: f64,
+    not_seen: u32,
+    waited: Duration,
     over: [u64; OVER.len()],
     longest: RecentMaximum,
     /// When the latest request came that was seen to be answered.
     answered: Duration,
+    /// The connections that the last look found given up: which, and how far the server had read.
+    gave_up: HashSet<(u64, u32)>,
+    given_up: u64,
+    /// When an answer was last known to leave, or the main thread to be at rest.
+    alive: Duration,
+    unanswered: Duration,
 }
 
 /// A request that has not been answered.
@@ -48,6 +70,12 @@ struct Request {
     came: Option<Duration>,
     /// Since when it has been waiting, as far as is known.
     since: Duration,
+    /// The time between the sample that found it and the one before.
+    sampled_over: Duration,
+    /// The same for timed looks; zero if it was not found by one.
+    timed_over: Duration,
+    /// How much of its wait has been counted.
+    counted: Duration,
     /// How many of [`OVER`] it has passed.
     passed: usize,
     /// Whether its client waits on purpose.
@@ -55,64 +83,152 @@ struct Request {
 }
 
 impl Waits {
-    /// Takes in a look that is later than the one before. `rested` is when the main thread last came to rest, as far as is
-    /// known.
-    pub(crate) fn take_in(&mut self, look: &SocketLook, rested: Option<Duration>) {
+    /// Takes in a look that is later than the one before, and was made right after a reading at `read`. `rests` are the last
+    /// readings at which the main thread was at rest, oldest first. Returns since when and until when requests waited, as far as
+    /// this look tells.
+    pub(crate) fn take_in(
+        &mut self,
+        look: &SocketLook,
+        read: Duration,
+        rests: &[Duration],
+    ) -> Vec<(Duration, Duration)> {
         let at = look.at;
         let last = self.last.replace(at);
-        let waited = self.waiting();
-        let before = std::mem::take(&mut self.requests);
-        let unread = look.unread.iter();
-        let unread = unread.map(|one| (one.socket, one.read_to, one.answered_to, one.came, false));
-        let owed = look.owed.iter();
-        let owed = owed.map(|one| {
-            (
-                one.socket,
-                one.read_to,
-                one.answered_to,
-                Some(one.came),
-                true,
-            )
-        });
-        for (socket, read_to, answered_to, came, is_read) in unread.chain(owed) {
+        let rested = rests.last().copied().unwrap_or_default();
+        let earlier = rests.iter().rfind(|rest| **rest < read).copied();
+        let sampled_over = earlier
+            .max(last)
+            .map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
+        let timed = self.timed.filter(|_| look.is_timed);
+        let timed_over = timed.map_or(Duration::ZERO, |timed| at.saturating_sub(timed));
+        self.timed = Some(at).filter(|_| look.is_timed).or(self.timed);
+        let mut before = std::mem::take(&mut self.requests);
+        let mut waits = Vec::new();
+        let mut newest = self.answered;
+        for (socket, is_certain, new) in found(look) {
+            // A Unix socket does not say when: since the sample before, on average halfway.
+            let since = new.came.map_or(at - sampled_over / 2, |came| came.min(at));
             let new = Request {
-                read_to,
-                answered_to,
-                is_read,
-                came,
-                since: came.map_or(at, |came| came.min(at)),
-                passed: 0,
-                is_blocked: false,
+                since,
+                sampled_over,
+                timed_over,
+                ..new
             };
-            let request = new.follow(before.get(&socket).zip(last), at);
+            let old = before.get(&socket).copied();
+            let goes_on = old.is_some_and(|old| new.continues(&old));
+            if !is_certain && !goes_on {
+                continue;
+            }
+            let request = match old.zip(last) {
+                Some((old, _)) if goes_on => {
+                    before.remove(&socket);
+                    Request {
+                        read_to: new.read_to,
+                        answered_to: new.answered_to,
+                        is_read: new.is_read,
+                        ..old
+                    }
+                }
+                Some((old, last)) => new.after(&old, last, at),
+                None => new,
+            };
             self.requests.insert(socket, request);
         }
-        let answered = before.iter().filter(|(socket, request)| {
-            let now = self.requests.get(socket);
-            request.is_read && now.is_none_or(|now| !now.is_behind(request))
-        });
-        let newest = answered.filter_map(|(_, request)| request.came).max();
-        self.answered = self.answered.max(newest.unwrap_or_default());
-        for request in self.requests.values_mut() {
-            request.since = request.since.max(rested.unwrap_or_default());
-            // It came before others that have been answered, or before the main thread rested.
-            let is_passed_over = request.came.is_some_and(|came| {
-                self.answered > came + TICK || rested.is_some_and(|rested| rested > came + TICK)
-            });
-            request.is_blocked |= request.is_read && is_passed_over;
-            let waited = at.saturating_sub(request.since);
-            while !request.is_blocked
-                && OVER.get(request.passed).is_some_and(|over| waited >= *over)
-            {
-                self.over[request.passed] += 1;
-                request.passed += 1;
+        let exact: HashMap<_, _> = look.answered.iter().map(|one| (one.socket, one)).collect();
+        // If one of them has waited from sample to sample, so has every other: none can have been missed.
+        let is_sure = before
+            .values()
+            .any(|old| !old.is_blocked && !old.counted.is_zero());
+        for (socket, old) in &before {
+            newest = newest.max(old.came.filter(|_| old.is_read).unwrap_or_default());
+            let last = last.unwrap_or(at);
+            let answer = exact.get(socket).filter(|one| old.has_come_with(one.came));
+            let next = self.requests.get(socket).and_then(|next| next.came);
+            let rest = rests.iter().find(|rest| **rest > last).copied();
+            let latest = [next, rest, Some(at)].into_iter().flatten().min();
+            let latest = latest.unwrap_or(at).max(last);
+            let end = match answer {
+                Some(answer) => answer.left.clamp(last, latest),
+                // Most short waits end much sooner than the next look: on average after as long again.
+                None => last + ((latest - last) / 2).min(last.saturating_sub(old.since)),
+            };
+            if old.is_blocked {
+                continue;
+            }
+            self.end(*old, end, answer.is_some(), is_sure);
+            waits.push((old.since, end));
+        }
+        // Those that came and were answered since the last look.
+        for one in &look.answered {
+            newest = newest.max(one.came);
+            let is_new =
+                last.is_some_and(|last| one.came >= last) && !before.contains_key(&one.socket);
+            let has_rested = rests
+                .iter()
+                .any(|rest| *rest > one.came + TICK && *rest < one.left);
+            let wait = one.left.saturating_sub(one.came);
+            if is_new && !has_rested && wait >= LONG {
+                let request = Request {
+                    since: one.came,
+                    ..Request::new()
+                };
+                self.end(request, one.left, true, true);
+                waits.push((one.came, one.left));
             }
         }
-        let elapsed = last.map_or(0.0, |last| at.saturating_sub(last).as_secs_f64());
-        self.seconds += (waited + self.waiting()) as f64 / 2.0 * elapsed;
+        self.answered = newest;
+        for request in self.requests.values_mut() {
+            if rested > request.since {
+                request.since = rested;
+                request.counted = Duration::ZERO;
+            }
+            // It came before others that have been answered, or before the main thread rested.
+            let is_passed_over = request
+                .came
+                .is_some_and(|came| newest > came + TICK || rested > came + TICK);
+            request.is_blocked |= request.is_read && is_passed_over;
+            if request.is_blocked {
+                continue;
+            }
+            let waited = at.saturating_sub(request.since);
+            request.passes(waited, &mut self.over);
+            if waited >= request.sampled_over {
+                self.waited += waited.saturating_sub(request.counted);
+                request.counted = waited;
+            }
+            waits.push((request.since, at));
+        }
         self.connected = look.connected;
+        self.not_seen = look.not_seen;
         self.longest.take_in(at, nanoseconds(self.oldest_wait()));
         self.longest.forget(at);
+        let gave_up = look.gave_up.iter().map(|one| (one.socket, one.read_to));
+        let gave_up: HashSet<_> = gave_up.collect();
+        self.given_up += gave_up.difference(&self.gave_up).count() as u64;
+        self.gave_up = gave_up;
+        self.alive = self.alive.max(rested).max(look.sent.unwrap_or_default());
+        let given_up = look.gave_up.iter().filter_map(|one| one.came).min();
+        let oldest = [self.oldest(), given_up].into_iter().flatten().min();
+        self.unanswered = oldest.map_or(Duration::ZERO, |oldest| {
+            at.saturating_sub(oldest.max(self.alive))
+        });
+        waits
+    }
+
+    /// Counts a wait that has ended. `is_exact` is whether the kernel says when, and `is_sure` whether it would have been seen
+    /// whenever the samples were.
+    fn end(&mut self, mut request: Request, end: Duration, is_exact: bool, is_sure: bool) {
+        let waited = end.saturating_sub(request.since);
+        let counts = match is_sure || is_exact && waited >= LONG {
+            true => waited,
+            false if waited < TICK => request.timed_over,
+            false => waited.max(request.sampled_over),
+        };
+        self.waited += counts.saturating_sub(request.counted);
+        request.passes(waited, &mut self.over);
+        if is_exact {
+            self.longest.take_in(end, nanoseconds(waited));
+        }
     }
 
     fn all_waiting(&self) -> impl Iterator<Item = &Request> {
@@ -142,7 +258,23 @@ impl Waits {
 
     /// Returns the sum over connections of the time that their requests waited, seconds.
     pub fn seconds(&self) -> f64 {
-        self.seconds
+        self.waited.as_secs_f64()
+    }
+
+    /// Returns how many connections a client has closed while a request of it waited.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// Returns how many connections the last look found by a protocol that is not understood.
+    pub fn not_seen(&self) -> u64 {
+        self.not_seen.into()
+    }
+
+    /// Returns for how long no answer has left although requests waited, until the last look; zero if none did. It is not known
+    /// whether an answer leaves on a Unix socket.
+    pub fn unanswered(&self) -> Duration {
+        self.unanswered
     }
 
     /// Returns how often a request waited for longer than each of [`OVER`].
@@ -161,38 +293,82 @@ impl Waits {
     }
 }
 
+/// Returns the requests that a look found: the socket, whether it is certain, and what is known of it.
+fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
+    let unread = look.unread.iter().map(|one| {
+        let request = Request {
+            read_to: one.read_to,
+            answered_to: one.answered_to,
+            came: one.came,
+            ..Request::new()
+        };
+        (one.socket, true, request)
+    });
+    let owed = look.owed.iter().map(|one| {
+        let request = Request {
+            read_to: one.read_to,
+            answered_to: one.answered_to,
+            is_read: true,
+            came: Some(one.came),
+            ..Request::new()
+        };
+        (one.socket, one.is_certain, request)
+    });
+    unread.chain(owed)
+}
+
 impl Request {
-    /// Returns whether the server has got no further in that connection since `before`: it has read no more, and has not answered
-    /// what it had read.
-    fn is_behind(&self, before: &Self) -> bool {
-        let is_answered = before.is_read && before.answered_to != self.answered_to;
-        before.read_to == self.read_to && !is_answered
+    fn new() -> Self {
+        Self {
+            read_to: 0,
+            answered_to: 0,
+            is_read: false,
+            came: None,
+            since: Duration::ZERO,
+            sampled_over: Duration::ZERO,
+            timed_over: Duration::ZERO,
+            counted: Duration::ZERO,
+            passed: 0,
+            is_blocked: false,
+        }
     }
 
-    /// Returns what is known about it at a look. `before` is the request that the last look found in the same connection, and
-    /// when that was.
-    fn follow(self, before: Option<(&Self, Duration)>, at: Duration) -> Self {
-        let Some((before, last)) = before else {
-            return self;
-        };
-        let is_unanswered_still = self.is_behind(before);
-        let came_together = before.came.zip(self.came);
-        let came_together = came_together.is_some_and(|(before, now)| now.abs_diff(before) <= TICK);
-        if is_unanswered_still || self.is_read && !before.is_read && came_together {
-            // The same request, which the server may have read by now.
-            return Self {
-                read_to: self.read_to,
-                answered_to: self.answered_to,
-                is_read: self.is_read,
-                ..*before
-            };
-        }
+    /// Returns whether its data came at `came`, to a tick.
+    fn has_come_with(&self, came: Duration) -> bool {
+        self.came.is_some_and(|own| own.abs_diff(came) <= TICK)
+    }
+
+    /// Returns whether it is the request `before` of the same connection: the server has read no more, and has not answered what it
+    /// had read; or it has only read it.
+    fn continues(&self, before: &Self) -> bool {
+        let is_answered = before.is_read && before.answered_to != self.answered_to;
+        let is_behind = before.read_to == self.read_to && !is_answered;
+        let is_now_read = self.is_read && !before.is_read;
+        is_behind || is_now_read && before.came.is_some_and(|came| self.has_come_with(came))
+    }
+
+    /// Returns what is known about it at a look, after another request of the same connection.
+    fn after(self, before: &Self, last: Duration, at: Duration) -> Self {
         // The server has read since, at an unknown time. What it left had come by then, or came later.
         let since = match self.is_read || before.is_read {
             true => self.since,
             false => self.since.max(last + at.saturating_sub(last) / 2),
         };
-        Self { since, ..self }
+        // Whoever sends more without having had an answer needs none.
+        let is_blocked = before.is_blocked && before.answered_to == self.answered_to;
+        Self {
+            since,
+            is_blocked,
+            ..self
+        }
+    }
+
+    /// Counts the lengths that it has passed by having waited for so long.
+    fn passes(&mut self, waited: Duration, over: &mut [u64; OVER.len()]) {
+        while OVER.get(self.passed).is_some_and(|over| waited >= *over) {
+            over[self.passed] += 1;
+            self.passed += 1;
+        }
     }
 }
 

@@ -67,7 +67,7 @@ impl RecordedReading {
             members: Some(members.into_iter().flatten().collect()),
             look: self.look.map(|look| look.as_seen(time)),
             is_resting: self.is_resting,
-            rested: self.rested.map(time),
+            rests: self.rested.map(time).into_iter().collect(),
             ..Snapshot::default()
         };
         if let Some(calls) = snapshot.counted.calls.first_mut() {
@@ -113,7 +113,7 @@ impl RecordedLook {
             at: time(self.at),
             connected: u32::try_from(self.connected).unwrap_or(u32::MAX),
             unread,
-            owed: Vec::new(),
+            ..SocketLook::default()
         }
     }
 }

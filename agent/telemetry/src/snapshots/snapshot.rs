@@ -78,8 +78,8 @@ pub struct Snapshot {
     pub throttled: Option<Duration>,
     /// CPU time of a running process that it has forked, nanoseconds; `None` if none is known.
     pub child_ns: Option<u64>,
-    /// When the main thread last came to rest, according to [`crate::Rest`].
-    pub rested: Option<Duration>,
+    /// When the main thread was at rest, according to [`crate::Rest`]: the last few readings, oldest first.
+    pub rests: Vec<Duration>,
     /// What a look at its sockets saw, if one was made.
     pub look: Option<SocketLook>,
     /// For how long calls were observed until then.

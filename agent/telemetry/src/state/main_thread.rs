@@ -127,6 +127,11 @@ impl MainThread {
         self.eviction_ns + self.estimated_ns
     }
 
+    /// Returns that estimate.
+    pub(super) fn estimated_ns(&self) -> u64 {
+        self.estimated_ns
+    }
+
     /// Returns the CPU time inside expire cycles.
     pub fn expire_ns(&self) -> u64 {
         self.expire_ns

@@ -11,7 +11,7 @@ use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
 use super::refused::Refused;
 use super::unhit::{Seen, Unhit};
-use crate::clients::reading::Reading;
+use crate::clients::reading::{Inside, InsideCalls, Reading};
 use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use crate::units::nanoseconds;
 use crate::{
@@ -35,6 +35,8 @@ pub struct ServerState {
     client_buffers_recorded: Option<Duration>,
     evicting_ns: u64,
     expiring_ns: u64,
+    inside_evictions: InsideCalls,
+    inside_cycles: InsideCalls,
     expire_audit: ExpireAudit,
     unhit: Unhit,
     /// Where the server does not run what its probes were placed in.
@@ -85,6 +87,8 @@ impl ServerState {
             client_buffers_recorded: None,
             evicting_ns: 0,
             expiring_ns: 0,
+            inside_evictions: InsideCalls::default(),
+            inside_cycles: InsideCalls::default(),
             expire_audit: ExpireAudit::default(),
             unhit: Unhit::default(),
             unrun: None,
@@ -126,14 +130,19 @@ impl ServerState {
                 let calls = counted.calls.get(usize::from(function));
                 calls.map_or(0, |calls| calls.cpu_wait_ns)
             };
+            let thread = (at, times.waiting_ns);
+            let evicting_ns = self.evicting_ns.saturating_sub(waited(EVICTION));
+            (self.inside_evictions).follow(thread, evicting_ns, snapshot.evicting_since());
+            let expiring_ns = self.expiring_ns.saturating_sub(waited(EXPIRE));
+            (self.inside_cycles).follow(thread, expiring_ns, snapshot.expiring_since());
             self.main_thread.advance(Spent {
                 at,
                 times,
-                evicting_ns: self.evicting_ns.saturating_sub(waited(EVICTION)),
+                evicting_ns,
                 evicted_keys: (snapshot.members)
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
-                expiring_ns: self.expiring_ns.saturating_sub(waited(EXPIRE)),
+                expiring_ns,
                 throttled: snapshot.throttled,
             });
         }
@@ -147,9 +156,8 @@ impl ServerState {
         }
         self.stalled_by = None;
         if let Some(look) = &snapshot.look {
-            self.waits.take_in(look, snapshot.rested);
-            let oldest = self.waits.oldest();
-            self.stalled_by = oldest.and_then(|oldest| self.stalls.look(look.at, oldest));
+            let waits = self.waits.take_in(look, snapshot.at, &snapshot.rests);
+            self.stalled_by = self.stalls.take_in(&waits);
         }
         self.record_client_buffers(at);
     }
@@ -185,7 +193,7 @@ impl ServerState {
             hits: self.eviction().hits[Probe::Inner as usize],
             evicted_keys: members.get(Member::StatEvictedkeys),
             commands: members.get(Member::StatNumcommands),
-            rested: snapshot.rested,
+            rested: snapshot.rests.last().copied(),
         });
     }
 
@@ -204,10 +212,14 @@ impl ServerState {
         Some(Reading {
             at: snapshot.at,
             times: snapshot.times?,
-            eviction_ns: self
-                .times_evictions
-                .then(|| self.main_thread.all_eviction_ns()),
-            expire_ns: self.times_cycles.then(|| self.main_thread.expire_ns()),
+            eviction: self.times_evictions.then(|| Inside {
+                ns: self.inside_evictions.ns + self.main_thread.estimated_ns(),
+                cpu_ns: self.main_thread.all_eviction_ns(),
+            }),
+            expire: self.times_cycles.then(|| Inside {
+                ns: self.inside_cycles.ns,
+                cpu_ns: self.main_thread.expire_ns(),
+            }),
             is_resting: snapshot.is_resting,
         })
     }

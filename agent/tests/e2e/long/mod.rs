@@ -19,5 +19,6 @@ mod selftest;
 mod service;
 mod trace;
 mod unrun;
+mod waits;
 mod web;
 mod withdrawal;

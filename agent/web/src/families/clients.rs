@@ -1,4 +1,7 @@
 //! The families about what clients feel, and what the main thread does meanwhile.
+//!
+//! Second observers: of waits and stalls, the latency that clients measure (not watched); of connections, `connected_clients` of
+//! INFO, which has the cluster's and replicas' links apart (not watched); of CPU time, `used_cpu_*` of INFO (not watched).
 
 use evictscope_telemetry::{OVER, StallCause, Waits};
 
@@ -41,7 +44,7 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
     ]
 }
 
-pub fn families(server: &ExportedServer) -> [Family<'_>; 6] {
+pub fn families(server: &ExportedServer) -> [Family<'_>; 9] {
     let waits = server.state.known_waits();
     let stalled = |cause| {
         let stalled = server.state.stalled(cause);
@@ -85,8 +88,25 @@ pub fn families(server: &ExportedServer) -> [Family<'_>; 6] {
         ),
         single(
             "evictscope_clients_connected",
-            "Connections, at the last look.",
+            "Connections of clients, accepted or not, at the last look.",
             waits.map(|waits| waits.connected() as f64),
+        ),
+        single(
+            "evictscope_clients_gave_up_total",
+            "Connections that their client closed while a request of theirs waited.",
+            waits.map(|waits| waits.given_up() as f64),
+        ),
+        single(
+            "evictscope_clients_not_seen",
+            "Connections whose requests cannot be seen, at the last look: by SMC, or by MPTCP before Linux 6.13. No series \
+             where there are none.",
+            waits.and_then(|waits| Some(waits.not_seen() as f64).filter(|count| *count > 0.0)),
+        ),
+        single(
+            "evictscope_unanswered_seconds",
+            "For how long nobody has been answered although requests wait, at the last look. Clients that are blocked on \
+             purpose do not wait.",
+            waits.map(|waits| waits.unanswered().as_secs_f64()),
         ),
     ]
 }

@@ -32,11 +32,15 @@ const STALLS_BY_EVICTION: &str = "evictscope_stall_seconds_total{cause=\"evictio
 const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}";
 
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
-const ALERTS: [(&str, &[&str]); 13] = [
+const ALERTS: [(&str, &[&str]); 14] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
     (
         "EvictscopeStallBudgetExceeded",
         &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY],
+    ),
+    (
+        "EvictscopeNobodyAnswered",
+        &["evictscope_unanswered_seconds"],
     ),
     ("EvictscopeEvictionsFailing", &[BY_RESULT]),
     (

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Reading, STALL_THRESHOLD, StallCause, Stalls};
+use super::{Inside, Reading, STALL_THRESHOLD, StallCause, Stalls};
 use crate::ThreadTimes;
 
 /// What a main thread does in each millisecond, microseconds.
@@ -12,6 +12,8 @@ struct Doing {
     expire: u64,
     commands: u64,
     waiting: u64,
+    /// Asleep inside an evicting call.
+    asleep: u64,
     is_resting: Option<bool>,
 }
 
@@ -20,6 +22,7 @@ const IDLE: Doing = Doing {
     expire: 0,
     commands: 20,
     waiting: 0,
+    asleep: 0,
     is_resting: Some(true),
 };
 
@@ -47,8 +50,8 @@ impl Server {
                     cpu_ns: 0,
                     waiting_ns: 0,
                 },
-                eviction_ns: Some(0),
-                expire_ns: Some(0),
+                eviction: Some(Inside::default()),
+                expire: Some(Inside::default()),
                 is_resting: None,
             },
             oldest: None,
@@ -62,16 +65,21 @@ impl Server {
         for step in 1..=milliseconds {
             let now = &mut self.now;
             now.at += Duration::from_millis(1);
-            let add = |to: &mut Option<u64>, us: u64| *to = to.map(|ns| ns + us * 1_000);
-            add(&mut now.eviction_ns, doing.eviction);
-            add(&mut now.expire_ns, doing.expire);
+            let add = |to: &mut Option<Inside>, us: u64, asleep: u64| {
+                if let Some(inside) = to {
+                    inside.ns += (us + asleep) * 1_000;
+                    inside.cpu_ns += us * 1_000;
+                }
+            };
+            add(&mut now.eviction, doing.eviction, doing.asleep);
+            add(&mut now.expire, doing.expire, 0);
             now.times.cpu_ns += (doing.eviction + doing.expire + doing.commands) * 1_000;
             now.times.waiting_ns += doing.waiting * 1_000;
             now.is_resting = doing.is_resting;
             if step % every == 0 {
                 self.stalls.advance(self.now);
                 if let Some(oldest) = self.oldest {
-                    self.stalls.look(self.now.at, oldest);
+                    self.stalls.take_in(&[(oldest, self.now.at)]);
                 }
             }
         }
@@ -110,7 +118,7 @@ fn each_cause_is_told() {
             expire,
             commands,
             waiting,
-            is_resting: None,
+            ..Doing::default()
         };
         let mut stalled = [0; StallCause::ALL.len()];
         stalled[cause as usize] = 400;
@@ -121,6 +129,21 @@ fn each_cause_is_told() {
         ..Doing::default()
     };
     assert_eq!(busy(stopped), [0, 0, 0, 0, 400, 0]);
+    // A page or a disk again and again: it is not seen asleep at a reading.
+    let short = Doing {
+        commands: 100,
+        waiting: 300,
+        ..Doing::default()
+    };
+    assert_eq!(busy(short), [0, 0, 0, 0, 400, 0]);
+    // It waits for its lazy-free thread.
+    let asleep = Doing {
+        eviction: 10,
+        asleep: 990,
+        is_resting: Some(false),
+        ..Doing::default()
+    };
+    assert_eq!(busy(asleep), [400, 0, 0, 0, 0, 0]);
     assert_eq!(busy(IDLE), [0, 0, 0, 0, 0, 400]);
 }
 
@@ -141,7 +164,7 @@ fn what_it_did_before_the_request_is_no_cause() {
 #[test]
 fn what_may_be_evictions_is_not_said_to_be_commands() {
     let mut server = Server::new();
-    server.now.eviction_ns = None;
+    server.now.eviction = None;
     let busy = Doing {
         eviction: 600,
         commands: 400,
@@ -164,11 +187,28 @@ fn no_time_is_counted_twice() {
 #[test]
 fn a_server_that_was_never_read_is_stalled_by_what_is_not_known() {
     let mut stalls = Stalls::new(STALL_THRESHOLD);
-    stalls.look(Duration::from_secs(9), Duration::from_secs(8));
+    stalls.take_in(&[(Duration::from_secs(8), Duration::from_secs(9))]);
     assert_eq!(
         stalls.total(StallCause::Unknown),
         Duration::from_millis(900)
     );
+}
+
+#[test]
+fn each_stall_ends_when_its_last_request_was_answered() {
+    let mut stalls = Stalls::new(STALL_THRESHOLD);
+    let ms = Duration::from_millis;
+    // Two pauses of 0.15 s between two looks, each felt by two clients.
+    let waits = [
+        (ms(5_000), ms(5_150)),
+        (ms(5_500), ms(5_640)),
+        (ms(5_010), ms(5_150)),
+        (ms(5_502), ms(5_650)),
+        (ms(5_700), ms(5_760)),
+    ];
+    assert_eq!(stalls.take_in(&waits), Some(StallCause::Unknown));
+    assert_eq!(stalls.total(StallCause::Unknown), ms(100));
+    assert_eq!(stalls.take_in(&waits), None);
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Waits;
-use crate::{Owed, SocketLook, Unread};
+use crate::{Answered, GaveUp, Owed, SocketLook, Unread};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -32,14 +32,17 @@ fn look_at_both(
         read_to: *read_to,
         answered_to: 0,
         came: ms(*came),
+        is_certain: true,
     });
     let look = SocketLook {
         at: ms(at),
+        is_timed: true,
         connected: 9,
         unread: unread.collect(),
         owed: owed.collect(),
+        ..SocketLook::default()
     };
-    waits.take_in(&look, rested.map(ms));
+    waits.take_in(&look, look.at, &Vec::from_iter(rested.map(ms)));
 }
 
 #[test]
@@ -81,25 +84,180 @@ fn a_client_whose_requests_are_read_one_after_the_other_is_not_old() {
 }
 
 #[test]
-fn a_unix_socket_is_as_old_as_the_first_look_that_finds_it() {
+fn a_unix_socket_is_older_than_the_look_that_finds_it_by_half_the_time_since_the_last() {
     let mut waits = Waits::default();
     look(&mut waits, 1_000, &[(1, 7, None)]);
     look(&mut waits, 1_150, &[(1, 7, None)]);
     assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_000)), [1, 0]));
     look(&mut waits, 1_160, &[(1, 8, None)]);
-    assert_eq!(waits.oldest(), Some(ms(1_160)));
+    assert_eq!(waits.oldest(), Some(ms(1_155)));
+}
+
+/// Of a server that is calm but for one pause, the main thread is read ten times a second, and sockets only while it is not at rest.
+#[test]
+fn a_wait_lasts_until_its_answer_left() {
+    let mut waits = Waits::default();
+    let rests = [ms(1_000), ms(1_900)];
+    let mut take_in = |look: SocketLook| {
+        let felt = waits.take_in(&look, look.at, &rests);
+        (felt, waits.seconds(), waits.over(), waits.longest())
+    };
+    let at = |at| SocketLook {
+        at: ms(at),
+        is_timed: true,
+        ..SocketLook::default()
+    };
+    take_in(at(1_000));
+    let unread = |socket, came| Unread {
+        socket,
+        read_to: 7,
+        answered_to: 9,
+        bytes: 6,
+        came: Some(ms(came)),
+    };
+    let both = vec![unread(1, 1_952), unread(2, 1_960)];
+    let (_, seconds, ..) = take_in(SocketLook {
+        unread: both.clone(),
+        ..at(2_000)
+    });
+    assert_eq!(seconds, 0.0, "it may be short");
+    // Counted as it goes on.
+    let (_, seconds, over, _) = take_in(SocketLook {
+        unread: both,
+        ..at(2_060)
+    });
+    assert_eq!((seconds, over), (0.208, [2, 0]));
+    // One connection has been silent since, the other has sent its next request. The third came and left meanwhile.
+    let answered = |socket, came, left| Answered {
+        socket,
+        came: ms(came),
+        left: ms(left),
+    };
+    let next = SocketLook {
+        owed: vec![Owed {
+            socket: 2,
+            read_to: 21,
+            answered_to: 16,
+            came: ms(2_078),
+            is_certain: true,
+        }],
+        answered: vec![answered(1, 1_952, 2_072)],
+        ..at(2_080)
+    };
+    let (mut felt, seconds, over, longest) = take_in(next);
+    felt.sort_unstable();
+    assert_eq!(felt[0], (ms(1_952), ms(2_072)));
+    assert_eq!(felt[1], (ms(1_960), ms(2_069)), "halfway");
+    assert!((seconds - 0.229).abs() < 1e-9, "{seconds}");
+    assert_eq!((over, longest), ([2, 0], ms(120)));
+    // One more came and was answered between two looks, and one had been answered before it was pushed something.
+    let late = vec![answered(3, 2_100, 2_220), answered(4, 1_880, 2_300)];
+    for _ in 0..2 {
+        let (_, seconds, over, _) = take_in(SocketLook {
+            answered: late.clone(),
+            ..at(2_400)
+        });
+        // The short one stands for others.
+        assert!((seconds - 0.369).abs() < 1e-9, "{seconds}");
+        assert_eq!(over, [3, 0]);
+    }
+}
+
+/// Ten connections wait for 4 ms, and then do not for 4 ms. Looks are 25 times as long apart.
+#[test]
+fn short_waits_are_added_up_though_most_are_not_seen() {
+    let mut waits = Waits::default();
+    for turn in 0..400_u64 {
+        let at = 1_000 + turn * 101;
+        let unread = (0..10_u64).filter_map(|socket| {
+            let age = (at + socket * 3) % 8;
+            (age < 4).then_some((socket, (at - age) as u32, Some(at - age)))
+        });
+        look(&mut waits, at, &Vec::from_iter(unread));
+    }
+    let truth = 399.0 * 0.101 * 10.0 / 2.0;
+    assert!(
+        (waits.seconds() / truth - 1.0).abs() < 0.05,
+        "{}",
+        waits.seconds()
+    );
+    assert_eq!(waits.over(), [0, 0]);
+}
+
+/// `tcp-keepalive 5`: what acknowledges the probe makes the look uncertain.
+#[test]
+fn a_keepalive_is_no_answer() {
+    let mut waits = Waits::default();
+    let owed = |at: u64, is_certain| SocketLook {
+        at: ms(at),
+        owed: vec![Owed {
+            socket: 1,
+            read_to: 7,
+            answered_to: 9,
+            came: ms(1_000),
+            is_certain,
+        }],
+        ..SocketLook::default()
+    };
+    for at in (1_020..=21_000).step_by(20) {
+        waits.take_in(&owed(at, at < 6_000), ms(at), &[ms(980)]);
+    }
+    assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_000)), [1, 1]));
+    assert_eq!(waits.unanswered(), ms(20_000));
+    assert_eq!(waits.seconds(), 20.0);
+    // Nobody who was not owed an answer before is.
+    let mut waits = Waits::default();
+    waits.take_in(&owed(6_000, false), ms(6_000), &[]);
+    assert_eq!((waits.waiting(), waits.unanswered()), (0, ms(0)));
 }
 
 #[test]
-fn waits_are_added_up() {
+fn a_client_that_gave_up_does_not_wait() {
     let mut waits = Waits::default();
-    look(&mut waits, 1_000, &[]);
-    let both = [(1, 7, Some(1_990)), (2, 7, Some(1_990))];
-    look(&mut waits, 2_000, &both);
-    look(&mut waits, 2_500, &both);
-    look(&mut waits, 2_600, &[]);
-    // (0 + 2) / 2 for 1 s, 2 for 0.5 s, (2 + 0) / 2 for 0.1 s.
-    assert!((waits.seconds() - 2.1).abs() < 1e-9, "{}", waits.seconds());
+    look(&mut waits, 1_000, &[(1, 7, Some(990)), (2, 7, Some(990))]);
+    for at in [1_200, 1_400] {
+        // Ticks are counted back from each look, and may be off by one.
+        let gave_up = [1, 3].map(|socket| GaveUp {
+            socket,
+            read_to: 7,
+            came: Some(ms(990 + at / 1_400 * 4)),
+        });
+        let look = SocketLook {
+            at: ms(at),
+            connected: 1,
+            gave_up: gave_up.to_vec(),
+            ..SocketLook::default()
+        };
+        waits.take_in(&look, ms(at), &[]);
+        assert_eq!((waits.waiting(), waits.given_up()), (0, 2));
+        assert_eq!(waits.unanswered(), ms(at - 990 - at / 1_400 * 4));
+    }
+    // Others are answered.
+    let look = SocketLook {
+        at: ms(1_600),
+        sent: Some(ms(1_590)),
+        gave_up: vec![GaveUp {
+            socket: 4,
+            read_to: 7,
+            came: None,
+        }],
+        ..SocketLook::default()
+    };
+    waits.take_in(&look, ms(1_600), &[]);
+    assert_eq!((waits.given_up(), waits.unanswered()), (3, ms(0)));
+}
+
+/// It acknowledges once a second what it has received, and expects nothing.
+#[test]
+fn a_replica_does_not_wait() {
+    let mut waits = Waits::default();
+    let acknowledged = [(1, 7, 900)];
+    look_at_both(&mut waits, 1_000, &[], &acknowledged, Some(990));
+    let script = [(1, 7, Some(1_900))];
+    for at in [2_000, 2_500, 4_000] {
+        look_at_both(&mut waits, at, &script, &[], Some(990));
+        assert_eq!((waits.waiting(), waits.over()), (0, [0, 0]), "{at}");
+    }
 }
 
 /// A command executed before a script in the same turn of the event loop is answered after it.
@@ -162,6 +320,7 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
         read_to: 37,
         answered_to,
         came: ms(990),
+        is_certain: true,
     };
     let unread = |answered_to| Unread {
         socket: 1,
@@ -182,8 +341,9 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
                 connected: 1,
                 unread,
                 owed,
+                ..SocketLook::default()
             };
-            waits.take_in(&look, None);
+            waits.take_in(&look, look.at, &[]);
         }
         (waits.oldest(), waits.over())
     };
