@@ -118,9 +118,9 @@ impl Members {
             pool => pool.ok_or(NO_POOL),
         };
         members.add_pool(image, pool);
-        members
-            .not_found
-            .retain(|(member, _)| !member.is_later() || named.contains(member));
+        members.not_found.retain(|(member, _)| {
+            !member.is_in_some() || member.directive().is_some() || named.contains(member)
+        });
         members
     }
 

@@ -41,7 +41,7 @@ const FLOAT_REGISTERS: usize = 8;
 /// What INFO says.
 #[derive(Debug, Default)]
 pub struct Info {
-    /// The members that it names. A later member that it does not name is not in this version.
+    /// The members that it names, or proves. A later member that it does not is not in this version.
     pub named: BTreeSet<Member>,
     /// The members that it prints, with their addresses.
     pub shown: BTreeMap<Member, FileAddress>,
@@ -54,7 +54,7 @@ pub struct Info {
 pub fn info(image: &Image<'_>) -> Info {
     let mut info = Info::default();
     let mut formats: Vec<Range<FileAddress>> = Vec::new();
-    for (shown, member, _) in Member::printed() {
+    for (shown, member) in Member::named() {
         let found = image.texts_with(label(shown).as_bytes(), MAX_FORMAT);
         if !found.is_empty() {
             info.named.insert(member);

@@ -68,8 +68,10 @@ pub struct Line {
     /// What `INFO` of newer Valkeys calls it, if that differs.
     pub newer_info: Option<&'static str>,
     pub printed: Printed,
-    /// Whether versions whose `INFO` has no name for it have no such member.
-    pub is_later: bool,
+    /// Whether some versions have no such member.
+    pub is_in_some: bool,
+    /// Something else that `INFO` shows in just the versions that have it.
+    pub beside: Option<&'static str>,
     pub content: Content,
     pub metric: Option<MemberMetric>,
 }
@@ -84,7 +86,8 @@ pub const fn in_sum(name: &'static str) -> Line {
         info: None,
         newer_info: None,
         printed: Printed::AsItIs,
-        is_later: false,
+        is_in_some: false,
+        beside: None,
         content: Content::Number,
         metric: None,
     }
@@ -133,8 +136,14 @@ impl Line {
         self
     }
 
-    pub const fn later(mut self) -> Self {
-        self.is_later = true;
+    pub const fn in_some(mut self) -> Self {
+        self.is_in_some = true;
+        self
+    }
+
+    /// Says what else `INFO` shows in just the versions that have it.
+    pub const fn beside(mut self, shown: &'static str) -> Self {
+        self.beside = Some(shown);
         self
     }
 

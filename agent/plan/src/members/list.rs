@@ -44,15 +44,35 @@ members! {
     // Before Valkey 8.1, `hz` is something else: what the server derives from `config_hz`.
     ConfigHz: directive("config_hz", "hz").newer("hz", None).int(),
 
+    // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`. Redis 7.0
+    // has one buffer for all replicas; before, each has its own, and so has the process that rewrites the AOF.
+    Masterhost: in_sum("masterhost").newer("primary_host", None),
+    ReplSlaveIgnoreMaxmemory: directive("repl_slave_ignore_maxmemory", "replica-ignore-maxmemory").newer("repl_replica_ignore_maxmemory", None).int(),
+    Loading: in_sum("loading").int(),
+    PausedActions: in_sum("paused_actions").int().in_some(),
+    ReplBacklogSize: directive("repl_backlog_size", "repl-backlog-size"),
+    ReplBufferMem: info("repl_buffer_mem", "mem_total_replication_buffers").in_some(),
+    Slaves: in_sum("slaves").in_some(),
+    AofEnabled: directive("aof_enabled", "appendonly").int(),
+    AofBuf: in_sum("aof_buf"),
+    AofRewriteBufBlocks: in_sum("aof_rewrite_buf_blocks").in_some(),
+
+    ClusterEnabled: directive("cluster_enabled", "cluster-enabled").int(),
+    ClusterPort: directive("cluster_port", "cluster-port").int().in_some(),
+    IoThreadsNum: directive("io_threads_num", "io-threads").int(),
+    StatActiveTime: in_sum("stat_active_time").in_some(),
+    ChildPid: in_sum("child_pid").int().in_some().beside("total_error_replies"),
+    Errors: in_sum("errors").in_some().beside("total_error_replies"),
+
     StatNumcommands: info("stat_numcommands", "total_commands_processed").counter("evictscope_commands_processed_total", "commands"),
     StatEvictedkeys: info("stat_evictedkeys", "evicted_keys").counter("evictscope_evicted_keys_total", "keys"),
     StatExpiredkeys: info("stat_expiredkeys", "expired_keys").counter("evictscope_expired_keys_total", "keys"),
     StatClientsTypeMemory: in_sum("stat_clients_type_memory").content(Content::Four),
     StatExpiredStalePerc: info("stat_expired_stale_perc", "expired_stale_perc").newer("stat_expired_keys_stale_perc", None).printed(Printed::Percentage).content(Content::Double),
     StatExpiredTimeCapReachedCount: info("stat_expired_time_cap_reached_count", "expired_time_cap_reached_count").counter("evictscope_expire_cycle_time_limit_hits_total", "cycles").about(" of expire cycles that ended at their time limit"),
-    StatExpireCycleTimeUsed: info("stat_expire_cycle_time_used", "expire_cycle_cpu_milliseconds").printed(Printed::Milliseconds).later(),
-    StatExpiredSubkeys: info("stat_expired_subkeys", "expired_subkeys").newer("stat_expiredfields", Some("expired_fields")).later(),
-    StatTotalErrorReplies: info("stat_total_error_replies", "total_error_replies").later(),
+    StatExpireCycleTimeUsed: info("stat_expire_cycle_time_used", "expire_cycle_cpu_milliseconds").printed(Printed::Milliseconds).in_some(),
+    StatExpiredSubkeys: info("stat_expired_subkeys", "expired_subkeys").newer("stat_expiredfields", Some("expired_fields")).in_some(),
+    StatTotalErrorReplies: info("stat_total_error_replies", "total_error_replies").in_some(),
     StatKeyspaceHits: info("stat_keyspace_hits", "keyspace_hits").counter("evictscope_keyspace_hits_total", "lookups"),
     StatKeyspaceMisses: info("stat_keyspace_misses", "keyspace_misses").counter("evictscope_keyspace_misses_total", "lookups"),
 }
@@ -128,9 +148,17 @@ impl Member {
         })
     }
 
-    /// Returns whether only later versions have it: those whose `INFO` has a name for it.
-    pub(crate) const fn is_later(self) -> bool {
-        self.line().is_later
+    /// Returns what `INFO` has a name for in versions that have a member, and the member.
+    pub(crate) fn named() -> impl Iterator<Item = (&'static str, Self)> {
+        let beside = Self::of_server().filter_map(|member| Some((member.line().beside?, member)));
+        let printed = Self::printed().map(|(name, member, _)| (name, member));
+        printed.chain(beside)
+    }
+
+    /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive, or by
+    /// what `INFO` [names](Self::named).
+    pub(crate) const fn is_in_some(self) -> bool {
+        self.line().is_in_some
     }
 }
 

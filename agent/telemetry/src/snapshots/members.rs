@@ -5,10 +5,19 @@ use evictscope_plan::{Content, Member};
 use serde::{Deserialize, Serialize};
 
 /// Values read together from a server's memory; a value that is not known is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Members {
     values: [Option<u64>; Member::ALL.len()],
     client_buffers: Option<ClientBuffers>,
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self {
+            values: [None; Member::ALL.len()],
+            client_buffers: None,
+        }
+    }
 }
 
 impl Members {
