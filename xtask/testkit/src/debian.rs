@@ -82,7 +82,6 @@ pub const MATRIX: Needed = Needed {
         ("setpriv", "util-linux"),
         ("gdb", "gdb"),
         ("strip", "binutils"),
-        ("time", "time"),
     ],
 };
 

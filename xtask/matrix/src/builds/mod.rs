@@ -204,8 +204,7 @@ impl Found {
         row.fact("server", plan.server().as_deref().unwrap_or("-"));
         row.fact("plan", &plan.verdict());
         row.fact("found by", &Vec::from_iter(plan.methods()).join(", "));
-        row.fact("planned in", &format!("{:.0} ms", plan.milliseconds));
-        row.fact("memory", &format!("{:.0} MiB", plan.peak));
+        row.fact("planned in", &format!("{:.0} ms", plan.milliseconds()));
         for (item, why) in plan.not_found() {
             let reason = format!("`{item}`: {why}");
             match self.reasons.iter_mut().find(|(known, _)| *known == reason) {

@@ -1,45 +1,42 @@
-//! What the agent plans for an executable, and what that takes.
+//! What the agent plans for an executable.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 use serde_json::Value;
-use tempfile::NamedTempFile;
-
-/// How often each is planned: the time is the median.
-const ROUNDS: usize = 5;
 
 /// A plan, as `inspect --json` prints it.
 pub struct Plan {
+    /// The JSON.
     pub json: Value,
-    /// How long planning took.
-    pub milliseconds: f64,
-    /// The most memory that the planning process had, in MiB.
-    pub peak: f64,
 }
 
 impl Plan {
-    /// Plans the probes of an executable, in processes of their own.
+    /// Plans the probes of an executable.
     pub fn of(program: &Path, agent: &Path) -> Result<Self> {
-        let mut times = Vec::new();
-        let (mut json, mut peak) = (Value::Null, 0.0_f64);
-        for _ in 0..ROUNDS {
-            let memory;
-            (json, memory) = inspect(program, agent)?;
-            let seconds = json["planning_seconds"].as_f64();
-            times.push(seconds.context("the plan does not say how long it took")? * 1e3);
-            peak = peak.max(memory);
-        }
-        times.sort_by(f64::total_cmp);
-        Ok(Self {
-            json,
-            milliseconds: times[ROUNDS / 2],
-            peak,
-        })
+        let mut command = Command::new(agent);
+        let output = command.args(["inspect", "--json"]).arg(program).output();
+        let output = output.context("cannot start the agent")?;
+        // It is 1 if something was not found.
+        ensure!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "`{}` failed ({}): {}",
+            process::display(&command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let json = serde_json::from_slice(&output.stdout);
+        let json =
+            json.with_context(|| format!("`{}` printed no JSON", process::display(&command)))?;
+        Ok(Self { json })
+    }
+
+    /// Returns how long planning took, in milliseconds.
+    pub fn milliseconds(&self) -> f64 {
+        self.json["planning_seconds"].as_f64().unwrap_or(f64::NAN) * 1e3
     }
 
     /// Returns what was not found, each item with the reason.
@@ -109,29 +106,4 @@ impl Plan {
             exits.map(|exit| (exit, exit["address"] == goal["address"]))
         })
     }
-}
-
-/// Runs `inspect` and returns what it prints, and its peak memory in MiB.
-fn inspect(program: &Path, agent: &Path) -> Result<(Value, f64)> {
-    // The kernel also counts the peak of the process that started this one, so that should be a small process.
-    let peak = NamedTempFile::new().context("cannot make a file")?;
-    let mut command = Command::new("time");
-    command
-        .args(["--quiet", "--format=%M", "--output"])
-        .args([peak.path(), agent])
-        .args(["inspect", "--json"])
-        .arg(program);
-    let output = command.output().context("cannot start `time`")?;
-    // It is 1 if something was not found.
-    ensure!(
-        matches!(output.status.code(), Some(0 | 1)),
-        "`{}` failed ({}): {}",
-        process::display(&command),
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let json = serde_json::from_slice(&output.stdout);
-    let json = json.with_context(|| format!("`{}` printed no JSON", process::display(&command)))?;
-    let kibibytes: f64 = fs::read_to_string(&peak)?.trim().parse()?;
-    Ok((json, kibibytes / 1024.0))
 }
