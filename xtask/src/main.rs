@@ -7,6 +7,7 @@ mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
+mod go;
 mod kubernetes;
 mod matrix;
 mod package;

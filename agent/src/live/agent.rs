@@ -1,4 +1,4 @@
-//! Asks a running agent.
+//! Asks a running agent, and shows each burst that it knows in one line.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,11 +4,7 @@
 //! the request waits in the generator. Latency counts from when a request was due, so that it includes this wait and any
 //! lateness of the generator.
 //!
-//! A client connection of the generator.
-//!
-//! Skims replies in the protocol of Redis (RESP2).
-//!
-//! The generator needs to know only where a reply ends and whether it is an error. It receives some 100 MB a second
+//! Replies are skimmed: the generator needs to know only where one ends and whether it is an error. It receives some 100 MB a second
 //! on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer
 //! for all connections. A parser would keep each unfinished reply and read it from its beginning again.
 

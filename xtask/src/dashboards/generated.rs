@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::process;
 
 use super::{folders, rules};
-use crate::kubernetes::Go;
+use crate::go::Go;
 
 /// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {

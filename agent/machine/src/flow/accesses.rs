@@ -1,4 +1,4 @@
-//! Where a function accesses a global.
+//! Where a function accesses a global, what it reaches by pointers, and what it counts in loops.
 
 use std::collections::BTreeSet;
 

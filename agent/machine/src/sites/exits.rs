@@ -5,9 +5,6 @@
 //! loop can follow is no candidate, because the loop is the work; nor is one that other calls pass, which must not pay
 //! for these. Compilers merge the ends of both kinds of calls, so that sometimes only a conditional jump tells them
 //! apart: then the exit is one of the ways out of it.
-//!
-//! What a point weighs in the cut at which calls of a function end: what a probe costs there, and how much work would
-//! still follow it unmeasured. A point that cannot be an exit weighs [`INFINITE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! One probe site.
+//! Probe sites: one, the cheapest that will do, and which calls of a function are meant.
 
 use std::collections::BTreeSet;
 

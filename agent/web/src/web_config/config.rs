@@ -9,8 +9,9 @@ use anyhow::{Context as _, anyhow, ensure};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::host_names::HostNames;
 use super::spec::{ClientAuth, Spec};
-use super::tls::{self, HostNames};
+use super::tls;
 use super::users::Users;
 
 /// How often the files are looked at.

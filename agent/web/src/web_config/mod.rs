@@ -11,11 +11,12 @@
 
 mod access;
 mod config;
+mod host_names;
 mod spec;
 #[cfg(test)]
 pub mod tests;
 mod tls;
 mod users;
 
-pub use self::access::{Requesters, guard, guard_requests};
-pub use self::config::{Web, WebConfig};
+pub use access::{Requesters, guard, guard_requests};
+pub use config::{Web, WebConfig};

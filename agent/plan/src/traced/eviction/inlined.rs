@@ -14,11 +14,6 @@
 //! compared with it is `mem_reported`. The value of the form `mem_reported - x` that is compared with
 //! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
 //! precedes.
-//!
-//! The goal of an evicting call: where the function decides on it, and what its variables are there.
-//!
-//! [`inlined`](super::inlined) and [`called`](super::called) find it, each in one of the two forms
-//! that compilers give it.
 
 use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;

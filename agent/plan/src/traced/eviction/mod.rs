@@ -1,11 +1,8 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the [`goal`]
-//! of an evicting call, by its [`comparison`]s with `maxmemory`. [`pool`] finds the keys that it chooses from. [`agreement`] tells whether the debug
-//! information says the same.
-//!
-//! The eviction pool: an array of the best keys to evict, the best last, from which the function chooses. Its address is in a
-//! global.
+//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the goal of an evicting call, by its
+//! comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best last, from which it chooses: its
+//! address is in a global. [`agreement`] tells whether the debug information says the same.
 
 mod agreement;
 mod called;

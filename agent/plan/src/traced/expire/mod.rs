@@ -1,8 +1,7 @@
 //! The expire cycle: `activeExpireCycle()`.
 //!
-//! [`entry`] tells which function it is. [`average`] finds the moving average at the end of every cycle that
-//! gets past the early returns. [`start`] is the site that exactly those cycles pass, [`kind`] tells their
-//! type, and [`keys`] finds the counts that the average is made of.
+//! [`entry`] tells which function it is, and finds the moving average at the end of every cycle that gets past the
+//! early returns. [`start`] is the site that exactly those cycles pass, and tells their type. [`keys`] finds the counts that the average is made of.
 
 pub mod entry;
 mod keys;
