@@ -8,11 +8,8 @@ use evictscope_plan::{FileOffset, ProcessAddress};
 use procfs::page_size;
 use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 
-use super::memory::Words;
+use super::memory::{BREAKPOINT, Words};
 use crate::files::executable::{Executable, ExecutableError};
-
-/// The instruction `int3`.
-pub(super) const BREAKPOINT: u8 = 0xcc;
 
 /// How many bytes of code are compared at each place.
 const COMPARED: usize = 16;

@@ -9,9 +9,11 @@ use evictscope_plan::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
-use super::breakpoints::BREAKPOINT;
 use crate::confinement::Confinement;
 use crate::security::yama_forbids;
+
+/// The instruction `int3`, which a breakpoint writes.
+pub(super) const BREAKPOINT: u8 = 0xcc;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
