@@ -29,7 +29,7 @@ impl HostKills {
     /// Reads it again.
     pub fn follow(&mut self) {
         let count = read();
-        if count > self.count {
+        if (count.zip(self.count)).is_some_and(|(now, before)| now > before) {
             self.rose = Some(Instant::now());
         }
         self.count = count.or(self.count);
