@@ -43,8 +43,6 @@ pub struct Waits {
     requests: HashMap<u64, Request>,
     /// When the last look was made.
     last: Option<Duration>,
-    /// When the last timed one was.
-    timed: Option<Duration>,
     connected: u32,
     not_seen: u32,
     waited: Duration,
@@ -72,7 +70,7 @@ struct Request {
     since: Duration,
     /// The time between the sample that found it and the one before.
     sampled_over: Duration,
-    /// The same for timed looks; zero if it was not found by one.
+    /// The time between the timed look that found it and the look before; zero if another look found it.
     timed_over: Duration,
     /// How much of its wait has been counted.
     counted: Duration,
@@ -99,9 +97,8 @@ impl Waits {
         let sampled_over = earlier
             .max(last)
             .map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
-        let timed = self.timed.filter(|_| look.is_timed);
-        let timed_over = timed.map_or(Duration::ZERO, |timed| at.saturating_sub(timed));
-        self.timed = Some(at).filter(|_| look.is_timed).or(self.timed);
+        let timed = last.filter(|_| look.is_timed);
+        let timed_over = timed.map_or(Duration::ZERO, |last| at.saturating_sub(last));
         let mut before = std::mem::take(&mut self.requests);
         let mut waits = Vec::new();
         let mut newest = self.answered;
@@ -161,8 +158,10 @@ impl Waits {
         // Those that came and were answered since the last look.
         for one in &look.answered {
             newest = newest.max(one.came);
-            let is_new =
-                last.is_some_and(|last| one.came >= last) && !before.contains_key(&one.socket);
+            let is_new = last.is_some_and(|last| one.came >= last)
+                && !before
+                    .get(&one.socket)
+                    .is_some_and(|old| old.has_come_with(one.came));
             let has_rested = rests
                 .iter()
                 .any(|rest| *rest > one.came + TICK && *rest < one.left);
