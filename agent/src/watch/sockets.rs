@@ -29,16 +29,12 @@ impl Sockets {
         }
     }
 
-    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait, and `is_woken` whether it
-    /// was calm and is read because it may not be any more.
-    pub fn look(
-        &mut self,
-        now: &Snapshot,
-        is_pressing: bool,
-        is_woken: bool,
-    ) -> Option<SocketLook> {
+    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait.
+    pub fn look(&mut self, now: &Snapshot, is_pressing: bool) -> Option<SocketLook> {
         let iterator = self.iterator.as_ref()?;
-        let is_timed = self.pace.is_due(now, is_pressing, is_woken)?;
+        if !self.pace.is_due(now, is_pressing) {
+            return None;
+        }
         let begun = own_cpu_time();
         let looked = iterator.look(self.pid, &mut self.ports);
         let cost = own_cpu_time().saturating_sub(begun);
@@ -46,7 +42,7 @@ impl Sockets {
         match looked {
             Ok(look) => {
                 self.has_failed = false;
-                Some(SocketLook { is_timed, ..look })
+                Some(look)
             }
             // The next reading says so.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

@@ -51,8 +51,6 @@ pub struct Watched {
     probing: Probing,
     reader: Reader,
     sockets: Sockets,
-    /// Whether it was calm until now.
-    is_woken: bool,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,
@@ -87,7 +85,6 @@ impl Watched {
             probing: sources.probing,
             reader: sources.reader,
             sockets: sources.sockets,
-            is_woken: false,
             state: ServerState::stalled_after(stall_threshold),
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
@@ -168,8 +165,7 @@ impl Watched {
         let Some((mut snapshot, failed)) = read else {
             return Ok(false);
         };
-        let is_woken = std::mem::take(&mut self.is_woken);
-        snapshot.look = self.sockets.look(&snapshot, is_pressing, is_woken);
+        snapshot.look = self.sockets.look(&snapshot, is_pressing);
         if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
             snapshot.keys = self.reader.count_keys(snapshot.at);
         }
@@ -196,7 +192,6 @@ impl Watched {
 
     /// Waits until there is something to read of it, while it is calm. Returns whether the lookout could wait for that.
     pub fn wait(&mut self, lookout: &Lookout) -> bool {
-        self.is_woken = true;
         self.reader.wait(lookout)
     }
 

@@ -18,7 +18,8 @@
 //! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
 //! from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part is seen, and each of these counts for
 //! the time since the sample before, which makes up for those that are not seen: unless others waited for so long meanwhile
-//! that none was missed. The shortest are over when a look follows on a reading, so only timed looks are samples of them.
+//! that none was missed. The shortest are over when a look follows on a reading. As somebody waits whenever the thread is busy, each
+//! of them that a look finds counts for the time for which it has been busy since one was last found.
 //!
 //! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
@@ -33,6 +34,8 @@ use crate::units::nanoseconds;
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
+/// The longest time over which busy time is kept for short waits that may be found.
+const BUSY_SPAN: Duration = Duration::from_secs(10);
 /// From here on, each wait that is known counts for what it lasted, even if no sample saw it.
 const LONG: Duration = OVER[0];
 
@@ -43,8 +46,8 @@ pub struct Waits {
     requests: HashMap<u64, Request>,
     /// When the last look was made.
     last: Option<Duration>,
-    /// When the last timed one was.
-    timed: Option<Duration>,
+    /// When short waits were last found or ruled out, and for how long the main thread had been busy until then.
+    busy: Option<(Duration, Duration)>,
     connected: u32,
     not_seen: u32,
     waited: Duration,
@@ -60,6 +63,16 @@ pub struct Waits {
     unanswered: Duration,
 }
 
+/// A reading of the main thread, right before a look.
+pub(crate) struct Sample<'a> {
+    /// When it was.
+    pub at: Duration,
+    /// For how long the thread had been busy until then: ran, or waited for a CPU; `None` if that is not known.
+    pub busy: Option<Duration>,
+    /// The last readings at which it was at rest, oldest first.
+    pub rests: &'a [Duration],
+}
+
 /// A request that has not been answered.
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -72,8 +85,8 @@ struct Request {
     since: Duration,
     /// The time between the sample that found it and the one before.
     sampled_over: Duration,
-    /// The same for timed looks; zero if it was not found by one.
-    timed_over: Duration,
+    /// The time for which the main thread had been busy since the last short wait, when it was found.
+    busy_over: Duration,
     /// How much of its wait has been counted.
     counted: Duration,
     /// How many of [`OVER`] it has passed.
@@ -83,25 +96,26 @@ struct Request {
 }
 
 impl Waits {
-    /// Takes in a look that is later than the one before, and was made right after a reading at `read`. `rests` are the last
-    /// readings at which the main thread was at rest, oldest first. Returns since when and until when requests waited, as far as
-    /// this look tells.
+    /// Takes in a look that is later than the one before, and was made right after a reading of the main thread. Returns since when
+    /// and until when requests waited, as far as this look tells.
     pub(crate) fn take_in(
         &mut self,
         look: &SocketLook,
-        read: Duration,
-        rests: &[Duration],
+        thread: &Sample<'_>,
     ) -> Vec<(Duration, Duration)> {
         let at = look.at;
         let last = self.last.replace(at);
+        let rests = thread.rests;
         let rested = rests.last().copied().unwrap_or_default();
-        let earlier = rests.iter().rfind(|rest| **rest < read).copied();
+        let earlier = rests.iter().rfind(|rest| **rest < thread.at).copied();
         let sampled_over = earlier
             .max(last)
             .map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
-        let timed = self.timed.filter(|_| look.is_timed);
-        let timed_over = timed.map_or(Duration::ZERO, |timed| at.saturating_sub(timed));
-        self.timed = Some(at).filter(|_| look.is_timed).or(self.timed);
+        let busy_over = self.busy.map_or(Duration::ZERO, |(since, busy)| {
+            let elapsed = at.saturating_sub(since);
+            let busy = (thread.busy).map_or(elapsed, |now| now.saturating_sub(busy).min(elapsed));
+            busy.mul_f64((BUSY_SPAN.as_secs_f64() / elapsed.as_secs_f64()).min(1.0))
+        });
         let mut before = std::mem::take(&mut self.requests);
         let mut waits = Vec::new();
         let mut newest = self.answered;
@@ -111,7 +125,7 @@ impl Waits {
             let new = Request {
                 since,
                 sampled_over,
-                timed_over,
+                busy_over,
                 ..new
             };
             let old = before.get(&socket).copied();
@@ -161,8 +175,10 @@ impl Waits {
         // Those that came and were answered since the last look.
         for one in &look.answered {
             newest = newest.max(one.came);
-            let is_new =
-                last.is_some_and(|last| one.came >= last) && !before.contains_key(&one.socket);
+            let is_new = last.is_some_and(|last| one.came >= last)
+                && !before
+                    .get(&one.socket)
+                    .is_some_and(|old| old.has_come_with(one.came));
             let has_rested = rests
                 .iter()
                 .any(|rest| *rest > one.came + TICK && *rest < one.left);
@@ -198,6 +214,9 @@ impl Waits {
             }
             waits.push((request.since, at));
         }
+        if self.busy.is_none() || self.waiting() > 0 || is_sure {
+            self.busy = Some((at, thread.busy.unwrap_or_default()));
+        }
         self.connected = look.connected;
         self.not_seen = look.not_seen;
         self.longest.take_in(at, nanoseconds(self.oldest_wait()));
@@ -221,7 +240,7 @@ impl Waits {
         let waited = end.saturating_sub(request.since);
         let counts = match is_sure || is_exact && waited >= LONG {
             true => waited,
-            false if waited < TICK => request.timed_over,
+            false if waited < TICK => request.busy_over,
             false => waited.max(request.sampled_over),
         };
         self.waited += counts.saturating_sub(request.counted);
@@ -326,7 +345,7 @@ impl Request {
             came: None,
             since: Duration::ZERO,
             sampled_over: Duration::ZERO,
-            timed_over: Duration::ZERO,
+            busy_over: Duration::ZERO,
             counted: Duration::ZERO,
             passed: 0,
             is_blocked: false,

@@ -7,8 +7,6 @@ use std::time::Duration;
 pub struct SocketLook {
     /// Monotonic time of the look.
     pub at: Duration,
-    /// Whether it was made because it was time to, whatever the server did then.
-    pub is_timed: bool,
     /// Connections of clients: TCP and MPTCP over IPv4 and IPv6, and Unix sockets, also those that the server has not accepted yet.
     pub connected: u32,
     /// Those with bytes that the server has not read.

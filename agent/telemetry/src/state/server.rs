@@ -13,10 +13,11 @@ use super::refused::Refused;
 use super::unhit::{Seen, Unhit};
 use crate::clients::reading::{Inside, InsideCalls, Reading};
 use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
+use crate::clients::waits::Sample;
 use crate::units::nanoseconds;
 use crate::{
     Candidate, Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members,
-    Observed, Snapshot, Unrun, Waits, Withdrawal,
+    Observed, Snapshot, ThreadTimes, Unrun, Waits, Withdrawal,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for readings
@@ -156,7 +157,15 @@ impl ServerState {
         }
         self.stalled_by = None;
         if let Some(look) = &snapshot.look {
-            let waits = self.waits.take_in(look, snapshot.at, &snapshot.rests);
+            let busy_ns = |times: ThreadTimes| times.cpu_ns + times.waiting_ns;
+            let waits = self.waits.take_in(
+                look,
+                &Sample {
+                    at: snapshot.at,
+                    busy: snapshot.times.map(busy_ns).map(Duration::from_nanos),
+                    rests: &snapshot.rests,
+                },
+            );
             self.stalled_by = self.stalls.take_in(&waits);
         }
         self.record_client_buffers(at);

@@ -1,10 +1,20 @@
 use std::time::Duration;
 
-use super::Waits;
+use super::{Sample, Waits};
 use crate::{Answered, GaveUp, Owed, SocketLook, Unread};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
+}
+
+/// Takes in a look after readings at which the main thread was at rest. When it was busy is not known.
+fn take_in(waits: &mut Waits, look: &SocketLook, rests: &[Duration]) -> Vec<(Duration, Duration)> {
+    let thread = Sample {
+        at: look.at,
+        busy: None,
+        rests,
+    };
+    waits.take_in(look, &thread)
 }
 
 /// Looks at connections with unread data: which socket, how far it was read, and when data last came.
@@ -36,13 +46,12 @@ fn look_at_both(
     });
     let look = SocketLook {
         at: ms(at),
-        is_timed: true,
         connected: 9,
         unread: unread.collect(),
         owed: owed.collect(),
         ..SocketLook::default()
     };
-    waits.take_in(&look, look.at, &Vec::from_iter(rested.map(ms)));
+    take_in(waits, &look, &Vec::from_iter(rested.map(ms)));
 }
 
 #[test]
@@ -99,12 +108,11 @@ fn a_wait_lasts_until_its_answer_left() {
     let mut waits = Waits::default();
     let rests = [ms(1_000), ms(1_900)];
     let mut take_in = |look: SocketLook| {
-        let felt = waits.take_in(&look, look.at, &rests);
+        let felt = take_in(&mut waits, &look, &rests);
         (felt, waits.seconds(), waits.over(), waits.longest())
     };
     let at = |at| SocketLook {
         at: ms(at),
-        is_timed: true,
         ..SocketLook::default()
     };
     take_in(at(1_000));
@@ -200,14 +208,14 @@ fn a_keepalive_is_no_answer() {
         ..SocketLook::default()
     };
     for at in (1_020..=21_000).step_by(20) {
-        waits.take_in(&owed(at, at < 6_000), ms(at), &[ms(980)]);
+        take_in(&mut waits, &owed(at, at < 6_000), &[ms(980)]);
     }
     assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_000)), [1, 1]));
     assert_eq!(waits.unanswered(), ms(20_000));
     assert_eq!(waits.seconds(), 20.0);
     // Nobody who was not owed an answer before is.
     let mut waits = Waits::default();
-    waits.take_in(&owed(6_000, false), ms(6_000), &[]);
+    take_in(&mut waits, &owed(6_000, false), &[]);
     assert_eq!((waits.waiting(), waits.unanswered()), (0, ms(0)));
 }
 
@@ -228,7 +236,7 @@ fn a_client_that_gave_up_does_not_wait() {
             gave_up: gave_up.to_vec(),
             ..SocketLook::default()
         };
-        waits.take_in(&look, ms(at), &[]);
+        take_in(&mut waits, &look, &[]);
         assert_eq!((waits.waiting(), waits.given_up()), (0, 2));
         assert_eq!(waits.unanswered(), ms(at - 990 - at / 1_400 * 4));
     }
@@ -243,7 +251,7 @@ fn a_client_that_gave_up_does_not_wait() {
         }],
         ..SocketLook::default()
     };
-    waits.take_in(&look, ms(1_600), &[]);
+    take_in(&mut waits, &look, &[]);
     assert_eq!((waits.given_up(), waits.unanswered()), (3, ms(0)));
 }
 
@@ -343,7 +351,7 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
                 owed,
                 ..SocketLook::default()
             };
-            waits.take_in(&look, look.at, &[]);
+            take_in(&mut waits, &look, &[]);
         }
         (waits.oldest(), waits.over())
     };
