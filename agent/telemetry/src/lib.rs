@@ -57,7 +57,7 @@ pub use history::timeline::{BIN_NS, TimeBin, Timeline};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
 pub use snapshots::look::{Answered, GaveUp, Owed, SocketLook, Unread};
-pub use snapshots::members::{ClientBuffers, Members};
+pub use snapshots::members::{ClientBuffers, KeyClock, Members};
 pub use snapshots::snapshot::{Counted, Observed, Snapshot, ThreadTimes, Unrun};
 pub use state::invariant::{BrokenInvariant, Withdrawal};
 pub use state::latencies::{Latencies, LatencySecond};
