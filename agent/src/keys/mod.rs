@@ -4,13 +4,14 @@
 //! [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read from the
 //! memory of a running server: what is inconsistent is left out and counted.
 //!
-//! Deliberately absent: anything that is exported. This is a question, not a metric. For a watched server, [`count`] counts the
-//! keys: how large they are shows what evicting them would take.
+//! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`] samples
+//! those that have expired. Nothing else of this is exported: it is a question, not a metric.
 
 mod allocator;
 mod databases;
 mod dict;
 mod entry;
+pub mod expired;
 mod layout;
 mod members;
 mod memory;
@@ -26,8 +27,8 @@ use std::time::Duration;
 use anyhow::bail;
 use evictscope_host::{Identity, Scheduling, load_bias};
 use evictscope_plan::{Member, ProbePlan};
-use regex::bytes::Regex;
 use evictscope_telemetry::KeyClock;
+use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;

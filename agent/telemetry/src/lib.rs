@@ -56,6 +56,7 @@ pub use history::stall_times::{StallTime, stall_times};
 pub use history::timeline::{BIN_NS, TimeBin, Timeline};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
+pub use snapshots::expired::ExpiredSample;
 pub use snapshots::look::{Answered, GaveUp, Owed, SocketLook, Unread};
 pub use snapshots::members::{ClientBuffers, KeyClock, Members};
 pub use snapshots::snapshot::{Counted, Observed, Snapshot, ThreadTimes, Unrun};
