@@ -56,7 +56,7 @@ func evictingCalls() *dashboard.RowBuilder {
 	duration := histogram{"evictscope_eviction_call_duration_seconds", `LABELS,kind="evicting"`}
 	return dashboard.NewRowBuilder("Eviction calls").
 		WithPanel(lines("Eviction calls by kind",
-			"Eviction calls a second. evicting: memory was over the limit. noop: it was not; these are counted only in probe mode every-call, so a gap means not counted. running: the call stopped at its time limit (maxmemory-eviction-tenacity). fail: nothing could be evicted, and writes fail. Any fail is too many. All rates are per second in which calls are observed, so those of a server in probe mode sampled are right, too.",
+			"Eviction calls a second. evicting: memory was over the limit. noop: it was not; these are counted only in probe mode every-call, so a gap means not counted. running: the call stopped at its time limit (maxmemory-eviction-tenacity). fail: nothing could be evicted, and a write would be refused. Any fail is too many. All rates are per second in which calls are observed, so those of a server in probe mode sampled are right, too.",
 			"cps",
 			query("A", oneServer, "sum by (kind) (rate(evictscope_eviction_calls_total{LABELS}[$__rate_interval])) / (sum by (kind) (rate(evictscope_observed_seconds_total{LABELS}[$__rate_interval])) > 0)", "{{kind}}"),
 			query("B", oneServer, perObserved(`sum by (result) (rate(evictscope_eviction_calls_total{LABELS,kind="evicting",result=~"running|fail"}[$__rate_interval]))`), "evicting, {{result}}")).

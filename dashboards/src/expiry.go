@@ -33,23 +33,24 @@ func expiry() *dashboard.RowBuilder {
 			query("B", oneServer, "sum(rate(evictscope_expire_cycle_keys_expired_total{LABELS}[$__rate_interval]))", "expired"),
 			query("C", oneServer, "sum(rate(evictscope_expired_keys_total{LABELS}[$__rate_interval]))", "all expired")).
 			Span(8)).
-		WithPanel(lines("Stale ratio",
-			"The server's own estimate of how many of its keys with a TTL have expired and are still held: a moving average over the keys that it samples. It lags by some 20 cycles, and is up to twice the true share where expiry keeps up: 40 % is normal where keys live for seconds. Threshold: that of the alert EvictscopeExpiryFallsBehind. Redis itself is content with 10 % at effort 1.",
+		WithPanel(lines("Expired keys that are held",
+			"Share of the keys with a TTL that have expired and are still held. sampled: of random keys, from outside, every 15 s. stale: the server's own estimate, a moving average over the keys that it samples: up to twice the true share where expiry keeps up, and far below it while a client scans all the time. Threshold: that of the alert EvictscopeExpiryFallsBehind for the sample alone. Redis itself is content with 10 % at effort 1.",
 			"percentunit",
-			query("A", oneServer, "evictscope_expire_stale_ratio{LABELS}", "stale")).
-			Thresholds(thresholds(green, step{thresholdOf("StaleRatio"), orange})).
+			query("A", oneServer, "evictscope_expired_held_ratio{LABELS}", "sampled"),
+			query("B", oneServer, "evictscope_expire_stale_ratio{LABELS}", "stale")).
+			Thresholds(thresholds(green, step{thresholdOf("HeldRatio"), orange})).
 			ThresholdsStyle(dashed()).
 			AxisSoftMax(0.3).
 			Span(8)).
 		WithPanel(lines("Expire cycles, and those at their time limit",
-			"Cycles a second that had something to do, by type. at the time limit: Redis stopped the cycle although there was more to expire. Again and again, while the stale ratio stays high: expiry falls behind. A high stale ratio without them: Redis stops by itself, because a sample of 20 keys had few expired ones.",
+			"Cycles a second that had something to do, by type. at the time limit: Redis stopped the cycle although there was more to expire. Again and again, while many expired keys are held: expiry falls behind. Many of them without this: Redis stops by itself, because a sample of 20 keys had few expired ones.",
 			"cps",
 			query("A", oneServer, duration.countBy("type"), "{{type}}"),
 			query("B", oneServer, "rate(evictscope_expire_cycle_time_limit_hits_total{LABELS}[$__rate_interval])", "at the time limit")).
 			OverrideByName("at the time limit", []dashboard.DynamicConfigValue{fixedColour(orange)}).
 			Span(8)).
 		WithPanel(lines("Memory held by expired keys, estimated",
-			"The stale ratio times the memory that is not client buffers: too high, by 13 and 16 % where all keys had a TTL and expiry was behind, by more than twice where it keeps up. Where keys have no TTL, multiply by the share of those that have one (expires by keys in INFO keyspace).",
+			"That share, times the memory that is not client buffers. Where keys have no TTL, multiply by the share of those that have one (expires by keys in INFO keyspace).",
 			"bytes",
 			query("A", oneServer, expiredMemory, "estimate")).
 			OverrideByName("estimate", []dashboard.DynamicConfigValue{fixedColour(blue)}).

@@ -76,7 +76,7 @@ const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_co
 
 // expiredMemory estimates the memory of keys that have expired and are still held. The recording rule of the same
 // formula (rules/recording.yaml) says what it needs and how wrong it can be.
-const expiredMemory = `evictscope_expire_stale_ratio{LABELS} * (
+const expiredMemory = `(evictscope_expired_held_ratio{LABELS} or evictscope_expire_stale_ratio{LABELS}) * (
   evictscope_used_memory_bytes{LABELS}
   - (sum without (class) (evictscope_client_buffers_bytes{LABELS}) or 0 * evictscope_used_memory_bytes{LABELS})
 )`

@@ -9,7 +9,7 @@ use evictscope_records::text::{bytes, count, or_unknown, share};
 use regex::bytes::Regex;
 
 use super::{print, table};
-use crate::keys::{self, Question, Row, Summary};
+use crate::keys::{self, Question, Row, Summary, Use};
 
 /// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
 ///
@@ -20,6 +20,9 @@ use crate::keys::{self, Question, Row, Summary};
 /// a large value are looked at, consumer groups are not counted, and compressed lists count as if they were not compressed. What
 /// modules hold is not counted, nor are field names that hashes share. `±` is the sampling error, in 95 of 100 samples. In a
 /// cluster it is larger for groups of keys with one hash tag: several of these are drawn at once.
+///
+/// How long keys have not been used is not known of a replica, nor while the server saves, nor of keys that were not used since it
+/// started. By LRM policies it is how long they have not been written.
 ///
 /// Works for Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
 #[derive(clap::Args)]
@@ -69,11 +72,10 @@ fn text(summary: &Summary) -> String {
         let texts = |values: [f64; 3]| values.map(text).join(" / ");
         or_unknown(values, texts)
     };
-    let has_counters = summary.rows.iter().any(|row| row.counter.is_some());
-    let used = if has_counters {
-        "COUNTER p10/p50/p90"
-    } else {
-        "NOT USED FOR p10/p50/p90"
+    let used = match summary.noted {
+        Use::Counter => "COUNTER p10/p50/p90",
+        Use::Written(_) => "NOT WRITTEN FOR p10/p50/p90",
+        Use::Used(_) | Use::Unknown(_) => "NOT USED FOR p10/p50/p90",
     };
     let head = [
         "",
@@ -87,7 +89,9 @@ fn text(summary: &Summary) -> String {
     let row = |row: &Row| {
         let used = match row.counter {
             Some(_) => three(row.counter, |counter| format!("{counter}")),
-            None => three(row.idle, age),
+            None => or_unknown(row.idle, |idle| {
+                idle.map(|idle| or_unknown(idle, age)).join(" / ")
+            }),
         };
         let part = format!("{} ± {:.1}", share(row.share), row.share_error * 100.0);
         vec![
@@ -108,12 +112,17 @@ fn text(summary: &Summary) -> String {
         // It cannot fail.
         let _ = writeln!(text, "and {more} smaller ones");
     }
-    let limits: Vec<String> = (summary.idle_limits.iter())
+    let mut limits: Vec<String> = (summary.idle_limits.iter())
         .filter(|(_, part)| *part > 0.0)
         .map(|(limit, part)| format!("for {}: {} of bytes", age(*limit as f64), share(*part)))
         .collect();
-    if !limits.is_empty() {
-        let _ = writeln!(text, "\nnot used {}", limits.join("; "));
+    let unknown = summary.idle_unknown.filter(|part| *part > 0.0);
+    limits.extend(unknown.map(|part| format!("for an unknown time: {} of bytes", share(part))));
+    match summary.noted {
+        Use::Unknown(why) => drop(writeln!(text, "\nnot used for: not known, as {why}")),
+        _ if limits.is_empty() => {}
+        Use::Written(_) => drop(writeln!(text, "\nnot written {}", limits.join("; "))),
+        _ => drop(writeln!(text, "\nnot used {}", limits.join("; "))),
     }
     let changed = match before == after {
         true => String::new(),

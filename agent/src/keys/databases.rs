@@ -94,17 +94,23 @@ impl Databases {
         }
     }
 
-    /// Reads the tables of a database that are not empty.
-    fn read(&self, memory: &Memory, number: u64, address: u64) -> Option<Vec<Keys>> {
+    /// Returns where a database has its keys, and those that expire.
+    fn stores(&self, memory: &Memory, number: u64, address: u64) -> Option<[u64; 2]> {
         let layout = self.layout;
         let words: [u64; WORDS] = memory.words(address)?;
         let [begin, number_at] = layout.others_at;
         let mut others = words[begin..number_at].iter();
         let has_others = others.all(|dict| Dict::read(memory, layout.others(), *dict).is_some());
-        (has_others && words[number_at] as u32 == number as u32).then_some(())?;
-        let keys = Dict::read_all(memory, layout, words[0])?;
+        (has_others && words[number_at] as u32 == number as u32).then_some([words[0], words[1]])
+    }
+
+    /// Reads the tables of a database that are not empty.
+    fn read(&self, memory: &Memory, number: u64, address: u64) -> Option<Vec<Keys>> {
+        let layout = self.layout;
+        let [keys, expires] = self.stores(memory, number, address)?;
+        let keys = Dict::read_all(memory, layout, keys)?;
         let expires = match layout.object.expires {
-            0 => Dict::read_all(memory, layout, words[1])?,
+            0 => Dict::read_all(memory, layout, expires)?,
             _ => vec![Dict::empty(layout); keys.len()],
         };
         let are_pairs = keys.len() == expires.len();
@@ -120,6 +126,22 @@ impl Databases {
             let address = self.address(memory, number)?;
             if address != 0 {
                 tables.extend(self.read(memory, number, address)?);
+            }
+        }
+        Some(Tables::new(tables))
+    }
+
+    /// Reads the tables of the keys that expire, of all databases. Returns `None` if one is about to change.
+    pub fn expiring(&self, memory: &Memory) -> Option<Tables> {
+        let expires = Dict::empty(self.layout);
+        let mut tables = Vec::new();
+        for number in 0..self.count {
+            let address = self.address(memory, number)?;
+            if address != 0 {
+                let [_, expiring] = self.stores(memory, number, address)?;
+                let own = Dict::read_all(memory, self.layout, expiring)?.into_iter();
+                let own = own.filter(|all| all.size() > 0);
+                tables.extend(own.map(|all| Keys { all, expires }));
             }
         }
         Some(Tables::new(tables))

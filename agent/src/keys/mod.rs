@@ -4,13 +4,14 @@
 //! [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read from the
 //! memory of a running server: what is inconsistent is left out and counted.
 //!
-//! Deliberately absent: anything that is exported. This is a question, not a metric. For a watched server, [`count`] counts the
-//! keys: how large they are shows what evicting them would take.
+//! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`] samples
+//! those that have expired. Nothing else of this is exported: it is a question, not a metric.
 
 mod allocator;
 mod databases;
 mod dict;
 mod entry;
+pub mod expired;
 mod layout;
 mod members;
 mod memory;
@@ -24,20 +25,21 @@ mod value;
 use std::time::Duration;
 
 use anyhow::bail;
-use evictscope_host::load_bias;
+use evictscope_host::{Identity, Scheduling, load_bias};
 use evictscope_plan::{Member, ProbePlan};
+use evictscope_telemetry::KeyClock;
 use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;
 pub use self::memory::Memory;
-pub use self::summary::{Row, Summary};
+pub use self::summary::{Row, Summary, Use};
 use crate::process::Running;
 
 /// It gives way to everything else on the host, and still gets a tenth of a core beside a busy loop.
 const NICE: i32 = 10;
-/// The bit of `maxmemory_policy` that says that keys have counters instead of idle times: `MAXMEMORY_FLAG_LFU`.
-const LFU: u64 = 1 << 1;
+/// `child_pid` while there is no child: -1.
+const NO_CHILD: u32 = u32::MAX;
 
 /// What to find out.
 pub struct Question {
@@ -70,8 +72,7 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     let plan = process.plan(None, &[])?.plan;
     let bias = load_bias(question.pid, plan.identity.entry_point)?;
     let memory = Memory::open(question.pid)?;
-    let policy = plan.member(Member::MaxmemoryPolicy);
-    let policy = policy.and_then(|policy| memory.u64(policy.address.at(bias).get()));
+    let used = use_of(&memory, &plan, bias, process.handle.identity());
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
         bail!("process {} has ended", question.pid);
@@ -80,5 +81,35 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     if process.handle.has_ended() {
         bail!("process {} has ended meanwhile", question.pid);
     }
-    Ok(Summary::of(&drawn?, policy.map(|policy| policy & LFU != 0)))
+    Ok(Summary::of(&drawn?, used))
+}
+
+/// Returns what a server notes of the use of its keys.
+fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> Use {
+    let (pid, age) = (process.pid, process.age());
+    let word = |member| memory.u64(plan.member(member)?.address.at(bias).get());
+    let policy =
+        word(Member::MaxmemoryPolicy).map(|policy| KeyClock::of(policy & u64::from(u32::MAX)));
+    // If its role was not found, the memory of the link to the primary shows it.
+    let link = plan.member(Member::StatClientsTypeMemory);
+    let link = || {
+        memory
+            .words::<4>(link?.address.at(bias).get())
+            .map(|[.., primary]| primary)
+    };
+    let is_replica = word(Member::Masterhost)
+        .or_else(link)
+        .map(|primary| primary != 0);
+    let own = word(Member::ChildPid).map(|pid| pid as u32 != NO_CHILD);
+    let has_child = own.or_else(|| Some(Scheduling::of(pid)?.child_ns().is_some()));
+    match (policy, is_replica, has_child) {
+        (Some(KeyClock::Counter), ..) => Use::Counter,
+        (Some(KeyClock::Writes), ..) => Use::Written(age.as_secs()),
+        (Some(KeyClock::Reads), Some(false), Some(false)) => Use::Used(age.as_secs()),
+        (_, Some(true), _) => {
+            Use::Unknown("a replica does not see what clients of its primary read")
+        }
+        (.., Some(true)) => Use::Unknown("while it saves, a server does not note what is read"),
+        _ => Use::Unknown("whether it notes what is read was not found"),
+    }
 }

@@ -11,6 +11,30 @@ const LIMITS: [u64; 6] = [600, 3_600, 8 * 3_600, 86_400, 7 * 86_400, 30 * 86_400
 /// Standard errors on each side of an estimate, for 95 of 100 samples.
 const ERRORS: f64 = 1.96;
 
+/// What a server notes of the use of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// When they were last used, for as many seconds as it has run: longer times came with the keys, or are of another policy.
+    Used(u64),
+    /// The same of when they were last written.
+    Written(u64),
+    /// How often they are used.
+    Counter,
+    /// That is not known, for this reason.
+    Unknown(&'static str),
+}
+
+impl Use {
+    /// Returns the longest idle time that is certain, in seconds; `None` if none is.
+    fn longest(self) -> Option<u64> {
+        match self {
+            Self::Used(longest) | Self::Written(longest) => Some(longest),
+            Self::Counter | Self::Unknown(_) => None,
+        }
+    }
+}
+
 /// What fills a cache.
 #[derive(Debug, Serialize)]
 pub struct Summary {
@@ -30,8 +54,12 @@ pub struct Summary {
     pub seconds: f64,
     /// By type and encoding, or by what was asked for, the largest first.
     pub rows: Vec<Row>,
-    /// Idle times, in seconds, and the share of bytes in keys that were not used for that long. Empty if keys have counters.
+    /// What the server notes of the use of its keys.
+    pub noted: Use,
+    /// Idle times, in seconds, and the share of bytes in keys that were not used, or written, for that long.
     pub idle_limits: Vec<(u64, f64)>,
+    /// The share of bytes in keys whose idle time is not known.
+    pub idle_unknown: Option<f64>,
 }
 
 /// Keys that have something in common.
@@ -47,8 +75,8 @@ pub struct Row {
     pub share: f64,
     /// Half the width of that share's interval.
     pub share_error: f64,
-    /// Seconds within which a tenth, half and nine tenths of them were used.
-    pub idle: Option<[f64; 3]>,
+    /// Seconds within which a tenth, half and nine tenths of them were used, or written, as far as that is certain.
+    pub idle: Option<[Option<f64>; 3]>,
     /// The same for their counters.
     pub counter: Option<[f64; 3]>,
     /// The same for their times to live, in seconds, if they expire.
@@ -58,8 +86,9 @@ pub struct Row {
 }
 
 impl Summary {
-    /// Summarises what was drawn; it is not always known whether keys have counters instead of idle times.
-    pub fn of(drawn: &Drawn, has_counters: Option<bool>) -> Self {
+    /// Summarises what was drawn of a server that notes this of the use of its keys.
+    pub fn of(drawn: &Drawn, noted: Use) -> Self {
+        let longest = noted.longest();
         let sampled = drawn.keys.len();
         let sum = drawn.keys.iter().map(|key| key.bytes).sum::<u64>() as f64;
         let scale = match (drawn.is_whole, sampled) {
@@ -106,10 +135,11 @@ impl Summary {
                 bytes: own * scale,
                 share,
                 share_error: error(deviations.max(0.0)) / sum.max(1.0),
-                idle: (has_counters == Some(false))
-                    .then(|| of(|key| key.idle as f64))
-                    .flatten(),
-                counter: (has_counters == Some(true))
+                idle: longest.and_then(|longest| {
+                    let idle = of(|key| key.idle as f64)?;
+                    Some(idle.map(|idle| Some(idle).filter(|idle| *idle <= longest as f64)))
+                }),
+                counter: (noted == Use::Counter)
                     .then(|| of(|key| key.counter.into()))
                     .flatten(),
                 ttl: quantiles(keys.iter().filter_map(|key| key.ttl).collect()),
@@ -119,13 +149,17 @@ impl Summary {
         };
         let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
         rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
-        let idle = |limit: u64| {
-            let older = drawn.keys.iter().filter(|key| key.idle >= limit);
-            (
-                limit,
-                older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0),
-            )
+        let idle = |from: u64, until: u64| {
+            let older = drawn
+                .keys
+                .iter()
+                .filter(|key| (from..=until).contains(&key.idle));
+            older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
         };
+        let limits = longest.map(|longest| {
+            let limits = LIMITS.into_iter().filter(|limit| *limit <= longest);
+            limits.map(|limit| (limit, idle(limit, longest))).collect()
+        });
         Self {
             keys: drawn.all,
             sampled,
@@ -136,10 +170,9 @@ impl Summary {
             bytes_error: error(squares) * scale,
             seconds: drawn.seconds,
             rows,
-            idle_limits: match has_counters {
-                Some(false) => LIMITS.map(idle).to_vec(),
-                _ => Vec::new(),
-            },
+            noted,
+            idle_limits: limits.unwrap_or_default(),
+            idle_unknown: longest.map(|longest| idle(longest.saturating_add(1), u64::MAX)),
         }
     }
 }
@@ -153,7 +186,7 @@ fn quantiles(mut values: Vec<f64>) -> Option<[f64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drawn, Key, Summary};
+    use super::{Drawn, Key, Summary, Use};
 
     fn drawn(is_whole: bool) -> Drawn {
         let key = |index: u64| Key {
@@ -179,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_sample_stands_for_all() {
-        let summary = Summary::of(&drawn(false), Some(false));
+        let summary = Summary::of(&drawn(false), Use::Used(5_000));
         assert_eq!(summary.bytes, 300_000.0);
         assert_eq!(summary.rejected_share, 0.5);
         // 100 draws with a standard deviation of 86.6 bytes.
@@ -195,7 +228,8 @@ mod tests {
             (hash.name.as_str(), hash.keys, hash.bytes, hash.share),
             ("hash listpack", 500.0, 150_000.0, 0.5)
         );
-        assert_eq!(string.idle, Some([700.0, 3_700.0, 6_700.0]));
+        // The server has run for no longer.
+        assert_eq!(string.idle, Some([Some(700.0), Some(3_700.0), None]));
         assert_eq!((string.ttl, hash.ttl), (Some([2.0, 12.0, 22.0]), None));
         assert_eq!((string.without_ttl, string.counter), (2.0 / 3.0, None));
         // Each of 25 is 150 off, each of 75 is 50 off: sqrt(25 * 150^2 + 75 * 50^2) = 866 of 15,000 bytes.
@@ -206,18 +240,19 @@ mod tests {
         );
         assert_eq!(hash.share_error, string.share_error);
         assert_eq!(
-            summary.idle_limits[..2],
-            [(600, 14_400.0 / 15_000.0), (3_600, 11_400.0 / 15_000.0)]
+            summary.idle_limits,
+            [(600, 4_500.0 / 15_000.0), (3_600, 1_500.0 / 15_000.0)]
         );
+        assert_eq!(summary.idle_unknown, Some(9_900.0 / 15_000.0));
     }
 
     #[test]
     fn what_is_whole_has_no_error_and_counters_are_no_idle_times() {
-        let summary = Summary::of(&drawn(true), Some(true));
+        let summary = Summary::of(&drawn(true), Use::Counter);
         assert_eq!((summary.bytes, summary.bytes_error), (15_000.0, 0.0));
         assert_eq!(summary.rows[0].counter, Some([77.0, 87.0, 97.0]));
         assert!(summary.rows[0].idle.is_none() && summary.idle_limits.is_empty());
-        let empty = Summary::of(&Drawn::default(), None);
+        let empty = Summary::of(&Drawn::default(), Use::Unknown("a reason"));
         assert!(empty.rows.is_empty() && empty.bytes == 0.0);
     }
 }

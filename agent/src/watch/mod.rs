@@ -9,6 +9,7 @@
 pub mod clock;
 mod daemon;
 mod endings;
+mod expired;
 pub mod loaded;
 mod lookout;
 mod main_thread;
@@ -18,6 +19,7 @@ pub mod privileges;
 mod probing;
 mod reading;
 mod recorder;
+mod refusals;
 mod server;
 mod server_log;
 mod server_thread;

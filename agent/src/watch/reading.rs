@@ -10,20 +10,24 @@ use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
 use super::clock::{monotonic, since_1970};
+use super::expired::ExpiredKeys;
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
+use super::refusals;
 use crate::keys::{self, Memory};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 /// The same between two looks for the probes in the server's code.
 const CODE_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two searches for the counts of errors.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors stops no
 /// reading, and no later process with the same pid is read.
 pub struct Reader {
     pid: u32,
-    memory: Memory,
+    memory: Arc<Memory>,
     plan: Arc<ProbePlan>,
     load_bias: u64,
     /// Which words belong to which member.
@@ -32,6 +36,13 @@ pub struct Reader {
     main_thread: Option<MainThread>,
     /// When keys were last counted; at first, when this began: growth is not known any sooner either.
     keys_counted: Duration,
+    /// Its errors at the last reading, and how many of these were refusals, if that is known.
+    refusals: (u64, Option<u64>),
+    /// Where it has the address of its counts of errors; and until when it is not searched for again.
+    errors: Option<u64>,
+    searched: Duration,
+    /// Those of its keys that have expired.
+    expired: ExpiredKeys,
     quotas: Quotas,
     /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
@@ -57,12 +68,16 @@ impl Reader {
         words.choose(&addresses);
         Self {
             pid,
-            memory: Memory(words),
+            memory: Arc::new(Memory(words)),
             plan: plan.clone(),
             load_bias,
             members,
             main_thread: MainThread::of(pid),
             keys_counted: monotonic(),
+            refusals: (0, None),
+            errors: (plan.member(Member::Errors)).map(|errors| errors.address.at(load_bias).get()),
+            searched: Duration::ZERO,
+            expired: ExpiredKeys::new(pid, plan, load_bias),
             quotas: Quotas::of(pid),
             throttled: None,
             counted: Counted::default(),
@@ -128,6 +143,10 @@ impl Reader {
         }
         let unrun = is_due.then(|| attachment.unrun(&self.memory.0)).flatten();
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
+        let refusals = members
+            .as_ref()
+            .and_then(|members| self.refusals(at, members));
+        let is_calm = may_be_calm && self.is_calm();
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -137,8 +156,10 @@ impl Reader {
             look: None,
             counted: self.counted.clone(),
             members,
+            refusals,
             keys: None,
             candidate,
+            expired: self.expired.follow(at, &self.memory, is_calm),
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
@@ -170,6 +191,11 @@ impl Reader {
         could_wait
     }
 
+    /// Returns whether its expired keys cannot be sampled.
+    pub fn knows_no_expired(&self) -> bool {
+        self.expired.are_unknown()
+    }
+
     /// Counts the keys, if that is due.
     pub fn count_keys(&mut self, at: Duration) -> Option<u64> {
         if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
@@ -177,6 +203,35 @@ impl Reader {
         }
         self.keys_counted = at;
         keys::count(&self.memory, &self.plan, self.load_bias)
+    }
+
+    /// Returns how many commands it has refused. Reads that only after it has answered an error.
+    fn refusals(&mut self, at: Duration, members: &Members) -> Option<u64> {
+        let errors = members.get(Member::StatTotalErrorReplies)?;
+        match self.refusals {
+            _ if errors == 0 => self.refusals = (0, Some(0)),
+            (before, Some(_)) if before == errors => {}
+            _ => {
+                if self.errors.is_none() && at >= self.searched {
+                    self.searched = at + SEARCH_INTERVAL;
+                    self.errors = self.search_errors(errors);
+                }
+                let refusals = (self.errors).and_then(|tree| refusals::count(&self.memory, tree));
+                self.refusals = (errors, refusals);
+            }
+        }
+        self.refusals.1
+    }
+
+    fn search_errors(&self, errors: u64) -> Option<u64> {
+        let address = |member| {
+            self.plan
+                .member(member)
+                .map(|found| found.address.at(self.load_bias).get())
+        };
+        let first = Member::of_server().filter_map(address).min()?;
+        let all = address(Member::StatTotalErrorReplies)?;
+        refusals::search(&self.memory, first, errors, all)
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.

@@ -72,6 +72,8 @@ impl Watched {
     ) -> Self {
         let found = monotonic();
         let process = subject.process.clone();
+        let mut state = ServerState::stalled_after(stall_threshold);
+        state.age_when_found = process.identity.age();
         let sees_evictions = sources.probing.times_evictions();
         // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container = process.container.id.as_deref();
@@ -85,7 +87,7 @@ impl Watched {
             probing: sources.probing,
             reader: sources.reader,
             sockets: sources.sockets,
-            state: ServerState::stalled_after(stall_threshold),
+            state,
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder,
@@ -125,6 +127,7 @@ impl Watched {
             overhead_ratio: self.probing.overhead_ratio(),
             overhead_budget_ratio: self.probing.budget().share(),
             foreign_breakpoints: self.probing.attachment().foreign_breakpoints(),
+            knows_no_expired: self.reader.knows_no_expired(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),

@@ -12,8 +12,8 @@ use evictscope_abi::{
 use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
-    Candidate, Cycle, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
-    SocketLook, ThreadTimes, Timeline, Unread,
+    Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode,
+    ServerState, Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
 };
 
 use self::history::after_a_burst;
@@ -54,6 +54,7 @@ pub fn new_server() -> ExportedServer {
         mode: ProbeMode::EvictingOnly,
         overhead_ratio: None,
         foreign_breakpoints: 0,
+        knows_no_expired: false,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
         ..complete_server()
@@ -118,6 +119,12 @@ pub fn busy_server() -> ExportedServer {
     }
     snapshot.members = Some(members);
     snapshot.candidate = Some(Candidate::Idle(Duration::from_secs(276_480)));
+    snapshot.refusals = Some(0);
+    snapshot.expired = Some(ExpiredSample {
+        keys: 4_000,
+        looked_at: 400,
+        expired: 80,
+    });
     let before = Snapshot {
         times: times(0),
         throttled: Some(Duration::ZERO),
@@ -139,6 +146,7 @@ pub fn busy_server() -> ExportedServer {
     let observed = snapshot.observed;
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
+    server.state.age_when_found = Duration::from_secs(300_000);
     server.state.apply(&before);
     server.state.apply(&snapshot);
     server.state.observe(observed, 0.0);
@@ -196,6 +204,7 @@ pub fn partial_server() -> ExportedServer {
         plan: Arc::new(plan),
         cycle: None,
         foreign_breakpoints: 2,
+        knows_no_expired: true,
         ..new_server()
     };
     server.state.apply(&snapshot);

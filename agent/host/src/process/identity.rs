@@ -1,9 +1,11 @@
 //! Tells one program of one process from every other one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use procfs::ProcResult;
 use procfs::process::{Process, Stat};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::files::file_id::FileId;
 
@@ -47,6 +49,14 @@ impl Identity {
             text_start: stat.startcode,
             executable: FileId::of(&exe_proc_path(pid)).ok(),
         }
+    }
+
+    /// Returns how long ago the process started.
+    pub fn age(&self) -> Duration {
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        let ticks_per_second = procfs::ticks_per_second().max(1);
+        let started = Duration::from_millis(self.start_time_ticks * 1_000 / ticks_per_second);
+        now.saturating_sub(started)
     }
 
     /// Returns whether this program still ran when `now` was read. What could not be read is assumed unchanged.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::exclusion::{Exclusion, Traits};
 use super::file_system::unanswering;
@@ -45,13 +44,6 @@ pub struct ServerProcess {
     pub name: String,
     /// The container that it was in when it was found.
     pub container: Container,
-}
-
-impl ServerProcess {
-    /// Returns how long ago it started.
-    pub fn age(&self) -> Duration {
-        age(self.identity.start_time_ticks)
-    }
 }
 
 /// A process that looks like a server, but that the agent cannot look into.
@@ -109,7 +101,7 @@ pub(super) fn look_into(
     if let Some(why) = unanswering(pid)? {
         return hidden(pid, false, why);
     }
-    if age(candidate.identity.start_time_ticks) < SETTLE {
+    if candidate.identity.age() < SETTLE {
         return Ok(Look::Starting);
     }
     let listening = match Listening::of(pid) {
@@ -171,12 +163,4 @@ fn traits(candidate: &Observed) -> ProcResult<Traits> {
         user: Process::new(pid.cast_signed())?.status()?.euid,
         cgroups: Cgroups::of(pid)?,
     })
-}
-
-/// Returns how long ago a process started.
-pub(super) fn age(start_time_ticks: u64) -> Duration {
-    let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-    let ticks_per_second = procfs::ticks_per_second().max(1);
-    let started = Duration::from_millis(start_time_ticks * 1_000 / ticks_per_second);
-    now.saturating_sub(started)
 }

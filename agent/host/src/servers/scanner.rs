@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use procfs::ProcError;
 
 use super::exclusion::Exclusion;
-use super::look::{HiddenServer, Look, ServerProcess, age, look_into};
+use super::look::{HiddenServer, Look, ServerProcess, look_into};
 use super::matcher::{Matcher, Role};
 use super::slow::Slow;
 use super::troubles::Troubles;
@@ -176,8 +176,7 @@ impl Scanner {
         if self.scanned_before {
             return now;
         }
-        now.checked_sub(age(candidate.identity.start_time_ticks))
-            .unwrap_or(now)
+        now.checked_sub(candidate.identity.age()).unwrap_or(now)
     }
 
     /// Returns all processes that have a server's name, are not helpers and are not known yet.

@@ -244,7 +244,6 @@ mod tests {
             }],
             sent: Some(Duration::ZERO),
             not_seen: 1,
-            ..SocketLook::default()
         };
         let mut ports = Ports::default();
         assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?, expected);

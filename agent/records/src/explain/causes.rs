@@ -92,19 +92,19 @@ fn lowered_limit(account: &Account) -> Option<Finding> {
 
 fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     let behind = account.expired?;
-    let stale = 100.0 * behind.stale;
+    let share = 100.0 * behind.share;
     let summary = format!(
-        "Expiry was behind: {stale:.0} % of the keys with a TTL had expired and still held some {}",
+        "Expiry was behind: {share:.0} % of the keys with a TTL had expired and still held some {}",
         size(behind.held)
     );
     let mut evidence = vec![
         format!("Expire cycles took {:.0} % of the last 10 s before the server evicted.", 100.0 * behind.expiring),
-        "What they held is the stale ratio times all memory but client buffers, divided by 2.5 for keys without a TTL: an estimate, which is too high where few keys have one.".to_owned(),
+        "What they held is that share times all memory but client buffers, divided by 2.5 for keys without a TTL: an estimate, which is too high where few keys have one.".to_owned(),
     ];
     let risen = 100.0 * behind.risen;
     if risen.abs() >= 1.0 {
         evidence.push(format!(
-            "The stale ratio had changed by {risen:+.0} points since the calm before began."
+            "That share had changed by {risen:+.0} points since the calm before began."
         ));
     }
     let sampled = window.burst().and_then(|burst| burst.expiry_behind());

@@ -7,8 +7,8 @@ use super::window::Window;
 /// A quarter of the keys with a time to live had expired and were still held: Twitter's figure, and that of the alert
 /// EvictscopeExpiryFallsBehind. A cycle itself tolerates a tenth.
 const LEAST_STALE: f64 = 0.25;
-/// Expire cycles took this share of the time: a server whose keys live for seconds has a high stale ratio, but its cycles end
-/// early. Cycles that end at their time limits took 15 to 24 % in the lab.
+/// If only the server's estimate is known, expire cycles took this share of the time: a server whose keys live for seconds has a high
+/// stale ratio, but its cycles end early. Cycles that end at their time limits took 15 to 24 % in the lab.
 const LEAST_EXPIRING: f64 = 0.1;
 /// By this factor the stale ratio times memory was too high in the lab if not all keys had a time to live (146 % too high).
 const OVERESTIMATE: f64 = 2.5;
@@ -23,8 +23,8 @@ const LEAST_SPAN_US: u64 = 2_000_000;
 /// Expired keys that were held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Behind {
-    /// The server's own estimate of the keys with a time to live that had expired, as a share.
-    pub stale: f64,
+    /// The share of the keys with a time to live that had expired, by a sample, or else by the server's own estimate.
+    pub share: f64,
     /// By how much that had risen since the beginning of the calm before.
     pub risen: f64,
     /// The share of the last seconds before that expire cycles took.
@@ -39,30 +39,27 @@ pub struct Behind {
 
 /// Finds expiry that was behind when the server began to evict, if that mattered; `fallen` is what memory fell by, bytes.
 pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
-    let until = before_evictions(window)?;
-    let begin = until.unix_us.saturating_sub(RECENT_US);
-    let mut recent = window.calm.iter().chain(window.inside);
-    let from = recent.find(|moment| moment.unix_us >= begin)?;
+    let (from, until) = before_evictions(window)?;
     let first = window.calm.first().unwrap_or(from);
-    let stale = until.stale_ratio;
-    let stale = stale.filter(|stale| (LEAST_STALE..=1.0).contains(stale))?;
-    let sampled = window.burst().map(|burst| burst.expiry_behind());
-    let expiring_us = until.expiring_us?.checked_sub(from.expiring_us?)?;
+    let (sampled, estimated) = (until.expired_held, until.stale_ratio);
+    let share = sampled.or(estimated);
+    let share = share.filter(|share| (LEAST_STALE..=1.0).contains(share))?;
+    let said = window.burst().map(|burst| burst.expiry_behind());
     let elapsed_us = until.unix_us.checked_sub(from.unix_us)?;
-    if elapsed_us < LEAST_SPAN_US {
-        return None;
-    }
-    let expiring = expiring_us as f64 / elapsed_us as f64;
+    let expiring = share_of(elapsed_us, from.expiring_us, until.expiring_us)?;
     let rest = until
         .used_memory?
         .checked_sub(until.client_buffers?.total())?;
-    let held = stale * rest as f64 / OVERESTIMATE;
-    let is_behind = sampled.is_none_or(|said| said.is_some())
-        && expiring >= LEAST_EXPIRING
+    let held = share * rest as f64 / OVERESTIMATE;
+    let is_behind = said.is_none_or(|said| said.is_some())
+        && (sampled.is_some() || expiring >= LEAST_EXPIRING)
         && held >= LEAST_SPARED * fallen as f64;
     is_behind.then(|| Behind {
-        stale,
-        risen: stale - first.stale_ratio.unwrap_or(stale),
+        share,
+        risen: share
+            - sampled
+                .map_or(first.stale_ratio, |_| first.expired_held)
+                .unwrap_or(share),
         expiring,
         running: share_of(elapsed_us, from.cpu_us, until.cpu_us),
         waiting: share_of(elapsed_us, from.waiting_us, until.waiting_us),
@@ -70,12 +67,27 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     })
 }
 
-/// Returns the last moment before the server evicted; the last of all if it did not. A stall by expire cycles begins before that.
-fn before_evictions<'a>(window: &Window<'a>) -> Option<&'a Moment> {
+/// Returns whether something else than the time that they may take keeps expire cycles from what has expired.
+pub fn takes_little(window: &Window<'_>) -> bool {
+    let expiring = before_evictions(window).and_then(|(from, until)| {
+        let elapsed_us = until.unix_us.checked_sub(from.unix_us)?;
+        share_of(elapsed_us, from.expiring_us, until.expiring_us)
+    });
+    expiring.is_some_and(|share| share < LEAST_EXPIRING)
+}
+
+/// Returns the last moment before the server evicted, and the first of the seconds before that. The last of all if it did not evict:
+/// a stall by expire cycles begins before that.
+fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)> {
     let before = window.calm.last().or(window.inside.first())?;
     let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;
     let within = window.inside.iter().take_while(has_not);
-    Some(within.last().unwrap_or(before))
+    let until = within.last().unwrap_or(before);
+    let begin = until.unix_us.saturating_sub(RECENT_US);
+    let mut recent = window.calm.iter().chain(window.inside);
+    let from = recent.find(|moment| moment.unix_us >= begin)?;
+    let is_enough = until.unix_us.saturating_sub(from.unix_us) >= LEAST_SPAN_US;
+    is_enough.then_some((from, until))
 }
 
 /// Returns by how much a time grew, as a share of the time that passed.

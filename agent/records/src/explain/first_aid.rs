@@ -6,7 +6,7 @@ use evictscope_telemetry::found_share;
 
 use super::commands::Commands;
 use super::window::Window;
-use super::{Cause, CauseKind, Proof, Remedy, buffers};
+use super::{Cause, CauseKind, Proof, Remedy, buffers, expiry};
 use crate::text::round;
 
 /// A key that was used more recently may be asked for again: no TTL that would delete it is recommended.
@@ -65,6 +65,10 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
         CauseKind::ReplicationBuffers => (
             "Find the replica that is behind, and limit what it may hold (client-output-buffer-limit replica)",
             "EvictscopeClientBuffersSwelling",
+        ),
+        CauseKind::ExpiryBehind if expiry::takes_little(window) => (
+            "Find what keeps expiry from them: a client that scans all the time (CLIENT LIST, cmd=scan), CLIENT PAUSE, or, on a replica, its primary",
+            "EvictscopeExpiryFallsBehind",
         ),
         CauseKind::ExpiryBehind => (
             "Spread the times to live: add a tenth or more of random time to each",

@@ -135,6 +135,7 @@ proptest! {
                 client_buffers: Some(ClientBuffers { normal: any(), replica: any(), pubsub: any(), primary: any() }),
                 evicted_keys: Some(any()),
                 stale_ratio: Some(f64::from_bits(any())),
+                expired_held: Some(f64::from_bits(any())),
                 evicting_calls: any(),
                 evicting_us: any(),
                 observed_us: any(),

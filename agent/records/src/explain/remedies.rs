@@ -3,7 +3,7 @@
 
 use super::account::Account;
 use super::window::Window;
-use super::{Cause, CauseKind, Proof, Remedy, buffers};
+use super::{Cause, CauseKind, Proof, Remedy, buffers, expiry};
 use crate::text::{bytes, size};
 
 /// `cargo xtask lab remedy --remedy ttl`.
@@ -155,9 +155,9 @@ fn always(cause: &Cause, what: &str, run: &'static str) -> Remedy {
     }
 }
 
-/// If commands alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
+/// More effort makes no difference where cycles take little of the time that they may, or, in the lab, if commands alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
 fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
-    let behind = account.expired?;
+    let behind = account.expired.filter(|_| !expiry::takes_little(window))?;
     let running = behind.running?;
     // If it had to wait for a CPU, neither its commands nor the effort is the reason.
     behind.waiting.filter(|waiting| *waiting < super::WAITED)?;

@@ -399,3 +399,44 @@ fn expiry_that_was_behind_is_named_beside_client_buffers() {
     assert_eq!(found(0.58, 0.02), [CauseKind::ClientBuffers]);
     assert_eq!(found(0.05, 0.2), [CauseKind::ClientBuffers]);
 }
+
+#[test]
+fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
+    let found = |held| {
+        let mut record = burst_record();
+        change_moments(&mut record, |at, moment| {
+            moment.stale_ratio = Some(0.17);
+            moment.expired_held = Some(held);
+            moment.expiring_us = Some((0.01 * 1e6 * (at + 60.0)).max(0.0) as u64);
+        });
+        change_burst(&mut record, |burst| burst.expired_held_before = Some(held));
+        explain(&record)
+    };
+    let behind = found(0.68);
+    let both = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
+    assert_eq!(
+        behind
+            .causes
+            .iter()
+            .map(|cause| cause.kind)
+            .collect::<Vec<_>>(),
+        both
+    );
+    let advice = behind
+        .remedies
+        .iter()
+        .map(|remedy| &*remedy.what)
+        .collect::<Vec<_>>()
+        .join("; ");
+    assert!(
+        advice.contains("a client that scans all the time"),
+        "{advice}"
+    );
+    assert!(!advice.contains("active-expire-effort"), "{advice}");
+    let kept_up = found(0.2)
+        .causes
+        .iter()
+        .map(|cause| cause.kind)
+        .collect::<Vec<_>>();
+    assert_eq!(kept_up, [CauseKind::ClientBuffers]);
+}

@@ -103,6 +103,8 @@ pub struct Burst {
     /// The server's own estimate, just before it, of the share of keys with a time to live that have expired and are
     /// still held.
     pub stale_ratio_before: Option<f64>,
+    /// That share by the last sample before it.
+    pub expired_held_before: Option<f64>,
     /// Client buffers at its start, bytes.
     #[serde(rename = "client_buffers_before_bytes")]
     pub client_buffers_before: Option<u64>,
@@ -155,10 +157,17 @@ impl Burst {
         Some(self.memory_end?.saturating_sub(self.memory_after?))
     }
 
-    /// Returns, in words, that expiry was behind when the burst began, if it is known to have been. Keys that expire all at once
-    /// make the share high for a moment, though the next cycles delete them. So the server's own estimate must be high, too: it
-    /// follows in some twenty cycles.
+    /// Returns, in words, that expiry was behind when the burst began, if it is known to have been. A sample decides, if there was
+    /// one. Keys that expire all at once make the share of those that cycles find high for a moment, though the next cycles delete
+    /// them. So the server's own estimate must be high, too: it follows in some twenty cycles.
     pub fn expiry_behind(&self) -> Option<String> {
+        if let Some(held) = self.expired_held_before {
+            let said = format!(
+                "{:.0} % of the keys with a TTL had expired and were held: expiry was already behind when evictions began",
+                held * 100.0
+            );
+            return (held > EXPIRY_BEHIND).then_some(said);
+        }
         let share = self.expired_share_before?;
         let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
         is_behind.then(|| {

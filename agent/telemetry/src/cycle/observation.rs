@@ -63,6 +63,8 @@ pub struct Observation {
     pub cycle_keys: Option<(u64, u64)>,
     /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
     pub stale_ratio: Option<f64>,
+    /// That share by the last sample.
+    pub expired_held: Option<f64>,
 }
 
 impl Observation {
@@ -98,6 +100,7 @@ impl Observation {
             stalled_by_evictions: state.stalled(StallCause::Eviction),
             cycle_keys: Some(state.cycle_keys()),
             stale_ratio: members.stale_ratio(),
+            expired_held: state.expired_held(),
         }
     }
 

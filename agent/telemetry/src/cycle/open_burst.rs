@@ -12,6 +12,8 @@ pub(super) struct Before {
     pub expired_share: Option<f64>,
     /// The server's own estimate of the share of keys that have expired and are still held.
     pub stale_ratio: Option<f64>,
+    /// That share by the last sample.
+    pub expired_held: Option<f64>,
 }
 
 /// A burst that is not over, or whose reclaim is not.
@@ -158,6 +160,7 @@ impl OpenBurst {
             stalled_by_evictions: stalled(|seen| seen.stalled_by_evictions),
             expired_share_before: self.known.expired_share,
             stale_ratio_before: self.known.stale_ratio,
+            expired_held_before: self.known.expired_held,
             client_buffers_before: self.start.client_buffers,
             client_buffers_peak: self.buffers_peak,
             memory_start: self.start.used_memory,

@@ -37,6 +37,7 @@ pub struct Cycle {
     expired_share: ExpiredShare,
     /// The server's own estimate of that, when it was last observed.
     stale_ratio: Option<f64>,
+    expired_held: Option<f64>,
     /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`.
     open: Option<OpenBurst>,
     /// The newest evicting call that was taken in.
@@ -60,6 +61,7 @@ impl Cycle {
             last: None,
             expired_share: ExpiredShare::default(),
             stale_ratio: None,
+            expired_held: None,
             open: None,
             taken_in: Duration::ZERO,
             begun: Duration::ZERO,
@@ -125,6 +127,7 @@ impl Cycle {
         self.margins.observe(&now, self.phases.phase);
         self.expired_share.saw(&now);
         self.stale_ratio = now.stale_ratio;
+        self.expired_held = now.expired_held;
         finished.extend(over);
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
@@ -134,6 +137,7 @@ impl Cycle {
         let known = Before {
             expired_share: self.expired_share.before(began),
             stale_ratio: self.stale_ratio,
+            expired_held: self.expired_held,
         };
         let burst = OpenBurst::new(known, start, before, now);
         self.totals.last_start = Some(burst.began);

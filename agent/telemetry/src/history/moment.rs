@@ -38,6 +38,9 @@ pub struct Moment {
     pub expired_keys: Option<u64>,
     /// The server's own estimate of the share of keys with a time to live that have expired and are still held.
     pub stale_ratio: Option<f64>,
+    /// The share of these that had expired and were held by the last sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired_held: Option<f64>,
     /// Evicting calls that have ended.
     pub evicting_calls: u64,
     /// Wall time in evicting calls, microseconds.
@@ -97,6 +100,7 @@ impl Moment {
             evicted_keys: members.get(Member::StatEvictedkeys),
             expired_keys: members.get(Member::StatExpiredkeys),
             stale_ratio: members.stale_ratio(),
+            expired_held: state.expired_held(),
             evicting_calls: state.eviction().inner.count(),
             evicting_us: state.evicting_ns() / 1_000,
             observed_us: microseconds(state.observed.evicting),

@@ -85,13 +85,37 @@ impl FromIterator<(Member, u64)> for Members {
     }
 }
 
+/// What a server notes with each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyClock {
+    /// When it was last read or written.
+    Reads,
+    /// When it was last written.
+    Writes,
+    /// How often it is used.
+    Counter,
+}
+
+impl KeyClock {
+    /// Returns what a server notes whose `maxmemory_policy` has this number.
+    pub fn of(policy: u64) -> Self {
+        match policy {
+            _ if policy & LFU != 0 => Self::Counter,
+            _ if policy & LRM != 0 => Self::Writes,
+            _ => Self::Reads,
+        }
+    }
+}
+
+/// Flags of policies: server.h has them as `MAXMEMORY_FLAG_LRU` and the others.
+const LRU: u64 = 1 << 0;
+const LFU: u64 = 1 << 1;
+const ALLKEYS: u64 = 1 << 2;
+const LRM: u64 = 1 << 3;
+
 /// Returns the name of the policy with this number, if it is known (server.h: `MAXMEMORY_VOLATILE_LRU` and the others, the same
 /// since Redis 4.0; the last two since Redis 8.4).
 fn policy_name(number: u64) -> Option<&'static str> {
-    const LRU: u64 = 1 << 0;
-    const LFU: u64 = 1 << 1;
-    const ALLKEYS: u64 = 1 << 2;
-    const LRM: u64 = 1 << 3;
     const NAMES: [(u64, &str); 10] = [
         (LRU, "volatile-lru"),
         (1 << 8 | LFU, "volatile-lfu"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 
-use crate::{Candidate, Members, SocketLook};
+use crate::{Candidate, ExpiredSample, Members, SocketLook};
 
 /// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo 2^64.
 #[derive(Clone, Debug)]
@@ -66,10 +66,14 @@ pub struct Snapshot {
     pub counted: Counted,
     /// The server's own counters; `None` if its memory could not be read.
     pub members: Option<Members>,
+    /// How many commands it has refused because its memory was full, by its own counter; `None` if that is not known.
+    pub refusals: Option<u64>,
     /// How many keys it has, if they were counted.
     pub keys: Option<u64>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
+    /// The sample of its expired keys that has been completed since the last snapshot.
+    pub expired: Option<ExpiredSample>,
     /// The main thread's times; `None` if the kernel does not tell.
     pub times: Option<ThreadTimes>,
     /// Whether the main thread slept in its event loop; `None` if it ran, or if the kernel does not tell.

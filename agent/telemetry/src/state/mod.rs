@@ -10,4 +10,5 @@ pub(crate) mod server;
 pub(crate) mod slow_calls;
 pub(crate) mod totals;
 pub(crate) mod unhit;
+pub(crate) mod use_clock;
 pub(crate) mod withdrawal;

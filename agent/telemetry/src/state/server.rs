@@ -11,18 +11,21 @@ use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::Spent;
 use super::refused::Refused;
 use super::unhit::{Seen, Unhit};
+use super::use_clock::UseClock;
 use crate::clients::reading::{Inside, InsideCalls, Reading};
 use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use crate::clients::waits::Sample;
 use crate::units::nanoseconds;
 use crate::{
-    Candidate, Counted, HistogramTotals, HistogramView, LongestCalls, MainThread, Members,
-    Observed, Snapshot, ThreadTimes, Unrun, Waits, Withdrawal,
+    Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThread,
+    Members, Observed, Snapshot, ThreadTimes, Unrun, Waits, Withdrawal,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for readings
 /// that come early.
 const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
+/// An older sample of expired keys says nothing of now. They are sampled once a minute at least.
+const SAMPLED_LATELY: Duration = Duration::from_secs(120);
 
 /// What is known about one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
@@ -58,12 +61,17 @@ pub struct ServerState {
     pub waits: Waits,
     stalls: Stalls,
     refused: Refused,
+    /// For how long it had run when it was found.
+    pub age_when_found: Duration,
+    use_clock: UseClock,
     /// What stalled clients between the last two snapshots.
     stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` if the last reading failed.
     pub members: Option<Members>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
+    /// The last sample of its expired keys, and when it was taken in.
+    expired: Option<(Duration, ExpiredSample)>,
 }
 
 impl Default for ServerState {
@@ -102,9 +110,12 @@ impl ServerState {
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
             refused: Refused::default(),
+            age_when_found: Duration::ZERO,
+            use_clock: UseClock::default(),
             stalled_by: None,
             members: None,
             candidate: None,
+            expired: None,
         }
     }
 
@@ -148,8 +159,14 @@ impl ServerState {
             });
         }
         self.members = snapshot.members;
-        self.candidate = snapshot.candidate;
-        self.refused.take_in(snapshot, self.failed_calls());
+        self.use_clock.take_in(snapshot, self.age_when_found);
+        let certain = self.use_clock.certain();
+        let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);
+        self.candidate = snapshot.candidate.filter(is_certain);
+        let is_late = |(taken, _): &(Duration, _)| at.saturating_sub(*taken) < SAMPLED_LATELY;
+        let sample = snapshot.expired.map(|sample| (at, sample));
+        self.expired = sample.or(self.expired).filter(is_late);
+        self.refused.take_in(snapshot);
         self.audit_cycles(snapshot);
         self.audit_evictions(snapshot);
         if let Some(reading) = self.reading(snapshot) {
@@ -278,6 +295,12 @@ impl ServerState {
     /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub fn refused(&self) -> Option<u64> {
         self.refused.total()
+    }
+
+    /// Returns the share of the keys with a time to live that have expired and are still held, by a sample of the last minutes;
+    /// `None` if there was none, or such keys are few.
+    pub fn expired_held(&self) -> Option<f64> {
+        self.expired?.1.ratio()
     }
 
     /// Returns what stalled clients between the last two snapshots; `None` if nothing did.

@@ -1,6 +1,7 @@
 //! The numbers on /metrics against the server's own.
 
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 
 use anyhow::ensure;
 use evictscope_testkit::{
@@ -89,15 +90,30 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
         let scrape = agent.settled_reading(&redis)?;
         scrape.sum("evictscope_refused_commands_total", &[])
     };
+    // Clients that only read get errors for other reasons.
+    for _ in 0..10 {
+        redis.cli(&["evalsha", &"f".repeat(40), "0"])?;
+    }
     ensure!(refused()? == 0.0, "reads are not refused");
     for _ in 0..20 {
         redis.cli(&["set", "key", "value"])?;
     }
+    // Of a transaction, what is not queued was refused, and EXEC is an error of its own.
+    let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
+    client.write_all(b"MULTI\r\nSET key value\r\nEXEC\r\n")?;
+    client.shutdown(Shutdown::Write)?;
+    let mut answers = String::new();
+    client.read_to_string(&mut answers)?;
+    ensure!(answers.contains("EXECABORT"), "{answers}");
     let (told, said) = (refused()?, redis.info("total_error_replies")?);
     ensure!(
-        told == 20.0 && said == 20.0,
-        "{told} refused, INFO says {said}"
+        told == 21.0 && said == 32.0,
+        "{told} refused, INFO says {said} errors"
     );
+    redis.cli(&["config", "resetstat"])?;
+    redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"])?;
+    let told = refused()?;
+    ensure!(told == 22.0, "{told} refused after CONFIG RESETSTAT");
     Ok(())
 }
 

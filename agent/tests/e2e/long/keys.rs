@@ -146,6 +146,22 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
         "{counters}"
     );
 
+    // What was written under this policy has no idle times under another until it is used again.
+    let write = "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end";
+    redis.cli(&["eval", write, "0"])?;
+    redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
+    let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
+    let rows = left["rows"].as_array().context("no rows")?;
+    let row = rows
+        .iter()
+        .find(|row| row["name"] == "lfu")
+        .context("no row")?;
+    ensure!(
+        row["idle"] == serde_json::json!([null, null, null])
+            && number(&left, "idle_unknown")? > 0.0,
+        "{left}"
+    );
+
     let errors = refused(evictscope_without_privileges(), redis.pid())?;
     ensure!(
         errors.contains("may not") || errors.contains("cannot"),
@@ -160,6 +176,39 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     let errors = refused(evictscope(), redis.pid())?;
     ensure!(errors.contains("there is no process"), "{errors}");
     Ok(())
+}
+
+/// A replica does not see what clients of its primary read, and a server that saves does not note it.
+#[test]
+#[ignore = "needs root"]
+fn idle_times_that_a_server_does_not_keep_are_not_said() -> anyhow::Result<()> {
+    on_each(&REDIS, |program| {
+        let redis = Redis::own_of(
+            program,
+            &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"],
+        )?;
+        redis.cli(&[
+            "eval",
+            "for i = 1, 1000 do redis.call('SET', i, i) end",
+            "0",
+        ])?;
+        let noted = |what: &str| {
+            let said = keys(redis.pid(), &[])?;
+            let (noted, idle) = (&said["noted"], &said["rows"][0]["idle"]);
+            let unknown = noted["unknown"].as_str().unwrap_or_default();
+            ensure!(
+                noted[what].is_u64() || unknown.contains(what),
+                "not {what}: {said}"
+            );
+            ensure!(idle.is_array() == unknown.is_empty(), "{said}");
+            Ok(())
+        };
+        noted("used")?;
+        redis.cli(&["bgsave"])?;
+        noted("saves")?;
+        redis.cli(&["replicaof", "127.0.0.1", "1"])?;
+        noted("replica")
+    })
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<f64> {

@@ -8,6 +8,7 @@ mod containers;
 mod descriptors;
 mod ended;
 mod exclude;
+mod expired;
 mod faults;
 mod forms;
 mod hostile;

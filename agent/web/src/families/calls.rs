@@ -1,7 +1,8 @@
 //! The families about eviction calls, and what they tell about memory.
 //!
 //! Second observers: of calls, the server's counter of evicted keys (watched: `unhit`) and of commands (in tests); of the goal
-//! variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and the lab (in tests).
+//! variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and the lab (in tests);
+//! of refused commands, the server's count of errors of all kinds, which are never fewer (watched: `refused`).
 
 use evictscope_abi::{ResultKind, Variable, bounds};
 use evictscope_telemetry::HistogramView;
@@ -90,8 +91,8 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         ),
         single(
             "evictscope_refused_commands_total",
-            "Errors that the server answered while its evicting calls failed: commands that were refused because they may take \
-             memory and no key could be evicted.",
+            "Commands that the server refused because they may take memory and no key could be evicted: errorstat_OOM of INFO \
+             (Redis 6.2 or later; there without those in scripts).",
             server.refused().map(|refused| refused as f64),
         ),
         single(

@@ -11,7 +11,8 @@ use evictscope_plan::{
     Item, Member, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
-    Candidate, Cycle, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
+    Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook,
+    ThreadTimes,
 };
 
 use crate::published::exported::ExportedServer;
@@ -54,6 +55,12 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         .and(members.get(Member::MaxmemoryPolicy));
     let mut snapshot = Snapshot {
         members: Some(members),
+        refusals: members.get(Member::StatTotalErrorReplies).map(|_| 0),
+        expired: Some(ExpiredSample {
+            keys: 400,
+            looked_at: 400,
+            expired: 0,
+        }),
         candidate: needed.map(|_| Candidate::Idle(Duration::ZERO)),
         times: Some(ThreadTimes {
             cpu_ns: 0,
@@ -87,6 +94,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         overhead_ratio: Some(0.0),
         overhead_budget_ratio: 0.01,
         foreign_breakpoints: 0,
+        knows_no_expired: false,
         state,
         cycle: Some(cycle).filter(|_| sees_evictions),
         timeline: None,
@@ -97,9 +105,16 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     }
 }
 
-/// Returns a value for each member: 1 will do for all.
+/// Returns a value for each member: 1 will do for nearly all. It is a primary without a child.
 pub fn every_member() -> Members {
-    Member::ALL.iter().map(|member| (*member, 1)).collect()
+    let value = |member| match member {
+        Member::Masterhost => 0,
+        Member::ChildPid => u64::from(u32::MAX),
+        _ => 1,
+    };
+    (Member::ALL.iter())
+        .map(|member| (*member, value(*member)))
+        .collect()
 }
 
 fn site(address: u64) -> Site {

@@ -80,7 +80,22 @@ fn counted<'s>(
     counts.map(move |(name, totals)| (name, of(totals) as f64))
 }
 
-pub fn stale(server: &ExportedServer) -> Family<'static> {
+/// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that, the sample.
+/// A test compares both with the keys that remain.
+pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
+    [held(server), estimated(server)]
+}
+
+fn held(server: &ExportedServer) -> Family<'static> {
+    single(
+        "evictscope_expired_held_ratio",
+        "Share of the keys with a time to live that have expired and are still held, of some 400 that were looked at from \
+         outside. No series where fewer than 100 keys have one.",
+        server.state.expired_held(),
+    )
+}
+
+fn estimated(server: &ExportedServer) -> Family<'static> {
     single(
         "evictscope_expire_stale_ratio",
         "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \

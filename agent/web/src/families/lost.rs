@@ -32,7 +32,7 @@ const STALLS_BY_EVICTION: &str = "evictscope_stall_seconds_total{cause=\"evictio
 const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}";
 
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
-const ALERTS: [(&str, &[&str]); 14] = [
+const ALERTS: [(&str, &[&str]); 15] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
     (
         "EvictscopeStallBudgetExceeded",
@@ -42,7 +42,11 @@ const ALERTS: [(&str, &[&str]); 14] = [
         "EvictscopeNobodyAnswered",
         &["evictscope_unanswered_seconds"],
     ),
-    ("EvictscopeEvictionsFailing", &[BY_RESULT]),
+    (
+        "EvictscopeEvictionsFailing",
+        &["evictscope_refused_commands_total"],
+    ),
+    ("EvictscopeNothingToEvict", &[BY_RESULT]),
     (
         "EvictscopeClientsWaiting",
         &["evictscope_stall_seconds_total"],

@@ -1,4 +1,6 @@
 //! The families about client buffers, and about what is evicted.
+//!
+//! The second observer of the candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     all.extend(members(server, is_other_counter));
     all.extend(cycles::families(server));
     all.extend(members(server, is_of_cycles));
-    all.push(cycles::stale(server));
+    all.extend(cycles::stale(server));
     all.extend(clients::main_thread(server));
     all.extend(bursts::phases(server));
     all.extend(clients::families(server));

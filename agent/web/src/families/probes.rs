@@ -29,7 +29,10 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let is_on = |mode| mode == server.mode && server.withdrawn.is_none();
     // Several entries may be about the same item.
     let missing = server.plan.not_found.iter();
-    let items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
+    let mut items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
+    if server.knows_no_expired {
+        items.insert("expired_keys".to_owned());
+    }
     // One reason may be about both.
     let of_cycles = server.cycles_withdrawn;
     let of_cycles = of_cycles.filter(|_| of_cycles != server.withdrawn);

@@ -128,8 +128,11 @@ fn expiry(server: &ExportedServer) -> Markup {
         @if let Some(hits) = members.get(Member::StatExpiredTimeCapReachedCount) {
             "ended at their time limit: " (hits) br;
         }
+        @if let Some(held) = server.state.expired_held() {
+            (percent(held)) " of keys with a TTL have expired and are held, by a sample" br;
+        }
         @if let Some(ratio) = members.stale_ratio() {
-            (format!("{:.0} %", ratio * 100.0)) " of keys stale"
+            (percent(ratio)) " by the server's own estimate"
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct ExportedServer {
     pub overhead_budget_ratio: f64,
     /// Breakpoints in its code that belong to other tools or were left behind.
     pub foreign_breakpoints: usize,
+    /// Whether its expired keys cannot be sampled: how it lays out its databases is not known.
+    pub knows_no_expired: bool,
     /// What was counted since it was found.
     pub state: ServerState,
     /// Its phases and bursts; `None` if its evicting calls are not seen.
@@ -178,8 +180,7 @@ impl ExportedServer {
 
     /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub(crate) fn refused(&self) -> Option<u64> {
-        self.failed_calls().filter(|_| self.trusts_members())?;
-        self.state.refused()
+        self.state.refused().filter(|_| self.trusts_members())
     }
 
     /// Returns the expire cycle in the plan, if it is timed: it is probed in every mode, unless that part of the plan was

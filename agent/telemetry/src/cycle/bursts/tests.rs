@@ -18,6 +18,7 @@ pub fn of_the_article() -> Burst {
         clients_waiting_peak: Some(2_900),
         expired_share_before: Some(0.02),
         stale_ratio_before: Some(0.01),
+        expired_held_before: None,
         client_buffers_before: Some(300 << 20),
         client_buffers_peak: Some(900 << 20),
         memory_start: Some(60 << 30),
@@ -69,6 +70,20 @@ fn expiry_was_behind_where_both_estimates_say_so() {
     ] {
         assert_eq!(behind(share, stale), None, "{share:?} {stale:?}");
     }
+    // A sample decides.
+    let sampled = |held| {
+        let mut burst = of_the_article();
+        (burst.expired_share_before, burst.stale_ratio_before) = (Some(0.42), Some(0.4));
+        burst.expired_held_before = Some(held);
+        burst.expiry_behind()
+    };
+    assert_eq!(
+        sampled(0.68).as_deref(),
+        Some(
+            "68 % of the keys with a TTL had expired and were held: expiry was already behind when evictions began"
+        )
+    );
+    assert_eq!(sampled(0.05), None);
 }
 
 #[test]

@@ -364,7 +364,7 @@ fn a_call_under_way_keeps_the_burst_open() {
 #[test]
 fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
     let mut server = Server::new();
-    server.seen.stale_ratio = Some(0.3);
+    (server.seen.stale_ratio, server.seen.expired_held) = (Some(0.3), Some(0.35));
     for expired in [900, 400] {
         for _ in 0..70 {
             let (all, gone) = server.seen.cycle_keys.unwrap_or_default();
@@ -372,13 +372,14 @@ fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
             server.goes_on(CALM, 1_000);
         }
     }
-    server.seen.stale_ratio = Some(0.9);
+    (server.seen.stale_ratio, server.seen.expired_held) = (Some(0.9), Some(0.95));
     server.goes_on(STARVED, 2_000);
     server.goes_on(CALM, 5_000);
     let burst = server.only_burst();
     let share = burst.expired_share_before.unwrap_or_default();
     assert!(near(share, 0.4), "{burst:?}");
     assert_eq!(burst.stale_ratio_before, Some(0.3), "{burst:?}");
+    assert_eq!(burst.expired_held_before, Some(0.35), "{burst:?}");
     assert!(burst.expiry_behind().is_some(), "{burst:?}");
 }
 
@@ -423,6 +424,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             stalled_by_evictions: None,
             cycle_keys: values[0].zip(values[1]),
             stale_ratio: values[2].map(|value| value as f64),
+            expired_held: None,
         }
     })
 }

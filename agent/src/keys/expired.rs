@@ -1,0 +1,142 @@
+//! How many of the keys with a time to live have expired and are still held, from random entries of their tables.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use evictscope_plan::ProbePlan;
+use evictscope_telemetry::ExpiredSample;
+
+use super::databases::Databases;
+use super::entry::Entry;
+use super::layout::Layout;
+use super::memory::Memory;
+use super::object::Object;
+use super::tables::Tables;
+
+/// Keys that are enough: of these, a share is known to 5 points in 95 of 100 samples.
+const ENOUGH: u64 = 400;
+/// The most places that are looked at, where most are empty, and the longest time for that.
+const MOST_PLACES: u32 = 8_192;
+const LONGEST: Duration = Duration::from_millis(50);
+/// For how long databases that were found are looked at: a server may make more of them.
+const FOUND_FOR: Duration = Duration::from_secs(60);
+
+/// Samples the keys of one server again and again.
+#[derive(Default)]
+pub struct Sampler {
+    databases: Option<(Instant, Databases)>,
+}
+
+impl Sampler {
+    /// Looks at some of the keys with a time to live. The server's executable has `plan` and was loaded with `bias`. Returns `None`
+    /// if a table is about to change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server's databases are not found.
+    pub fn sample(
+        &mut self,
+        memory: &Memory,
+        plan: &ProbePlan,
+        bias: u64,
+    ) -> anyhow::Result<Option<ExpiredSample>> {
+        let begun = Instant::now();
+        let is_new = |(found, _): &(Instant, _)| begun.duration_since(*found) < FOUND_FOR;
+        let (_, databases) = match self.databases.take().filter(is_new) {
+            Some(databases) => self.databases.insert(databases),
+            None => {
+                let found = Databases::find(memory, plan, bias)?;
+                self.databases.insert((begun, found))
+            }
+        };
+        let Some(tables) = databases.expiring(memory) else {
+            self.databases = None;
+            return Ok(None);
+        };
+        Ok(Some(draw(memory, databases.layout(), &tables)))
+    }
+}
+
+/// Draws entries of these tables.
+fn draw(memory: &Memory, layout: &Layout, tables: &Tables) -> ExpiredSample {
+    let begun = Instant::now();
+    let mut sample = ExpiredSample {
+        keys: tables.used(),
+        ..ExpiredSample::default()
+    };
+    for _ in 0..MOST_PLACES {
+        if sample.looked_at >= ENOUGH || sample.keys == 0 || begun.elapsed() >= LONGEST {
+            break;
+        }
+        let place = fastrand::u64(..tables.places());
+        let chain = tables.find(memory, place).and_then(|(_, table, place)| {
+            let chain = table.chain(memory, place)?.into_iter();
+            chain
+                .map(|entry| has_expired(memory, layout, &entry))
+                .collect::<Option<Vec<bool>>>()
+        });
+        // A chain that has just changed says nothing.
+        for has_expired in chain.unwrap_or_default() {
+            sample.looked_at += 1;
+            sample.expired += u64::from(has_expired);
+        }
+    }
+    sample
+}
+
+/// Returns whether the key of an entry has expired by now.
+fn has_expired(memory: &Memory, layout: &Layout, entry: &Entry) -> Option<bool> {
+    let expires = match layout.object.expires {
+        0 => entry.is_same(memory, layout)?.then_some(entry.value)?,
+        _ => Object::read(memory, layout, entry.key)?.expires?,
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Some(u128::from(expires) < now.ok()?.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use super::{ENOUGH, Memory, Tables, draw};
+    use crate::keys::dict::Dict;
+    use crate::keys::layout::REDIS_7_0;
+    use crate::keys::tables::Keys;
+
+    #[test]
+    fn the_share_of_expired_keys_is_that_of_the_tables() -> anyhow::Result<()> {
+        let memory = Memory::open(std::process::id())?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+        // Chains of two, three quarters of them expired; every other place is empty.
+        let key = |index: u64| {
+            let expires = if index % 8 < 6 {
+                now - 1
+            } else {
+                now + 600_000
+            };
+            let [first, second] = [index, index + 1].map(|key| key * 8 + 8);
+            let second: &[u64; 3] = Box::leak(Box::new([second, expires, 0]));
+            let first: &[u64; 3] = Box::leak(Box::new([first, expires, second.as_ptr() as u64]));
+            first.as_ptr() as u64
+        };
+        let places = (0..4_096).map(|place| if place % 2 == 0 { key(place) } else { 0 });
+        let places: Vec<u64> = places.collect();
+        let exponents = u64::from_ne_bytes([0, 0, 12, 255, 0, 0, 0, 0]);
+        let dict = [1, places.as_ptr() as u64, 0, 4_096, 0, u64::MAX, exponents];
+        let read = Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
+        let all = read.ok_or_else(|| anyhow::anyhow!("no table"))?;
+        let expires = Dict::empty(&REDIS_7_0);
+        let tables = Tables::new(vec![Keys { all, expires }]);
+        let sample = draw(&memory, &REDIS_7_0, &tables);
+        assert_eq!(sample.keys, 4_096);
+        assert!(
+            (ENOUGH..ENOUGH + 2).contains(&sample.looked_at),
+            "{sample:?}"
+        );
+        let ratio = sample.ratio().unwrap_or_default();
+        // Chains are drawn, and both of their keys are alike: four standard errors of 200 draws.
+        assert!((ratio - 0.75).abs() < 0.13, "{sample:?}");
+        let none = draw(&memory, &REDIS_7_0, &Tables::new(Vec::new()));
+        assert_eq!((none.keys, none.looked_at, none.ratio()), (0, 0, None));
+        Ok(())
+    }
+}
