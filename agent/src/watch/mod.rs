@@ -12,6 +12,7 @@ mod endings;
 pub mod loaded;
 mod lookout;
 mod main_thread;
+mod not_counted;
 mod pace;
 pub mod prepared;
 pub mod privileges;

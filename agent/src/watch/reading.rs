@@ -12,6 +12,7 @@ use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Sn
 use super::clock::{monotonic, since_1970};
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
+use super::not_counted;
 use crate::keys::{self, Memory};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.
@@ -128,6 +129,9 @@ impl Reader {
         }
         let unrun = is_due.then(|| attachment.unrun(&self.memory.0)).flatten();
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
+        let not_counted = members.as_ref().and_then(|members| {
+            not_counted::read(&self.memory, members, &self.plan, self.load_bias)
+        });
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -138,6 +142,7 @@ impl Reader {
             counted: self.counted.clone(),
             members,
             keys: None,
+            not_counted,
             candidate,
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),

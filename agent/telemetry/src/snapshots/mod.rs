@@ -1,6 +1,7 @@
 //! What is read from a server at one moment.
 
 pub(crate) mod candidate;
+mod limit;
 pub(crate) mod look;
 pub(crate) mod members;
 pub(crate) mod snapshot;

@@ -66,6 +66,8 @@ pub struct Snapshot {
     pub counted: Counted,
     /// The server's own counters; `None` if its memory could not be read.
     pub members: Option<Members>,
+    /// Memory that does not count against `maxmemory`, bytes; `None` if that could not be read.
+    pub not_counted: Option<u64>,
     /// How many keys it has, if they were counted.
     pub keys: Option<u64>,
     /// The best key in its eviction pool, if known.

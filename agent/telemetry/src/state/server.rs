@@ -8,7 +8,7 @@ use evictscope_abi::{
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
-use super::main_thread::Spent;
+use super::main_thread::{Spent, Work};
 use super::refused::Refused;
 use super::unhit::{Seen, Unhit};
 use crate::clients::reading::{Inside, InsideCalls, Reading};
@@ -61,6 +61,8 @@ pub struct ServerState {
     stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` if the last reading failed.
     pub members: Option<Members>,
+    /// Memory that does not count against `maxmemory`, bytes, likewise.
+    pub not_counted: Option<u64>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
 }
@@ -103,6 +105,7 @@ impl ServerState {
             refused: Refused::default(),
             stalled_by: None,
             members: None,
+            not_counted: None,
             candidate: None,
         }
     }
@@ -138,6 +141,7 @@ impl ServerState {
             self.main_thread.advance(Spent {
                 at,
                 times,
+                work: Work::of(&snapshot.members.unwrap_or_default()),
                 evicting_ns,
                 evicted_keys: (snapshot.members)
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
@@ -147,6 +151,7 @@ impl ServerState {
             });
         }
         self.members = snapshot.members;
+        self.not_counted = snapshot.not_counted;
         self.candidate = snapshot.candidate;
         self.refused.take_in(snapshot, self.failed_calls());
         self.audit_cycles(snapshot);

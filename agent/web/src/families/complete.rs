@@ -52,7 +52,15 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     let needed = members
         .get(Member::EvictionPool)
         .and(members.get(Member::MaxmemoryPolicy));
+    let counts = [
+        Member::ReplBufferMem,
+        Member::ReplBacklogSize,
+        Member::AofEnabled,
+        Member::AofBuf,
+    ];
+    let are_read = counts.iter().all(|member| members.get(*member).is_some());
     let mut snapshot = Snapshot {
+        not_counted: are_read.then_some(0),
         members: Some(members),
         candidate: needed.map(|_| Candidate::Idle(Duration::ZERO)),
         times: Some(ThreadTimes {
@@ -69,7 +77,6 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         snapshot.at = Duration::from_secs(second);
         state.apply(&snapshot);
     }
-    state.counted.evictions.last.overhead.is_known = 1;
     let mut cycle = Cycle::new(Duration::ZERO);
     cycle.totals.last_start = Some(Duration::ZERO);
     let sees_evictions = plan.functions[EVICTION.index].inner.is_some();
@@ -97,9 +104,14 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     }
 }
 
-/// Returns a value for each member: 1 will do for all.
+/// Returns a value for each member: 1 will do for most. It is a primary whose limit applies.
 pub fn every_member() -> Members {
-    Member::ALL.iter().map(|member| (*member, 1)).collect()
+    let value = |member| match member {
+        Member::Masterhost | Member::Loading | Member::PausedActions => 0,
+        _ => 1,
+    };
+    let all = Member::ALL.iter();
+    all.map(|member| (*member, value(*member))).collect()
 }
 
 fn site(address: u64) -> Site {
