@@ -144,7 +144,7 @@ func server() *dashboard.RowBuilder {
 		WithPanel(lines("At the limit",
 			"What the main thread does now, and what evictions would add where memory is at maxmemory: more than 100 % together would stall clients. By the growth of the last hour, or since evictions ended, and by what evictions took for each byte when the server last evicted, or, where it has not yet, in the lab. limit in: when memory gets there. Nothing while it evicts, or does not grow.",
 			"percentunit",
-			query("A", oneServer, `sum(rate(evictscope_main_thread_cpu_seconds_total{LABELS,activity!="eviction"}[$__rate_interval]))`, "main thread, but for evictions"),
+			query("A", oneServer, `sum(rate(evictscope_main_thread_cpu_seconds_total{LABELS,activity!~"eviction|spin|unknown"}[$__rate_interval]))`, "main thread, but for evictions"),
 			query("B", oneServer, "evictscope_evictions_would_add_ratio{LABELS}", "evictions would add"),
 			query("C", oneServer, `evictscope_maxmemory_reached_seconds{LABELS,estimate="likely"}`, "limit in")).
 			OverrideByName("limit in", []dashboard.DynamicConfigValue{property("unit", "s"), property("custom.axisPlacement", "right")}).

@@ -68,9 +68,9 @@ var impactInStep = `max by (SERVER) (
   4 * (` + inStep(`evictscope_stall_seconds_total{LABELS}`) + ` > bool 0)
 ) - 1`
 
-// saturation returns the memory that counts against the limit, as a share of it. Before the first evicting call, what
-// does not count is not known, and taken as 0.
-const saturation = `(` + countedMemory + `) / (evictscope_maxmemory_bytes{LABELS} > 0)`
+// saturation returns the memory that counts against the limit, as a share of it, where the limit applies. Where it is not
+// known what does not count, it is taken as 0.
+const saturation = `((` + countedMemory + `) / (evictscope_maxmemory_bytes{LABELS} > 0) unless ignoring (role, applies) evictscope_server_role_info{LABELS,applies="no"})`
 
 const countedMemory = `evictscope_used_memory_bytes{LABELS} - (evictscope_not_counted_memory_bytes{LABELS} or 0 * evictscope_used_memory_bytes{LABELS})`
 

@@ -26,6 +26,7 @@ pub const OBSERVED: Metric = ("evictscope_observed_seconds_total", EVICTING);
 pub const USED_MEMORY: Metric = ("evictscope_used_memory_bytes", &[]);
 pub const NOT_COUNTED_MEMORY: Metric = ("evictscope_not_counted_memory_bytes", &[]);
 pub const MAXMEMORY: Metric = ("evictscope_maxmemory_bytes", &[]);
+pub const LIMIT_IGNORED: Metric = ("evictscope_server_role_info", &[("applies", "no")]);
 pub const CLIENT_BUFFERS: Metric = ("evictscope_client_buffers_bytes", &[]);
 pub const STALLED: Metric = ("evictscope_stall_seconds_total", &[]);
 pub const WAITED_SECOND: Metric = ("evictscope_requests_waited_total", &[("over", "1")]);

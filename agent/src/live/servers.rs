@@ -134,15 +134,24 @@ fn memory(reading: &ServerReading) -> String {
     let not_counted = reading.get(NOT_COUNTED_MEMORY).unwrap_or(0.0);
     let used = reading.get(USED_MEMORY);
     let counted = used.map(|used| (used - not_counted).max(0.0));
-    match (counted, reading.get(MAXMEMORY)) {
+    match (
+        counted,
+        reading.get(MAXMEMORY).filter(|_| !ignores_limit(reading)),
+    ) {
         (Some(counted), Some(limit)) if limit > 0.0 => format!("{:.0} %", counted / limit * 100.0),
         (counted, _) => or_unknown(counted, bytes),
     }
 }
 
+/// Returns whether a server has a limit that does not apply to it.
+fn ignores_limit(reading: &ServerReading) -> bool {
+    reading.get(LIMIT_IGNORED).is_some()
+}
+
 fn limit(reading: &ServerReading) -> String {
     match reading.get(MAXMEMORY) {
         Some(0.0) => "no limit".to_owned(),
+        Some(_) if ignores_limit(reading) => "ignored".to_owned(),
         limit => or_unknown(limit, bytes),
     }
 }

@@ -13,6 +13,7 @@ mod expired;
 pub mod loaded;
 mod lookout;
 mod main_thread;
+mod not_counted;
 mod pace;
 pub mod prepared;
 pub mod privileges;

@@ -13,7 +13,7 @@ use super::clock::{monotonic, since_1970};
 use super::expired::ExpiredKeys;
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
-use super::refusals;
+use super::{not_counted, refusals};
 use crate::keys::{self, Memory};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.
@@ -147,6 +147,9 @@ impl Reader {
             .as_ref()
             .and_then(|members| self.refusals(at, members));
         let is_calm = may_be_calm && self.is_calm();
+        let not_counted = members.as_ref().and_then(|members| {
+            not_counted::read(&self.memory, members, &self.plan, self.load_bias)
+        });
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -158,6 +161,7 @@ impl Reader {
             members,
             refusals,
             keys: None,
+            not_counted,
             candidate,
             expired: self.expired.follow(at, &self.memory, is_calm),
             times,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evictscope_abi::{
-    CallStats, Check, CycleStats, CycleType, Histogram, Longest, Noted, ResultKind, bounds,
+    CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds,
 };
 use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_plan::{Item, Member, NotFound, Reason};
@@ -79,10 +79,6 @@ pub fn busy_server() -> ExportedServer {
     evictions.noop_results[ResultKind::Ok as usize] = 1;
     let mebi = 1 << 20;
     record(&mut evictions.mem_tofree, bounds::MEM_TOFREE, &[64, 4_000]);
-    evictions.last.overhead = Noted {
-        value: 1,
-        is_known: 1,
-    };
     calls.hits = [3, 3, 2, 2];
     calls.lost_exits = 1;
     evictions.checks = [2; 3];
@@ -118,6 +114,7 @@ pub fn busy_server() -> ExportedServer {
         members.set(member, &[value]);
     }
     snapshot.members = Some(members);
+    snapshot.not_counted = Some(1);
     snapshot.candidate = Some(Candidate::Idle(Duration::from_secs(276_480)));
     snapshot.refusals = Some(0);
     snapshot.expired = Some(ExpiredSample {

@@ -95,6 +95,20 @@ impl Identity {
         }
     }
 
+    /// Returns where in a `client` of Redis 6 the list of its replies is, if the version is known.
+    pub fn client_replies(&self) -> Option<u64> {
+        let mut numbers = self.version.as_deref()?.split('.');
+        match (self.product?, numbers.next()?, numbers.next()?) {
+            ("redis", "6", "0") => match numbers.next()?.parse() {
+                Ok(0..=8) => Some(128),
+                Ok(9..=20) => Some(136),
+                _ => None,
+            },
+            ("redis", "6", "2") => Some(152),
+            _ => None,
+        }
+    }
+
     /// Returns why this server is not supported, if it is not.
     pub fn unsupported(&self) -> Option<String> {
         let version = self.version.as_deref();

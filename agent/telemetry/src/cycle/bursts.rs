@@ -123,7 +123,7 @@ pub struct Burst {
     /// Lowest memory until it stopped falling, bytes.
     #[serde(rename = "memory_after_bytes")]
     pub memory_after: Option<u64>,
-    /// CPU time of the main thread, as a share of the burst.
+    /// CPU time of the main thread in which it worked, as a share of the burst.
     #[serde(rename = "main_thread_cpu_share")]
     pub cpu_share: Option<f64>,
     /// How long the main thread was ready to run and had no CPU, as a share of the burst.

@@ -18,6 +18,10 @@ const GRAIN: Duration = Duration::from_secs(10);
 const LATELY: Duration = Duration::from_secs(60);
 /// The time is divided into this many parts, and their differences give the error of the whole.
 const PARTS: usize = 6;
+/// A server is being filled as long as that made more than this share of its memory …
+const FILLED: f64 = 0.1;
+/// … and until growth, in one of the first parts of the time and before, was so many times that of any part after it.
+const FILL: f64 = 3.0;
 /// The quantile of Student's distribution for 95 % and [`PARTS`] values.
 const STUDENT: f64 = 2.571;
 /// Fewer evicted keys do not tell what evictions cost.
@@ -32,10 +36,14 @@ const LEAST_MEMORY: f64 = 1.6e7;
 struct Point {
     at: Duration,
     used_memory: f64,
+    /// What of that counts against the limit.
+    counted_memory: f64,
     client_buffers: f64,
     commands: f64,
     evicted_keys: u64,
     cpu_ns: f64,
+    /// What of that was work.
+    work_ns: Option<f64>,
     /// CPU time while evicting calls were observed. The share of evictions in it is taken for their share of `cpu_ns`.
     observed_ns: f64,
     eviction_ns: f64,
@@ -44,13 +52,16 @@ struct Point {
 impl Point {
     /// Returns `None` if something is not known.
     fn of(seen: &Observation) -> Option<Self> {
+        let used_memory = seen.used_memory? as f64;
         Some(Self {
             at: seen.at,
-            used_memory: seen.used_memory? as f64,
+            used_memory,
+            counted_memory: used_memory - seen.not_counted.unwrap_or_default() as f64,
             client_buffers: seen.client_buffers? as f64,
             commands: seen.commands? as f64,
             evicted_keys: seen.evicted_keys?,
             cpu_ns: seen.cpu_ns()? as f64,
+            work_ns: seen.work_ns().map(|ns| ns as f64),
             observed_ns: seen.cpu_observed_ns()? as f64,
             eviction_ns: seen.cpu_eviction_ns? as f64,
         })
@@ -162,31 +173,50 @@ impl Margins {
         }
     }
 
-    /// Returns the growth of memory in the last hour, or since evictions ended; `None` while the server evicts, and in the
-    /// first minute.
+    /// Returns the growth of the memory that counts in the last hour, since evictions ended, or since the server was filled;
+    /// `None` while it evicts or is being filled, and in the first minute after that.
     pub fn growth(&self) -> Option<MemoryGrowth> {
-        let (first, last) = (self.calm.front()?, self.calm.back()?);
-        let over = last.at.saturating_sub(first.at);
-        if over < SHORTEST {
-            return None;
+        let last = self.calm.back()?;
+        let before_it_was_full =
+            |point: &Point| point.counted_memory < (1.0 - FILLED) * last.counted_memory;
+        let mut begin =
+            (self.calm.iter().rposition(before_it_was_full)).map_or(0, |point| point + 1);
+        let slope = |from: usize, to: usize| {
+            let (from, to) = (&self.calm[from], &self.calm[to]);
+            (to.counted_memory - from.counted_memory) / to.since(from)
+        };
+        let end = self.calm.len() - 1;
+        loop {
+            let first = self.calm.get(begin)?;
+            let over = last.at.saturating_sub(first.at);
+            if over < SHORTEST {
+                return None;
+            }
+            let border = |part: usize| begin + part * (end - begin) / PARTS;
+            let slopes: [f64; PARTS] =
+                std::array::from_fn(|part| slope(border(part), border(part + 1)));
+            let fastest_after = |part: usize| slopes[part..].iter().copied().fold(0.0, f64::max);
+            let is_fill = |part: &usize| slope(begin, border(*part)) > FILL * fastest_after(*part);
+            if let Some(part) = (1..=PARTS / 2).rev().find(is_fill) {
+                begin = border(part);
+                continue;
+            }
+            let mean = slope(begin, end);
+            let squares: f64 = slopes.iter().map(|slope| (slope - mean).powi(2)).sum();
+            let parts = PARTS as f64;
+            return Some(MemoryGrowth {
+                mean,
+                error: STUDENT * (squares / (parts * (parts - 1.0))).sqrt(),
+                over,
+            });
         }
-        let slope = |from: &Point, to: &Point| (to.used_memory - from.used_memory) / to.since(from);
-        let mean = slope(first, last);
-        let border = |part: usize| &self.calm[part * (self.calm.len() - 1) / PARTS];
-        let off = (0..PARTS).map(|part| slope(border(part), border(part + 1)) - mean);
-        let squares: f64 = off.map(|off| off * off).sum();
-        let parts = PARTS as f64;
-        Some(MemoryGrowth {
-            mean,
-            error: STUDENT * (squares / (parts * (parts - 1.0))).sqrt(),
-            over,
-        })
     }
 
-    /// Returns the share of the last minute for which the main thread ran, while the server does not evict.
+    /// Returns the share of the last minute for which the main thread worked, while the server does not evict; `None` where its
+    /// CPU time is not known to be work.
     pub fn busy(&self) -> Option<f64> {
         let (from, to) = self.lately()?;
-        Some((to.cpu_ns - from.cpu_ns) / 1e9 / to.since(&from))
+        Some((to.work_ns? - from.work_ns?) / 1e9 / to.since(&from))
     }
 
     /// Returns what evictions would add at the limit: the growth of memory times the CPU time per freed byte, from when the

@@ -41,6 +41,10 @@ pub struct Observation {
     pub cpu_other_ns: Option<u64>,
     /// CPU time of the main thread while evicting calls were not observed, nanoseconds.
     pub cpu_unobserved_ns: u64,
+    /// CPU time of the main thread in which it is not known to have worked, nanoseconds.
+    pub no_work_ns: u64,
+    /// Whether it is not known now what of its CPU time is work.
+    pub hides_work: bool,
     /// How long the main thread was ready to run and had no CPU, nanoseconds.
     pub waiting_ns: Option<u64>,
     /// The server's own counter of commands.
@@ -49,6 +53,8 @@ pub struct Observation {
     pub evicted_keys: Option<u64>,
     /// Memory tracked by the allocator, bytes.
     pub used_memory: Option<u64>,
+    /// What of that does not count against `maxmemory`, bytes.
+    pub not_counted: Option<u64>,
     /// All client buffers, bytes.
     pub client_buffers: Option<u64>,
     /// Keys, if they were counted.
@@ -89,10 +95,13 @@ impl Observation {
             cpu_eviction_ns: thread.map(|thread| thread.eviction_ns),
             cpu_other_ns: thread.map(|thread| thread.other_ns),
             cpu_unobserved_ns: state.main_thread.unobserved_ns,
+            no_work_ns: state.main_thread.no_work_ns(),
+            hides_work: !state.main_thread.tells_work(),
             waiting_ns: snapshot.times.map(|times| times.waiting_ns),
             commands: members.get(Member::StatNumcommands),
             evicted_keys: members.get(Member::StatEvictedkeys),
             used_memory: members.get(Member::UsedMemory),
+            not_counted: state.not_counted,
             client_buffers: members.get(Member::StatClientsTypeMemory),
             keys: snapshot.keys,
             clients_waiting: state.known_waits().map(Waits::waiting),
@@ -115,6 +124,12 @@ impl Observation {
             self.cpu_observed_ns()?
                 .saturating_add(self.cpu_unobserved_ns),
         )
+    }
+
+    /// Returns the CPU time in which the main thread worked, nanoseconds.
+    pub(super) fn work_ns(&self) -> Option<u64> {
+        let cpu_ns = self.cpu_ns().filter(|_| !self.hides_work)?;
+        Some(cpu_ns.saturating_sub(self.no_work_ns))
     }
 
     /// Returns an observation at `at`: counters on the straight line from here to `later`, everything else from `later`.
@@ -141,6 +156,7 @@ impl Observation {
             cpu_eviction_ns: known(self.cpu_eviction_ns, later.cpu_eviction_ns),
             cpu_other_ns: known(self.cpu_other_ns, later.cpu_other_ns),
             cpu_unobserved_ns: line(self.cpu_unobserved_ns, later.cpu_unobserved_ns),
+            no_work_ns: line(self.no_work_ns, later.no_work_ns),
             observed: time(self.observed, later.observed),
             waiting_ns: known(self.waiting_ns, later.waiting_ns),
             used_memory: known(self.used_memory, later.used_memory),

@@ -140,6 +140,12 @@ impl OpenBurst {
         let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
         let eviction = share(|seen| seen.cpu_eviction_ns);
         let observed = share(Observation::cpu_observed_ns);
+        let work = share(Observation::work_ns);
+        // Evictions are work, and so take a larger share of that.
+        let working = work
+            .zip(share(Observation::cpu_ns))
+            .filter(|(work, _)| *work > 0.0);
+        let working = working.map_or(1.0, |(work, cpu)| cpu / work);
         let stalled = |of: fn(&Observation) -> Option<Duration>| {
             Some(of(&self.last)?.saturating_sub(of(&self.before)?))
         };
@@ -168,11 +174,11 @@ impl OpenBurst {
             memory_end: self.end.used_memory,
             // Saturates, and is never NaN.
             memory_after: reclaim.map(|reclaim| reclaim.lowest().round() as u64),
-            cpu_share: share(Observation::cpu_ns),
+            cpu_share: work,
             waiting_share: share(|seen| seen.waiting_ns),
             eviction_cpu_share: eviction
                 .zip(observed.filter(|observed| *observed > 0.0))
-                .map(|(eviction, observed)| eviction / observed),
+                .map(|(eviction, observed)| eviction / observed * working),
         })
     }
 }

@@ -26,7 +26,7 @@ pub struct Moment {
     pub used_memory: Option<u64>,
     /// `server.maxmemory`, bytes.
     pub maxmemory: Option<u64>,
-    /// Replication and AOF buffers (`overhead`) at the last evicting call, bytes.
+    /// Replication and AOF buffers, which do not count against `maxmemory`, bytes.
     pub not_counted: Option<u64>,
     /// Client buffers by class.
     pub client_buffers: Option<ClientBuffers>,
@@ -94,7 +94,7 @@ impl Moment {
             phase,
             used_memory: members.get(Member::UsedMemory),
             maxmemory: members.get(Member::Maxmemory),
-            not_counted: state.counted.evictions.last.overhead.get(),
+            not_counted: state.not_counted,
             client_buffers: members.client_buffers(),
             commands: members.get(Member::StatNumcommands),
             evicted_keys: members.get(Member::StatEvictedkeys),

@@ -2,6 +2,7 @@
 
 pub(crate) mod candidate;
 pub(crate) mod expired;
+mod limit;
 pub(crate) mod look;
 pub(crate) mod members;
 pub(crate) mod snapshot;

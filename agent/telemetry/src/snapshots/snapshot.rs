@@ -68,6 +68,8 @@ pub struct Snapshot {
     pub members: Option<Members>,
     /// How many commands it has refused because its memory was full, by its own counter; `None` if that is not known.
     pub refusals: Option<u64>,
+    /// Memory that does not count against `maxmemory`, bytes; `None` if that could not be read.
+    pub not_counted: Option<u64>,
     /// How many keys it has, if they were counted.
     pub keys: Option<u64>,
     /// The best key in its eviction pool, if known.

@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use crate::ThreadTimes;
+use evictscope_plan::Member;
+
+use crate::{Members, ThreadTimes};
 
 /// The kernel updates a thread's CPU time when the thread is switched out and at each tick (10 ms at most), so this much of the
 /// time in evicting calls may show as CPU time only later.
@@ -19,6 +21,29 @@ const BUSY_OVER: f64 = 0.2;
 /// server is observed twice a second, for some milliseconds each time.
 const SHARE_OVER: f64 = 5.0;
 
+/// Whether a main thread's CPU time is work. Where it has io-threads it may spin until they have read or written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Work {
+    /// All of it: there are no other threads that it could spin for.
+    #[default]
+    All,
+    /// As much as the server's own account of active time, which has reached so many microseconds. It is brought up to date at
+    /// the end of each turn of the event loop.
+    Active(u64),
+    /// The server keeps no such account.
+    Unknown,
+}
+
+impl Work {
+    /// Returns what the members say. The directive io-threads is found wherever any is.
+    pub(super) fn of(members: &Members) -> Self {
+        match members.get(Member::IoThreadsNum) {
+            None | Some(0 | 1) => Self::All,
+            Some(_) => (members.get(Member::StatActiveTime)).map_or(Self::Unknown, Self::Active),
+        }
+    }
+}
+
 /// What the main thread has spent its time on until one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent {
@@ -26,6 +51,8 @@ pub(super) struct Spent {
     pub at: Duration,
     /// All of its time.
     pub times: ThreadTimes,
+    /// What of its CPU time was work.
+    pub work: Work,
     /// The time in evicting calls, without waits for a CPU, nanoseconds.
     pub evicting_ns: u64,
     /// The server's own counter of evicted keys.
@@ -51,6 +78,12 @@ pub struct MainThread {
     estimated_ns: u64,
     /// Inside expire cycles.
     expire_ns: u64,
+    /// Spinning for io-threads.
+    spin_ns: u64,
+    /// Not known yet whether spinning: the server's account has not grown since.
+    undecided_ns: u64,
+    /// Elsewhere, while it was not known whether that was work.
+    unknown_ns: u64,
     /// Recent CPU time inside evicting calls, and all that was observed, while keys were evicted.
     recent: [f64; 2],
     /// Time in which it was ready to run but had no CPU.
@@ -119,7 +152,40 @@ impl MainThread {
         self.estimated_ns += estimated_ns;
         let expiring_ns = now.expiring_ns.saturating_sub(last.expiring_ns);
         let rest_ns = cpu_ns.saturating_sub(eviction_ns + estimated_ns);
-        self.expire_ns += shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
+        let expire_ns = shown(&mut self.owed_expire_ns, expiring_ns, rest_ns);
+        self.expire_ns += expire_ns;
+        match (now.work, last.work) {
+            (Work::All, _) => {}
+            (Work::Active(now), Work::Active(last)) => {
+                self.undecided_ns += cpu_ns;
+                if now != last {
+                    let active_ns = now.saturating_sub(last).saturating_mul(1_000);
+                    self.spin_ns += self.undecided_ns.saturating_sub(active_ns);
+                    self.undecided_ns = 0;
+                }
+            }
+            _ => self.unknown_ns += rest_ns - expire_ns,
+        }
+    }
+
+    /// Returns the CPU time in which it spun for its io-threads.
+    pub fn spin_ns(&self) -> u64 {
+        self.spin_ns
+    }
+
+    /// Returns the CPU time elsewhere of which it is not known whether it spun.
+    pub fn unknown_ns(&self) -> u64 {
+        self.unknown_ns
+    }
+
+    /// Returns the CPU time in which it is not known to have worked.
+    pub(crate) fn no_work_ns(&self) -> u64 {
+        self.spin_ns + self.undecided_ns + self.unknown_ns
+    }
+
+    /// Returns whether it is known now what of its CPU time is work.
+    pub(crate) fn tells_work(&self) -> bool {
+        self.last.is_none_or(|last| last.work != Work::Unknown)
     }
 
     /// Returns the CPU time inside evicting calls, including an estimate of what they took while they were not observed.
@@ -139,7 +205,8 @@ impl MainThread {
 
     /// Returns the rest of the CPU time.
     pub fn all_other_ns(&self) -> u64 {
-        (self.other_ns + self.unobserved_ns).saturating_sub(self.estimated_ns + self.expire_ns)
+        let told = self.estimated_ns + self.expire_ns + self.unknown_ns;
+        (self.other_ns + self.unobserved_ns).saturating_sub(told + self.spin_ns + self.undecided_ns)
     }
 
     /// Returns the share of recent time for which it had work.

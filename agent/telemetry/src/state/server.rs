@@ -8,7 +8,7 @@ use evictscope_abi::{
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
-use super::main_thread::Spent;
+use super::main_thread::{Spent, Work};
 use super::refused::Refused;
 use super::unhit::{Seen, Unhit};
 use super::use_clock::UseClock;
@@ -68,6 +68,8 @@ pub struct ServerState {
     stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` if the last reading failed.
     pub members: Option<Members>,
+    /// Memory that does not count against `maxmemory`, bytes, likewise.
+    pub not_counted: Option<u64>,
     /// The best key in its eviction pool, if known.
     pub candidate: Option<Candidate>,
     /// The last sample of its expired keys, and when it was taken in.
@@ -114,6 +116,7 @@ impl ServerState {
             use_clock: UseClock::default(),
             stalled_by: None,
             members: None,
+            not_counted: None,
             candidate: None,
             expired: None,
         }
@@ -150,6 +153,7 @@ impl ServerState {
             self.main_thread.advance(Spent {
                 at,
                 times,
+                work: Work::of(&snapshot.members.unwrap_or_default()),
                 evicting_ns,
                 evicted_keys: (snapshot.members)
                     .and_then(|members| members.get(Member::StatEvictedkeys)),
@@ -159,6 +163,7 @@ impl ServerState {
             });
         }
         self.members = snapshot.members;
+        self.not_counted = snapshot.not_counted;
         self.use_clock.take_in(snapshot, self.age_when_found);
         let certain = self.use_clock.certain();
         let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);

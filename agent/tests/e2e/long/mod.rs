@@ -13,6 +13,7 @@ mod faults;
 mod forms;
 mod hostile;
 mod keys;
+mod limit;
 mod margins;
 mod members;
 mod profile;

@@ -15,11 +15,10 @@ use evictscope_testkit::{
 };
 
 /// Series that depend on the plan.
-const RESTING_ON_THE_PLAN: [&str; 6] = [
+const RESTING_ON_THE_PLAN: [&str; 5] = [
     "evictscope_eviction_call_duration_seconds",
     "evictscope_eviction_calls_total",
     "evictscope_mem_tofree_bytes",
-    "evictscope_not_counted_memory_bytes",
     "evictscope_eviction_call_longest_seconds",
     "evictscope_main_thread_cpu_seconds_total",
 ];

@@ -70,9 +70,6 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let counted = counted(server);
     let evicting = server.evicting_call();
     let notes = |variable| evicting.is_some_and(|function| function.quantity(variable).is_some());
-    // Not known before the first call.
-    let overhead = state.counted.evictions.last.overhead.get();
-    let overhead = overhead.filter(|_| notes(Variable::Overhead));
     // Depends on what the kernel says about its own structures, and on what it counts for each thread.
     let tells_waits = state.waits.is_known() && state.main_thread.is_known();
     let waited = evicting.filter(|_| tells_waits);
@@ -118,12 +115,6 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
             "Eviction goal of each evicting call: mem_used - maxmemory.",
             notes(Variable::MemTofree).then(|| state.mem_tofree.view()),
             Unit::Bytes,
-        ),
-        single(
-            "evictscope_not_counted_memory_bytes",
-            "Memory that does not count against maxmemory (replication output buffers and AOF buffer), at \
-             the last evicting call.",
-            overhead.map(|bytes| bytes as f64),
         ),
     ]
 }

@@ -19,6 +19,8 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
             ),
             ("expire", server.expire_cycle().map(|_| thread.expire_ns())),
             ("other", Some(thread.all_other_ns())),
+            ("spin", Some(thread.spin_ns()).filter(|ns| *ns > 0)),
+            ("unknown", Some(thread.unknown_ns()).filter(|ns| *ns > 0)),
         ]
     });
     let seconds = told.into_iter().flatten();
@@ -26,7 +28,8 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
         by(
             "evictscope_main_thread_cpu_seconds_total",
             "CPU time of the main thread since the process was found: inside evicting calls, inside expire \
-             cycles and elsewhere. While evicting calls are not observed, in the probe mode sampled, their share of it \
+             cycles, elsewhere, and spinning for io-threads. Where a server has io-threads and no account of its own of active time, \
+             it is unknown what was work. While evicting calls are not observed, in the probe mode sampled, their share of it \
              is taken to be that of the last seconds in which they were.",
             "activity",
             seconds.filter_map(|(name, ns)| Some((name, ns? as f64 / 1e9))),

@@ -53,7 +53,15 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     let needed = members
         .get(Member::EvictionPool)
         .and(members.get(Member::MaxmemoryPolicy));
+    let counts = [
+        Member::ReplBufferMem,
+        Member::ReplBacklogSize,
+        Member::AofEnabled,
+        Member::AofBuf,
+    ];
+    let are_read = counts.iter().all(|member| members.get(*member).is_some());
     let mut snapshot = Snapshot {
+        not_counted: are_read.then_some(0),
         members: Some(members),
         refusals: members.get(Member::StatTotalErrorReplies).map(|_| 0),
         expired: Some(ExpiredSample {
@@ -76,7 +84,6 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         snapshot.at = Duration::from_secs(second);
         state.apply(&snapshot);
     }
-    state.counted.evictions.last.overhead.is_known = 1;
     let mut cycle = Cycle::new(Duration::ZERO);
     cycle.totals.last_start = Some(Duration::ZERO);
     let sees_evictions = plan.functions[EVICTION.index].inner.is_some();
@@ -105,16 +112,15 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     }
 }
 
-/// Returns a value for each member: 1 will do for nearly all. It is a primary without a child.
+/// Returns a value for each member: 1 will do for most. It is a primary without a child whose limit applies.
 pub fn every_member() -> Members {
     let value = |member| match member {
-        Member::Masterhost => 0,
+        Member::Masterhost | Member::Loading | Member::PausedActions => 0,
         Member::ChildPid => u64::from(u32::MAX),
         _ => 1,
     };
-    (Member::ALL.iter())
-        .map(|member| (*member, value(*member)))
-        .collect()
+    let all = Member::ALL.iter();
+    all.map(|member| (*member, value(*member))).collect()
 }
 
 fn site(address: u64) -> Site {

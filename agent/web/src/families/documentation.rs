@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evictscope_plan::{Member, Method};
 use evictscope_records::{Ending, KeeperCounts};
-use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook};
+use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook, ThreadTimes};
 use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
@@ -41,6 +41,27 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         candidate: Some(Candidate::Ttl(Duration::ZERO)),
         ..Snapshot::default()
     });
+    // A replica that spins, and of which that is not known afterwards.
+    let mut replica = busy_server();
+    for (second, threads) in [(4, 2), (5, 2), (6, 3)] {
+        let own = [
+            (Member::Maxmemory, 1),
+            (Member::Masterhost, 1),
+            (Member::ReplSlaveIgnoreMaxmemory, 1),
+            (Member::Loading, 0),
+            (Member::IoThreadsNum, threads),
+        ];
+        let active = (threads == 2).then_some((Member::StatActiveTime, second));
+        replica.state.apply(&Snapshot {
+            at: Duration::from_secs(second),
+            members: Some(own.into_iter().chain(active).collect()),
+            times: Some(ThreadTimes {
+                cpu_ns: second * 1_000_000_000,
+                waiting_ns: 0,
+            }),
+            ..Snapshot::default()
+        });
+    }
     let mut plan = (*busy.plan).clone();
     let inner = plan.functions[0].inner.iter_mut();
     let quantities = inner.flat_map(|inner| &mut inner.quantities);
@@ -73,7 +94,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         withdrawn: Some(reason),
         ..busy_server()
     });
-    let others = [busy, busy_server(), partial_server()];
+    let others = [busy, busy_server(), replica, partial_server()];
     let servers = others.into_iter().chain(withdrawn);
     servers.map(Arc::new).collect()
 }

@@ -1,12 +1,15 @@
-//! The families about client buffers, and about what is evicted.
+//! The families about memory: its limit, client buffers, and what is evicted.
 //!
-//! The second observer of the candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a test alone.
+//! Second observers: `used_memory`, `maxmemory` and `mem_not_counted_for_evict` of `INFO`, `mem_reported` and `overhead` at each
+//! evicting call, `role` of `INFO`, and for the forecast what then happens. `mem_reported` is watched (`BrokenInvariant::Allocator`);
+//! tests compare the others. That of the candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a
+//! test alone.
 
 use std::time::Duration;
 
-use evictscope_telemetry::{Candidate, Measured};
+use evictscope_telemetry::{Candidate, Margins, Measured};
 
-use super::family::{Family, Unit, by, histogram, single};
+use super::family::{Family, Series, Unit, by, histogram, single};
 use crate::published::exported::ExportedServer;
 
 pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
@@ -44,6 +47,29 @@ pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
     ]
 }
 
+pub fn limit(server: &ExportedServer) -> [Family<'static>; 2] {
+    let known = (server.members().is_replica()).zip(server.members().limit_applies());
+    let info = known.map(|(is_replica, applies)| {
+        let role = if is_replica { "replica" } else { "primary" };
+        let applies = if applies { "yes" } else { "no" };
+        Series::number(&[("role", role), ("applies", applies)], 1.0)
+    });
+    [
+        single(
+            "evictscope_not_counted_memory_bytes",
+            "Memory that does not count against maxmemory, at the last sample: replication output buffers and AOF buffer, as \
+             mem_not_counted_for_evict of INFO.",
+            server.not_counted().map(|bytes| bytes as f64),
+        ),
+        Family::new(
+            "evictscope_server_role_info",
+            "1 for the server's role, and for whether maxmemory applies to it now: not without a limit, to a replica that \
+             ignores it (replica-ignore-maxmemory), while the server loads, or while evictions are paused.",
+            info,
+        ),
+    ]
+}
+
 pub fn policy(server: &ExportedServer) -> Family<'static> {
     let policy = server.members().policy();
     by(
@@ -77,9 +103,7 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
     let reached = ["earliest", "likely", "latest"]
         .into_iter()
         .zip(server.reaches_limit_in());
-    let load = server
-        .cycle()
-        .and_then(|cycle| cycle.margins.evictions_would_add());
+    let load = (server.forecasts()).and_then(Margins::evictions_would_add);
     let measured = |measured| match measured {
         Measured::Here => "here",
         Measured::InTheLab => "lab",
@@ -87,8 +111,8 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
     [
         by(
             "evictscope_maxmemory_reached_seconds",
-            "Time until used_memory is at maxmemory, if it grows on as in the last hour, or since evictions ended. No series \
-             where it does not grow.",
+            "Time until the memory that counts is at maxmemory, if it grows on as in the last hour, since evictions ended, or since \
+             the server was filled. No series where it does not grow, or the limit does not apply.",
             "estimate",
             reached.filter_map(|(estimate, seconds)| Some((estimate, seconds?))),
         ),

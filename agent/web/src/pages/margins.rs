@@ -15,9 +15,17 @@ const CALM: f64 = 0.8;
 /// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has no
 /// limit, evicts, or has not been known for long enough.
 pub fn words(server: &ExportedServer) -> Markup {
-    let margins = server.cycle().map(|cycle| &cycle.margins);
-    let has_limit = server.members().get(Member::Maxmemory) > Some(0);
-    let Some((margins, growth)) = margins
+    let members = server.members();
+    let has_limit = members.get(Member::Maxmemory) > Some(0);
+    if has_limit && members.limit_applies() == Some(false) {
+        let why = match members.ignores_limit() {
+            Some(true) => "replica-ignore-maxmemory",
+            _ => "the server loads, or evictions are paused",
+        };
+        return html! { p { "Its limit does not apply: " (why) "." } };
+    }
+    let Some((margins, growth)) = server
+        .forecasts()
         .filter(|_| has_limit)
         .and_then(|known| Some((known, known.growth()?)))
     else {
@@ -33,9 +41,10 @@ pub fn words(server: &ExportedServer) -> Markup {
         p {
             "If memory grows as in the last " (round(growth.over)) ", it reaches its limit in " (time(Some(likely)))
             " (" (time(earliest)) " to " (time(latest)) "). "
-            @match margins.busy().zip(margins.evictions_would_add()) {
-                None => "What evictions would cost there is not known: few keys were evicted here, and the size of its keys is not known.",
-                Some((busy, added)) => {
+            @match (margins.busy(), margins.evictions_would_add()) {
+                (None, _) => "How busy its main thread is there is not known: it may spin for its io-threads.",
+                (_, None) => "What evictions would cost there is not known: few keys were evicted here, and the size of its keys is not known.",
+                (Some(busy), Some(added)) => {
                     @let load = busy + added.share;
                     @if load < CALM { "There it would evict calmly: the main thread is " }
                     @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }

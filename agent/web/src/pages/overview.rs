@@ -140,6 +140,10 @@ fn memory(server: &ExportedServer) -> String {
     match [Member::UsedMemory, Member::Maxmemory].map(|member| members.get(member)) {
         [None, None] => UNKNOWN.to_owned(),
         [used, Some(0)] => format!("{}, no limit", or_unknown(used, size)),
+        [used, limit] if members.limit_applies() == Some(false) => {
+            let (used, limit) = (or_unknown(used, size), or_unknown(limit, size));
+            format!("{used}; the limit of {limit} does not apply")
+        }
         [used, limit] => format!("{} of {}", or_unknown(used, size), or_unknown(limit, size)),
     }
 }

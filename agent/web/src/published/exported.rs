@@ -10,7 +10,8 @@ use evictscope_host::{Container, ContainerName};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Candidate, Cycle, Members, ProbeMode, ServerState, StallCause, Timeline,
+    BrokenInvariant, Burst, Candidate, Cycle, Margins, Members, ProbeMode, ServerState, StallCause,
+    Timeline,
 };
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
@@ -109,16 +110,27 @@ impl ExportedServer {
         self.cycle.as_ref().filter(|_| self.follows_evictions())
     }
 
+    /// Returns the memory that does not count against its limit, if that is known.
+    pub(crate) fn not_counted(&self) -> Option<u64> {
+        self.state.not_counted.filter(|_| self.trusts_members())
+    }
+
+    /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not apply.
+    pub(crate) fn forecasts(&self) -> Option<&Margins> {
+        let margins = self.cycle().map(|cycle| &cycle.margins);
+        margins.filter(|_| self.members().limit_applies() != Some(false))
+    }
+
     /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and at the
     /// latest. Each is `None` if it does not grow.
     pub(crate) fn reaches_limit_in(&self) -> [Option<f64>; 3] {
         let members = self.members();
         let limit = members.get(Member::Maxmemory).filter(|limit| *limit > 0);
-        let growth = self.cycle().and_then(|cycle| cycle.margins.growth());
+        let growth = self.forecasts().and_then(Margins::growth);
         let used = members.get(Member::UsedMemory);
-        let room = limit
-            .zip(used)
-            .map(|(limit, used)| limit.saturating_sub(used));
+        let room = limit.zip(used).map(|(limit, used)| {
+            limit.saturating_sub(used.saturating_sub(self.not_counted().unwrap_or_default()))
+        });
         let known = growth.zip(room);
         known.map_or([None; 3], |(growth, room)| growth.fills(room))
     }

@@ -31,8 +31,8 @@ fn after(seconds: u32, used_memory: impl Fn(f64) -> f64) -> Margins {
 
 #[test]
 fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
-    assert_eq!(after(59, |second| 1e3 * second).growth(), None);
-    let margins = after(60, |second| 1e3 * second);
+    assert_eq!(after(59, |second| 1e9 + 1e3 * second).growth(), None);
+    let margins = after(60, |second| 1e9 + 1e3 * second);
     let straight = margins.growth().ok_or("not known")?;
     assert_eq!(
         straight,
@@ -65,7 +65,7 @@ proptest! {
         buffers in 0.0..1e8_f64,
         lowered in 0.0..1e9_f64,
     ) {
-        let calm = |second| seen(second, 1e10 + grown * 1e4 * second);
+        let calm = |second| seen(second, 1e12 + grown * 1e4 * second);
         let mut margins = Margins::default();
         for second in 0..300 {
             margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
@@ -123,4 +123,67 @@ fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
     assert_eq!(load, Some(EvictionLoad { share, measured }));
     assert_eq!(with_keys(0, 1e9), None, "no key");
     assert_eq!(with_keys(10, 1e6), None, "not keys'");
+}
+
+/// Fills a server to `filled` bytes in `filling` seconds, from when it writes on at a tenth of a percent of that a second.
+fn filled(filled: f64, filling: f64) -> impl Fn(f64) -> f64 {
+    move |second| filled * (second / filling).min(1.0) + 1e-3 * filled * (second - filling).max(0.0)
+}
+
+#[test]
+fn a_fill_foretells_nothing() {
+    for filling in [20.0, 50.0, 110.0, 290.0] {
+        for seconds in 0..=1_200 {
+            let growth = after(seconds, filled(1e9, filling)).growth();
+            let Some(growth) = growth else {
+                let since = f64::from(seconds) - filling;
+                assert!(
+                    since < 200.0,
+                    "{filling} s of fill, {since} s before: nothing"
+                );
+                continue;
+            };
+            assert!(
+                (growth.mean / 1e6 - 1.0).abs() < 0.35,
+                "{filling} s, {seconds} s: {growth:?}"
+            );
+        }
+    }
+    // What is merely small when it begins, and grows on and on, is none.
+    assert!(after(700, |second| 1e6 * second).growth().is_some());
+    assert_eq!(after(590, |second| 1e6 * second).growth(), None);
+}
+
+#[test]
+fn what_does_not_count_against_the_limit_does_not_fill_it() {
+    let mut margins = Margins::default();
+    for second in 0..=120 {
+        let second = f64::from(second);
+        let seen = Observation {
+            not_counted: Some((second * 1e6) as u64),
+            ..seen(second, 1e9 + second * 1e6)
+        };
+        margins.observe(&seen, Phase::NotSaturated);
+    }
+    assert_eq!(margins.growth().map(|growth| growth.mean), Some(0.0));
+}
+
+#[test]
+fn a_thread_that_spins_is_not_busy() {
+    let busy = |hides_work| {
+        let mut margins = Margins::default();
+        for second in 0..=60 {
+            let second = f64::from(second);
+            let seen = Observation {
+                cpu_other_ns: Some((second * 0.99e9) as u64),
+                no_work_ns: (second * 0.81e9) as u64,
+                hides_work,
+                ..seen(second, 1e9)
+            };
+            margins.observe(&seen, Phase::NotSaturated);
+        }
+        margins.busy()
+    };
+    assert!(busy(false).is_some_and(|busy| (busy - 0.18).abs() < 1e-6));
+    assert_eq!(busy(true), None);
 }

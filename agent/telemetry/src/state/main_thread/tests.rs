@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{MainThread, Spent, TICK_NS};
+use super::{MainThread, Spent, TICK_NS, Work};
 use crate::ThreadTimes;
 
 const MS: u64 = 1_000_000;
@@ -18,6 +18,7 @@ fn after(readings: &[Reading]) -> MainThread {
                 cpu_ns: cpu * MS,
                 waiting_ns: 2 * at * MS,
             },
+            work: Work::All,
             evicting_ns: evicting * MS,
             evicted_keys: *evicted_keys,
             observed: Duration::from_millis(*observed),
@@ -131,4 +132,65 @@ fn no_time_is_counted_twice() {
     // A call of 60 ms inside a cycle of 80 ms.
     let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
     assert_eq!(three(&nested), [60, 30, 0]);
+}
+
+/// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time and work, in
+/// milliseconds.
+fn spun(readings: &[(u64, u64, Work)]) -> [u64; 3] {
+    let mut thread = MainThread::default();
+    for (at, cpu, work) in readings {
+        thread.advance(Spent {
+            at: Duration::from_millis(*at),
+            times: ThreadTimes {
+                cpu_ns: cpu * MS,
+                waiting_ns: 0,
+            },
+            work: *work,
+            evicting_ns: 0,
+            evicted_keys: None,
+            observed: Duration::from_millis(*at),
+            expiring_ns: 0,
+            throttled: None,
+        });
+    }
+    [thread.spin_ns(), thread.unknown_ns(), thread.all_other_ns()].map(|ns| ns / MS)
+}
+
+#[test]
+fn what_the_server_does_not_count_as_active_time_is_spinning() {
+    let active = |ms: u64| Work::Active(ms * 1_000);
+    let spinning = [
+        (0, 0, active(0)),
+        (1_000, 990, active(180)),
+        (2_000, 1_980, active(360)),
+    ];
+    assert_eq!(spun(&spinning), [1_620, 0, 360]);
+    // A command that takes long is counted at its end; until then it is neither.
+    let long = [
+        (0, 0, active(0)),
+        (1_000, 1_000, active(0)),
+        (2_000, 2_000, active(0)),
+    ];
+    assert_eq!(spun(&long), [0, 0, 0]);
+    let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
+    assert_eq!(spun(&ended), [0, 0, 2_100]);
+    // CONFIG RESETSTAT.
+    let reset = [
+        (0, 0, active(5_000)),
+        (100, 50, active(1)),
+        (200, 100, active(51)),
+    ];
+    assert_eq!(spun(&reset), [50, 0, 50]);
+}
+
+#[test]
+fn without_such_an_account_it_is_not_known_what_io_threads_make_of_it() {
+    let (all, unknown) = (Work::All, Work::Unknown);
+    let told = [
+        (0, 0, all),
+        (1_000, 400, all),
+        (2_000, 1_300, unknown),
+        (3_000, 1_400, all),
+    ];
+    assert_eq!(spun(&told), [0, 900, 500]);
 }

