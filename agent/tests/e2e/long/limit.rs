@@ -1,6 +1,5 @@
 //! Whether a limit applies, and what does not count against it, against the servers' own `INFO`.
 
-
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
     agent::Agent,
