@@ -12,6 +12,7 @@ use evictscope_records::Ending;
 use rustix::process::Signal;
 
 use super::recorder::Allowance;
+use super::stop::Stop;
 
 /// The most records of ended servers to make at once: a host with many servers may lose them all.
 const RECORDS: f64 = 50.0;
@@ -92,8 +93,9 @@ impl Fate {
         }
     }
 
-    /// Returns how a server whose memory is gone has ended. Returns `None` if it executes another program instead.
-    pub fn find(&self, process: &ProcessHandle) -> Option<Ending> {
+    /// Returns how a server whose memory is gone has ended. Returns `None` if it executes another program instead. Waits for one
+    /// that is still about to end, but not if the agent is, too.
+    pub fn find(&self, process: &ProcessHandle, stop: &Stop) -> Option<Ending> {
         let until = Instant::now() + PATIENCE;
         loop {
             let code = process.pidfd().and_then(exit_code);
@@ -108,8 +110,12 @@ impl Fate {
                     let code = process.pidfd().and_then(exit_code);
                     return Some(code.map_or_else(|| self.likely(), |code| self.ending(code)));
                 }
-                Remains::Exiting if Instant::now() > until => return Some(self.likely()),
-                Remains::Exiting => std::thread::sleep(LOOK_INTERVAL),
+                Remains::Exiting => {
+                    let now = Instant::now();
+                    if now > until || stop.wait_until(now + LOOK_INTERVAL) {
+                        return Some(self.likely());
+                    }
+                }
             }
         }
     }

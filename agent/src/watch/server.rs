@@ -201,7 +201,7 @@ impl Watch {
             let read = watched.read();
             if let Err(MemoryError::Gone) = read {
                 let at = monotonic();
-                let ending = watched.ended();
+                let ending = watched.ended(&self.stop);
                 let ended_now = ending.map(|ending| (at, ending));
                 self.shared.withdraw(&published, ended_now);
                 // This tells any caller who waits for an answer.

@@ -21,6 +21,7 @@ use super::reading::Reader;
 use super::recorder::{Recorder, Seen, Subject, Surroundings};
 use super::server_log::ServerLog;
 use super::sockets::Sockets;
+use super::stop::Stop;
 
 /// The log target for each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";
@@ -150,8 +151,8 @@ impl Watched {
     }
 
     /// Returns how it has ended, now that its memory is gone, and logs that. Returns `None` if it executes another program.
-    pub fn ended(&self) -> Option<Ending> {
-        let ending = self.fate.find(&self.process.handle);
+    pub fn ended(&self, stop: &Stop) -> Option<Ending> {
+        let ending = self.fate.find(&self.process.handle, stop);
         self.log.ended(ending);
         ending
     }
