@@ -191,6 +191,8 @@ mod tests {
                 evicting: Duration::from_secs(1),
                 noop: Duration::ZERO,
             },
+            // It has rested since the stall before.
+            rests: vec![Duration::from_millis(3_001)],
             ..Snapshot::default()
         };
         snapshot.counted.calls[0].inner.record(0, 6_000_000_000);
