@@ -163,10 +163,11 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Opti
             break;
         }
         let sock = or_zero(request, KernelMember::RequestSock);
-        if or_zero::<u16>(sock, KernelMember::Port) != port {
+        // One that was reset stays in the list without a port, and hides none of the others.
+        let own = or_zero::<u16>(sock, KernelMember::Port);
+        if own != port && own != 0 {
             break;
         }
-        // One that was reset stays in the list, and hides none of the others.
         if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
             write(seq, &pending_mptcp(sock, port));
         } else {
