@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evictscope_plan::Member;
 use evictscope_probes::{Ports, SocketIterator};
 use evictscope_telemetry::{LookPace, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};
@@ -34,6 +35,12 @@ impl Sockets {
         let iterator = self.iterator.as_ref()?;
         if !self.pace.is_due(now, is_pressing) {
             return None;
+        }
+        if let Some(members) = &now.members {
+            let is_cluster = members.get(Member::ClusterEnabled);
+            self.ports.is_cluster = is_cluster.map(|enabled| enabled != 0);
+            let bus = members.get(Member::ClusterPort).filter(|port| *port != 0);
+            self.ports.bus = bus.and_then(|port| u16::try_from(port).ok());
         }
         let begun = own_cpu_time();
         let looked = iterator.look(self.pid, &mut self.ports);

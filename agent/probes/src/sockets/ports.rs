@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 /// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
 const BUS_OFFSET: u16 = 10_000;
-/// The longest record that ends a TLS connection (`close_notify`), bytes. The shortest request is longer.
-const FAREWELL: u32 = 31;
 
 /// The ports of one server. What it has accepted on a port at which it listens is a connection of a client, unless that port is
 /// the cluster bus; what it has connected itself has another port.
@@ -17,8 +15,6 @@ pub struct Ports {
     pub is_cluster: Option<bool>,
     /// The port of the cluster bus, if it was set.
     pub bus: Option<u16>,
-    /// The port for TLS, if there is one.
-    pub tls: Option<u16>,
 }
 
 impl Ports {
@@ -38,11 +34,6 @@ impl Ports {
                 .is_some_and(|of| self.listened.contains(&of))
         };
         self.is_cluster != Some(false) && self.bus.map_or_else(is_offset, |bus| bus == port)
-    }
-
-    /// Returns whether so few bytes, the last of a connection that its client has closed, are no request.
-    pub(super) fn is_only_farewell(&self, port: u16, bytes: u32) -> bool {
-        self.tls == Some(port) && (1..=FAREWELL).contains(&bytes)
     }
 }
 

@@ -105,7 +105,6 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 is_certain: kind == OWED_TCP,
             }),
             ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
-            GAVE_UP if ports.is_only_farewell(port(record), bytes) => {}
             GAVE_UP => look.gave_up.push(GaveUp {
                 socket,
                 read_to,
@@ -247,14 +246,6 @@ mod tests {
         };
         let mut ports = Ports::default();
         assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?, expected);
-        // What is only the end of a TLS connection is no request.
-        ports.tls = Some(6379);
-        let bytes = [
-            active(GAVE_UP, 6379, 10, 31, 1),
-            active(GAVE_UP, 6379, 9, 36, 1),
-            end(9),
-        ];
-        assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?.gave_up.len(), 1);
         Ok(())
     }
 
