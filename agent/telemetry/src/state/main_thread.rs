@@ -82,6 +82,8 @@ pub struct MainThread {
     spin_ns: u64,
     /// Not known yet whether spinning: the server's account has not grown since.
     undecided_ns: u64,
+    /// How long it wanted a CPU meanwhile.
+    undecided_waiting_ns: u64,
     /// Elsewhere, while it was not known whether that was work.
     unknown_ns: u64,
     /// Recent CPU time inside evicting calls, and all that was observed, while keys were evicted.
@@ -158,10 +160,14 @@ impl MainThread {
             (Work::All, _) => {}
             (Work::Active(now), Work::Active(last)) => {
                 self.undecided_ns += cpu_ns;
+                self.undecided_waiting_ns += waiting_ns;
                 if now != last {
-                    let active_ns = now.saturating_sub(last).saturating_mul(1_000);
-                    self.spin_ns += self.undecided_ns.saturating_sub(active_ns);
-                    self.undecided_ns = 0;
+                    // Active time is wall time: it waited for a CPU in it as in the rest.
+                    let active_ns = now.saturating_sub(last).saturating_mul(1_000) as f64;
+                    let wanted_ns = (self.undecided_ns + self.undecided_waiting_ns).max(1) as f64;
+                    let active = (active_ns / wanted_ns).min(1.0);
+                    self.spin_ns += (self.undecided_ns as f64 * (1.0 - active)).round() as u64;
+                    (self.undecided_ns, self.undecided_waiting_ns) = (0, 0);
                 }
             }
             _ => self.unknown_ns += rest_ns - expire_ns,

@@ -137,13 +137,18 @@ fn no_time_is_counted_twice() {
 /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time and work, in
 /// milliseconds.
 fn spun(readings: &[(u64, u64, Work)]) -> [u64; 3] {
+    spun_waiting(readings, 0)
+}
+
+/// Does the same for a thread that waits so many times as long as it runs.
+fn spun_waiting(readings: &[(u64, u64, Work)], waiting: u64) -> [u64; 3] {
     let mut thread = MainThread::default();
     for (at, cpu, work) in readings {
         thread.advance(Spent {
             at: Duration::from_millis(*at),
             times: ThreadTimes {
                 cpu_ns: cpu * MS,
-                waiting_ns: 0,
+                waiting_ns: waiting * cpu * MS,
             },
             work: *work,
             evicting_ns: 0,
@@ -174,6 +179,9 @@ fn what_the_server_does_not_count_as_active_time_is_spinning() {
     assert_eq!(spun(&long), [0, 0, 0]);
     let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
     assert_eq!(spun(&ended), [0, 0, 2_100]);
+    // On a CPU for a quarter of the time in which it wanted one, and active for half of that time.
+    let waiting = spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3);
+    assert_eq!(waiting, [100, 0, 100]);
     // CONFIG RESETSTAT.
     let reset = [
         (0, 0, active(5_000)),
