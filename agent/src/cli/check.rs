@@ -246,9 +246,11 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let container = container(process).map(|name| format!(", container {name}"));
     let container = container.unwrap_or_default();
     let what = format!("server {} (pid {pid}{container})", process.name);
-    let place = |prepared: &Prepared| match &tried.kernel {
-        Some((probes, _)) => placed(probes, prepared, pid),
-        None => Ok(()),
+    // Taking a probe off would take out what was left there.
+    let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.executable))
+    {
+        (Some((probes, _)), Ok(left)) if left.is_empty() => placed(probes, prepared, pid),
+        _ => Ok(()),
     };
     let lower = Prepared::of_lower(process, &tried.planner);
     let lower = lower.filter(|lower| place(lower).is_ok());

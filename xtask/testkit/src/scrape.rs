@@ -64,9 +64,11 @@ impl Scrape {
         self.servers().contains(server)
     }
 
-    /// Returns the names of all servers that there are series about.
+    /// Returns the names of all servers that there are series about, other than how they ended.
     pub fn servers(&self) -> BTreeSet<&str> {
         let samples = self.samples.iter();
+        let samples =
+            samples.filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
         samples
             .filter_map(|sample| sample.labels.get("server"))
             .collect()

@@ -139,9 +139,8 @@ fn each_hash_of_which_a_field_expires_is_counted_apart_from_keys() -> anyhow::Re
             ensure!(keys(&scrape, "expired")? == 0.0, "no key can expire");
             let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");
             let of = |name| cycles.get(name).copied().unwrap_or_default();
-            // Each cycle does both jobs.
-            let (slow, fields) = (of("slow"), of("slow_fields"));
-            ensure!(fields > 0.0 && (slow - fields).abs() <= 1.0, "{cycles:?}");
+            // The time of a cycle may be used up by one of the two jobs.
+            ensure!(of("slow") > 0.0 && of("slow_fields") > 0.0, "{cycles:?}");
             println!("fields of {expired} of {sampled} hashes; cycles {cycles:?}");
             Ok(())
         },
