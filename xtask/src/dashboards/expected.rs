@@ -25,15 +25,16 @@ pub const UNCERTAIN_QUERIES: [&str; 3] = [
 /// Series in the rules of alerts that have no data, for the same reasons.
 pub const EMPTY_SELECTORS: [&str; 4] = [
     "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_expired_stale_perc|\
-     stat_expired_time_cap_reached_count\"}",
+     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_total_error_replies|\
+     stat_expired_stale_perc|stat_expired_time_cap_reached_count\"}",
     "evictscope_not_found{item=\"maxmemory\"}",
     "evictscope_plan_withdrawn",
     "evictscope_server_ended_timestamp_seconds{status!~\"0|unknown\"}",
 ];
 
-/// Series in the rules of alerts that may or may not have data, for the same reason.
-pub const UNCERTAIN_SELECTORS: [&str; 2] = [
+/// Series in the rules of alerts that may or may not have data, for the same reason, or because too few keys have a time to live.
+pub const UNCERTAIN_SELECTORS: [&str; 3] = [
+    "evictscope_expired_held_ratio",
     "evictscope_evictions_would_add_ratio",
     "evictscope_maxmemory_reached_seconds{estimate=\"likely\"}",
 ];
