@@ -253,10 +253,15 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         _ => Ok(()),
     };
     let lower = Prepared::of_lower(process, &tried.planner);
-    let lower = lower.filter(|lower| place(lower).is_ok());
-    let prepared = lower.map_or_else(|| Prepared::of(process, &tried.planner), Ok);
-    let mut prepared = match prepared {
-        Ok(prepared) => prepared,
+    let prepared = match lower.filter(|lower| place(lower).is_ok()) {
+        Some(lower) => Ok((lower, Ok(()))),
+        None => Prepared::of(process, &tried.planner).map(|prepared| {
+            let trial = place(&prepared);
+            (prepared, trial)
+        }),
+    };
+    let (mut prepared, trial) = match prepared {
+        Ok(tried) => tried,
         Err(refusal) => {
             return match refusal.why() {
                 Some((Reason::Permission, why)) => {
@@ -268,7 +273,7 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         }
     };
     let mut lacks = prepared.reader.lacks();
-    if let Err(error) = place(&prepared) {
+    if let Err(error) = trial {
         lacks.push(format!(
             "its evicting calls and expire cycles cannot be seen: {error}"
         ));
