@@ -1,6 +1,6 @@
 //! Finds where a process's executable is loaded, and reads words of its memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
@@ -159,7 +159,18 @@ impl Words {
                 Ok(_) | Err(_) => without += usize::from(byte != [BREAKPOINT]),
             }
         }
-        Ok(without)
+        // The kernel places nothing in an address space that its process has left, although it can be read as long as
+        // somebody else looks into it, too (`exit_mm`, kernel/exit.c).
+        match without > 0 && !self.is_in_use() {
+            true => Err(MemoryError::Gone),
+            false => Ok(without),
+        }
+    }
+
+    /// Returns whether the process has not left its address space, as it does when it ends.
+    fn is_in_use(&self) -> bool {
+        let exe = fs::read_link(format!("/proc/{}/exe", self.pid));
+        !exe.is_err_and(|error| matches!(MemoryError::of(self.pid, error), MemoryError::Gone))
     }
 
     /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a running
