@@ -10,9 +10,9 @@
 //! again as it had lasted.
 //!
 //! Two kinds of clients wait on purpose, and are left out: clients that were still owed an answer when the main thread came to
-//! rest, because it had then read and answered what it could; and clients that are owed an answer while later requests are
-//! answered, because they are blocked (BLPOP, WAIT). Nor does a client wait that sends more although it never had an answer: a
-//! replica's link.
+//! rest, because it had then read and answered what it could; and clients that are owed an answer while requests are answered that
+//! came after theirs was read, because they are blocked (BLPOP, WAIT). Nor does a client wait that sends more although it never had
+//! an answer: a replica's link.
 //!
 //! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command (Little's
 //! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
@@ -38,6 +38,9 @@ pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs
 const BUSY_SPAN: Duration = Duration::from_secs(10);
 /// From here on, each wait that is known counts for what it lasted, even if no sample saw it.
 const LONG: Duration = OVER[0];
+/// If the server has answered somebody that much later than it read a request, it has gone on without answering it. More than the
+/// error of [`SocketLook::sent`].
+const SENT_LATER: Duration = Duration::from_millis(64);
 
 /// The waits of one server's clients.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +81,8 @@ pub(crate) struct Sample<'a> {
 struct Request {
     read_to: u32,
     answered_to: u32,
-    /// Whether the server has read it.
-    is_read: bool,
+    /// Which look first found it read, if the server has read it.
+    read: Option<Duration>,
     came: Option<Duration>,
     /// Since when it has been waiting, as far as is known.
     since: Duration,
@@ -139,7 +142,7 @@ impl Waits {
                     Request {
                         read_to: new.read_to,
                         answered_to: new.answered_to,
-                        is_read: new.is_read,
+                        read: new.read.map(|new| old.read.unwrap_or(new)),
                         ..old
                     }
                 }
@@ -149,12 +152,18 @@ impl Waits {
             self.requests.insert(socket, request);
         }
         let exact: HashMap<_, _> = look.answered.iter().map(|one| (one.socket, one)).collect();
-        // If one of them has waited from sample to sample, so has every other: none can have been missed.
-        let is_sure = before
-            .values()
-            .any(|old| !old.is_blocked && !old.counted.is_zero());
+        let found_before = || before.iter().filter(|(_, old)| !old.is_blocked);
+        // When the last of those was answered that the last look found, as far as the kernel says.
+        let answered = found_before().filter_map(|(socket, old)| {
+            let answer = exact.get(socket).filter(|one| old.has_come_with(one.came));
+            answer.map(|answer| answer.left)
+        });
+        let answered = answered.max().unwrap_or_default();
+        // If one of them has waited from sample to sample, or for long, so has every other: none can have been missed.
+        let is_sure =
+            found_before().any(|(_, old)| !old.counted.is_zero() || answered >= old.since + LONG);
         for (socket, old) in &before {
-            newest = newest.max(old.came.filter(|_| old.is_read).unwrap_or_default());
+            newest = newest.max(old.came.filter(|_| old.read.is_some()).unwrap_or_default());
             let last = last.unwrap_or(at);
             let answer = exact.get(socket).filter(|one| old.has_come_with(one.came));
             let next = self.requests.get(socket).and_then(|next| next.came);
@@ -183,7 +192,9 @@ impl Waits {
                 .iter()
                 .any(|rest| *rest > one.came + TICK && *rest < one.left);
             let wait = one.left.saturating_sub(one.came);
-            if is_new && !has_rested && wait >= LONG {
+            // As long as they waited, so did what came meanwhile.
+            let is_known = wait >= LONG || is_sure && one.came < answered;
+            if is_new && !has_rested && is_known {
                 let request = Request {
                     since: one.came,
                     ..Request::new()
@@ -193,16 +204,18 @@ impl Waits {
             }
         }
         self.answered = newest;
+        let sent = look.sent.unwrap_or_default();
         for request in self.requests.values_mut() {
             if rested > request.since {
                 request.since = rested;
                 request.counted = Duration::ZERO;
             }
-            // It came before others that have been answered, or before the main thread rested.
-            let is_passed_over = request
-                .came
-                .is_some_and(|came| newest > came + TICK || rested > came + TICK);
-            request.is_blocked |= request.is_read && is_passed_over;
+            // Requests that the event loop reads in one turn are answered at its end, those that came first not always first.
+            let is_passed_over = request.read.is_some_and(|read| {
+                let has_rested = request.came.is_some_and(|came| rested > came + TICK);
+                has_rested || newest > read + TICK || sent > read + SENT_LATER
+            });
+            request.is_blocked |= is_passed_over;
             if request.is_blocked {
                 continue;
             }
@@ -225,7 +238,7 @@ impl Waits {
         let gave_up: HashSet<_> = gave_up.collect();
         self.given_up += gave_up.difference(&self.gave_up).count() as u64;
         self.gave_up = gave_up;
-        self.alive = self.alive.max(rested).max(look.sent.unwrap_or_default());
+        self.alive = self.alive.max(rested).max(sent);
         let given_up = look.gave_up.iter().filter_map(|one| one.came).min();
         let oldest = [self.oldest(), given_up].into_iter().flatten().min();
         self.unanswered = oldest.map_or(Duration::ZERO, |oldest| {
@@ -327,7 +340,7 @@ fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
         let request = Request {
             read_to: one.read_to,
             answered_to: one.answered_to,
-            is_read: true,
+            read: Some(look.at),
             came: Some(one.came),
             ..Request::new()
         };
@@ -341,7 +354,7 @@ impl Request {
         Self {
             read_to: 0,
             answered_to: 0,
-            is_read: false,
+            read: None,
             came: None,
             since: Duration::ZERO,
             sampled_over: Duration::ZERO,
@@ -360,16 +373,16 @@ impl Request {
     /// Returns whether it is the request `before` of the same connection: the server has read no more, and has not answered what it
     /// had read; or it has only read it.
     fn continues(&self, before: &Self) -> bool {
-        let is_answered = before.is_read && before.answered_to != self.answered_to;
+        let is_answered = before.read.is_some() && before.answered_to != self.answered_to;
         let is_behind = before.read_to == self.read_to && !is_answered;
-        let is_now_read = self.is_read && !before.is_read;
+        let is_now_read = self.read.is_some() && before.read.is_none();
         is_behind || is_now_read && before.came.is_some_and(|came| self.has_come_with(came))
     }
 
     /// Returns what is known about it at a look, after another request of the same connection.
     fn after(self, before: &Self, last: Duration, at: Duration) -> Self {
         // The server has read since, at an unknown time. What it left had come by then, or came later.
-        let since = match self.is_read || before.is_read {
+        let since = match self.read.or(before.read).is_some() {
             true => self.since,
             false => self.since.max(last + at.saturating_sub(last) / 2),
         };

@@ -359,3 +359,92 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
     // In a pipeline whose first request is not answered yet, it does.
     assert_eq!(take_in(unread(5)), (Some(ms(990)), [1, 0]));
 }
+
+/// A thousand clients send their next request some 100 ms after an answer. Each second the server stands still for 120 ms. In a turn
+/// of its loop it reads all that has come, and then answers 20 requests in a millisecond, in another order.
+#[test]
+fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
+    #[derive(Clone, Copy)]
+    struct Client {
+        came: u64,
+        is_read: bool,
+        left: u64,
+        sent: u32,
+    }
+    let mut clients: Vec<Client> = (0..1_000)
+        .map(|client| Client {
+            came: 0,
+            is_read: true,
+            left: 920 + client / 13,
+            sent: 1,
+        })
+        .collect();
+    let (mut waits, mut rests) = (Waits::default(), Vec::new());
+    let mut turn: Vec<usize> = Vec::new();
+    let (mut truth, mut over, mut next) = (Duration::ZERO, 0, 1_000);
+    for now in 1_000..21_000 {
+        let stands = now % 1_000 > 880;
+        for (number, client) in (0..).zip(&mut clients) {
+            if client.left > 0 && client.left + 80 + number * 37 % 41 == now {
+                (client.came, client.is_read, client.left) = (now, false, 0);
+                client.sent += 1;
+            }
+        }
+        if turn.is_empty() && !stands {
+            turn = (0..1_000)
+                .filter(|number| clients[*number].left == 0)
+                .collect();
+            turn.iter()
+                .for_each(|number| clients[*number].is_read = true);
+        }
+        for number in turn.split_off(turn.len().saturating_sub(20)) {
+            clients[number].left = now;
+            let waited = ms(now - clients[number].came);
+            truth += waited;
+            over += u64::from(waited >= ms(100));
+        }
+        if now < next {
+            continue;
+        }
+        let is_calm = clients.iter().all(|client| client.left > 0);
+        if is_calm {
+            rests.push(ms(now));
+        }
+        let mut look = SocketLook {
+            at: ms(now),
+            connected: 1_000,
+            sent: clients.iter().map(|client| ms(client.left)).max(),
+            ..SocketLook::default()
+        };
+        for (socket, client) in (0..).zip(&clients) {
+            let (came, read_to) = (ms(client.came), client.sent - u32::from(!client.is_read));
+            let answered_to = client.sent - u32::from(client.left == 0);
+            if client.left > client.came + 20 {
+                let left = ms(client.left);
+                look.answered.push(Answered { socket, came, left });
+            } else if client.left == 0 && client.is_read {
+                look.owed.push(Owed {
+                    socket,
+                    read_to,
+                    answered_to,
+                    came,
+                    is_certain: true,
+                });
+            } else if client.left == 0 {
+                look.unread.push(Unread {
+                    socket,
+                    read_to,
+                    answered_to,
+                    bytes: 6,
+                    came: Some(came),
+                });
+            }
+        }
+        take_in(&mut waits, &look, &rests);
+        next = now + if is_calm { 97 } else { 45 };
+    }
+    let ratio = waits.seconds() / truth.as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+    let ratio = waits.over()[0] as f64 / over as f64;
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio} of {over}");
+}
