@@ -216,7 +216,9 @@ impl Waits {
                 has_rested || newest > read + TICK || sent > read + SENT_LATER
             });
             request.is_blocked |= is_passed_over;
-            if request.is_blocked {
+            // Whether it was passed over shows a little later.
+            let is_open = request.read.is_some_and(|read| at < read + LONG);
+            if request.is_blocked || is_open {
                 continue;
             }
             let waited = at.saturating_sub(request.since);

@@ -277,7 +277,7 @@ fn a_request_that_was_read_waits_until_it_is_answered() {
     let owed = [(1, 37, 990), (2, 5, 980)];
     look_at_both(&mut waits, 1_300, &[], &owed, rested);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
-    assert_eq!(waits.over(), [2, 0]);
+    assert_eq!(waits.over(), [1, 0], "the other may block on purpose");
     // The client whose request was unread has an answer, and has since sent another request, which was read.
     look_at_both(&mut waits, 1_400, &[], &[(1, 67, 1_390)], rested);
     assert_eq!((waits.oldest(), waits.over()), (Some(ms(1_390)), [2, 0]));
@@ -296,7 +296,7 @@ fn clients_that_block_on_purpose_do_not_wait() {
         let owed = [(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)];
         look_at_both(&mut waits, at, &[], &owed, None);
     }
-    assert_eq!((waits.waiting(), waits.over()), (2, [1, 0]));
+    assert_eq!((waits.waiting(), waits.over()), (2, [0, 0]));
 }
 
 /// Requests of a closed loop follow each other within milliseconds.
