@@ -21,8 +21,8 @@ use aya_ebpf::helpers::generated::{
 };
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
-    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP,
-    UNREAD_TCP, UNREAD_UNIX,
+    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP,
+    PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -33,6 +33,8 @@ const IPPROTO_TCP: u16 = 6;
 const IPPROTO_MPTCP: u16 = 262;
 /// Also the state of other stream sockets that are connected.
 const TCP_ESTABLISHED: u8 = 1;
+/// The other side has reset the connection.
+const TCP_CLOSE: u8 = 7;
 /// The other side sends no more.
 const TCP_CLOSE_WAIT: u8 = 8;
 /// Also the state of a Unix socket that listens.
@@ -122,7 +124,7 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
         read::<u16>(sock, KernelMember::Protocol)?,
     ) {
         (AF_INET | AF_INET6, protocol @ (IPPROTO_TCP | IPPROTO_MPTCP)) => {
-            let port = read::<u16>(sock, KernelMember::Port)?;
+            let port = u16::from_be(read(sock, KernelMember::Port)?);
             match (state, protocol) {
                 (TCP_LISTEN, IPPROTO_TCP) => not_accepted(seq, sock, port),
                 (TCP_LISTEN, _) if knows_mptcp() => {
@@ -163,9 +165,7 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Opti
             break;
         }
         let sock = or_zero(request, KernelMember::RequestSock);
-        // One that was reset stays in the list without a port, and hides none of the others.
-        let own = or_zero::<u16>(sock, KernelMember::Port);
-        if own != port && own != 0 {
+        if or_zero::<u16>(sock, KernelMember::Port) != port.to_be() {
             break;
         }
         if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
@@ -273,7 +273,8 @@ fn connection(
     protocol: u16,
     port: u16,
 ) -> Option<()> {
-    if state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT {
+    let is_closed = state == TCP_CLOSE_WAIT || state == TCP_CLOSE && port != 0;
+    if state != TCP_ESTABLISHED && !is_closed {
         return None;
     }
     let is_tcp = protocol == IPPROTO_TCP;
@@ -289,16 +290,17 @@ fn connection(
     // SAFETY: a static that the loader writes.
     let second = unsafe { read_volatile(addr_of!(TICKS_PER_SECOND)) };
     let answered_after = kept.left.wrapping_sub(kept.came).cast_signed();
-    let is_closed = state == TCP_CLOSE_WAIT;
-    // The other side's FIN has a number, too, until the owner has seen it.
+    // The other side's FIN has a number, too, until the owner has seen it. No request is one byte long.
     let unread = kept.unread - i32::from(is_closed && is_tcp);
     let ago = now.wrapping_sub(kept.left);
     let kind = if is_closed {
         // Whoever was answered before it closed is no client any more.
-        if unread <= 0 && answered_after >= 0 {
-            return None;
+        match answered_after {
+            _ if unread > 0 => GAVE_UP,
+            ..0 => GAVE_UP,
+            0 => PERHAPS_GAVE_UP,
+            _ => return None,
         }
-        GAVE_UP
     } else if unread > 0 {
         UNREAD_TCP
     } else if answered_after < 0 {

@@ -50,7 +50,7 @@ func generateRules(directory string) error {
 		return err
 	}
 	templates, err := template.New("").Delims("<<", ">>").Option("missingkey=error").
-		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy}).
+		Funcs(template.FuncMap{"comment": comment, "podLabels": podLabels, "ofServer": ofServer, "stalledBy": stalledBy, "slept": slept}).
 		ParseFS(ruleTemplates, "rules/*.yaml")
 	if err != nil {
 		return err
@@ -104,8 +104,14 @@ func ofServer(query string) string {
 // stalledBy returns the first words of a summary: which of these causes took most of a time.
 func stalledBy(function, causes, time string) string {
 	seconds := `evictscope_stall_seconds_total{%s,` + causes + `}[` + time + `]`
-	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")))")
+	worst := ofServer("topk(1, sum by (cause) (" + function + "(" + seconds + ")) > 0)")
 	return "Stalled{{ with " + worst + " | query }} by {{ (first .).Labels.cause }}{{ end }}"
+}
+
+// slept returns a query that has a result if the main thread had a CPU for less than half of the eviction call of the alert.
+func slept() string {
+	cpu := `evictscope_main_thread_cpu_seconds_total{job=%q,instance=%q,server=%q,activity="eviction"}`
+	return "printf `600 * sum(rate(" + cpu + "[5m])) < clamp_max(vector(%f), 300)` $labels.job $labels.instance $labels.server $value"
 }
 
 // podLabels returns the two labels of an alert that name its server's pod, as lines in YAML.

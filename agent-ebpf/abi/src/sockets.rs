@@ -30,6 +30,8 @@ pub const PENDING_TCP: u8 = 11;
 pub const PENDING_MPTCP: u8 = 12;
 /// The same for a Unix socket. `sent` is which directions are shut down.
 pub const PENDING_UNIX: u8 = 13;
+/// The same as [`GAVE_UP`], unless an answer left within the tick in which the request came.
+pub const PERHAPS_GAVE_UP: u8 = 14;
 
 /// A socket about which there is little to say.
 #[repr(C)]
@@ -47,7 +49,7 @@ pub struct IdleSocket {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActiveSocket {
-    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`] or pending.
+    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`], [`PERHAPS_GAVE_UP`] or pending.
     pub kind: u8,
     /// As [`IdleSocket::sent`].
     pub sent: u8,
@@ -95,7 +97,7 @@ pub enum KernelMember {
     State,
     /// `struct sock`: the protocol, 16 bits.
     Protocol,
-    /// `struct sock`: its own port, 16 bits.
+    /// `struct inet_sock`: its own port, 16 bits, in network order. A connection that was reset keeps it.
     Port,
     /// `struct sock`: which directions are shut down, 8 bits.
     Shutdown,

@@ -21,7 +21,7 @@ const fn path(member: KernelMember) -> Path {
         KernelMember::Family => &[("sock", "__sk_common.skc_family")],
         KernelMember::State => &[("sock", "__sk_common.skc_state")],
         KernelMember::Protocol => &[("sock", "sk_protocol")],
-        KernelMember::Port => &[("sock", "__sk_common.skc_num")],
+        KernelMember::Port => &[("inet_sock", "inet_sport")],
         KernelMember::Shutdown => &[("sock", "sk_shutdown")],
         KernelMember::ReceiveQueue => &[("sock", "sk_receive_queue")],
         KernelMember::RcvNxt => &[("tcp_sock", "rcv_nxt")],

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
-    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP,
+    UNREAD_TCP, UNREAD_UNIX,
 };
 use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
 
@@ -40,7 +41,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
             }
             [
                 UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP
-                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
+                | PERHAPS_GAVE_UP | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
                 ..,
             ] => {
                 let (record, rest) = bytes
@@ -94,7 +95,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 (kind, bytes)
             }
         };
-        look.connected += u32::from(kind != GAVE_UP);
+        look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
         match kind {
             IDLE => {}
             kind @ (OWED_TCP | PERHAPS_OWED_TCP) => look.owed.push(Owed {
@@ -105,10 +106,11 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 is_certain: kind == OWED_TCP,
             }),
             ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
-            GAVE_UP => look.gave_up.push(GaveUp {
+            GAVE_UP | PERHAPS_GAVE_UP => look.gave_up.push(GaveUp {
                 socket,
-                read_to,
+                answered_to,
                 came: (!is_unix).then_some(came),
+                is_certain: kind == GAVE_UP,
             }),
             _ => look.unread.push(Unread {
                 socket,
@@ -127,11 +129,12 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
 /// Returns what a connection that was not accepted is, and how many bytes lie unread; `None` if its client has left nothing.
 fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
     const ESTABLISHED: u8 = 1;
+    const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
     const SHUTDOWN_MASK: u8 = 3;
     let (is_open, is_closed) = match kind {
         PENDING_UNIX => (state != SHUTDOWN_MASK, state == SHUTDOWN_MASK),
-        _ => (state == ESTABLISHED, state == CLOSE_WAIT),
+        _ => (state == ESTABLISHED, matches!(state, CLOSE | CLOSE_WAIT)),
     };
     let bytes = bytes.saturating_sub(u32::from(is_closed && kind == PENDING_TCP));
     match (is_open, is_closed, bytes) {
@@ -238,7 +241,8 @@ mod tests {
             }],
             gave_up: vec![GaveUp {
                 socket: 10,
-                read_to: 77,
+                answered_to: 88,
+                is_certain: true,
                 came: Some(ms(996)),
             }],
             sent: Some(Duration::ZERO),

@@ -23,7 +23,7 @@
 //!
 //! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::rest::TICK;
@@ -58,8 +58,9 @@ pub struct Waits {
     longest: RecentMaximum,
     /// When the latest request came that was seen to be answered.
     answered: Duration,
-    /// The connections that the last look found given up: which, and how far the server had read.
-    gave_up: HashSet<(u64, u32)>,
+    /// The connections that the last look found closed by their clients, how far they had been answered, and whether a request of
+    /// theirs waited.
+    gave_up: HashMap<(u64, u32), bool>,
     given_up: u64,
     /// When an answer was last known to leave, or the main thread to be at rest.
     alive: Duration,
@@ -236,12 +237,21 @@ impl Waits {
         self.not_seen = look.not_seen;
         self.longest.take_in(at, nanoseconds(self.oldest_wait()));
         self.longest.forget(at);
-        let gave_up = look.gave_up.iter().map(|one| (one.socket, one.read_to));
-        let gave_up: HashSet<_> = gave_up.collect();
-        self.given_up += gave_up.difference(&self.gave_up).count() as u64;
-        self.gave_up = gave_up;
+        let closed = std::mem::take(&mut self.gave_up);
+        let mut given_up = None;
+        for one in &look.gave_up {
+            let key = (one.socket, one.answered_to);
+            let old = before.get(&one.socket);
+            let owed = old.filter(|old| old.answered_to == one.answered_to);
+            let has_waited = owed.map_or(one.is_certain, |owed| !owed.is_blocked);
+            let was_closed = closed.get(&key).copied();
+            let has_waited = was_closed.unwrap_or(has_waited);
+            self.given_up += u64::from(has_waited && was_closed.is_none());
+            self.gave_up.insert(key, has_waited);
+            let came = one.came.filter(|_| has_waited);
+            given_up = [given_up, came].into_iter().flatten().min();
+        }
         self.alive = self.alive.max(rested).max(sent);
-        let given_up = look.gave_up.iter().filter_map(|one| one.came).min();
         let oldest = [self.oldest(), given_up].into_iter().flatten().min();
         self.unanswered = oldest.map_or(Duration::ZERO, |oldest| {
             at.saturating_sub(oldest.max(self.alive))

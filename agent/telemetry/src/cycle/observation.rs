@@ -78,7 +78,7 @@ impl Observation {
     pub fn new(snapshot: &Snapshot, state: &ServerState) -> Self {
         let evictions = &snapshot.counted.evictions;
         let times = snapshot.counted.calls.first().map(|calls| EvictionTimes {
-            since: Duration::from_nanos(calls.inner_since_ns),
+            since: snapshot.evicting_since().unwrap_or_default(),
             last: Duration::from_nanos(calls.last_inner_ns),
             burst_began: Duration::from_nanos(evictions.burst_began_ns),
             burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),

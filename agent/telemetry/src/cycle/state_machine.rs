@@ -18,8 +18,6 @@ use super::open_burst::{Before, OpenBurst};
 use crate::unreset::Unreset;
 use crate::{Burst, BurstTotals, Margins, Observation, Phase, Phases};
 
-/// A call that has not ended after this time is taken to have ended unseen.
-const LONGEST_CALL: Duration = Duration::from_secs(120);
 /// The number of finished bursts that are kept.
 const KEPT: usize = 100;
 
@@ -218,7 +216,7 @@ impl Cycle {
 /// Returns until when evicting calls were made, as far as was seen.
 fn newest_call(seen: &Observation) -> Duration {
     let times = &seen.evictions;
-    let is_under_way = !times.since.is_zero() && seen.at.saturating_sub(times.since) < LONGEST_CALL;
+    let is_under_way = !times.since.is_zero();
     let newest = if is_under_way { seen.at } else { times.last };
     newest.min(seen.at)
 }

@@ -68,13 +68,15 @@ pub struct Answered {
     pub left: Duration,
 }
 
-/// A connection that its client has closed.
+/// A connection that its client has closed or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaveUp {
     /// As [`Unread::socket`].
     pub socket: u64,
-    /// As [`Unread::read_to`].
-    pub read_to: u32,
+    /// As [`Unread::answered_to`].
+    pub answered_to: u32,
     /// When data last came, monotonic, to a tick; not known for a Unix socket.
     pub came: Option<Duration>,
+    /// As [`Owed::is_certain`].
+    pub is_certain: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{CallStats, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
+use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 
 use crate::{Candidate, ExpiredSample, Members, SocketLook};
 
@@ -97,18 +97,21 @@ pub struct Snapshot {
 impl Snapshot {
     /// Returns when the evicting call under way began.
     pub(crate) fn evicting_since(&self) -> Option<Duration> {
-        under_way_since(self.counted.calls.first()?)
+        self.under_way_since(EVICTION)
     }
 
     /// Returns when the expire cycle under way began.
     pub(crate) fn expiring_since(&self) -> Option<Duration> {
-        under_way_since(self.counted.calls.get(usize::from(EXPIRE))?)
+        self.under_way_since(EXPIRE)
     }
-}
 
-/// Returns when the inner call under way began.
-pub(crate) fn under_way_since(calls: &CallStats) -> Option<Duration> {
-    (calls.inner_since_ns > 0).then(|| Duration::from_nanos(calls.inner_since_ns))
+    /// Returns when the inner call under way of a function began. It ended unseen if the main thread has been at rest since.
+    fn under_way_since(&self, function: u16) -> Option<Duration> {
+        let calls = self.counted.calls.get(usize::from(function))?;
+        let since = Duration::from_nanos(calls.inner_since_ns);
+        let has_rested = self.rests.last().is_some_and(|rest| *rest > since);
+        (!since.is_zero() && !has_rested).then_some(since)
+    }
 }
 
 /// Returns whether calls were observed throughout `elapsed`, given that they were for `observed`: placing probes takes a little

@@ -5,7 +5,6 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, Longest};
 
 use crate::recent_maximum::RecentMaximum;
-use crate::snapshots::snapshot::under_way_since;
 
 /// The longest inner calls of the last five minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,9 +16,8 @@ pub struct LongestCalls {
 }
 
 impl LongestCalls {
-    /// Takes in what the kernel has kept until `at`.
-    pub(super) fn take_in(&mut self, at: Duration, calls: &CallStats) {
-        let since = under_way_since(calls);
+    /// Takes in what the kernel has kept until `at`, and when the call under way began.
+    pub(super) fn take_in(&mut self, at: Duration, calls: &CallStats, since: Option<Duration>) {
         self.under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
         let mut kept = calls.longest;
         kept.sort_unstable_by_key(|longest| longest.window);
@@ -65,15 +63,13 @@ mod tests {
     fn a_call_under_way_counts_as_it_grows() {
         let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
         let begun = 1_000 * WINDOW;
-        calls.inner_since_ns = begun.as_nanos() as u64;
         for milliseconds in [100, 487] {
             let grown = Duration::from_millis(milliseconds);
-            longest.take_in(begun + grown, &calls);
+            longest.take_in(begun + grown, &calls, Some(begun));
             assert_eq!(longest.longest(), grown);
         }
-        calls.inner_since_ns = 0;
         end(&mut calls, begun + Duration::from_millis(490), 490_000_000);
-        longest.take_in(begun + WINDOW, &calls);
+        longest.take_in(begun + WINDOW, &calls, None);
         assert_eq!(longest.longest(), Duration::from_millis(490));
     }
 
@@ -93,7 +89,7 @@ mod tests {
                 if index % read_every != 0 {
                     continue;
                 }
-                longest.take_in(now, &calls);
+                longest.take_in(now, &calls, None);
                 let seen = longest.longest().as_nanos() as u64;
                 let within = |span: Duration| {
                     let counts = ended.iter().filter(move |(at, _)| *at + span > now);

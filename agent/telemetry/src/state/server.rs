@@ -138,7 +138,7 @@ impl ServerState {
         let expiring = until(at, cycles.sum(), snapshot.expiring_since());
         self.expiring_ns = self.expiring_ns.max(expiring);
         if let Some(calls) = counted.calls.first() {
-            self.longest.take_in(at, calls);
+            (self.longest).take_in(at, calls, snapshot.evicting_since());
         }
         if let Some(times) = snapshot.times {
             let waited = |function: u16| {

@@ -86,7 +86,7 @@ fn identity(server: &ExportedServer) -> Markup {
 fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
     let members = server.members();
     let phase = server.cycle().map(|cycle| cycle.phases.phase);
-    let longest = server.cycle().map(|_| server.state.longest.longest());
+    let longest = (server.evicting_call()).map(|_| server.state.longest.longest());
     let found = timeline.and_then(|timeline| found_share(timeline.samples(server.since_1970)));
     let member = |member, text: fn(u64) -> String| or_unknown(members.get(member), text);
     html! {

@@ -144,6 +144,12 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
     assert!(
         page(&new, Ok(&[])).contains("by what evicting keys of that size took in the lab. Clients")
     );
+    let unhit = ExportedServer {
+        withdrawn: Some(BrokenInvariant::Unhit),
+        ..busy_server()
+    };
+    let unseen = "Longest evicting call of the last 5 minutes</dt><dd>not known";
+    assert!(page(&unhit, Ok(&[])).contains(unseen));
     let cycles_withdrawn = Some(BrokenInvariant::CycleTime);
     let server_without_cycles = ExportedServer {
         cycles_withdrawn,

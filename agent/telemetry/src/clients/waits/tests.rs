@@ -227,8 +227,9 @@ fn a_client_that_gave_up_does_not_wait() {
         // Ticks are counted back from each look, and may be off by one.
         let gave_up = [1, 3].map(|socket| GaveUp {
             socket,
-            read_to: 7,
+            answered_to: 0,
             came: Some(ms(990 + at / 1_400 * 4)),
+            is_certain: true,
         });
         let look = SocketLook {
             at: ms(at),
@@ -246,13 +247,39 @@ fn a_client_that_gave_up_does_not_wait() {
         sent: Some(ms(1_590)),
         gave_up: vec![GaveUp {
             socket: 4,
-            read_to: 7,
+            answered_to: 0,
             came: None,
+            is_certain: true,
         }],
         ..SocketLook::default()
     };
     take_in(&mut waits, &look, &[]);
     assert_eq!((waits.given_up(), waits.unanswered()), (3, ms(0)));
+}
+
+/// 1 is blocked (BLPOP), 2 waits for the answer to what was read, and 3 was answered in the tick in which its request came.
+#[test]
+fn who_closes_without_having_waited_did_not_give_up() {
+    let mut waits = Waits::default();
+    look_at_both(&mut waits, 1_000, &[], &[(1, 7, 500)], Some(900));
+    let owed = [(1, 7, 500), (2, 7, 990)];
+    look_at_both(&mut waits, 1_100, &[], &owed, Some(900));
+    let closed = [(1, true, 500), (2, false, 990), (3, false, 990)];
+    let gave_up = closed.map(|(socket, is_certain, came)| GaveUp {
+        socket,
+        answered_to: 0,
+        came: Some(ms(came)),
+        is_certain,
+    });
+    for at in [1_200, 1_300] {
+        let look = SocketLook {
+            at: ms(at),
+            gave_up: gave_up.to_vec(),
+            ..SocketLook::default()
+        };
+        take_in(&mut waits, &look, &[ms(900)]);
+        assert_eq!((waits.given_up(), waits.unanswered()), (1, ms(at - 990)));
+    }
 }
 
 /// It acknowledges once a second what it has received, and expects nothing.
