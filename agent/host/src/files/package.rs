@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use super::debug_file::open_in;
+use crate::printable::printable;
 
 /// Where dpkg keeps one list of files for each package (dpkg(1), FILES).
 const LISTS: &str = "var/lib/dpkg/info";
@@ -30,7 +31,7 @@ pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
             .map_while(Result::ok);
         if lines.any(|line| line == wanted) {
             // If a package is installed for several architectures, one of them follows its name.
-            return package.split(':').next().map(str::to_owned);
+            return package.split(':').next().map(printable);
         }
     }
     None
