@@ -180,7 +180,9 @@ impl Agent {
         }
         let made: Made = answer.body_mut().read_json()?;
         let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
-        Ok(record.with_config().limit(LONGEST_RECORD).read_json()?)
+        let record: Record = record.with_config().limit(LONGEST_RECORD).read_json()?;
+        ensure!(record.is_drawable(), "its profile has more frames than any");
+        Ok(record)
     }
 
     fn list<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
