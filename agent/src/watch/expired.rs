@@ -16,8 +16,8 @@ use crate::keys::{Memory, Walk};
 /// The least time between two samples: that between two scrapes. And that of a server that is calm.
 const INTERVAL: Duration = Duration::from_secs(15);
 const CALM_INTERVAL: Duration = Duration::from_secs(60);
-/// A sample is followed by this many times as long without one.
-const REST: u32 = 200;
+/// What took long is followed by this many times as long without it.
+pub const REST: u32 = 200;
 
 /// After so many failures in a row they are said not to be known: a server that changes its tables just then is only tried again.
 const FAILURES: u32 = 5;

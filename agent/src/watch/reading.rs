@@ -10,7 +10,7 @@ use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
 use super::clock::{monotonic, since_1970};
-use super::expired::ExpiredKeys;
+use super::expired::{ExpiredKeys, REST};
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
 use super::{not_counted, refusals};
@@ -206,9 +206,11 @@ impl Reader {
         if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
             return None;
         }
-        self.keys_counted = at;
         let memory = Memory::of(&self.memory, Walk::Tables);
-        keys::count(&memory, &self.plan, self.load_bias)
+        let count = keys::count(&memory, &self.plan, self.load_bias);
+        // What took long is done the less often.
+        self.keys_counted = at + REST * monotonic().saturating_sub(at);
+        count
     }
 
     /// Returns how many commands it has refused. Reads that only after it has answered an error.

@@ -32,7 +32,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let redis = Redis::start_program(Command::new(&program), &["--unixsocket", &socket])?;
     redis.config_set("port", "0")?;
     let agent = Agent::start(&[&own.only()])?;
-    agent.wait_for(&printable(&socket))?;
+    agent.watches(&redis)?;
 
     let pid = redis.pid().to_string();
     let url = agent.metrics_url().replace("/metrics", "");
@@ -57,7 +57,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
         &["watch", "--once", "--url", &url],
         &["run", "--check-config", "--config", &socket],
     ];
-    let mut said = vec![("log", agent.log()?)];
+    let mut said = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
     for arguments in tried {
         let output = evictscope().args(arguments).output()?;
         let bytes = [output.stdout, output.stderr].concat();
