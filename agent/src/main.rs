@@ -2,6 +2,7 @@
 //! a host. `docs/ARCHITECTURE.md` says how the parts fit together.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod cli;
 mod keys;
@@ -9,6 +10,7 @@ mod live;
 mod planning;
 mod process;
 mod profile;
+mod terminal;
 mod text;
 mod trace;
 mod watch;
@@ -16,8 +18,9 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    evictscope_probes::take_back_signals();
     cli::run().unwrap_or_else(|error| {
-        eprintln!("evictscope: {error:#}");
+        terminal::note(&format!("evictscope: {error:#}"));
         ExitCode::FAILURE
     })
 }

@@ -36,6 +36,78 @@ const FIRST_PAGES: [&str; 8] = [
     "agent/src/main.rs",
 ];
 
+/// What opens a file, or reads the memory of another process, outside of /proc and /sys.
+const OPENERS: [&str; 10] = [
+    "File::open(",
+    "OpenOptions::new(",
+    "fs::read(",
+    "fs::read_dir(",
+    "fs::read_to_string(",
+    "openat(",
+    "openat2(",
+    "read_at(",
+    "read_exact_at(",
+    "words.fill(",
+];
+
+/// The files of the agent that do so, and what bounds it. Everything else is opened by the first of these, and read through the second.
+const BOUNDED: [(&str, &str); 18] = [
+    (
+        "agent/host/src/files/regular.rs",
+        "opens nothing but regular files, and reads them up to a size",
+    ),
+    (
+        "agent/src/keys/memory.rs",
+        "takes the steps and the time of a walk from its limit",
+    ),
+    (
+        "agent/host/src/containers/oom.rs",
+        "control groups are the kernel's",
+    ),
+    (
+        "agent/host/src/files/debug_file.rs",
+        "found with O_PATH, for the first of these",
+    ),
+    (
+        "agent/host/src/files/executable.rs",
+        "found with O_PATH; MAX_BYTES",
+    ),
+    (
+        "agent/host/src/files/package.rs",
+        "MAX_PACKAGES names, MAX_BYTES in all",
+    ),
+    ("agent/host/src/process/breakpoints.rs", "MOST_PAGES"),
+    (
+        "agent/host/src/process/memory.rs",
+        "the words of a plan, or what a walk asks for",
+    ),
+    (
+        "agent/host/src/process/scheduling.rs",
+        "one line of the kernel's",
+    ),
+    ("agent/host/src/security.rs", "a setting of the kernel"),
+    ("agent/probes/src/kernel_types.rs", "the kernel's own types"),
+    ("agent/probes/src/programs.rs", "a number of the kernel's"),
+    (
+        "agent/records/src/folder.rs",
+        "MOST_NAMES of the agent's own folder",
+    ),
+    (
+        "agent/src/cli/compare.rs",
+        "LONGEST_PROFILE of what a user names",
+    ),
+    (
+        "agent/src/cli/selftest/child.rs",
+        "the log of a server of its own",
+    ),
+    (
+        "agent/src/live/agent.rs",
+        "LONGEST_FILE of what a user names",
+    ),
+    ("agent/src/profile/mapped_files.rs", "MAX_VDSO"),
+    ("agent/src/profile/refused.rs", "a setting of the kernel"),
+];
+
 /// A path in the code, segment by segment.
 type Segments = Vec<String>;
 
@@ -74,6 +146,36 @@ fn a_crate_stands_on_those_below_it_only() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+#[test]
+fn what_opens_a_file_or_reads_memory_has_a_bound() -> Result<()> {
+    let mut found = Vec::new();
+    for entry in FIRST_PAGES {
+        let mut modules = Modules::new();
+        read(&root().join(entry), Vec::new(), &mut modules)?;
+        for source in modules.values() {
+            let text = fs::read_to_string(&source.file)?;
+            let code = text
+                .split("#[cfg(test)]")
+                .next()
+                .unwrap_or_default()
+                .lines();
+            let mut opens = code.filter(|line| {
+                let is_kernels = line.contains("\"/proc") || line.contains("\"/sys");
+                !is_kernels && OPENERS.iter().any(|opener| line.contains(opener))
+            });
+            if opens.next().is_some() {
+                let file = source.file.strip_prefix(root())?;
+                found.push(file.display().to_string());
+            }
+        }
+    }
+    let mut listed = BOUNDED.map(|(file, _)| file);
+    listed.sort_unstable();
+    found.sort_unstable();
+    ensure!(found == listed, "{found:#?}");
     Ok(())
 }
 

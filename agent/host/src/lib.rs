@@ -12,6 +12,7 @@
 mod confinement;
 mod containers;
 mod files;
+mod printable;
 mod process;
 mod security;
 mod servers;
@@ -27,6 +28,8 @@ pub use files::debug_file::{
 pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
 pub use files::overlay::lower_file;
 pub use files::package::package_of;
+pub use files::regular::{open_regular, read_regular};
+pub use printable::printable;
 pub use process::breakpoints::{breakpoints, is_traced, runs_code_of};
 pub use process::handle::{ProcessHandle, Remains};
 pub use process::identity::Identity;

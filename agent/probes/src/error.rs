@@ -28,6 +28,11 @@ pub enum ProbeError {
         "this process is in a pid namespace of its own, as in a container, and does not see the kernel's process ids, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
     )]
     OtherPidNamespace,
+    /// The kernel's clock is not the one that this process sees.
+    #[error(
+        "this process is in a time namespace of its own, whose monotonic clock differs from the kernel's ({0}), so all times would be wrong: start it in that of the host (`nsenter --time --target 1`)"
+    )]
+    OtherTimeNamespace(String),
     /// Each probe takes a file descriptor.
     #[error("too many open files ({0}): {MORE_FILES}")]
     TooManyFiles(String),

@@ -29,3 +29,29 @@ pub fn take_out(programs: &Programs, target: Target<'_>, executable: &Executable
     }
     left
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
+    use evictscope_host::{Executable, breakpoints};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    #[test]
+    fn code_that_is_mapped_far_beyond_its_file_is_looked_at_to_the_end_of_that()
+    -> anyhow::Result<()> {
+        let file = File::open("/proc/self/exe")?;
+        let (bytes, access) = (1 << 45, ProtFlags::READ | ProtFlags::EXEC);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: it is mapped where nothing else is, and nothing there is accessed.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &file, 0)? };
+        let executable = Executable::open(Path::new("/proc/self/exe"))?;
+        let found = breakpoints(std::process::id(), &executable);
+        // SAFETY: it was mapped above.
+        unsafe { munmap(mapped, bytes)? };
+        // Other tests may have probes in this process.
+        assert!(found.is_ok(), "{found:?}");
+        Ok(())
+    }
+}

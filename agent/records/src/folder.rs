@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use evictscope_host::open_regular;
+use rustix::fs::OFlags;
+
 /// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the user.
 const MODE: u32 = 0o750;
 /// The mode of a file.
@@ -106,13 +109,15 @@ impl Folder {
 
     /// Opens a file with this name: no link, and nothing that could block.
     pub(super) fn open(&self, name: impl AsRef<Path>) -> io::Result<(File, Metadata)> {
-        open_file(&self.0.join(name), libc::O_NOFOLLOW)
+        open_file(&self.0.join(name), OFlags::NOFOLLOW)
     }
 }
 
-/// Opens a regular file for reading, and never waits for the other end of a pipe.
-pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)> {
-    open(OpenOptions::new().read(true), path, flags)
+/// Opens a regular file for reading.
+pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadata)> {
+    let file = open_regular(path, flags)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 /// Opens a regular file for writing without truncating it, or creates an empty one. Follows no link, and never waits for the
@@ -120,15 +125,12 @@ pub(super) fn open_file(path: &Path, flags: i32) -> io::Result<(File, Metadata)>
 pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false);
-    options.mode(FILE_MODE);
-    Ok(open(options, path, libc::O_NOFOLLOW)?.0)
-}
-
-fn open(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result<(File, Metadata)> {
-    let file = options.custom_flags(flags | libc::O_NONBLOCK).open(path)?;
-    let metadata = file.metadata()?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
+    let options = options.mode(FILE_MODE);
+    let file = options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
         false => Err(io::Error::other("it is not a file")),
     }
 }

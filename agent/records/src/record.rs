@@ -54,6 +54,11 @@ pub struct Record {
 impl Record {
     /// The version of the format that this agent writes.
     pub const FORMAT: u32 = 1;
+
+    /// Returns whether a page of it can be made in a bounded time: somebody may have made it up.
+    pub fn is_drawable(&self) -> bool {
+        self.profile.as_ref().map_or(true, Profile::is_drawable)
+    }
 }
 
 /// The name of a record: letters, digits, `-`, `_` and `.` only, so that it is safe in a path and in a URL.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{Entry, Folder, open_file, open_or_create};
@@ -272,7 +273,7 @@ impl Store {
     /// Fails if there is none with this name, or it is damaged.
     pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
         let file = self.records.path(file_name(id));
-        let record = read(&file, libc::O_NOFOLLOW)?;
+        let record = read(&file, OFlags::NOFOLLOW)?;
         match record.id == *id {
             true => Ok(record),
             false => Err(StoreError::Read {
@@ -310,10 +311,10 @@ fn id_of(name: &OsStr) -> Option<RecordId> {
 ///
 /// Fails if there is no such file, or it is damaged or not a record.
 pub fn read_record(file: &Path) -> Result<Record, StoreError> {
-    read(file, 0)
+    read(file, OFlags::empty())
 }
 
-fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
+fn read(path: &Path, flags: OFlags) -> Result<Record, StoreError> {
     let file = path.to_owned();
     let cannot = |error| StoreError::Read {
         file: file.clone(),
@@ -325,13 +326,12 @@ fn read(path: &Path, flags: i32) -> Result<Record, StoreError> {
     })?;
     let (summary, record): (Summary, Record) =
         packed::read_all(opened, metadata.len()).map_err(cannot)?;
-    match summary.id == record.id {
-        true => Ok(record),
-        false => {
-            let why = format!("it holds {} and {}", summary.id, record.id);
-            Err(cannot(Unreadable::Damaged(why)))
-        }
-    }
+    let why = match record.is_drawable() {
+        _ if summary.id != record.id => format!("it holds {} and {}", summary.id, record.id),
+        false => "no profile has as many frames".to_owned(),
+        true => return Ok(record),
+    };
+    Err(cannot(Unreadable::Damaged(why)))
 }
 
 #[cfg(test)]

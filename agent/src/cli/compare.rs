@@ -12,6 +12,7 @@ use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
 
 use super::kept::StateDir;
+use crate::terminal;
 
 /// The largest profile that is read, in bytes.
 const LONGEST_PROFILE: u64 = 64 << 20;
@@ -82,10 +83,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         measures,
         functions: functions.unwrap_or_default(),
     };
-    match arguments.json {
-        true => println!("{}", serde_json::to_string_pretty(&comparison)?),
-        false => print!("{}", comparison.text()),
-    }
+    terminal::print(&match arguments.json {
+        true => serde_json::to_string_pretty(&comparison)? + "\n",
+        false => comparison.text(),
+    })?;
     if let Some(file) = &arguments.output {
         let (before, after) = profiles.context("there is nothing to draw")?;
         let svg = compare::differential(&before, &after)?;
@@ -144,11 +145,7 @@ fn profile_in(file: &Path) -> anyhow::Result<String> {
         text.len() as u64 <= LONGEST_PROFILE,
         "{shown} is too large for a profile"
     );
-    let mut lines = text.lines();
-    ensure!(
-        !text.is_empty() && lines.all(|line| compare::parsed(line).is_some()),
-        wrong()
-    );
+    ensure!(compare::is_profile(&text), wrong());
     Ok(text)
 }
 

@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use evictscope_records::text::{bytes, count, or_unknown, share};
 use regex::bytes::Regex;
 
-use super::{print, table};
+use super::table;
 use crate::keys::{self, Question, Row, Summary, Use};
+use crate::terminal;
 
 /// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
 ///
@@ -59,7 +60,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         true => serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n",
         false => text(&summary),
     };
-    print(&text)?;
+    terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -20,7 +20,6 @@ mod tied;
 mod trace;
 mod watch;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -84,13 +83,5 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Keeper => keeper::run(),
         Command::Planner(question) => planning::answer(&question),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
-    }
-}
-
-/// Prints a text. A reader that has seen enough (`| head`) is not a failure.
-fn print(text: &str) -> io::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
     }
 }

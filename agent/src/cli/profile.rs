@@ -1,7 +1,6 @@
 //! `evictscope profile`: shows where the main thread of a process spends its CPU time.
 
 use std::fs;
-use std::io::{Write as _, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use evictscope_records::profile::{Activity, Profile};
 
 use crate::process::Running;
 use crate::profile::{Profiler, Profiling, Subject};
+use crate::terminal::{self, note};
 use crate::trace::Ending;
 use crate::watch::since_1970;
 
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let path = subject.path.clone();
     let profiling = profiler.begin_of(subject, arguments.hz);
     let mut profiling = profiling.map_err(|why| anyhow!(why.0))?;
-    say(&format!(
+    note(&format!(
         "sampling the main thread of process {} ({}) for {} s",
         arguments.pid,
         path.display(),
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     let profile = end(&mut profiling)?;
-    say(&summary(&profile));
+    note(&summary(&profile));
     if profile.samples() == 0 {
         bail!("{}", nothing(&profiling, &profile));
     }
@@ -98,7 +98,7 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
         .function(evictscope_plan::EVICTION_CALL.description)
         .is_none()
     {
-        say("no eviction function was found in it: evictions are not shown separately");
+        note("no eviction function was found in it: evictions are not shown separately");
     }
     let subject = Subject {
         pid: arguments.pid,
@@ -185,16 +185,9 @@ fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
     };
     let path = arguments.output.clone().unwrap_or_else(|| default.into());
     if path == Path::new("-") {
-        let mut stdout = stdout().lock();
-        stdout.write_all(&bytes)?;
-        return Ok(stdout.flush()?);
+        return Ok(terminal::document(&bytes)?);
     }
     fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
-    say(&format!("written to {}", path.display()));
+    note(&format!("written to {}", path.display()));
     Ok(())
-}
-
-fn say(text: &str) {
-    // Nobody may be reading it.
-    let _ = writeln!(stderr(), "{text}");
 }

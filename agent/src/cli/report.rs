@@ -1,11 +1,11 @@
 //! `evictscope report`: what happened in a burst, as one page.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use evictscope_host::printable;
 use evictscope_records::text;
 use evictscope_records::{Listed, Record, Summary};
 use evictscope_web::{record_page, rfc3339};
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::kept::StateDir;
 use crate::live::{Access, Agent};
+use crate::terminal;
 
 /// Write what happened in a burst as one page, which opens without a network
 ///
@@ -77,7 +78,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let file = arguments.output.as_ref().unwrap_or(&usual);
     write(file, content.as_bytes())?;
     if file != Path::new("-") {
-        println!("{}", file.display());
+        terminal::print(&format!("{}\n", file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,7 +100,9 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
             }
         }
     };
-    eprintln!("asked for a record of {server}: it takes half a minute");
+    terminal::note(&format!(
+        "asked for a record of {server}: it takes half a minute"
+    ));
     agent.record_now(&server)
 }
 
@@ -132,7 +135,7 @@ fn last(arguments: &Arguments) -> anyhow::Result<Record> {
 
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     match file == Path::new("-") {
-        true => std::io::stdout().write_all(content)?,
+        true => terminal::document(content)?,
         false => std::fs::write(file, content).with_context(|| {
             format!(
                 "cannot write {}: -o FILE names another file",
@@ -158,7 +161,10 @@ fn table(listed: &[Listed]) -> String {
     for file in listed {
         match &file.summary {
             Ok(summary) => rows.push(row(summary, file.bytes)),
-            Err(why) => unreadable += &format!("{}: {why}\n", file.path.display()),
+            Err(why) => {
+                unreadable += &printable(&format!("{}: {why}", file.path.display()));
+                unreadable.push('\n');
+            }
         }
     }
     super::table::lines(&rows) + &unreadable

@@ -1,7 +1,11 @@
 //! Formats a table as text.
 
+use evictscope_host::printable;
+
 /// Returns the rows as lines, each column as wide as its widest cell. All but the last are padded.
 pub fn lines(rows: &[Vec<String>]) -> String {
+    let cells = |row: &Vec<String>| row.iter().map(|cell| printable(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -11,9 +15,8 @@ pub fn lines(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths);
-        // A name that somebody chose may hold terminal control characters.
         let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{:<width$}", cell.replace(char::is_control, "?")))
+            .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         text += padded.join("  ").trim_end();
         text.push('\n');

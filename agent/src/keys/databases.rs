@@ -42,6 +42,9 @@ impl Databases {
         let words = (begin..first + BEHIND).step_by(8);
         let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
         let found: Vec<Self> = found.collect();
+        if memory.is_spent() {
+            bail!("its databases take longer to find than is allowed");
+        }
         match <[Self; 1]>::try_from(found) {
             Ok([databases]) if databases.tables > MOST_TABLES => {
                 bail!("its keys are in more than {MOST_TABLES} tables, more than are read")
@@ -121,28 +124,33 @@ impl Databases {
 
     /// Reads the tables of all databases. Returns `None` if one is about to change.
     pub fn tables(&self, memory: &Memory) -> Option<Tables> {
-        let mut tables = Vec::new();
-        for number in 0..self.count {
-            let address = self.address(memory, number)?;
-            if address != 0 {
-                tables.extend(self.read(memory, number, address)?);
-            }
-        }
-        Some(Tables::new(tables))
+        self.each(memory, |number, address| self.read(memory, number, address))
     }
 
     /// Reads the tables of the keys that expire, of all databases. Returns `None` if one is about to change.
     pub fn expiring(&self, memory: &Memory) -> Option<Tables> {
         let expires = Dict::empty(self.layout);
+        self.each(memory, |number, address| {
+            let [_, expiring] = self.stores(memory, number, address)?;
+            let own = Dict::read_all(memory, self.layout, expiring)?.into_iter();
+            let own = own.filter(|all| all.size() > 0);
+            Some(own.map(|all| Keys { all, expires }).collect())
+        })
+    }
+
+    /// Reads the tables of each database.
+    fn each(
+        &self,
+        memory: &Memory,
+        read: impl Fn(u64, u64) -> Option<Vec<Keys>>,
+    ) -> Option<Tables> {
         let mut tables = Vec::new();
         for number in 0..self.count {
             let address = self.address(memory, number)?;
             if address != 0 {
-                let [_, expiring] = self.stores(memory, number, address)?;
-                let own = Dict::read_all(memory, self.layout, expiring)?.into_iter();
-                let own = own.filter(|all| all.size() > 0);
-                tables.extend(own.map(|all| Keys { all, expires }));
+                tables.extend(read(number, address)?);
             }
+            (tables.len() <= MOST_TABLES).then_some(())?;
         }
         Some(Tables::new(tables))
     }

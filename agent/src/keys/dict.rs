@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_by_the_place_of_its_twin() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let [first, second] = [
             table(&[&[8, 16], &[24]]),
             table(&[&[], &[], &[32], &[40, 48]]),

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_lowest_bits_of_a_pointer_say_what_an_entry_is() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let words: [[u64; 3]; 2] = [[40, 50, 60], [0; 3]];
         let at = words.as_ptr() as u64;
         let read = |layout, pointer| {

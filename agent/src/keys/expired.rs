@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_share_of_expired_keys_is_that_of_the_tables() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         // Chains of two, three quarters of them expired; every other place is empty.
         let key = |index: u64| {

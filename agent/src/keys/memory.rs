@@ -1,20 +1,83 @@
-//! Values in the memory of a process. `None`: nothing is mapped there.
+//! Values in the memory of a process. `None`: nothing is mapped there, or the walk has used up what it may take.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use evictscope_host::{MemoryError, Words};
 use evictscope_plan::ProcessAddress;
 
-/// The memory of a process.
-pub struct Memory(pub Words);
+/// Each walk through a server's memory. Memory is not trusted: some can be made in which a walk would not end, or not fit. So one
+/// takes its steps and its time from a limit, and everything that it reads from then on is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// What each reading follows besides members: errors, and what is not counted.
+    Reading,
+    /// Finds the databases, and reads their tables once.
+    Tables,
+    /// The same with some of the keys that expire.
+    Expired,
+    /// Finds out which allocator made some entries.
+    Allocator(Duration),
+    /// Draws keys for so long.
+    Draw(Duration),
+}
+
+impl Walk {
+    /// Returns the most steps, each a read of at most 64 bytes, and the longest time.
+    ///
+    /// Reading the tables of 16,384 slots in 16 databases takes a million steps.
+    pub const fn limit(self) -> (u64, Duration) {
+        match self {
+            Self::Reading => (1 << 16, Duration::from_millis(100)),
+            Self::Tables | Self::Expired => (1 << 22, Duration::from_secs(2)),
+            Self::Allocator(time) => (1 << 22, time),
+            Self::Draw(time) => (1 << 32, time),
+        }
+    }
+}
+
+/// The memory of a process, for one walk.
+pub struct Memory {
+    words: Arc<Words>,
+    steps: Cell<u64>,
+    until: Cell<Instant>,
+}
 
 impl Memory {
     /// Opens it.
-    pub fn open(pid: u32) -> Result<Self, MemoryError> {
-        Words::open(pid).map(Self)
+    pub fn open(pid: u32, walk: Walk) -> Result<Self, MemoryError> {
+        Ok(Self::of(&Arc::new(Words::open(pid)?), walk))
+    }
+
+    /// Returns it for a walk that begins now.
+    pub fn of(words: &Arc<Words>, walk: Walk) -> Self {
+        let memory = Self {
+            words: words.clone(),
+            steps: Cell::new(0),
+            until: Cell::new(Instant::now()),
+        };
+        memory.begin(walk);
+        memory
+    }
+
+    /// Begins another walk.
+    pub fn begin(&self, walk: Walk) {
+        let (steps, time) = walk.limit();
+        self.steps.set(steps);
+        self.until.set(Instant::now() + time);
+    }
+
+    /// Returns whether the walk has used up what it may take.
+    pub fn is_spent(&self) -> bool {
+        self.steps.get() == 0 || Instant::now() >= self.until.get()
     }
 
     /// Fills `bytes` with what is at an address.
     pub fn fill(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
-        let is_read = self.0.fill(ProcessAddress::new(address), bytes);
+        let steps = 1 + bytes.len() as u64 / 64;
+        self.steps.set(self.steps.get().saturating_sub(steps));
+        let is_read = !self.is_spent() && self.words.fill(ProcessAddress::new(address), bytes);
         is_read.then_some(())
     }
 

@@ -20,6 +20,8 @@ mod sampler;
 mod summary;
 mod table;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::time::Duration;
@@ -32,7 +34,7 @@ use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;
-pub use self::memory::Memory;
+pub use self::memory::{Memory, Walk};
 pub use self::summary::{Row, Summary, Use};
 use crate::process::Running;
 
@@ -71,7 +73,7 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     let process = Running::find(question.pid)?;
     let plan = process.plan(None, &[])?.plan;
     let bias = load_bias(question.pid, plan.identity.entry_point)?;
-    let memory = Memory::open(question.pid)?;
+    let memory = Memory::open(question.pid, Walk::Tables)?;
     let used = use_of(&memory, &plan, bias, process.handle.identity());
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {

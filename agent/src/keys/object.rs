@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_lies_with_a_value_is_found_by_its_flags() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let expires = 7_000_u64.to_ne_bytes();
         let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0\0\0\0\0\0\0\0"];
         let bytes = head(1 << 3 | 7, &[&expires, key, text]);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_lies_before_a_value_is_found_by_its_bits() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let [meta, expires] = [1_u64, 7_000].map(u64::to_ne_bytes);
         let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0"];
         let references: u32 = 1 << 31 | 1 << 8 | 0x80;

@@ -3,10 +3,10 @@
 //! A draw is a place of the hash tables, each equally likely, with all keys there: so all keys are equally likely, however long
 //! their chains are. A small cache is looked at as a whole.
 
-use std::borrow::Cow;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
+use evictscope_host::printable;
 use regex::bytes::Regex;
 
 use super::Question;
@@ -14,7 +14,7 @@ use super::allocator::Allocator;
 use super::databases::Databases;
 use super::entry::Entry;
 use super::layout::Layout;
-use super::memory::Memory;
+use super::memory::{Memory, Walk};
 use super::object::Object;
 use super::tables::Tables;
 use super::value::Sizes;
@@ -69,18 +69,18 @@ pub struct Drawn {
 /// Fails if the process ends, or no key was read.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
+    memory.begin(Walk::Tables);
     let mut tables = read(memory, databases)?;
+    memory.begin(Walk::Allocator(question.length / 4));
+    let made = some(memory, databases.layout(), &tables);
     let mut sampler = Sampler {
         memory,
         layout: databases.layout(),
         question,
-        allocator: Allocator::of(
-            memory,
-            question.pid,
-            &some(memory, databases.layout(), &tables),
-        ),
+        allocator: Allocator::of(memory, question.pid, &made),
         drawn: Drawn::default(),
     };
+    memory.begin(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(question.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
@@ -99,11 +99,15 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             round = round.min(order.len());
         }
         for _ in 0..round {
-            if begun.elapsed() >= question.length {
+            if memory.is_spent() {
                 break;
             }
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
+        }
+        let is_over = memory.is_spent();
+        if is_over {
+            memory.begin(Walk::Tables);
         }
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at random.
@@ -113,7 +117,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             true => order.is_empty(),
             false => sampler.drawn.keys.len() >= question.samples as usize,
         };
-        if is_done || begun.elapsed() >= question.length {
+        if is_done || is_over {
             break;
         }
     }
@@ -181,6 +185,7 @@ impl Sampler<'_> {
             let twin = || keys.expires.twin(self.memory, entry.key, place, table.size);
             match self.key(&entry, twin) {
                 Some(key) => self.drawn.keys.push(key),
+                None if self.memory.is_spent() => return,
                 None => self.drawn.rejected += 1,
             }
         }
@@ -237,8 +242,6 @@ impl Sampler<'_> {
         let found = expression.captures(&name);
         let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
         let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));
-        // A client may have chosen a name with terminal control characters.
-        let shown = |text: Cow<'_, str>| text.replace(char::is_control, "\u{fffd}");
-        Some(text.map_or_else(|| "(no match)".to_owned(), shown))
+        Some(text.map_or_else(|| "(no match)".to_owned(), |text| printable(&text)))
     }
 }

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_does_not_end_is_none() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let mut entry = [8, 8, 0_u64];
         entry[2] = entry.as_ptr() as u64;
         let places = [entry.as_ptr() as u64, 8];
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_entries_of_a_place_are_in_all_of_its_buckets() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let last: [u64; 8] = [0b1000_0000, 0, 0, 0, 0, 0, 0, 72];
         let child = last.as_ptr() as u64;
         let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, child]].concat();

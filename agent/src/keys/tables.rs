@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_place_of_all_is_in_the_table_of_its_slot() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let mut dicts = [dict(2), dict(0), dict(3)];
         let mut slots = vec![0; 16_384];
         for (slot, dict) in [7, 8, 16_000].into_iter().zip(&dicts) {

@@ -1,5 +1,7 @@
 //! Asks a running agent, and shows each burst that it knows in one line.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,9 @@ const LONGEST_RECORD: u64 = 64 << 20;
 
 /// The longest timeline that is read, in bytes. One of ten minutes has 1.5 MB.
 const LONGEST_TIMELINE: u64 = 16 << 20;
+
+/// The most bytes that are read of a file that a user names.
+const LONGEST_FILE: u64 = 4 << 20;
 
 /// The address of the agent, and how it lets users in (`run --web-config`).
 #[derive(clap::Args)]
@@ -180,7 +185,9 @@ impl Agent {
         }
         let made: Made = answer.body_mut().read_json()?;
         let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
-        Ok(record.with_config().limit(LONGEST_RECORD).read_json()?)
+        let record: Record = record.with_config().limit(LONGEST_RECORD).read_json()?;
+        ensure!(record.is_drawable(), "its profile has more frames than any");
+        Ok(record)
     }
 
     fn list<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
@@ -227,7 +234,10 @@ impl Agent {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
+    read.with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(text)
 }
 
 fn certificates(file: &Path) -> anyhow::Result<RootCerts> {

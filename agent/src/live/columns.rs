@@ -1,5 +1,7 @@
 //! Tables whose columns are ordered by importance: if there is no room, the last ones go first.
 
+use evictscope_host::printable;
+
 /// The space between two columns.
 const GAP: usize = 1;
 
@@ -69,7 +71,7 @@ pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
     let cells = columns.iter().map(|column| {
         let cell = (column.cell)(of);
         Cell {
-            text: padded(column, &cell.text),
+            text: padded(column, &printable(&cell.text)),
             ..cell
         }
     });

@@ -10,7 +10,6 @@ pub mod reading;
 mod screen;
 mod servers;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::thread::sleep;
 use std::time::Instant;
 
@@ -19,6 +18,7 @@ use ratatui::crossterm::terminal;
 
 use self::rates::Readings;
 use self::screen::INTERVAL;
+use crate::terminal as output;
 use crate::text::wrapped;
 
 pub use self::agent::{Access, Agent};
@@ -27,7 +27,7 @@ pub use self::agent::{Access, Agent};
 pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(
-        std::io::stdout().is_terminal(),
+        output::is_terminal(),
         "stdout is not a terminal: use --once to get a plain table"
     );
     // Read before the screen is taken, so that an error message stays readable.
@@ -43,7 +43,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     sleep(INTERVAL);
     readings.add(agent.reading()?, begun.elapsed().as_secs_f64());
     let rows = servers::rows(&readings);
-    let width = match std::io::stdout().is_terminal() {
+    let width = match output::is_terminal() {
         true => terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width)),
         false => usize::MAX,
     };
@@ -61,6 +61,5 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
                 .flat_map(|line| [line.as_str(), "\n"]),
         );
     }
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    Ok(output::print(&text)?)
 }

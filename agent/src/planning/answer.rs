@@ -1,6 +1,5 @@
 //! What the process that plans does, and the form of its answers.
 
-use std::io::{Write as _, stderr};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +14,7 @@ use evictscope_plan::{
 use ring::digest::{SHA256, digest};
 
 use super::confined;
+use crate::terminal;
 
 /// A hash of a file's content: a build id can be forged, which would give one server the plan of another.
 pub type Content = [u8; 32];
@@ -93,7 +93,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
         let files = places.into_iter().zip(&question.mapped);
         let files = files.map(|((_, file), inode)| mapped(file, *inode));
         let answer = Ok::<Vec<_>, Trouble>(files.collect());
-        std::io::stdout().write_all(&borsh::to_vec(&answer)?)?;
+        terminal::document(&borsh::to_vec(&answer)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -109,7 +109,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     } else {
         borsh::to_vec(&data.and_then(|data| planned(question, &data, places)))
     };
-    std::io::stdout().write_all(&answer?)?;
+    terminal::document(&answer?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -189,8 +189,7 @@ impl Planned {
     /// Tells the user which debug files were rejected.
     pub fn say_ignored(&self) {
         for ignored in &self.ignored {
-            // Nobody may be reading it.
-            let _ = writeln!(stderr(), "debug file ignored: {ignored}");
+            terminal::note(&format!("debug file ignored: {ignored}"));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What ends a command early: a signal, or a reader that is gone.
 
 use std::convert::Infallible;
-use std::io::stdout;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::terminal::has_no_reader;
 
 /// Says when SIGINT, SIGTERM or SIGHUP came: then the other end of this is gone.
 pub struct Ending(Receiver<Infallible>);
@@ -25,17 +25,8 @@ impl Ending {
     pub fn wait_until(&self, deadline: Instant) -> bool {
         let rest = deadline.saturating_duration_since(Instant::now());
         match self.0.recv_timeout(rest) {
-            Err(RecvTimeoutError::Timeout) => is_closed(),
+            Err(RecvTimeoutError::Timeout) => has_no_reader(),
             Err(RecvTimeoutError::Disconnected) => true,
         }
     }
-}
-
-/// Returns whether nobody reads stdout any longer.
-fn is_closed() -> bool {
-    let stdout = stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec::try_from(Duration::ZERO).ok();
-    let is_ready = poll(&mut fds, now.as_ref()).is_ok_and(|ready| ready > 0);
-    is_ready && fds[0].revents().contains(PollFlags::ERR)
 }

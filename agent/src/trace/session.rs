@@ -1,11 +1,10 @@
 //! The loop of a trace.
 
-use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::Words;
+use evictscope_host::{Words, printable};
 use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
@@ -14,6 +13,7 @@ use super::pace::{Pace, TRIAL};
 use super::probing::Probing;
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
+use crate::terminal::{note, try_print};
 use crate::watch::{monotonic, since_1970};
 
 /// How often the counts are read while the probes are on.
@@ -110,7 +110,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
         let budget = self.question.budget.share();
-        say(&self.head())?;
+        try_print(&self.head())?;
         self.probing.turn_on()?;
         self.begun = self.probing.looked();
         let mut stopped = wait(&self.ending, self.subject, TRIAL);
@@ -126,7 +126,7 @@ impl Session<'_> {
                 share(budget)
             );
         };
-        say(&self.predicted(trial, at_once, &pace))?;
+        try_print(&self.predicted(trial, at_once, &pace))?;
         let deadline = self.begun + self.question.length;
         let mut next_second = self.begun + SECOND;
         // What was known when the last second was printed.
@@ -168,14 +168,12 @@ impl Session<'_> {
             self.print(&mut before, now)?;
         }
         self.probing.spent();
-        say(&self.summary(now))?;
+        try_print(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
-            // Nobody may be reading it.
-            let _ = writeln!(
-                stderr(),
+            note(&format!(
                 "evictscope: process {} has ended",
                 self.question.pid
-            );
+            ));
         }
         Ok(())
     }
@@ -205,7 +203,7 @@ impl Session<'_> {
             entry.instruction,
         );
         if let Some(path) = &subject.debug_file {
-            said += &format!("  names  from {}\n", path.display());
+            said += &format!("  names  from {}\n", printable(&path.to_string_lossy()));
         }
         if self.question.slower.is_some() && subject.cycles.is_empty() {
             said += "  evicting calls and expire cycles are not recognised: `evictscope inspect` says why\n";
@@ -254,7 +252,7 @@ impl Session<'_> {
         let lines = calls
             .into_iter()
             .map(|call| report::slow_call(&call, pid, cycles, self.clock));
-        say(&lines.collect::<String>())
+        Ok(try_print(&lines.collect::<String>())?)
     }
 
     /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its counts), unless
@@ -276,7 +274,7 @@ impl Session<'_> {
             None => second.text(self.clock),
         };
         *before = (now, self.probing.observed(), self.probing.counts().clone());
-        say(&said)
+        Ok(try_print(&said)?)
     }
 
     fn summary(&self, now: Duration) -> String {
@@ -304,15 +302,4 @@ fn wait(ending: &Ending, subject: &Subject, rest: Duration) -> Option<Stopped> {
         return Some(Stopped::Asked);
     }
     subject.handle.has_ended().then_some(Stopped::Gone)
-}
-
-/// Prints at once, so that a pipe gets it too.
-fn say(text: &str) -> anyhow::Result<()> {
-    if text.is_empty() {
-        return Ok(());
-    }
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    Ok(())
 }

@@ -1,6 +1,5 @@
 //! Starts the daemon's threads, and ends them at a signal.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,7 @@ use super::stop::Stop;
 use super::watcher::Watcher;
 use crate::planning::Planner;
 use crate::profile::Profiler;
+use crate::terminal::Log;
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,8 +37,8 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| Log)
+        .with_ansi(false)
         .init();
     share_heaps();
 

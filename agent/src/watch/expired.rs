@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use evictscope_host::Words;
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::ExpiredSample;
 
-use crate::keys::Memory;
 use crate::keys::expired::Sampler;
+use crate::keys::{Memory, Walk};
 
 /// The least time between two samples: that between two scrapes. And that of a server that is calm.
 const INTERVAL: Duration = Duration::from_secs(15);
 const CALM_INTERVAL: Duration = Duration::from_secs(60);
-/// A sample is followed by this many times as long without one.
-const REST: u32 = 200;
+/// What took long is followed by this many times as long without it.
+pub const REST: u32 = 200;
 
 /// After so many failures in a row they are said not to be known: a server that changes its tables just then is only tried again.
 const FAILURES: u32 = 5;
@@ -61,7 +62,7 @@ impl ExpiredKeys {
     pub fn follow(
         &mut self,
         at: Duration,
-        memory: &Arc<Memory>,
+        memory: &Arc<Words>,
         is_calm: bool,
     ) -> Option<ExpiredSample> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
@@ -109,9 +110,10 @@ impl ExpiredKeys {
     }
 }
 
-fn sample(mut sampler: Sampler, memory: &Memory, plan: &ProbePlan, bias: u64) -> Done {
+fn sample(mut sampler: Sampler, memory: &Arc<Words>, plan: &ProbePlan, bias: u64) -> Done {
     let begun = Instant::now();
-    let sample = sampler.sample(memory, plan, bias);
+    let memory = Memory::of(memory, Walk::Expired);
+    let sample = sampler.sample(&memory, plan, bias);
     Done {
         sampler,
         sample,

@@ -10,11 +10,11 @@ use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
 use super::clock::{monotonic, since_1970};
-use super::expired::ExpiredKeys;
+use super::expired::{ExpiredKeys, REST};
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
 use super::{not_counted, refusals};
-use crate::keys::{self, Memory};
+use crate::keys::{self, Memory, Walk};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 /// reading, and no later process with the same pid is read.
 pub struct Reader {
     pid: u32,
-    memory: Arc<Memory>,
+    memory: Arc<Words>,
     plan: Arc<ProbePlan>,
     load_bias: u64,
     /// Which words belong to which member.
@@ -68,7 +68,7 @@ impl Reader {
         words.choose(&addresses);
         Self {
             pid,
-            memory: Arc::new(Memory(words)),
+            memory: Arc::new(words),
             plan: plan.clone(),
             load_bias,
             members,
@@ -89,12 +89,12 @@ impl Reader {
 
     /// Returns whether the process runs what its probes were placed in.
     pub fn runs(&self, attachment: &Attachment) -> bool {
-        attachment.unrun(&self.memory.0).is_none()
+        attachment.unrun(&self.memory).is_none()
     }
 
     /// Returns the memory of the process.
     pub fn words(&self) -> &Words {
-        &self.memory.0
+        &self.memory
     }
 
     /// Adds up for how long eviction calls were observed until `now`: call it when that is about to change.
@@ -132,7 +132,7 @@ impl Reader {
         }
         self.count_observed(at, attachment.covered().eviction);
         attachment.read(&mut self.counted);
-        let (members, failed) = match self.memory.0.read() {
+        let (members, failed) = match self.memory.read() {
             Ok(words) => (Some(self.members_in(&words)), None),
             Err(MemoryError::Gone) => return Err(MemoryError::Gone),
             Err(error) => (None, Some(error)),
@@ -141,15 +141,16 @@ impl Reader {
         if is_due {
             self.code_read = at;
         }
-        let unrun = is_due.then(|| attachment.unrun(&self.memory.0)).flatten();
+        let unrun = is_due.then(|| attachment.unrun(&self.memory)).flatten();
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
+        let memory = Memory::of(&self.memory, Walk::Reading);
         let refusals = members
             .as_ref()
-            .and_then(|members| self.refusals(at, members));
+            .and_then(|members| self.refusals(&memory, at, members));
         let is_calm = may_be_calm && self.is_calm();
-        let not_counted = members.as_ref().and_then(|members| {
-            not_counted::read(&self.memory, members, &self.plan, self.load_bias)
-        });
+        let not_counted = members
+            .as_ref()
+            .and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -174,7 +175,7 @@ impl Reader {
 
     /// Reads it once. Returns what cannot be read, and why.
     pub fn lacks(&mut self) -> Vec<String> {
-        let memory = self.memory.0.read().err().map(|error| error.to_string());
+        let memory = self.memory.read().err().map(|error| error.to_string());
         let times = self.main_thread.is_none().then(|| {
             "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)".to_owned()
         });
@@ -205,12 +206,15 @@ impl Reader {
         if at.saturating_sub(self.keys_counted) < COUNT_INTERVAL {
             return None;
         }
-        self.keys_counted = at;
-        keys::count(&self.memory, &self.plan, self.load_bias)
+        let memory = Memory::of(&self.memory, Walk::Tables);
+        let count = keys::count(&memory, &self.plan, self.load_bias);
+        // What took long is done the less often.
+        self.keys_counted = at + REST * monotonic().saturating_sub(at);
+        count
     }
 
     /// Returns how many commands it has refused. Reads that only after it has answered an error.
-    fn refusals(&mut self, at: Duration, members: &Members) -> Option<u64> {
+    fn refusals(&mut self, memory: &Memory, at: Duration, members: &Members) -> Option<u64> {
         let errors = members.get(Member::StatTotalErrorReplies)?;
         match self.refusals {
             _ if errors == 0 => self.refusals = (0, Some(0)),
@@ -218,16 +222,16 @@ impl Reader {
             _ => {
                 if self.errors.is_none() && at >= self.searched {
                     self.searched = at + SEARCH_INTERVAL;
-                    self.errors = self.search_errors(errors);
+                    self.errors = self.search_errors(memory, errors);
                 }
-                let refusals = (self.errors).and_then(|tree| refusals::count(&self.memory, tree));
+                let refusals = (self.errors).and_then(|tree| refusals::count(memory, tree));
                 self.refusals = (errors, refusals);
             }
         }
         self.refusals.1
     }
 
-    fn search_errors(&self, errors: u64) -> Option<u64> {
+    fn search_errors(&self, memory: &Memory, errors: u64) -> Option<u64> {
         let address = |member| {
             self.plan
                 .member(member)
@@ -235,7 +239,7 @@ impl Reader {
         };
         let first = Member::of_server().filter_map(address).min()?;
         let all = address(Member::StatTotalErrorReplies)?;
-        refusals::search(&self.memory, first, errors, all)
+        refusals::search(memory, first, errors, all)
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.
@@ -244,7 +248,7 @@ impl Reader {
         let unit = self.plan.identity.idle_time_unit()?;
         let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
         let mut pool = [0; POOL_BYTES];
-        let is_read = self.memory.0.fill(address, &mut pool);
+        let is_read = self.memory.fill(address, &mut pool);
         let unix_time = since_1970() + at;
         is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
     }

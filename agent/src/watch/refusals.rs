@@ -181,7 +181,7 @@ mod tests {
         let head = [tree(entries, 0), entries.len() as u64, 9];
         let errors = head.as_ptr() as u64;
         count(
-            &Memory::open(std::process::id()).ok()?,
+            &Memory::open(std::process::id(), crate::keys::Walk::Tables).ok()?,
             &raw const errors as u64,
         )
     }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_tree_is_found_by_what_it_adds_up_to() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id())?;
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
         let head = |entries: &[Entry]| [tree(entries, 0), entries.len() as u64, 9];
         let errors = head(&[("ERR", 7), ("OOM", 3), ("WRONGTYPE", 1)]);
         let clients = head(&[("\0\0\u{7}", 11)]);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_is_no_tree_says_nothing() {
-        let memory = Memory::open(std::process::id());
+        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables);
         let count = |errors: u64| count(memory.as_ref().ok()?, errors);
         let (huge, lost) = (node(4, &[b'O'; 300], &[8]), node(4, b"OOM", &[8]));
         for first in [0, 8, huge, lost] {

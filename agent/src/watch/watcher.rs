@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels};
+use evictscope_host::{
+    HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels, printable,
+};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
@@ -108,7 +110,7 @@ impl Watcher {
                 true => Reason::Permission,
                 false => Reason::Executable,
             },
-            why: hidden.why.clone(),
+            why: printable(&hidden.why),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
             let (reason, why) = server.failed()?;
@@ -116,7 +118,7 @@ impl Watcher {
                 server: server.label.clone(),
                 pid: identity.pid,
                 reason,
-                why,
+                why: printable(&why),
             })
         });
         let mut unwatched: Vec<Unwatched> = hidden.chain(failed).collect();

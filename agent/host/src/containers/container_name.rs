@@ -125,7 +125,6 @@ fn by_files(id: &str) -> Option<ContainerName> {
         FILES.iter().find_map(|(directory, file)| {
             let path = format!("{directory}/{id}/{file}");
             let file = open_in(root, path.as_ref()).ok()?;
-            file.metadata().ok().filter(|found| found.is_file())?;
             let mut text = Vec::new();
             file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
             name_at(&text)

@@ -13,6 +13,7 @@ use evictscope_plan::DebugFileNames;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::executable::{Contents, ExecutableError};
+use super::regular::reopened;
 
 /// Where distributions put debug files.
 const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
@@ -189,7 +190,7 @@ fn file_name(name: &str) -> Option<&str> {
     }
 }
 
-/// Opens a file as a process with the root directory `root` would: symbolic links lead to files below it.
+/// Opens a regular file as a process with the root directory `root` would: symbolic links lead to files below it.
 pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
     let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
     let directory = openat(
@@ -202,13 +203,12 @@ pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError>
     let file = openat2(
         directory,
         path,
-        // Opening a named pipe would wait for its writer.
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        OFlags::PATH | OFlags::CLOEXEC,
         Mode::empty(),
         ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
     )
     .map_err(error)?;
-    Ok(file.into())
+    reopened(&file).map_err(|source| ExecutableError::of(path, source))
 }
 
 #[cfg(test)]

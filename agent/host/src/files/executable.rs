@@ -189,6 +189,7 @@ impl ExecutableError {
             io::ErrorKind::PermissionDenied => Self::Denied(path),
             io::ErrorKind::NotFound if path.starts_with("/proc") => Self::Gone(path),
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing(path),
+            io::ErrorKind::InvalidInput => Self::NotAFile(path),
             _ => Self::Other(path, source),
         }
     }

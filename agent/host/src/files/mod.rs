@@ -6,3 +6,4 @@ pub(crate) mod file_id;
 pub(crate) mod mount;
 pub(crate) mod overlay;
 pub(crate) mod package;
+pub(crate) mod regular;

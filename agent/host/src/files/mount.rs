@@ -1,11 +1,15 @@
 //! The mount of the file that a process executes. Finding it does not access its file system.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::process::identity::exe_proc_path;
+
+/// The most bytes of a list of mounts: anybody may have 100,000 of them in a namespace of his own.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// A mount, as `/proc/PID/mountinfo` describes it (`proc_pid_mountinfo(5)`).
 #[derive(Debug, PartialEq, Eq)]
@@ -99,7 +103,9 @@ impl Mount {
 }
 
 fn mounts(process: &str) -> io::Result<String> {
-    let mounts = std::fs::read(format!("/proc/{process}/mountinfo"))?;
+    let mut mounts = Vec::new();
+    let list = File::open(format!("/proc/{process}/mountinfo"))?;
+    list.take(MOST_BYTES).read_to_end(&mut mounts)?;
     Ok(String::from_utf8_lossy(&mounts).into_owned())
 }
 

@@ -13,6 +13,8 @@ use crate::files::executable::{Executable, ExecutableError};
 
 /// How many bytes of code are compared at each place.
 const COMPARED: usize = 16;
+/// The most pages of code that are looked at: anybody can map a file again and again, and far beyond its end.
+const MOST_PAGES: u64 = 1 << 16;
 
 /// Returns whether a process has the code of this file at each of `places`: an offset in the file, and an address in the process.
 ///
@@ -73,13 +75,18 @@ fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
     let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
     let page = usize::try_from(page_size()).map_err(io::Error::other)?;
     let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
-    let mut own = Vec::new();
+    let (mut own, mut left) = (Vec::new(), MOST_PAGES);
     for map in process.maps().map_err(io::Error::other)? {
         let is_own = map.inode == executable.id().inode() && map.pathname == path;
         if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;
+        let in_file = executable.id().bytes().saturating_sub(map.offset);
+        let count = (end - begin).min(in_file).div_ceil(page_size());
+        let rest = left.checked_sub(count);
+        left = rest.ok_or_else(|| io::Error::other("it has mapped more code than any server"))?;
+        let end = begin + count * page_size();
         let infos = pages.get_range_info(number(begin)?..number(end)?);
         let infos = infos.map_err(io::Error::other)?.into_iter();
         let addresses = (begin..).step_by(page);

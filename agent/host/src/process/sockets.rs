@@ -7,6 +7,8 @@ use procfs::net::TcpState;
 use procfs::process::{FDTarget, Process};
 use procfs::{ProcError, ProcResult};
 
+use crate::printable::printable;
+
 /// A socket that listens, in the column `Flags` of `/proc/net/unix` (`__SO_ACCEPTCON`).
 const LISTENS: &str = "00010000";
 /// A socket of a byte stream, in its column `Type` (`SOCK_STREAM`).
@@ -65,12 +67,13 @@ impl Listening {
         })
     }
 
-    /// Returns the name of the server: its TCP port, else the path of its Unix socket; `None` if it does not listen.
+    /// Returns the name of the server: its TCP port, else the path of its Unix socket, as people may read it; `None` if it does not
+    /// listen.
     ///
     /// Of several ports it takes the one in the server's title, else the lowest that is not a cluster bus.
     pub(crate) fn name(&self, title_port: Option<u16>) -> Option<String> {
         let port = choose_port(&self.ports, title_port).map(|port| port.to_string());
-        port.or_else(|| self.paths.iter().min().cloned())
+        port.or_else(|| self.paths.iter().min().map(|path| printable(path)))
     }
 }
 

@@ -9,6 +9,7 @@ use inferno::flamegraph::{self, Options};
 
 use super::measures::Unit;
 use super::row::Row;
+use crate::profile::are_drawable;
 
 /// The most functions to list.
 const MOST: usize = 15;
@@ -101,8 +102,17 @@ impl<'a> Shares<'a> {
     }
 }
 
+/// Returns whether a text is a profile of folded stacks that can be compared and drawn in a bounded time.
+pub fn is_profile(text: &str) -> bool {
+    let parsed: Option<Vec<_>> = text.lines().map(parsed).collect();
+    parsed.is_some_and(|stacks| {
+        let frames = |stack: &str| (1 + stack.matches(';').count(), stack.len());
+        !stacks.is_empty() && are_drawable(stacks.into_iter().map(|(stack, _)| frames(stack)))
+    })
+}
+
 /// Returns a stack and its samples; `None` if the line is not a folded stack.
-pub fn parsed(line: &str) -> Option<(&str, u64)> {
+fn parsed(line: &str) -> Option<(&str, u64)> {
     let (stack, samples) = line.rsplit_once(' ')?;
     (!stack.is_empty()).then_some(())?;
     Some((stack, samples.parse().ok()?))

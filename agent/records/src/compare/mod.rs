@@ -7,7 +7,7 @@ mod measures;
 mod row;
 mod seconds;
 
-pub use functions::{differential, functions, parsed};
+pub use functions::{differential, functions, is_profile};
 pub use row::Row;
 
 use crate::Record;

@@ -56,7 +56,34 @@ pub enum Activity {
     Other,
 }
 
+/// The most frames of one stack, and of all; and the most bytes of the names of all. The profiler takes fewer.
+const MOST_FRAMES: [usize; 2] = [1_024, 1 << 21];
+const MOST_BYTES: usize = 64 << 20;
+
+/// Returns whether stacks can be drawn in a bounded time; `of` has for each how many frames there are, and the bytes of their names.
+pub(crate) fn are_drawable(of: impl IntoIterator<Item = (usize, usize)>) -> bool {
+    let [most, most_of_all] = MOST_FRAMES;
+    let (mut frames, mut bytes) = (0, 0);
+    of.into_iter().all(|(own_frames, own_bytes)| {
+        frames += own_frames;
+        bytes += own_bytes;
+        own_frames <= most && frames <= most_of_all && bytes <= MOST_BYTES
+    })
+}
+
 impl Profile {
+    /// Returns whether it can be drawn in a bounded time. A record that somebody made up can hold any stacks.
+    pub fn is_drawable(&self) -> bool {
+        let name = |index: &u32| self.functions.get(*index as usize).map_or(0, String::len);
+        are_drawable(self.stacks.iter().map(|stack| {
+            let most = MOST_FRAMES[0] + 1;
+            (
+                stack.frames.len(),
+                stack.frames.iter().take(most).map(name).sum(),
+            )
+        }))
+    }
+
     /// Returns the profile with the time since 1970 at which it began; `since_1970` is added to a monotonic time.
     #[must_use]
     pub fn dated(self, since_1970: Duration) -> Self {

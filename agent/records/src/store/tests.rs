@@ -201,6 +201,15 @@ fn damage_further_on_is_found_when_it_is_read() -> anyhow::Result<()> {
     std::fs::write(&path, content)?;
     let error = store.read(&record.id).err().context("it is read")?;
     assert!(error.to_string().contains("damaged"), "{error}");
+
+    // Whole, and of stacks that nobody can draw.
+    let mut endless = record;
+    let profile = endless.profile.as_mut().ok().context("no profile")?;
+    profile.stacks.truncate(1);
+    profile.stacks[0].frames = vec![0; 3_000_000];
+    store.write(&endless)?;
+    let error = store.read(&endless.id).err().context("it is read")?;
+    assert!(error.to_string().contains("frames"), "{error}");
     Ok(())
 }
 

@@ -17,8 +17,8 @@ use rustix::process::geteuid;
 
 use self::json::Report;
 use super::cost::{self, Prediction, Source};
-use super::print;
 use crate::planning::{Planned, Subject};
+use crate::terminal;
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
 /// found, and what was not found and why
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let cost = cost.map(|cost| cost.to_string());
         text::of(&shown, debug_file, &plan, &missing, took) + &cost.unwrap_or_default()
     };
-    print(&text)?;
+    terminal::print(&text)?;
     let function = plan.function(EVICTION_CALL.description);
     let is_complete = function.is_some_and(TracedFunction::has_all_quantities);
     Ok(match is_complete {

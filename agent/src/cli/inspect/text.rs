@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evictscope_host::printable;
 use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, variable_name};
 
 use super::missing::Missing;
@@ -17,7 +18,7 @@ pub fn of(
 ) -> String {
     let identity = &plan.identity;
     let mut lines = vec![
-        format!("executable  {}", path.display()),
+        format!("executable  {}", name(path)),
         format!(
             "server      {} {}",
             identity.product.unwrap_or("unknown product"),
@@ -29,7 +30,7 @@ pub fn of(
         ),
         format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
     ];
-    lines.extend(debug_file.map(|path| format!("debug file  {}", path.display())));
+    lines.extend(debug_file.map(|path| format!("debug file  {}", name(path))));
     for function in &plan.functions {
         probes(function, &mut lines);
         quantities(function, &mut lines);
@@ -44,6 +45,11 @@ pub fn of(
     lines.push(String::new());
     lines.extend(missing.iter().map(Missing::to_string));
     lines.join("\n")
+}
+
+/// Returns a path on one line.
+fn name(path: &Path) -> String {
+    printable(&path.to_string_lossy())
 }
 
 /// Adds the probes of one function, and where they were found.

@@ -4,11 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use evictscope_host::read_regular;
 
 use super::options::Options;
 
 /// The file that is read by default, if it exists.
 const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
+/// The most bytes of it.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// Returns the options of the file at `path`, by default of the usual file if it exists, and the path
 /// of the file that was read.
@@ -18,7 +21,7 @@ const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
 /// Fails if the file cannot be read, or is wrong; then with file, line and key.
 pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    let text = match std::fs::read_to_string(file) {
+    let text = match read_regular(file, MOST_BYTES) {
         Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
             return Ok((Options::default(), None));
         }
@@ -30,6 +33,8 @@ pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
             )
         })?,
     };
+    let text = String::from_utf8(text)
+        .with_context(|| format!("the configuration file {} is no text", file.display()))?;
     let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
     let directory = file.parent().unwrap_or(Path::new(""));
     Ok((options.relative_to(directory), Some(file.to_owned())))

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use evictscope_web::WebConfig;
 
+use crate::terminal;
 use crate::watch::{self, Settings};
 use options::Options;
 
@@ -44,7 +45,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (settings, web, file) = match arguments.configuration.load() {
         Ok(configuration) => configuration,
         Err(error) => {
-            eprintln!("evictscope: {error:#}");
+            terminal::note(&format!("evictscope: {error:#}"));
             return Ok(ExitCode::from(WRONG_CONFIGURATION));
         }
     };
@@ -53,10 +54,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if file.is_none() {
-        println!("there is no configuration file: the defaults are used");
+        terminal::print("there is no configuration file: the defaults are used\n")?;
     }
     for path in file.into_iter().chain(settings.web_config) {
-        println!("{} is valid", path.display());
+        terminal::print(&format!("{} is valid\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

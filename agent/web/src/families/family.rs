@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use evictscope_host::printable;
 use evictscope_telemetry::HistogramView;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
@@ -120,7 +121,8 @@ impl<'a> Series<'a> {
     }
 
     fn new(labels: &[(&'static str, &str)], value: Value<'a>) -> Self {
-        let owned = |(name, value): &(_, &str)| (*name, (*value).to_owned());
+        // Others chose some of them.
+        let owned = |(name, value): &(_, &str)| (*name, printable(value));
         Self {
             labels: labels.iter().map(owned).collect(),
             value,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use evictscope_host::read_regular;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
 
 use super::host_names::HostNames;
@@ -16,6 +18,8 @@ use super::users::Users;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
+/// The most bytes of a file. The authorities of a distribution have 250,000.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// What protects HTTP at one time.
 #[derive(Default)]
@@ -100,11 +104,20 @@ impl WebConfig {
         self.web.tls().is_some()
     }
 
-    /// Follows changes of the files forever.
+    /// Follows changes of the files forever. HTTP does not wait for their file system.
     pub async fn follow(mut self) {
         loop {
             tokio::time::sleep(LOOK).await;
-            self.look();
+            let looked = spawn_blocking(move || {
+                self.look();
+                self
+            });
+            match looked.await {
+                Ok(looked) => self = looked,
+                Err(error) => {
+                    return tracing::error!("the web configuration is no longer followed: {error}");
+                }
+            }
         }
     }
 
@@ -138,7 +151,8 @@ type Content = Result<Vec<u8>, String>;
 
 impl Sources {
     fn read(path: &Path) -> Self {
-        let content = |path: &Path| std::fs::read(path).map_err(|error| error.to_string());
+        let content =
+            |path: &Path| read_regular(path, MOST_BYTES).map_err(|error| error.to_string());
         let config: Content = content(path);
         let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
         let mut named = BTreeMap::new();

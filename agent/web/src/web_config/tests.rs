@@ -1,6 +1,8 @@
 //! Tests which web configurations are accepted, and that changes of the files take effect.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::ensure;
 use rcgen::{CertificateParams, KeyPair};
@@ -130,6 +132,23 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let second = tls(&config);
     ensure!(second.is_some() && second != first);
 
+    // Neither of these has an end.
+    for (file, kind) in [(&key, "/dev/zero"), (&path, "a pipe")] {
+        std::fs::rename(file, directory.path().join("kept"))?;
+        match kind {
+            "a pipe" => ensure!(Command::new("mkfifo").arg(file).status()?.success()),
+            device => symlink(device, file)?,
+        }
+        settle(&mut config);
+        ensure!(tls(&config) == second, "{kind}");
+        let refused = WebConfig::load(&path).map(drop);
+        let why = refused.err().map(|error| format!("{error:#}"));
+        ensure!(
+            why.is_some_and(|why| why.contains("not a regular file")),
+            "{kind}"
+        );
+        std::fs::rename(directory.path().join("kept"), file)?;
+    }
     std::fs::remove_file(&path)?;
     settle(&mut config);
     ensure!(tls(&config) == second);
