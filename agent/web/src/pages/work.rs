@@ -18,9 +18,10 @@ pub fn section(server: &ExportedServer) -> Markup {
             @for (name, value) in container(server) { (fact(name, value)) }
             (fact("Probe mode", mode(server)))
         }
-        @if server.plan.not_found.is_empty() {
+        @if server.plan.not_found.is_empty() && server.withdrawn.is_none() {
             p { "Everything that evictscope looks for was found in this executable." }
-        } @else {
+        }
+        @if !server.plan.not_found.is_empty() {
             h3 id="not-found" { "What was not found" }
             ul { @for missing in &server.plan.not_found { li { (missing.item) ": " (missing.reason) } } }
             p { code { "evictscope inspect " (server.pid) } " says what each of them costs, and what would help." }
