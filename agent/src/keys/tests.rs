@@ -43,11 +43,10 @@ fn liar(version: &str, first: u64, words: usize) -> ProbePlan {
 }
 
 /// Returns what something returns that must end. Its own limits are seconds, on a machine that does nothing else.
-fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
     let (done, end) = channel();
     std::thread::spawn(move || done.send(what()));
-    let ended = end.recv_timeout(Duration::from_secs(60));
-    ended.expect("it has not ended")
+    Ok(end.recv_timeout(Duration::from_secs(60))?)
 }
 
 /// Each walk stops to find anything: the list of all of them.
@@ -93,7 +92,7 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
         memory.begin(Walk::Expired);
         let sampled = Sampler::default().sample(&memory, &plan, 0).map(drop);
         [found, sampled]
-    });
+    })?;
     for found in found {
         let why = found.err().map(|error| error.to_string());
         assert!(
@@ -131,7 +130,7 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
         length: Duration::from_millis(400),
         by: None,
     };
-    let drawn = ends(move || sampler::draw(&memory, &databases, &question));
+    let drawn = ends(move || sampler::draw(&memory, &databases, &question))?;
     match drawn.map_err(|error| error.to_string()) {
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),
         Err(why) => assert!(why.contains("allow more --seconds"), "{why}"),

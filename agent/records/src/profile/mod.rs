@@ -57,7 +57,7 @@ pub enum Activity {
 }
 
 /// The most frames of one stack, and of all; and the most bytes of the names of all. The profiler takes fewer.
-const MOST_FRAMES: [usize; 2] = [1_024, 1 << 21];
+const MOST_FRAMES: [usize; 2] = [1_024, 1 << 20];
 const MOST_BYTES: usize = 64 << 20;
 
 /// Returns whether stacks can be drawn in a bounded time; `of` has for each how many frames there are, and the bytes of their names.
