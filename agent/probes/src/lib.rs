@@ -18,12 +18,14 @@ mod exit_code;
 #[cfg(test)]
 mod expire_cycle;
 mod heap;
+mod iterator;
 mod keeper;
 mod kernel_types;
 mod left;
 mod loading;
 mod log;
 mod mapped;
+mod mappers;
 mod maps;
 mod multi;
 mod own;

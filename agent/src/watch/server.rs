@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use evictscope_host::{MemoryError, ServerProcess};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, SocketIterator};
@@ -126,10 +127,16 @@ impl Watch {
 
     fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
         // The server executes the lower file, unless it was started after the file had been changed.
-        let below = Prepared::of_lower(process, &self.planner).and_then(|prepared| {
-            let watched = self.attach_to(process, label, prepared).ok()?;
-            watched.runs_its_file().then_some(watched)
-        });
+        let below = Prepared::of_lower(process, &self.planner)
+            .and_then(|prepared| self.attach_to(process, label, prepared).ok());
+        let below = match below.map(|watched| (watched.runs_its_file(), watched)) {
+            None | Some((Some(false), _)) => None,
+            Some((Some(true), watched)) => Some(watched),
+            Some((None, _)) => {
+                let why = "only its probes tell which of two files it runs, and they cannot be placed now";
+                return Err(Refusal::for_now(anyhow!(why)));
+            }
+        };
         let mut watched = match below {
             Some(watched) => watched,
             None => self.attach_to(process, label, Prepared::of(process, &self.planner)?)?,

@@ -29,6 +29,7 @@ pub use process::keep;
 pub(crate) use request::{Attach, Kind};
 
 use crate::error::ProbeError;
+use crate::mappers;
 
 /// The subcommand that runs [`keep`].
 const SUBCOMMAND: &str = "keeper";
@@ -44,6 +45,8 @@ pub struct LinkKeeper(Arc<Owner>);
 
 struct Owner {
     socket: OwnedFd,
+    /// The program with which the keeper looks who maps an executable, if the kernel has what that needs.
+    look: Option<OwnedFd>,
     /// `None` if a thread keeps the links, or the process has been waited for.
     process: Mutex<Option<Child>>,
     /// The agent no longer needs it.
@@ -66,7 +69,13 @@ impl LinkKeeper {
     ///
     /// Fails if no process can be started.
     pub fn start() -> Result<Self, ProbeError> {
-        Self::connected(|other| {
+        let look = mappers::load().inspect_err(|error| {
+            tracing::warn!(
+                "cannot see who maps an executable and holds its lock while a probe is placed, which stops the host for \
+                 as long: {error}"
+            );
+        });
+        Self::connected(look.ok(), |other| {
             let mut command = Command::new("/proc/self/exe");
             command
                 .arg0("evictscope-keeper")
@@ -85,13 +94,15 @@ impl LinkKeeper {
     ///
     /// Fails if no thread can be started.
     pub fn in_thread() -> Result<Self, ProbeError> {
-        Self::connected(|other| {
+        // It would map the executable in this process, where several keepers may be.
+        Self::connected(None, |other| {
             let serve = move || process::serve(other.as_fd());
             std::thread::Builder::new().spawn(serve).map(|_| None)
         })
     }
 
     fn connected(
+        look: Option<OwnedFd>,
         start: impl FnOnce(OwnedFd) -> io::Result<Option<Child>>,
     ) -> Result<Self, ProbeError> {
         let connect = || {
@@ -103,6 +114,7 @@ impl LinkKeeper {
             )?;
             io::Result::Ok(Self(Arc::new(Owner {
                 socket,
+                look,
                 process: Mutex::new(start(other)?),
                 is_ending: AtomicBool::new(false),
             })))
@@ -114,7 +126,8 @@ impl LinkKeeper {
     ///
     /// # Errors
     ///
-    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended.
+    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`] if there is
+    /// one.
     pub(crate) fn attach(
         &self,
         program: BorrowedFd<'_>,
@@ -122,18 +135,19 @@ impl LinkKeeper {
         attach: &Attach,
     ) -> io::Result<Link> {
         let (mut own, keepers) = UnixStream::pair()?;
-        request::send(&self.0.socket, attach, [keepers.as_fd(), program, exe])?;
+        let look = self.0.look.as_ref().map(OwnedFd::as_fd);
+        let descriptors = [keepers.as_fd(), program, exe].into_iter().chain(look);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
+        request::send(&self.0.socket, attach, &descriptors)?;
         drop(keepers);
-        let mut error = [0; size_of::<i32>()];
+        let mut answer = [0; request::ANSWER];
         let ended = |_| io::ErrorKind::BrokenPipe;
-        own.read_exact(&mut error).map_err(ended)?;
-        match i32::from_ne_bytes(error) {
-            0 => Ok(Link {
-                sites: attach.sites.len(),
-                leaving: Leaving(own),
-            }),
-            error => Err(io::Error::from_raw_os_error(error)),
-        }
+        own.read_exact(&mut answer).map_err(ended)?;
+        request::decode(answer)?;
+        Ok(Link {
+            sites: attach.sites.len(),
+            leaving: Leaving(own),
+        })
     }
 
     /// Has all links released, and waits until they are. No more can be made.
