@@ -20,9 +20,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use links::perf_event;
 pub use process::keep;
@@ -37,6 +40,10 @@ const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+/// How often to look whether the keeper has ended, and how many looks at one that is stopped are enough.
+const LOOK: Duration = Duration::from_millis(5);
+const MOST_STOPPED: u32 = 400;
 
 /// The agent's end of the socket to its keeper. Clones share it. Dropping the last one releases all links and waits
 /// until they are released.
@@ -161,6 +168,13 @@ impl LinkKeeper {
         is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
     }
 
+    /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a debugger.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let process = self.0.process.lock();
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        process.as_ref().is_some_and(is_stopped)
+    }
+
     /// Returns why nothing can be attached any more once the keeper has ended.
     pub(crate) fn why_ended(&self) -> ProbeError {
         match self.0.is_ending.load(Ordering::SeqCst) {
@@ -177,11 +191,33 @@ impl Owner {
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
         let process = self.process.lock();
         let process = process.unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut process) = process {
-            // If it is no longer a child, it has ended.
-            let _ = process.wait();
+        let Some(mut process) = process else { return };
+        let mut stopped = 0;
+        // If it is no longer a child, it has ended.
+        while let Ok(None) = process.try_wait() {
+            stopped = if is_stopped(&process) { stopped + 1 } else { 0 };
+            if stopped > MOST_STOPPED {
+                tracing::error!(
+                    "`evictscope-keeper` is stopped, as by a debugger, and takes its probes off when it goes on"
+                );
+                return;
+            }
+            sleep(LOOK);
         }
     }
+}
+
+/// Has a process go on if something has stopped it. Returns whether it is stopped all the same.
+fn is_stopped(process: &Child) -> bool {
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    if state() == Some('T') {
+        // If that is not allowed, it stays stopped.
+        let _ = kill_process(Pid::from_child(process), Signal::CONT);
+    }
+    matches!(state(), Some('T' | 't'))
 }
 
 impl Drop for Owner {
