@@ -128,7 +128,17 @@ impl Watcher {
                 why: printable(&why),
             })
         });
-        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).collect();
+        let silent = self
+            .servers
+            .iter()
+            .filter(|(_, server)| self.stale.contains(&server.label));
+        let silent = silent.map(|(identity, server)| Unwatched {
+            server: server.label.clone(),
+            pid: identity.pid,
+            reason: Reason::Resources,
+            why: "it has not been read for seconds: its memory, or the agent's own CPU time, is held up".to_owned(),
+        });
+        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).chain(silent).collect();
         unwatched.sort_unstable_by_key(|server| server.pid);
         unwatched
     }
