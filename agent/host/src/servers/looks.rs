@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use procfs::process::Process;
 
-/// How long the search waits for a look. Its answer is taken later, if it comes.
+/// How long the search waits for a look, less the more are late. Its answer is taken later, if it comes.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The most looks that are late, in all and at the processes of one user: each has a thread.
 const MOST: usize = 64;
@@ -71,7 +71,8 @@ impl<T: Send + 'static> Looks<T> {
         });
         worker.0.send(look).ok()?;
         let begun = Instant::now();
-        if let Ok(answer) = answer.recv_timeout(PATIENCE) {
+        let patience = PATIENCE / (1 + self.late.len() as u32);
+        if let Ok(answer) = answer.recv_timeout(patience) {
             self.idle = Some(worker);
             return Some(answer);
         }
