@@ -7,7 +7,7 @@ use evictscope_host::{Confinement, LINKS, MORE_FILES};
 use evictscope_telemetry::Unrun;
 use rustix::thread::CapabilitySet;
 
-use super::mappers::Obstacle;
+use super::obstacle::Obstacle;
 
 /// How the packaged service gets the capability that perf events need.
 pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";

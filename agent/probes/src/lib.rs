@@ -28,6 +28,7 @@ mod mapped;
 mod mappers;
 mod maps;
 mod multi;
+mod obstacle;
 mod own;
 mod profile;
 mod programs;

@@ -10,8 +10,8 @@ use evictscope_telemetry::{
 };
 
 use super::clock::monotonic;
+use super::pace::RETRY_INTERVAL;
 use super::reading::Reader;
-use super::server::RETRY_INTERVAL;
 use super::server_log::ServerLog;
 
 /// The probes of one server.

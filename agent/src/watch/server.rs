@@ -15,7 +15,7 @@ use evictscope_web::{ExportedServer, Reason, Shared};
 use super::clock::monotonic;
 use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
-use super::pace::Pace;
+use super::pace::{Pace, RETRY_INTERVAL};
 use super::prepared::{Prepared, Refusal};
 use super::probing::Probing;
 use super::recorder::{Subject, Surroundings};
@@ -28,8 +28,6 @@ use crate::profile::Profiler;
 
 /// The least time between two published states of a server. Publishing takes more than half as long as reading.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(240);
-/// How long to wait before trying again to attach to a server.
-pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often to check whether a server that is waited for has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 

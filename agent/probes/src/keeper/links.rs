@@ -14,8 +14,9 @@ use aya_obj::generated::{
 use rustix::fs::fstat;
 
 use super::request::{Attach, Kind};
-use crate::mappers::{Obstacle, obstacle};
+use crate::mappers::obstacle;
 use crate::multi::{bpf, zeroed};
+use crate::obstacle::Obstacle;
 
 /// The bit in `config` that makes a uprobe event wait for the return
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).

@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::mappers::Obstacle;
+use crate::obstacle::Obstacle;
 
 /// The longest message, bytes: enough for more than a thousand sites.
 const LONGEST: usize = 1 << 16;
