@@ -43,7 +43,7 @@ impl Running {
             ),
             _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
         })?;
-        let exe = Executable::open(&PathBuf::from(format!("/proc/{pid}/exe")))?;
+        let exe = Executable::of_process(pid)?;
         Ok(Self {
             handle,
             command: process.stat().map_err(gone)?.comm,

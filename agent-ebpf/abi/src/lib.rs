@@ -7,6 +7,7 @@
 #![no_std]
 
 mod histogram;
+mod mappers;
 mod profile;
 mod recipe;
 mod sockets;
@@ -15,6 +16,7 @@ mod trace;
 mod when;
 
 pub use histogram::{Bounds, Histogram, bounds};
+pub use mappers::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
 pub use profile::{
     MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES,
     profile_slot,

@@ -79,6 +79,11 @@ impl Probes {
         self.programs.keeper().has_failed()
     }
 
+    /// Has the keeper go on if something has stopped it. Returns whether it is stopped all the same: nothing can be attached.
+    pub fn is_keeper_stopped(&self) -> bool {
+        self.programs.keeper().is_stopped()
+    }
+
     /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers.
     ///
     /// # Errors

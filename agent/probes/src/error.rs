@@ -7,6 +7,8 @@ use evictscope_host::{Confinement, LINKS, MORE_FILES};
 use evictscope_telemetry::Unrun;
 use rustix::thread::CapabilitySet;
 
+use super::obstacle::Obstacle;
+
 /// How the packaged service gets the capability that perf events need.
 pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
 
@@ -54,6 +56,9 @@ pub enum ProbeError {
         /// Every error of the chain.
         reason: String,
     },
+    /// A probe would hold up the host.
+    #[error("no probe is placed in process {0}: {1}. This is tried again")]
+    Obstructed(u32, Obstacle),
     /// The process has ended.
     #[error("process {0} has ended")]
     Gone(u32),
@@ -157,6 +162,10 @@ impl ProbeError {
         pid: u32,
         error: &(dyn std::error::Error + 'static),
     ) -> Self {
+        let obstacle = io_error(error).and_then(|error| error.get_ref()?.downcast_ref());
+        if let Some(obstacle) = obstacle {
+            return Self::Obstructed(pid, *obstacle);
+        }
         if is_permission(error) {
             return Self::NotPermitted(chain(error));
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
 use btfparse::{Offset, Readable, TypeInformation, TypeVariant};
-use evictscope_abi::KernelMember;
+use evictscope_abi::{KernelMember, MapperMember};
 
 use super::error::ProbeError;
 
@@ -53,6 +53,28 @@ const fn path(member: KernelMember) -> Path {
     }
 }
 
+/// Does the same for the program that looks at who maps a file.
+const fn mapper_path(member: MapperMember) -> Path {
+    match member {
+        MapperMember::Start => &[("vm_area_struct", "vm_start")],
+        MapperMember::End => &[("vm_area_struct", "vm_end")],
+        MapperMember::Space => &[("vm_area_struct", "vm_mm")],
+        MapperMember::Page => &[("vm_area_struct", "vm_pgoff")],
+        MapperMember::File => &[("vm_area_struct", "vm_file")],
+        MapperMember::Links => &[("vm_area_struct", "shared.rb")],
+        MapperMember::Last => &[("vm_area_struct", "shared.rb_subtree_last")],
+        MapperMember::Mapping => &[("file", "f_mapping")],
+        MapperMember::Tree => &[("address_space", "i_mmap.rb_root.rb_node")],
+        MapperMember::Inode => &[("address_space", "host")],
+        MapperMember::FileSystem => &[("inode", "i_sb")],
+        MapperMember::Magic => &[("super_block", "s_magic")],
+        MapperMember::Users => &[("mm_struct", "mm_users")],
+        MapperMember::Lock => &[("mm_struct", "mmap_lock"), ("rw_semaphore", "count")],
+        MapperMember::Owner => &[("mm_struct", "owner")],
+        MapperMember::Process => &[("task_struct", "tgid")],
+    }
+}
+
 /// Where the members are.
 pub struct KernelOffsets {
     /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may lack.
@@ -61,39 +83,68 @@ pub struct KernelOffsets {
     pub run_delay: Option<u32>,
 }
 
-/// Returns where the members are in this kernel.
+/// Returns where the members of sockets are in this kernel.
 ///
 /// # Errors
 ///
 /// Fails if the kernel does not describe itself, cannot walk over the files of one task, or lacks a member of sockets.
 pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
+    with(|offset| {
+        let paths = KernelMember::ALL.map(|of| (path(of), of.is_optional()));
+        Ok(KernelOffsets {
+            sockets: sums(offset, paths)?,
+            run_delay: offset("task_struct", "sched_info.run_delay"),
+        })
+    })
+}
+
+/// Returns where the members are that tell who maps a file, by [`MapperMember`].
+///
+/// # Errors
+///
+/// As [`of_kernel`].
+pub fn of_mappers() -> Result<[u32; MapperMember::COUNT], ProbeError> {
+    let paths = MapperMember::ALL.map(|of| (mapper_path(of), of == MapperMember::Owner));
+    with(|offset| sums(offset, paths))
+}
+
+/// Returns the offset of a member of a structure.
+type OffsetOf<'a> = dyn Fn(&str, &str) -> Option<u32> + 'a;
+
+/// Calls a function with what tells offsets.
+fn with<T>(find: impl FnOnce(&OffsetOf<'_>) -> Result<T, ProbeError>) -> Result<T, ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let types = TypeInformation::new(&Bytes(&bytes));
     let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
     let structures = structures(&types);
-    let offset = |structure, member| {
+    let offset = |structure: &str, member: &str| {
         let (_, offset) = types.offset_of(*structures.get(structure)?, member).ok()?;
         match offset {
             Offset::ByteOffset(offset) => Some(offset),
             Offset::BitOffsetAndSize(..) => None,
         }
     };
-    // A kernel that does not know the filter would walk over the files of all tasks.
+    // A kernel that does not know the filter would walk over those of all tasks.
     offset("bpf_iter_link_info", "task.tid").ok_or(ProbeError::NoTaskFilter)?;
-    let mut sockets = [0; KernelMember::COUNT];
-    for (to, of) in sockets.iter_mut().zip(KernelMember::ALL) {
-        for (structure, member) in path(of) {
+    find(&offset)
+}
+
+/// Adds up the offsets of each path; 0 for one that the kernel lacks and may lack.
+fn sums<const N: usize>(
+    offset: &OffsetOf<'_>,
+    paths: [(Path, bool); N],
+) -> Result<[u32; N], ProbeError> {
+    let mut sums = [0; N];
+    for (to, (path, is_optional)) in sums.iter_mut().zip(paths) {
+        for (structure, member) in path {
             match offset(structure, member) {
                 Some(offset) => *to += offset,
-                None if of.is_optional() => {}
+                None if is_optional => {}
                 None => return Err(ProbeError::NoMember(format!("{structure}.{member}"))),
             }
         }
     }
-    Ok(KernelOffsets {
-        sockets,
-        run_delay: offset("task_struct", "sched_info.run_delay"),
-    })
+    Ok(sums)
 }
 
 /// Returns the first structure or union of each name. Functions and the like may have the same name.

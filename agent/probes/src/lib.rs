@@ -18,14 +18,17 @@ mod exit_code;
 #[cfg(test)]
 mod expire_cycle;
 mod heap;
+mod iterator;
 mod keeper;
 mod kernel_types;
 mod left;
 mod loading;
 mod log;
 mod mapped;
+mod mappers;
 mod maps;
 mod multi;
+mod obstacle;
 mod own;
 mod profile;
 mod programs;

@@ -9,6 +9,7 @@ mod answer;
 mod confined;
 mod planner;
 mod process;
+mod recent;
 mod turn;
 
 use std::ffi::OsString;

@@ -1,16 +1,19 @@
 //! Plans for the daemon, which looks at each executable once.
 //!
-//! The plan, or why there is none, is kept for as long as a server runs the executable.
+//! The plan, or why there is none, is kept for as long as a server runs the executable. The last plans are kept for longer: servers
+//! that live for seconds would else be planned for again and again.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
 use evictscope_plan::ProbePlan;
 use evictscope_web::Reason;
 
 use super::answer::Content;
+use super::recent::Recent;
 use super::{Failure, Planned, Subject};
 
 /// How many executables without a plan are remembered.
@@ -40,6 +43,7 @@ struct Known {
     contents: HashMap<(Content, Option<u64>), Weak<ProbePlan>>,
     /// Executables without a plan, the newest last.
     refused: VecDeque<Seen>,
+    recent: Recent<ProbePlan>,
 }
 
 impl Planner {
@@ -73,7 +77,10 @@ impl Planner {
         // Every thread whose server runs the same executable waits for the same answer.
         let mut answer = lock(&answer);
         match &*answer {
-            Some(Ok(plan)) if let Some(plan) = plan.upgrade() => return Ok(plan),
+            Some(Ok(plan)) if let Some(plan) = plan.upgrade() => {
+                self.known().recent.keep(&plan, Instant::now());
+                return Ok(plan);
+            }
             Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
             _ => {}
         }
@@ -88,8 +95,10 @@ impl Planner {
             Ok(plan) => Ok(Arc::downgrade(plan)),
             Err(failure) => Err(failure.clone()),
         });
-        if planned.as_ref().is_err_and(|failure| failure.is_for_good) {
-            self.known().refuse(seen);
+        match &planned {
+            Ok(plan) => self.known().recent.keep(plan, Instant::now()),
+            Err(failure) if failure.is_for_good => self.known().refuse(seen),
+            Err(_) => {}
         }
         planned
     }

@@ -1,13 +1,16 @@
 //! Starts the daemon's threads, and ends them at a signal.
 
+use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use evictscope_host::Scanner;
+use evictscope_host::{Scanner, Scheduling};
 use evictscope_probes::share_heaps;
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
+use rustix::thread::gettid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
@@ -27,6 +30,7 @@ use crate::terminal::Log;
 
 /// How long to wait at the end for the thread that looks for servers. It holds no probes.
 const PATIENCE: Duration = Duration::from_secs(1);
+const HANGS: &str = "the loop that looks for servers hangs; please report this";
 
 /// Watches and serves until SIGTERM or SIGINT.
 ///
@@ -86,12 +90,16 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
     let watcher = Watcher::new(watch, scanner);
     let (failed, has_failed) = oneshot::channel();
+    let (told, times) = oneshot::channel();
     // It has its own thread because looking at processes blocks.
     let watching = std::thread::Builder::new()
         .name("watcher".to_owned())
         .spawn(move || {
+            // Nobody waits for either if the agent is about to end.
+            let _ = told.send(Scheduling::of(
+                gettid().as_raw_nonzero().get().cast_unsigned(),
+            ));
             let watched = watcher.watch();
-            // Nobody waits for it if the agent is about to end.
             let _ = failed.send(());
             watched
         })
@@ -113,16 +121,22 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
             port = address.port()
         );
     }
+    let hangs = Rc::new(Cell::new(false));
+    let has_hung = hangs.clone();
     let served = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-        let (stop, hung) = (stop.clone(), service::hung(shared.clone()));
+        let (stop, times) = (stop.clone(), times.await.ok().flatten());
+        let hung = service::hung(shared.clone(), times);
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("SIGTERM: detaching"),
                 _ = interrupt.recv() => tracing::info!("SIGINT: detaching"),
                 _ = has_failed => tracing::error!("a thread has failed: detaching"),
-                () = hung => tracing::error!("the loop that looks for servers hangs: detaching"),
+                () = hung => {
+                    hangs.set(true);
+                    tracing::error!("the loop that looks for servers hangs: detaching");
+                }
             }
             stop.set();
             service::stopping().await;
@@ -148,10 +162,12 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let begun = Instant::now();
     while !watching.is_finished() {
         if begun.elapsed() > PATIENCE {
-            anyhow::bail!("the loop that looks for servers hangs; please report this");
+            anyhow::bail!(HANGS);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    // It may go on by now, but for too long nobody was watched.
+    anyhow::ensure!(!has_hung.get(), HANGS);
     match watching.join() {
         Ok(watched) => watched.and(served).and(finished.map_err(Into::into)),
         Err(_) => anyhow::bail!("the thread that looks for servers panicked; please report this"),

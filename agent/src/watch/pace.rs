@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// How long to wait before trying again to attach to a server.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server is read.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is read while it evicts, while memory falls after it has, and while a request waits for long.

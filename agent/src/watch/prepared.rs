@@ -44,7 +44,7 @@ impl Prepared {
     pub fn of(process: &ServerProcess, planner: &Planner) -> Result<Self, Refusal> {
         // This comes first, so that what is read later is of the program that runs now, or nothing.
         let words = Words::open(process.identity.pid)?;
-        let executable = match Executable::open(&process.exe_proc_path) {
+        let executable = match Executable::of_process(process.identity.pid) {
             Ok(executable) => executable,
             Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
             Err(error) => return Err(Refusal::for_now(error)),

@@ -10,6 +10,7 @@ use evictscope_telemetry::{
 };
 
 use super::clock::monotonic;
+use super::pace::RETRY_INTERVAL;
 use super::reading::Reader;
 use super::server_log::ServerLog;
 
@@ -32,6 +33,8 @@ pub struct Probing {
     was_settled: bool,
     /// The most that the probes may cost.
     budget: OverheadBudget,
+    /// When to try again to place probes that would have held up the host, monotonic.
+    again: Option<Duration>,
 }
 
 impl Probing {
@@ -53,6 +56,7 @@ impl Probing {
             are_cycles_left_out: false,
             was_settled: true,
             budget,
+            again: None,
         }
     }
 
@@ -126,7 +130,13 @@ impl Probing {
 
     /// Returns when probes must next be placed or taken off, if that is known.
     pub fn next_turn(&self) -> Option<Duration> {
-        self.auto.as_ref().and_then(AutoMode::next)
+        let mode = self.auto.as_ref().and_then(AutoMode::next);
+        self.again.or(mode)
+    }
+
+    /// Returns whether probes are missing because placing them would have held up the host.
+    pub fn is_obstructed(&self) -> bool {
+        self.again.is_some()
     }
 
     /// Returns whether probes are being placed or taken off, or will be soon.
@@ -181,8 +191,13 @@ impl Probing {
     pub fn follow(&mut self, reader: &mut Reader, log: &mut ServerLog) {
         let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
-        match self.place(self.coverage(mode, is_on), reader) {
-            Ok(()) => {
+        let placed = match self.again.is_some_and(|again| monotonic() < again) {
+            true => None,
+            false => Some(self.place(self.coverage(mode, is_on), reader)),
+        };
+        match placed {
+            None => {}
+            Some(Ok(())) => {
                 log.placed(None);
                 if mode != self.mode {
                     log.mode(mode);
@@ -190,8 +205,8 @@ impl Probing {
                 }
             }
             // The next reading says so, or there is none.
-            Err(ProbeError::Gone(_) | ProbeError::Ending) => {}
-            Err(error) => {
+            Some(Err(ProbeError::Gone(_) | ProbeError::Ending)) => {}
+            Some(Err(error)) => {
                 log.placed(Some((self.mode, error.to_string())));
                 if let Some(auto) = self.auto.as_mut().filter(|_| mode == ProbeMode::EveryCall) {
                     auto.leave(monotonic());
@@ -222,6 +237,7 @@ impl Probing {
     fn place(&mut self, wanted: Coverage, reader: &mut Reader) -> Result<(), ProbeError> {
         let before = self.attachment.covered();
         if before == wanted {
+            self.again = None;
             return Ok(());
         }
         reader.count_observed(monotonic(), before.eviction);
@@ -233,6 +249,8 @@ impl Probing {
             (_, after) => after.min(Probed::Inner),
         };
         reader.count_observed(monotonic(), meanwhile);
+        let is_obstructed = matches!(placed, Err(ProbeError::Obstructed(..)));
+        self.again = is_obstructed.then(|| monotonic() + RETRY_INTERVAL);
         match placed {
             // The next reading says so, and the plan is withdrawn.
             Err(ProbeError::NotRun(..)) => Ok(()),

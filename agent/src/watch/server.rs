@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use evictscope_host::{MemoryError, ServerProcess};
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, SocketIterator};
@@ -14,7 +15,7 @@ use evictscope_web::{ExportedServer, Reason, Shared};
 use super::clock::monotonic;
 use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
-use super::pace::Pace;
+use super::pace::{Pace, RETRY_INTERVAL};
 use super::prepared::{Prepared, Refusal};
 use super::probing::Probing;
 use super::recorder::{Subject, Surroundings};
@@ -27,8 +28,6 @@ use crate::profile::Profiler;
 
 /// The least time between two published states of a server. Publishing takes more than half as long as reading.
 const PUBLISHING_INTERVAL: Duration = Duration::from_millis(240);
-/// How long to wait before trying again to attach to a server.
-pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often to check whether a server that is waited for has ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -126,10 +125,16 @@ impl Watch {
 
     fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
         // The server executes the lower file, unless it was started after the file had been changed.
-        let below = Prepared::of_lower(process, &self.planner).and_then(|prepared| {
-            let watched = self.attach_to(process, label, prepared).ok()?;
-            watched.runs_its_file().then_some(watched)
-        });
+        let below = Prepared::of_lower(process, &self.planner)
+            .and_then(|prepared| self.attach_to(process, label, prepared).ok());
+        let below = match below.map(|watched| (watched.runs_its_file(), watched)) {
+            None | Some((Some(false), _)) => None,
+            Some((Some(true), watched)) => Some(watched),
+            Some((None, _)) => {
+                let why = "only its probes tell which of two files it runs, and they cannot be placed now";
+                return Err(Refusal::for_now(anyhow!(why)));
+            }
+        };
         let mut watched = match below {
             Some(watched) => watched,
             None => self.attach_to(process, label, Prepared::of(process, &self.planner)?)?,

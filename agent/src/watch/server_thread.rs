@@ -8,7 +8,8 @@ use anyhow::anyhow;
 use evictscope_host::ServerProcess;
 use evictscope_web::Reason;
 
-use super::server::{Outcome, RETRY_INTERVAL, Watch};
+use super::pace::RETRY_INTERVAL;
+use super::server::{Outcome, Watch};
 
 /// A server with a thread of its own.
 pub struct ServerThread {

@@ -98,18 +98,26 @@ impl Watched {
         }
     }
 
-    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
+    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one. Probes that would
+    /// hold up the host are placed later.
     ///
     /// # Errors
     ///
     /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
-        self.probing.begin(mode, auto, &mut self.reader)
+        match self.probing.begin(mode, auto, &mut self.reader) {
+            Err(error @ ProbeError::Obstructed(..)) => {
+                self.log.placed(Some((mode, error.to_string())));
+                Ok(())
+            }
+            begun => begun,
+        }
     }
 
-    /// Returns whether it runs what its probes were placed in.
-    pub fn runs_its_file(&self) -> bool {
-        self.reader.runs(self.probing.attachment())
+    /// Returns whether it runs what its probes were placed in; `None` if they could not be placed yet.
+    pub fn runs_its_file(&self) -> Option<bool> {
+        let is_placed = !self.probing.is_obstructed();
+        is_placed.then(|| self.reader.runs(self.probing.attachment()))
     }
 
     /// Returns everything that is exported about it.

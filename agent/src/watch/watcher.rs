@@ -27,6 +27,9 @@ const READY_PATIENCE: Duration = Duration::from_secs(5);
 /// others.
 const MAX_STARTING: usize = 64;
 
+/// How often in a row a search may find the process that holds the probes stopped.
+const MOST_STOPPED: u32 = 10;
+
 /// The loop and all that it holds.
 pub struct Watcher {
     watch: Watch,
@@ -41,6 +44,8 @@ pub struct Watcher {
     before: Vec<Labelled>,
     /// The servers to remember, as the keeper has them.
     remembered: Vec<Labelled>,
+    /// How many searches have found the process that holds the probes stopped.
+    stopped: u32,
 }
 
 impl Watcher {
@@ -57,6 +62,7 @@ impl Watcher {
             is_behind: false,
             remembered: before.clone(),
             before,
+            stopped: 0,
         }
     }
 
@@ -73,6 +79,7 @@ impl Watcher {
             let turn = Instant::now();
             self.reap()?;
             if turn >= next_scan {
+                self.keep_keeper()?;
                 self.look_for_servers();
                 self.watch.endings.follow();
                 next_scan = turn + SCAN_INTERVAL;
@@ -121,7 +128,17 @@ impl Watcher {
                 why: printable(&why),
             })
         });
-        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).collect();
+        let silent = self
+            .servers
+            .iter()
+            .filter(|(_, server)| self.stale.contains(&server.label));
+        let silent = silent.map(|(identity, server)| Unwatched {
+            server: server.label.clone(),
+            pid: identity.pid,
+            reason: Reason::Resources,
+            why: "it has not been read for seconds: its memory, or the agent's own CPU time, is held up".to_owned(),
+        });
+        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).chain(silent).collect();
         unwatched.sort_unstable_by_key(|server| server.pid);
         unwatched
     }
@@ -144,6 +161,22 @@ impl Watcher {
         }
         for identity in ended {
             self.servers.remove(&identity);
+        }
+        Ok(())
+    }
+
+    /// Has the keeper go on if something has stopped it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot for so long that it is of no use: the next agent starts another.
+    fn keep_keeper(&mut self) -> anyhow::Result<()> {
+        self.stopped = match self.watch.probes.is_keeper_stopped() {
+            true => self.stopped + 1,
+            false => 0,
+        };
+        if self.stopped > MOST_STOPPED {
+            bail!("`evictscope-keeper`, which holds the probes, is stopped, as by a debugger");
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
 
 use super::file_id::FileId;
+use super::mount::{Found, Mount, OVERLAY};
+use crate::process::identity::exe_proc_path;
 
 /// The largest executable that is read: half of the memory that planning may take. A redis-server with
 /// all of its debug information is a fifth as large.
@@ -57,6 +59,8 @@ pub struct ExecutableId {
 pub struct Executable {
     /// Opened to locate it, not to read it (`O_PATH`).
     file: File,
+    /// Opened to map it, if its file system answers for sure.
+    readable: Option<File>,
     path: PathBuf,
     id: ExecutableId,
 }
@@ -78,6 +82,28 @@ impl Executable {
         Self::from_file(file.into(), path)
     }
 
+    /// Finds what a process runs, and opens it for reading, unless its file system may be one in user space: one may lie beneath
+    /// an overlay.
+    pub fn of_process(pid: u32) -> Result<Self, ExecutableError> {
+        let executable = Self::open(&exe_proc_path(pid))?;
+        let answers = match Mount::of_exe(pid) {
+            Ok(Found::Mount(mount)) => !mount.may_hang() && mount.kind != OVERLAY,
+            Ok(Found::Unlisted { has_device }) => has_device,
+            Ok(Found::Untold) | Err(_) => false,
+        };
+        Ok(if answers {
+            executable.readable()
+        } else {
+            executable
+        })
+    }
+
+    /// Opens it for reading, too, if that is allowed. Waits for its file system.
+    pub fn readable(mut self) -> Self {
+        self.readable = self.contents().ok().map(|contents| contents.file);
+        self
+    }
+
     /// Takes a file that was found as `path`.
     pub fn from_file(file: File, path: &Path) -> Result<Self, ExecutableError> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -91,7 +117,12 @@ impl Executable {
             bytes: found.stx_size,
         };
         let path = path.to_owned();
-        Ok(Self { file, path, id })
+        Ok(Self {
+            file,
+            readable: None,
+            path,
+            id,
+        })
     }
 
     /// Returns which file it is.
@@ -99,9 +130,9 @@ impl Executable {
         self.id
     }
 
-    /// Returns the file for locating it, not for reading.
+    /// Returns the file for locating it; not for reading, unless it was opened for that, too.
     pub fn file(&self) -> &File {
-        &self.file
+        self.readable.as_ref().unwrap_or(&self.file)
     }
 
     /// Opens it for reading. Waits for its file system.

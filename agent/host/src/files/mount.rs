@@ -11,6 +11,9 @@ use crate::process::identity::exe_proc_path;
 /// The most bytes of a list of mounts: anybody may have 100,000 of them in a namespace of his own.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// The type of an overlay.
+pub const OVERLAY: &str = "overlay";
+
 /// A mount, as `/proc/PID/mountinfo` describes it (`proc_pid_mountinfo(5)`).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mount {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::executable::Executable;
-use super::mount::{Found, Mount, unescape};
+use super::mount::{Found, Mount, OVERLAY, unescape};
 
 /// The options that name lower layers: several in one, or one each.
 const LAYERS: [&str; 2] = ["lowerdir=", "lowerdir+="];
@@ -20,7 +20,7 @@ pub fn lower_file(pid: u32, path: &Path) -> Option<Executable> {
     let Ok(Found::Mount(mount)) = Mount::of_exe(pid) else {
         return None;
     };
-    if mount.kind != "overlay" {
+    if mount.kind != OVERLAY {
         return None;
     }
     let path = path.to_string_lossy();
@@ -38,7 +38,7 @@ fn open(file: &Path) -> Option<Executable> {
         let seen = Path::new("/proc").join(process).join("root");
         let seen = seen.join(file.strip_prefix("/").ok()?);
         let opened = (!mount.may_hang()).then(|| Executable::open(&seen));
-        opened?.ok()
+        Some(opened?.ok()?.readable())
     })
 }
 

@@ -9,6 +9,7 @@ use procfs::{ProcError, ProcResult};
 
 use super::exclusion::{Exclusion, Traits};
 use super::file_system::unanswering;
+use super::looks::user_of;
 use crate::confinement::Confinement;
 use crate::containers::container::{Cgroups, Container};
 use crate::process::handle::ProcessHandle;
@@ -60,6 +61,7 @@ pub struct HiddenServer {
 }
 
 /// The outcome of looking into a candidate.
+#[derive(Debug)]
 pub(super) enum Look {
     Server(ServerProcess),
     /// The user wants it to be left alone.
@@ -72,7 +74,7 @@ pub(super) enum Look {
     Hidden(HiddenServer),
 }
 
-/// Finds out where a candidate listens. The scanner has waited for it since `since`.
+/// Finds out where a candidate listens, which may take long. The scanner has waited for it since `since`.
 pub(super) fn look_into(
     candidate: &Observed,
     since: Instant,
@@ -146,13 +148,25 @@ fn denied(pid: u32, what: &str) -> ProcResult<Look> {
 }
 
 fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {
-    let uid = Process::new(pid.cast_signed())?.status()?.euid;
     Ok(Look::Hidden(HiddenServer {
         pid,
-        uid,
+        uid: Process::new(pid.cast_signed())?.status()?.euid,
         is_denied,
         why,
     }))
+}
+
+/// Returns a candidate of which `what` cannot be read in time.
+pub(super) fn silent(pid: u32, what: &str) -> Option<HiddenServer> {
+    Some(HiddenServer {
+        pid,
+        uid: user_of(pid)?,
+        is_denied: false,
+        why: format!(
+            "reading /proc/{pid}/{what} does not end: the process holds its own memory lock, waits for a file system that \
+             does not answer, or has too much of it. It is watched once that can be read"
+        ),
+    })
 }
 
 /// Reads what exclusions may name of a process, except for ports that are not in its title.

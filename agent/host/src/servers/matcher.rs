@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use regex::Regex;
 
-use crate::process::observed::{Observed, file_name};
+use crate::process::observed::{ExeLink, Observed, file_name};
 
 /// The default of `--process-match`.
 pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server)$";
@@ -49,6 +49,11 @@ pub(super) enum Role {
 }
 
 impl Matcher {
+    /// Returns whether a process has a server's name, as far as its memory need not be read for that.
+    pub(super) fn matches(&self, comm: &str, exe: &ExeLink) -> bool {
+        self.0.is_match(comm) || exe.file_name().is_some_and(|name| self.0.is_match(&name))
+    }
+
     /// Returns the role of a process, by its names.
     pub(super) fn role(&self, process: &Observed) -> Role {
         let by_title = self.0.is_match(process.title_name());

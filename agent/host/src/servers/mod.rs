@@ -4,6 +4,7 @@ pub(crate) mod exclusion;
 pub(crate) mod file_system;
 pub(crate) mod labels;
 pub(crate) mod look;
+pub(crate) mod looks;
 pub(crate) mod matcher;
 pub(crate) mod scanner;
 pub(crate) mod slow;

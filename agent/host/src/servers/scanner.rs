@@ -5,13 +5,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use procfs::ProcError;
+use procfs::{ProcError, ProcResult};
 
 use super::exclusion::Exclusion;
-use super::look::{HiddenServer, Look, ServerProcess, look_into};
+use super::look::{HiddenServer, Look, ServerProcess, look_into, silent};
+use super::looks::Looks;
 use super::matcher::{Matcher, Role};
 use super::slow::Slow;
 use super::troubles::Troubles;
@@ -19,7 +21,13 @@ use super::unrelated::Unrelated;
 use crate::files::file_id::FileId;
 use crate::process::handle::ProcessHandle;
 use crate::process::identity::Identity;
-use crate::process::observed::Observed;
+use crate::process::observed::{ExeLink, Observed};
+
+/// How long one search of the host takes at most: what it does not come to is first at the next. The first one may take longer.
+const BUDGET: Duration = Duration::from_millis(250);
+const FIRST_BUDGET: Duration = Duration::from_secs(5);
+/// A look that is late for longer is told.
+const LATE: Duration = Duration::from_secs(1);
 
 /// The servers on this host, each list by ascending pid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +46,13 @@ pub struct Scan {
 #[derive(Debug)]
 pub struct Scanner {
     matcher: Matcher,
-    exclusions: Vec<Exclusion>,
+    exclusions: Arc<[Exclusion]>,
     unrelated: Unrelated,
     slow: Slow,
+    observing: Looks<ProcResult<Observed>>,
+    looking: Looks<ProcResult<Look>>,
+    /// The process with which the next search begins.
+    next: u32,
     troubles: Troubles,
     /// Candidates that do not listen yet, and since when the scanner has been waiting for them.
     waiting: HashMap<Identity, Instant>,
@@ -55,9 +67,12 @@ impl Scanner {
     pub fn new(matcher: Matcher) -> Self {
         Self {
             matcher,
-            exclusions: Vec::new(),
+            exclusions: Arc::default(),
             unrelated: Unrelated::default(),
             slow: Slow::default(),
+            observing: Looks::default(),
+            looking: Looks::default(),
+            next: 0,
             troubles: Troubles::default(),
             waiting: HashMap::new(),
             servers: HashMap::new(),
@@ -69,7 +84,7 @@ impl Scanner {
     /// Leaves alone the servers that one of these names. This is decided when a server is found: a later
     /// change of its port or control group does not matter.
     pub fn excluding(mut self, exclusions: Vec<Exclusion>) -> Self {
-        self.exclusions = exclusions;
+        self.exclusions = exclusions.into();
         self
     }
 
@@ -131,42 +146,73 @@ impl Scanner {
         excluded.retain(|_, handle| runs(handle));
     }
 
-    /// Looks at the processes that are not known to be servers.
+    /// Looks at the processes that are not known to be servers, for as long as the budget allows.
     fn look_for_more(&mut self, pids: &[u32], scan: &mut Scan) {
-        let candidates = self.candidates(pids);
+        let budget = match self.scanned_before {
+            true => BUDGET,
+            false => FIRST_BUDGET,
+        };
+        let until = Instant::now() + budget;
+        self.observing.forget_ended(pids);
+        self.looking.forget_ended(pids);
+        let mut candidates = self.candidates(pids, until);
         let files = self.files(&candidates);
+        candidates.sort_by_key(|candidate| self.slow.rank(candidate.identity.pid));
         let mut waiting = std::mem::take(&mut self.waiting);
-        for candidate in &candidates {
-            if is_child_of_one(candidate, &files) {
+        for candidate in candidates {
+            if is_child_of_one(&candidate, &files) {
                 continue;
             }
             let identity = candidate.identity;
             let pid = identity.pid;
-            let begun = Instant::now();
             let since = waiting
                 .remove(&identity)
-                .unwrap_or_else(|| self.waiting_since(candidate));
-            let look = look_into(candidate, since, &self.exclusions);
-            self.slow.looked(pid, begun.elapsed(), Instant::now());
+                .unwrap_or_else(|| self.waiting_since(&candidate));
+            let begun = Instant::now();
+            let look = match begun < until {
+                true => {
+                    let exclusions = self.exclusions.clone();
+                    let into = move || look_into(&candidate, since, &exclusions);
+                    let look = self.looking.at(pid, into);
+                    self.slow.looked(pid, begun.elapsed(), Instant::now());
+                    look
+                }
+                false => None,
+            };
             match look {
-                Ok(Look::Server(server)) => {
+                Some(Ok(Look::Server(server))) => {
                     self.servers.insert(pid, server);
                 }
-                Ok(Look::Excluded { handle, by }) => {
+                Some(Ok(Look::Excluded { handle, by })) => {
                     tracing::info!(pid, "this server is left alone because of --exclude {by}");
                     self.excluded.insert(pid, handle);
                 }
-                Ok(Look::Starting) => {
+                Some(Ok(Look::Starting)) | None => {
                     self.waiting.insert(identity, since);
                     scan.starting.push(pid);
                 }
-                Ok(Look::Hidden(hidden)) => scan.hidden.push(hidden),
-                Err(error) => {
+                Some(Ok(Look::Hidden(hidden))) => scan.hidden.push(hidden),
+                Some(Err(error)) => {
                     self.waiting.insert(identity, since);
                     self.troubles.met(Some(pid), &error);
                 }
             }
         }
+        let Self {
+            matcher,
+            observing,
+            looking,
+            ..
+        } = self;
+        let observing = observing.late_for(LATE).filter(|pid| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            matcher.matches(comm.unwrap_or_default().trim_end(), &ExeLink::read(*pid))
+        });
+        let late = observing.filter_map(|pid| silent(pid, "cmdline"));
+        let looking = looking.late_for(LATE).filter_map(|pid| silent(pid, "fd"));
+        scan.hidden.extend(late.chain(looking));
+        scan.hidden.sort_unstable_by_key(|server| server.pid);
+        scan.starting.sort_unstable();
     }
 
     /// Returns since when to wait for a new candidate. Except in the first scan its age does not count,
@@ -179,28 +225,40 @@ impl Scanner {
         now.checked_sub(candidate.identity.age()).unwrap_or(now)
     }
 
-    /// Returns all processes that have a server's name, are not helpers and are not known yet.
-    fn candidates(&mut self, pids: &[u32]) -> Vec<Observed> {
+    /// Returns all processes that have a server's name, are not helpers and are not known yet. Those that it does not come to
+    /// until `until` are first at the next search.
+    fn candidates(&mut self, pids: &[u32], until: Instant) -> Vec<Observed> {
         self.unrelated.begin();
         let mut candidates = Vec::new();
-        for &pid in pids {
+        let first = pids.partition_point(|pid| *pid < self.next);
+        let (later, first) = pids.split_at(first);
+        self.next = 0;
+        for &pid in first.iter().chain(later) {
             let is_known = self.servers.contains_key(&pid) || self.excluded.contains_key(&pid);
             let begun = Instant::now();
             if is_known || self.slow.rests(pid, begun) {
                 continue;
             }
+            if begun >= until {
+                if self.next == 0 {
+                    self.next = pid;
+                }
+                self.unrelated.put_off(pid);
+                continue;
+            }
             let Some(known) = self.unrelated.look(pid) else {
                 continue;
             };
-            let observed = Observed::of(pid);
+            let observed = self.observing.at(pid, move || Observed::of(pid));
             self.slow.looked(pid, begun.elapsed(), Instant::now());
             match observed {
-                Ok(process) => match self.matcher.role(&process) {
+                Some(Ok(process)) => match self.matcher.role(&process) {
                     Role::Unrelated => self.unrelated.remember(pid, known),
                     Role::Helper => {}
                     Role::Candidate => candidates.push(process),
                 },
-                Err(error) => self.troubles.met(Some(pid), &error),
+                Some(Err(error)) => self.troubles.met(Some(pid), &error),
+                None => {}
             }
         }
         candidates

@@ -76,6 +76,13 @@ impl Unrelated {
         None
     }
 
+    /// Leaves a process for the next scan.
+    pub(super) fn put_off(&mut self, pid: u32) {
+        if let Some(known) = self.before.remove(&pid) {
+            self.remember(pid, known);
+        }
+    }
+
     /// Remembers that a process is not a server.
     pub(super) fn remember(&mut self, pid: u32, known: Known) {
         self.now.insert(pid, known);

@@ -50,7 +50,7 @@ impl Hands {
         // A link without a hand is released when this returns.
         let Some((gate, key)) = gate else { return };
         let mut left = Vec::new();
-        for Kept { link, agent } in links {
+        for Kept { link, agent, .. } in links {
             let grip = Grip {
                 link: link.as_raw_fd(),
                 gate: gate.as_raw_fd(),

@@ -2,15 +2,21 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::rc::Rc;
+use std::time::Instant;
 
 use aya_obj::generated::bpf_attach_type::{BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI};
 use aya_obj::generated::{
     BPF_F_UPROBE_MULTI_RETURN, PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr,
 };
 
+use rustix::fs::fstat;
+
 use super::request::{Attach, Kind};
+use crate::mappers::obstacle;
 use crate::multi::{bpf, zeroed};
+use crate::obstacle::Obstacle;
 
 /// The bit in `config` that makes a uprobe event wait for the return
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
@@ -21,6 +27,65 @@ pub struct Kept {
     pub link: OwnedFd,
     /// The keeper's end of its sockets.
     pub agent: OwnedFd,
+    /// Where it is placed; `None` if it cannot be told who maps that.
+    pub place: Option<Place>,
+    /// When to look again whether it can be released.
+    pub again: Option<Instant>,
+}
+
+/// A part of an executable, and the program that looks who maps it.
+#[derive(Clone)]
+pub struct Place {
+    look: Rc<OwnedFd>,
+    exe: Rc<OwnedFd>,
+    /// The first file offset, and the last.
+    offsets: (u64, u64),
+}
+
+impl Place {
+    /// Returns the place of a link. Shares the descriptors of others in the same file, as each server may have many.
+    pub fn of(
+        look: Rc<OwnedFd>,
+        exe: Rc<OwnedFd>,
+        attach: &Attach,
+        others: &[Kept],
+    ) -> Option<Self> {
+        let offsets = attach.sites.iter().map(|(offset, _)| *offset);
+        let offsets = (offsets.clone().min()?, offsets.max()?);
+        let file = |exe: &OwnedFd| fstat(exe).map(|found| (found.st_dev, found.st_ino)).ok();
+        let own = file(&exe);
+        let mut others = others.iter().filter_map(|other| other.place.as_ref());
+        let shared = others.find(|other| own.is_some() && file(&other.exe) == own);
+        Some(Self {
+            look,
+            exe: shared.map_or(exe, |other| other.exe.clone()),
+            offsets,
+        })
+    }
+
+    /// Returns whether it is the same executable, as far as is known.
+    pub fn shares(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.exe, &other.exe)
+    }
+
+    /// Returns all places in the same executable as one.
+    pub fn around(&self, others: &[Self]) -> Self {
+        let mut around = self.clone();
+        for other in others.iter().filter(|other| self.shares(other)) {
+            let (first, last) = &mut around.offsets;
+            *first = other.offsets.0.min(*first);
+            *last = other.offsets.1.max(*last);
+        }
+        around
+    }
+
+    /// Returns what keeps a link from being made or released here now. What cannot be looked at is no obstacle.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        let (first, last) = self.offsets;
+        obstacle(self.look.as_fd(), self.exe.as_fd(), first, last)
+            .ok()
+            .flatten()
+    }
 }
 
 /// Makes the link that attaches a program to a process that runs this open executable.

@@ -20,15 +20,19 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use links::perf_event;
 pub use process::keep;
 pub(crate) use request::{Attach, Kind};
 
 use crate::error::ProbeError;
+use crate::mappers;
 
 /// The subcommand that runs [`keep`].
 const SUBCOMMAND: &str = "keeper";
@@ -37,6 +41,10 @@ const AT_ONCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How often to look whether the keeper has ended, and how many looks at one that is stopped are enough.
+const LOOK: Duration = Duration::from_millis(5);
+const MOST_STOPPED: u32 = 400;
+
 /// The agent's end of the socket to its keeper. Clones share it. Dropping the last one releases all links and waits
 /// until they are released.
 #[derive(Clone)]
@@ -44,6 +52,8 @@ pub struct LinkKeeper(Arc<Owner>);
 
 struct Owner {
     socket: OwnedFd,
+    /// The program with which the keeper looks who maps an executable, if the kernel has what that needs.
+    look: Option<OwnedFd>,
     /// `None` if a thread keeps the links, or the process has been waited for.
     process: Mutex<Option<Child>>,
     /// The agent no longer needs it.
@@ -66,7 +76,13 @@ impl LinkKeeper {
     ///
     /// Fails if no process can be started.
     pub fn start() -> Result<Self, ProbeError> {
-        Self::connected(|other| {
+        let look = mappers::load().inspect_err(|error| {
+            tracing::warn!(
+                "cannot see who maps an executable and holds its lock while a probe is placed, which stops the host for \
+                 as long: {error}"
+            );
+        });
+        Self::connected(look.ok(), |other| {
             let mut command = Command::new("/proc/self/exe");
             command
                 .arg0("evictscope-keeper")
@@ -85,13 +101,15 @@ impl LinkKeeper {
     ///
     /// Fails if no thread can be started.
     pub fn in_thread() -> Result<Self, ProbeError> {
-        Self::connected(|other| {
+        // It would map the executable in this process, where several keepers may be.
+        Self::connected(None, |other| {
             let serve = move || process::serve(other.as_fd());
             std::thread::Builder::new().spawn(serve).map(|_| None)
         })
     }
 
     fn connected(
+        look: Option<OwnedFd>,
         start: impl FnOnce(OwnedFd) -> io::Result<Option<Child>>,
     ) -> Result<Self, ProbeError> {
         let connect = || {
@@ -103,6 +121,7 @@ impl LinkKeeper {
             )?;
             io::Result::Ok(Self(Arc::new(Owner {
                 socket,
+                look,
                 process: Mutex::new(start(other)?),
                 is_ending: AtomicBool::new(false),
             })))
@@ -114,7 +133,8 @@ impl LinkKeeper {
     ///
     /// # Errors
     ///
-    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended.
+    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`] if there is
+    /// one.
     pub(crate) fn attach(
         &self,
         program: BorrowedFd<'_>,
@@ -122,18 +142,19 @@ impl LinkKeeper {
         attach: &Attach,
     ) -> io::Result<Link> {
         let (mut own, keepers) = UnixStream::pair()?;
-        request::send(&self.0.socket, attach, [keepers.as_fd(), program, exe])?;
+        let look = self.0.look.as_ref().map(OwnedFd::as_fd);
+        let descriptors = [keepers.as_fd(), program, exe].into_iter().chain(look);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
+        request::send(&self.0.socket, attach, &descriptors)?;
         drop(keepers);
-        let mut error = [0; size_of::<i32>()];
+        let mut answer = [0; request::ANSWER];
         let ended = |_| io::ErrorKind::BrokenPipe;
-        own.read_exact(&mut error).map_err(ended)?;
-        match i32::from_ne_bytes(error) {
-            0 => Ok(Link {
-                sites: attach.sites.len(),
-                leaving: Leaving(own),
-            }),
-            error => Err(io::Error::from_raw_os_error(error)),
-        }
+        own.read_exact(&mut answer).map_err(ended)?;
+        request::decode(answer)?;
+        Ok(Link {
+            sites: attach.sites.len(),
+            leaving: Leaving(own),
+        })
     }
 
     /// Has all links released, and waits until they are. No more can be made.
@@ -145,6 +166,13 @@ impl LinkKeeper {
     pub(crate) fn has_failed(&self) -> bool {
         // In this order: the agent sets the flag before it closes the socket.
         is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
+    }
+
+    /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a debugger.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let process = self.0.process.lock();
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        process.as_ref().is_some_and(is_stopped)
     }
 
     /// Returns why nothing can be attached any more once the keeper has ended.
@@ -163,11 +191,33 @@ impl Owner {
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
         let process = self.process.lock();
         let process = process.unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut process) = process {
-            // If it is no longer a child, it has ended.
-            let _ = process.wait();
+        let Some(mut process) = process else { return };
+        let mut stopped = 0;
+        // If it is no longer a child, it has ended.
+        while let Ok(None) = process.try_wait() {
+            stopped = if is_stopped(&process) { stopped + 1 } else { 0 };
+            if stopped > MOST_STOPPED {
+                tracing::error!(
+                    "`evictscope-keeper` is stopped, as by a debugger, and takes its probes off when it goes on"
+                );
+                return;
+            }
+            sleep(LOOK);
         }
     }
+}
+
+/// Has a process go on if something has stopped it. Returns whether it is stopped all the same.
+fn is_stopped(process: &Child) -> bool {
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    if state() == Some('T') {
+        // If that is not allowed, it stays stopped.
+        let _ = kill_process(Pid::from_child(process), Signal::CONT);
+    }
+    matches!(state(), Some('T' | 't'))
 }
 
 impl Drop for Owner {

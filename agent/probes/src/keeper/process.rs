@@ -1,9 +1,12 @@
 //! The keeper's own process: it makes links, has them released, and ends when the agent has ended.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
@@ -11,16 +14,23 @@ use rustix::thread::{
 };
 
 use super::hands::{Hands, MOST};
-use super::links::{Kept, create};
-use super::request::{Kind, receive};
+use super::links::{Kept, Place, create};
+use super::request::{Kind, encode, receive};
 
 /// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
 const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
+
+/// When to look again whether a link can be released that would have held up the host.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long to keep links for that reason after the agent has ended: the unit gives it three minutes to end by itself.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Keeper {
     links: Vec<Kept>,
     hands: Hands,
+    /// The program that looks who maps an executable, once it has come.
+    look: Option<Rc<OwnedFd>>,
 }
 
 /// Keeps links for the agent that started this process, until the agent's end of the socket on standard input is
@@ -53,11 +63,22 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
             Err(error) => break Err(error),
         }
     };
+    let until = Instant::now() + PATIENCE;
     while !keeper.links.is_empty() {
-        let some = keeper.links.len().saturating_sub(MOST);
-        keeper.hands.release(keeper.links.split_off(some));
-        // Dropping them waits.
-        keeper.hands = Hands::default();
+        let links = std::mem::take(&mut keeper.links);
+        let mut free = match Instant::now() < until {
+            true => keeper.without_obstacle(links),
+            false => links,
+        };
+        if free.is_empty() {
+            sleep(AGAIN);
+        }
+        while !free.is_empty() {
+            let some = free.len().saturating_sub(MOST);
+            keeper.hands.release(free.split_off(some));
+            // Dropping them waits.
+            keeper.hands = Hands::default();
+        }
     }
     served
 }
@@ -67,31 +88,56 @@ impl Keeper {
     fn turn(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let hands: Vec<BorrowedFd<'_>> = self.hands.processes().collect();
         // No more links are released until one of the hands is free.
-        let links = if hands.len() < MOST {
-            &*self.links
-        } else {
-            &[]
-        };
-        let links = links.iter().map(|kept| kept.agent.as_fd());
+        let room = MOST - hands.len().min(MOST);
+        let now = Instant::now();
+        let is_due = |kept: &Kept| room > 0 && kept.again.is_none_or(|again| again <= now);
+        let later = self.links.iter().filter_map(|kept| kept.again).min();
+        let later = later.map(|again| again.saturating_duration_since(now));
+        let later = later.and_then(|later| Timespec::try_from(later).ok());
+        let links = self.links.iter().filter(|kept| is_due(kept));
         let waited = [socket].into_iter().chain(hands.iter().copied());
         let mut waited: Vec<PollFd<'_>> = waited
-            .chain(links)
+            .chain(links.map(|kept| kept.agent.as_fd()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        rustix::io::retry_on_intr(|| poll(&mut waited, None))?;
+        rustix::io::retry_on_intr(|| poll(&mut waited, later.as_ref()))?;
         let mut is_ready = waited.iter().map(|fd| !fd.revents().is_empty());
         let is_asked = is_ready.next() == Some(true);
         let unwanted: Vec<bool> = is_ready.skip(hands.len()).collect();
 
         self.hands.drop_ended();
         let mut unwanted = unwanted.into_iter();
-        let unwanted = self.links.extract_if(.., |_| unwanted.next() == Some(true));
-        let unwanted = unwanted.take(MOST).collect();
-        self.hands.release(unwanted);
+        let is_unwanted = |kept: &mut Kept| is_due(kept) && unwanted.next() == Some(true);
+        let unwanted = self.links.extract_if(.., is_unwanted).take(room).collect();
+        let free = self.without_obstacle(unwanted);
+        self.hands.release(free);
         match is_asked {
             true => self.attach(socket),
             false => Ok(true),
         }
+    }
+
+    /// Returns those of these links that can be released without holding up the host, and keeps the others until later.
+    fn without_obstacle(&mut self, links: Vec<Kept>) -> Vec<Kept> {
+        let mut looked: Vec<(Place, bool)> = Vec::new();
+        let all: Vec<Place> = (links.iter())
+            .filter_map(|kept| kept.place.clone())
+            .collect();
+        let mut has_obstacle = |place: &Place| {
+            let known = looked.iter().find(|(other, _)| other.shares(place));
+            if let Some((_, has_obstacle)) = known {
+                return *has_obstacle;
+            }
+            let has_obstacle = place.around(&all).obstacle().is_some();
+            looked.push((place.clone(), has_obstacle));
+            has_obstacle
+        };
+        let (kept, free) = (links.into_iter())
+            .partition::<Vec<Kept>, _>(|kept| kept.place.as_ref().is_some_and(&mut has_obstacle));
+        let again = Some(Instant::now() + AGAIN);
+        self.links
+            .extend(kept.into_iter().map(|kept| Kept { again, ..kept }));
+        free
     }
 
     /// Receives a request, and makes the link. Returns `false` if the other end is closed.
@@ -104,16 +150,34 @@ impl Keeper {
         let Some(agent) = descriptors.next() else {
             return Ok(true);
         };
-        let made = match (descriptors.next(), descriptors.next()) {
-            (Some(program), Some(exe)) => create(program.as_fd(), exe.as_fd(), &attach),
-            _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        let (program, exe) = (descriptors.next(), descriptors.next());
+        if self.look.is_none() {
+            self.look = descriptors.next().map(Rc::new);
+        }
+        let (made, place) = match (program, exe) {
+            (Some(program), Some(exe)) => {
+                let exe = Rc::new(exe);
+                let look = self.look.clone();
+                let place =
+                    look.and_then(|look| Place::of(look, exe.clone(), &attach, &self.links));
+                let obstacle = place.as_ref().and_then(Place::obstacle);
+                let made = match obstacle {
+                    Some(obstacle) => Err(obstacle.into()),
+                    None => create(program.as_fd(), exe.as_fd(), &attach),
+                };
+                (made, place)
+            }
+            _ => (Err(io::Error::from_raw_os_error(libc::EMFILE)), None),
         };
-        let error = made.as_ref().err();
-        let error = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
         // If the agent has just ended, nobody receives it.
-        let _ = rustix::net::send(&agent, &error.to_ne_bytes(), SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&agent, &encode(made.as_ref().err()), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
-            self.links.push(Kept { link, agent });
+            self.links.push(Kept {
+                link,
+                agent,
+                place,
+                again: None,
+            });
             if attach.kind == Kind::Multi {
                 // Only perf events need more.
                 limit_to(LINKS)?;

@@ -11,10 +11,13 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::obstacle::Obstacle;
+
 /// The longest message, bytes: enough for more than a thousand sites.
 const LONGEST: usize = 1 << 16;
-/// Descriptors that come with a message: the keeper's end of the link's sockets, the program, and the executable.
-const DESCRIPTORS: usize = 3;
+/// Descriptors that come with a message at most: the keeper's end of the link's sockets, the program, the executable, and the program
+/// that looks who maps it.
+const DESCRIPTORS: usize = 4;
 
 /// How to attach a program to a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,20 +41,48 @@ pub enum Kind {
     Perf(u32),
 }
 
+/// The bytes of an answer.
+pub const ANSWER: usize = 8;
+
+/// Encodes what came of a request: 0, the kernel's error, or a negative number for an [`Obstacle`], then the process that it names.
+pub fn encode(made: Option<&io::Error>) -> [u8; ANSWER] {
+    let obstacle = made.and_then(|error| error.get_ref()?.downcast_ref());
+    let (code, pid) = match (made, obstacle) {
+        (None, _) => (0, 0),
+        (_, Some(Obstacle::Locked(pid))) => (-1, *pid),
+        (_, Some(Obstacle::Crowded)) => (-2, 0),
+        (_, Some(Obstacle::InUserSpace)) => (-3, 0),
+        (Some(error), None) => (error.raw_os_error().unwrap_or(libc::EIO), 0),
+    };
+    (i64::from(code) << 32 | i64::from(pid)).to_ne_bytes()
+}
+
+/// Decodes an answer.
+///
+/// # Errors
+///
+/// Returns the error that it tells.
+pub fn decode(answer: [u8; ANSWER]) -> io::Result<()> {
+    let answer = i64::from_ne_bytes(answer);
+    match (answer >> 32) as i32 {
+        0 => Ok(()),
+        -1 => Err(Obstacle::Locked(answer as u32).into()),
+        -2 => Err(Obstacle::Crowded.into()),
+        -3 => Err(Obstacle::InUserSpace.into()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// Sends a request.
 ///
 /// # Errors
 ///
 /// Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
-pub fn send(
-    socket: impl AsFd,
-    attach: &Attach,
-    descriptors: [BorrowedFd<'_>; DESCRIPTORS],
-) -> io::Result<()> {
+pub fn send(socket: impl AsFd, attach: &Attach, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(attach)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if bytes.len() > LONGEST || !beside.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if bytes.len() > LONGEST || !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let parts = [IoSlice::new(&bytes)];
@@ -92,7 +123,26 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    use super::{Attach, Kind, receive, send};
+    use super::{Attach, Kind, Obstacle, decode, encode, receive, send};
+
+    #[test]
+    fn an_answer_tells_what_came_of_it() {
+        let said =
+            |error: std::io::Error| decode(encode(Some(&error))).map_err(|told| told.to_string());
+        assert!(decode(encode(None)).is_ok());
+        for obstacle in [
+            Obstacle::Locked(u32::MAX),
+            Obstacle::Crowded,
+            Obstacle::InUserSpace,
+        ] {
+            assert_eq!(said(obstacle.into()), Err(obstacle.to_string()));
+        }
+        let refused = std::io::Error::from_raw_os_error(libc::EINVAL);
+        assert_eq!(
+            said(refused),
+            Err(std::io::Error::from_raw_os_error(libc::EINVAL).to_string())
+        );
+    }
 
     #[test]
     fn what_is_sent_is_received() -> anyhow::Result<()> {
@@ -109,13 +159,13 @@ mod tests {
             pid: 42,
             sites: vec![(u64::MAX, u64::MAX); 1_000],
         };
-        send(&one, &attach, with)?;
+        send(&one, &attach, &with)?;
         let (received, descriptors) = receive(&other)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);
         assert_eq!(descriptors.len(), with.len());
         // One server with too many sites does not harm the others.
         attach.sites = vec![(u64::MAX, u64::MAX); 10_000];
-        assert!(send(&one, &attach, with).is_err());
+        assert!(send(&one, &attach, &with).is_err());
         drop(descriptors);
         drop(one);
         assert!(receive(&other)?.is_none());

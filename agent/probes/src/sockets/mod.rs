@@ -1,7 +1,7 @@
 //! Looks at the connections of a server: which have bytes that the server has not read.
 //!
 //! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
-//! server nothing. aya 0.14 cannot ask for one process, so the link is made here.
+//! server nothing.
 
 mod ports;
 mod records;
@@ -11,13 +11,11 @@ mod ticks;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use aya::programs::Iter;
 use aya::{Btf, Ebpf, EbpfLoader};
-use aya_obj::generated::bpf_attach_type::BPF_TRACE_ITER;
-use aya_obj::generated::bpf_cmd;
 use evictscope_telemetry::SocketLook;
 use ticks::Ticks;
 
@@ -25,8 +23,8 @@ pub use ports::Ports;
 
 use super::error::ProbeError;
 use super::heap::give_back;
+use super::iterator::iterator;
 use super::kernel_types;
-use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "socket_look";
 /// The size of the kernel's buffer for a reader, bytes; it gives no more at once.
@@ -40,14 +38,6 @@ struct Loaded {
     /// Keeps the program and its table of offsets.
     ebpf: Ebpf,
     run_delay: Option<u32>,
-}
-
-/// Which task's files are walked over: `task` of `union bpf_iter_link_info`.
-#[repr(C)]
-struct OneTask {
-    tid: u32,
-    pid: u32,
-    pid_fd: u32,
 }
 
 impl SocketIterator {
@@ -114,23 +104,6 @@ impl SocketIterator {
             .try_into()
             .map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?;
-        let task = OneTask {
-            tid: pid,
-            pid: 0,
-            pid_fd: 0,
-        };
-        let mut attr = zeroed();
-        attr.link_create.__bindgen_anon_1.prog_fd = program.as_fd().as_raw_fd().cast_unsigned();
-        attr.link_create.attach_type = BPF_TRACE_ITER as u32;
-        // SAFETY: all of it is zero, which is valid for every member of the union.
-        let iter = unsafe { &mut attr.link_create.__bindgen_anon_3.__bindgen_anon_1 };
-        iter.iter_info = &raw const task as u64;
-        iter.iter_info_len = size_of_val(&task) as u32;
-        // SAFETY: `task` is as long as said, and outlives the call.
-        let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }?;
-        let mut attr = zeroed();
-        attr.iter_create.link_fd = link.as_raw_fd().cast_unsigned();
-        // SAFETY: it has no pointers.
-        unsafe { bpf(bpf_cmd::BPF_ITER_CREATE, &attr) }
+        iterator(program.as_fd(), pid)
     }
 }

@@ -68,7 +68,7 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
 }
 
 /// Returns how long the planning processes that have ended ran: the agent has no other children that end.
-fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
+pub fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
     let stat = Process::new(agent.pid().try_into()?)?.stat()?;
     let ticks = u64::try_from(stat.cutime + stat.cstime)?;
     Ok(Duration::from_millis(

@@ -14,6 +14,7 @@ mod forms;
 mod hostile;
 mod keys;
 mod limit;
+mod locks;
 mod margins;
 mod members;
 mod names;
