@@ -24,24 +24,17 @@ const MOST_LACKED: f64 = 0.05;
 /// Counts since the generator connected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Requests that fell due.
     pub due: u64,
     /// Requests handed to a connection's socket.
     pub sent: u64,
-    /// Replies.
     pub answered: u64,
-    /// Replies that were errors.
     pub errors: u64,
-    /// Requests whose connection the server closed before it replied.
-    pub lost: u64,
-    /// Connections that the server closed.
-    pub hung_up: u64,
 }
 
 impl Totals {
-    /// Returns the backlog: requests that are due and neither answered nor lost, sent or not.
+    /// Returns the backlog: requests that are due and not answered, sent or not.
     pub fn backlog(&self) -> u64 {
-        self.due - self.answered - self.lost
+        self.due - self.answered
     }
 }
 
@@ -50,15 +43,9 @@ impl Totals {
 pub struct Load {
     /// When, in seconds since 1970.
     pub at: f64,
-    /// The counts.
     pub totals: Totals,
-    /// Requests due and neither answered nor lost.
-    pub backlog: u64,
-    /// The highest backlog since the line before.
-    pub backlog_peak: u64,
     /// The 99th percentile of the latencies since the load began, from when a request was due to its reply, in seconds.
     pub latency_p99: f64,
-    /// The longest of them.
     pub latency_max: f64,
     /// Seconds in which the generator had not come to requests that were due, since it connected.
     pub behind: f64,
@@ -94,14 +81,11 @@ pub struct Meter {
     /// When the generator last came to a request for which it was not late already.
     came: Instant,
     latencies: Histogram<u64>,
-    backlog_peak: u64,
     told: Instant,
-    /// The server's process.
     pid: u32,
 }
 
 impl Meter {
-    /// Begins with nothing counted.
     pub fn new(pid: u32) -> Result<Self> {
         let now = Instant::now();
         Ok(Self {
@@ -109,16 +93,13 @@ impl Meter {
             behind: Duration::ZERO,
             came: now,
             latencies: Histogram::new_with_max(LONGEST, 3)?,
-            backlog_peak: 0,
             told: now,
             pid,
         })
     }
 
-    /// Begins a load.
     pub fn begin(&mut self, now: Instant) {
         self.told = now;
-        self.backlog_peak = self.totals.backlog();
         self.latencies.reset();
     }
 
@@ -144,10 +125,8 @@ impl Meter {
             .saturating_record(u64::try_from(latency).unwrap_or(LONGEST));
     }
 
-    /// Notes the backlog, and returns the counts when an interval is complete by `now`. The generator calls this often.
+    /// Returns the counts when an interval is complete by `now`. The generator calls this often.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Load>> {
-        let (totals, backlog) = (self.totals, self.totals.backlog());
-        self.backlog_peak = self.backlog_peak.max(backlog);
         if now.duration_since(self.told) < INTERVAL {
             return Ok(None);
         }
@@ -155,9 +134,7 @@ impl Meter {
         let main_thread = schedstat::of_thread(self.pid, self.pid)?;
         Ok(Some(Load {
             at: unix_time()?,
-            totals,
-            backlog,
-            backlog_peak: std::mem::replace(&mut self.backlog_peak, backlog),
+            totals: self.totals,
             latency_p99: self.latencies.value_at_quantile(0.99) as f64 / 1e6,
             latency_max: self.latencies.max() as f64 / 1e6,
             behind: self.behind.as_secs_f64(),
@@ -190,28 +167,7 @@ mod tests {
         assert_eq!(loads.len(), 20);
         let last = loads[19];
         assert_eq!((last.totals.answered, last.totals.errors), (200, 20));
-        assert_eq!((last.backlog, last.backlog_peak), (0, 10));
         assert!((last.latency_max - 0.5).abs() < 0.001);
         Ok(())
-    }
-
-    #[test]
-    fn what_was_missing_counts_from_the_earlier_load() {
-        let load = |at, waiting, behind| Load {
-            at,
-            waiting,
-            behind,
-            ..Load::default()
-        };
-        let disturbance = load(15.0, 4.0, 0.2).disturbance_since(&load(5.0, 2.0, 0.0));
-        assert_eq!(
-            disturbance.as_deref(),
-            Some("the server's main thread waited for a CPU for 20 % of the time")
-        );
-        assert_eq!(
-            load(15.0, 4.0, 9.0).disturbance_since(&load(5.0, 3.6, 8.6)),
-            None
-        );
-        assert_eq!(Load::default().disturbance_since(&Load::default()), None);
     }
 }

@@ -4,8 +4,6 @@
 //! key expires while it runs, and all that had expired when it began are deleted. Active expiry is switched off just
 //! before (`DEBUG SET-ACTIVE-EXPIRE 0`), so that the SCAN alone frees memory.
 
-use std::time::Instant;
-
 use anyhow::{Context as _, Result};
 
 use crate::client::{Client, Sample};
@@ -23,8 +21,6 @@ pub struct Expiry {
     pub before: Sample,
     /// After the SCAN.
     pub after: Sample,
-    /// How long the SCAN took.
-    pub scan_seconds: f64,
 }
 
 /// A server whose active expiry is switched on for the time of a load.
@@ -55,12 +51,10 @@ impl Switch {
         let client = &mut self.client;
         set_active_expire(client, "0")?;
         let before = Sample::take(client)?;
-        let begun = Instant::now();
         client.call(&["EVAL", SCAN, "0"])?;
         Ok(Expiry {
             begin: self.begin,
             before,
-            scan_seconds: begun.elapsed().as_secs_f64(),
             after: Sample::take(client)?,
         })
     }
@@ -83,11 +77,6 @@ impl Expiry {
         self.after.expired_keys - self.before.expired_keys
     }
 
-    /// Returns these keys as a share of those with a time to live.
-    pub fn held_ratio(&self) -> f64 {
-        self.held_keys() as f64 / self.before.keys_with_ttl.max(1) as f64
-    }
-
     /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client buffers.
     pub fn estimate(&self) -> f64 {
         self.before.stale_ratio * self.before.without_clients() as f64
@@ -96,48 +85,5 @@ impl Expiry {
     /// Returns how many keys expired under load.
     pub fn expired_keys(&self) -> u64 {
         self.before.expired_keys - self.begin.expired_keys
-    }
-
-    /// Returns how often a cycle ended at its time limit under load.
-    pub fn time_limit_hits(&self) -> u64 {
-        self.before.time_limit_hits - self.begin.time_limit_hits
-    }
-
-    /// Returns the time in expire cycles under load, as a share of all time.
-    pub fn cycles_share(&self) -> f64 {
-        let (begin, end) = (&self.begin, &self.before);
-        (end.expire_cycle_seconds - begin.expire_cycle_seconds) / (end.at - begin.at)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1024 * 1024;
-
-    #[test]
-    fn what_clients_held_and_what_was_before_the_load_is_not_counted() {
-        // 100 keys of 1 MiB, 80 with a time to live, of which 20 have expired; the server believes that it is a half.
-        let sample = |used: u64, client_buffers: u64, keys: u64, expired_keys| Sample {
-            at: expired_keys as f64,
-            used_memory: used * MIB,
-            client_buffers: client_buffers * MIB,
-            expired_keys,
-            stale_ratio: 0.5,
-            expire_cycle_seconds: expired_keys as f64 / 4.0,
-            keys_with_ttl: keys - 20,
-            ..Sample::default()
-        };
-        let expiry = Expiry {
-            begin: sample(51, 0, 50, 10),
-            before: sample(111, 10, 100, 50),
-            after: sample(82, 1, 80, 70),
-            scan_seconds: 0.1,
-        };
-        assert_eq!((expiry.held(), expiry.held_keys()), (20 * MIB, 20));
-        assert_eq!(expiry.held_ratio(), 0.25);
-        assert_eq!(expiry.estimate(), 50.5 * MIB as f64);
-        assert_eq!((expiry.expired_keys(), expiry.cycles_share()), (40, 0.25));
     }
 }

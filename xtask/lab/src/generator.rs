@@ -34,14 +34,11 @@ const MOST_WAITING: u64 = 2_000_000;
 /// How long the backlog may take to be answered between two parts of the preparation.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// All clients.
 pub struct Generator {
     poll: Poll,
-    port: u16,
     connections: Vec<Connection>,
     /// Requests under way on one connection, at most.
     most_under_way: usize,
-    /// The requests.
     pub workload: Workload,
     /// The buffer into which all connections receive.
     buffer: Box<[u8]>,
@@ -51,7 +48,6 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Connects the clients to a server.
     pub fn connect(server: &Redis, parameters: &Parameters) -> Result<Self> {
         let port = server.port();
         let poll = Poll::new().context("cannot poll sockets")?;
@@ -64,7 +60,6 @@ impl Generator {
             .collect::<Result<_>>()?;
         Ok(Self {
             poll,
-            port,
             connections,
             most_under_way: parameters.most_under_way,
             workload: Workload::new(parameters.mix),
@@ -141,15 +136,9 @@ impl Generator {
         let connection = &mut self.connections[number];
         let meter = &mut self.meter;
         let now = Instant::now();
-        let has_hung_up = connection.receive(&mut self.buffer, |is_error, due| {
+        connection.receive(&mut self.buffer, |is_error, due| {
             meter.answered(is_error, due, now);
         })?;
-        if has_hung_up {
-            // As a server does with `maxmemory-clients`.
-            let lost = connection.open_again(self.port, self.poll.registry(), Token(number))?;
-            meter.totals.lost += lost;
-            meter.totals.hung_up += 1;
-        }
         meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         Ok(())
     }
@@ -186,14 +175,6 @@ impl Connection {
         })
     }
 
-    /// Reconnects after the server has hung up. Returns how many requests were under way: their replies never come.
-    pub fn open_again(&mut self, port: u16, registry: &Registry, token: Token) -> Result<u64> {
-        let again = Self::open(port, registry, token)?;
-        let ended = std::mem::replace(self, again);
-        self.waiting = ended.waiting;
-        Ok(ended.under_way.len() as u64)
-    }
-
     /// Takes a request that is due; [`Self::send`] sends it.
     pub fn take(&mut self, due: Instant) {
         self.waiting.push_back(due);
@@ -212,7 +193,7 @@ impl Connection {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(count) => self.written += count,
-                Err(error) if must_wait(&error) || has_hung_up(&error) => return Ok(sent),
+                Err(error) if must_wait(&error) => return Ok(sent),
                 Err(error) => return Err(error).context("cannot send to the redis-server"),
             }
         }
@@ -222,18 +203,17 @@ impl Connection {
     }
 
     /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the time
-    /// when its request was due. Returns whether the server has closed the connection.
+    /// when its request was due.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
         mut answered: impl FnMut(bool, Instant),
-    ) -> Result<bool> {
+    ) -> Result<()> {
         loop {
             let count = match self.stream.read(buffer) {
-                Ok(0) => return Ok(true),
+                Ok(0) => bail!("the redis-server closes a connection"),
                 Ok(count) => count,
-                Err(error) if must_wait(&error) => return Ok(false),
-                Err(error) if has_hung_up(&error) => return Ok(true),
+                Err(error) if must_wait(&error) => return Ok(()),
                 Err(error) => return Err(error).context("cannot receive from the redis-server"),
             };
             let mut unasked = false;
@@ -252,14 +232,6 @@ impl Connection {
 fn must_wait(error: &Error) -> bool {
     use ErrorKind::{NotConnected, WouldBlock};
     matches!(error.kind(), WouldBlock | NotConnected)
-}
-
-fn has_hung_up(error: &Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionReset | BrokenPipe | ConnectionAborted
-    )
 }
 
 /// The longest line that is read, in bytes. No reply to the lab's commands has such a line.
@@ -378,14 +350,6 @@ mod tests {
             }
             assert_eq!(found, EXPECTED, "in pieces of {size}");
         }
-        Ok(())
-    }
-
-    #[test]
-    fn an_unfinished_reply_does_not_count() -> Result<()> {
-        let mut found = 0;
-        Skim::default().feed(b"*2\r\n$1\r\na\r\n$5\r\nabcde\r", |_| found += 1)?;
-        assert_eq!(found, 0);
         Ok(())
     }
 

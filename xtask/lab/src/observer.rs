@@ -17,9 +17,6 @@ use crate::cycles::{self, Cycle};
 use crate::expiry::Expiry;
 use crate::scenario::Parameters;
 
-/// [`Load`]s in a second.
-const SECOND: usize = 10;
-
 /// What was seen of a run so far.
 pub struct Observer {
     /// When the load began, and when a visitor comes.
@@ -30,7 +27,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins with a load that begins now.
     pub fn new(parameters: &Parameters) -> Result<Self> {
         let begun = unix_time()?;
         let visitor = parameters.visitor.as_ref();
@@ -42,7 +38,6 @@ impl Observer {
         })
     }
 
-    /// Takes in what was seen.
     pub fn take(&mut self, seen: Seen) {
         match seen {
             Seen::Info(sample) => self.samples.push(sample),
@@ -52,30 +47,28 @@ impl Observer {
 
     /// Returns whether nothing but the load has happened: no key was evicted, and no visitor has come.
     pub fn is_calm(&self) -> bool {
-        let evicted = |sample: Option<&Sample>| sample.map(|sample| sample.evicted_keys);
-        evicted(self.samples.first()) == evicted(self.samples.last())
-            && self.last_load().is_none_or(|load| load.at < self.comes)
+        self.evicted_keys() == 0 && self.last_load().is_none_or(|load| load.at < self.comes)
     }
 
-    /// Returns the last counts of the load.
     pub fn last_load(&self) -> Option<&Load> {
         self.loads.last()
     }
 
-    /// Says what was missing under load, if that was too much.
     pub fn disturbance(&self) -> Option<String> {
         self.last_load()?.disturbance_since(self.loads.first()?)
     }
 
-    /// Returns the cycles so far.
     pub fn cycles(&mut self) -> Vec<Cycle> {
         // They come from several threads. The count of commands orders two from the same instant.
-        self.samples.sort_by(|left, right| {
-            left.at
-                .total_cmp(&right.at)
-                .then(left.commands.cmp(&right.commands))
-        });
-        cycles::find(self.begun, &self.samples, &self.loads)
+        let order = |left: &Sample, right: &Sample| left.at.total_cmp(&right.at);
+        (self.samples)
+            .sort_by(|left, right| order(left, right).then(left.commands.cmp(&right.commands)));
+        cycles::find(&self.samples)
+    }
+
+    fn evicted_keys(&self) -> u64 {
+        let ends = self.samples.first().zip(self.samples.last());
+        ends.map_or(0, |(first, last)| last.evicted_keys - first.evicted_keys)
     }
 
     /// Ends with a load that ended `at`, and returns what was seen.
@@ -88,22 +81,16 @@ impl Observer {
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
         let cycles = self.cycles();
-        let (samples, loads) = (&self.samples, &self.loads);
-        let (first, last) =
-            (samples.first().zip(samples.last())).context("INFO was not answered")?;
-        let (begin, load) = (loads.first().zip(loads.last())).context("there was no load")?;
-        let backlogs = loads.iter().map(|load| load.backlog_peak);
-        let buffers = samples.iter().map(|sample| sample.client_buffers);
+        let (begin, load) =
+            (self.loads.first().zip(self.loads.last())).context("there was no load")?;
         Ok(Outcome {
             at,
             interrupted,
             seconds: at - self.begun,
             load: *load,
             answered: load.totals.answered - begin.totals.answered,
-            backlog_peak: backlogs.max().unwrap_or_default(),
-            client_buffers_peak: buffers.max().unwrap_or_default(),
             rate,
-            evicted_keys: last.evicted_keys - first.evicted_keys,
+            evicted_keys: self.evicted_keys(),
             longest_call,
             cycles,
             disturbance: self.disturbance(),
@@ -111,23 +98,13 @@ impl Observer {
         })
     }
 
-    /// Returns the state of the run in a line.
     pub fn status(&self) -> String {
-        let before = self.loads.len().checked_sub(1 + SECOND);
-        let before = before.and_then(|index| self.loads.get(index));
-        let (Some(before), Some(load), Some(sample)) =
-            (before, self.loads.last(), self.samples.last())
-        else {
-            return "less than a second so far".to_owned();
+        let (Some(load), Some(sample)) = (self.loads.last(), self.samples.last()) else {
+            return "nothing so far".to_owned();
         };
-        let seconds = load.at - before.at;
-        let rate = |now: u64, before: u64| count((now - before) as f64 / seconds);
         format!(
-            "{} of {}/s answered, backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}, \
-             expired {}, {} of those looked at last",
-            rate(load.totals.answered, before.totals.answered),
-            rate(load.totals.due, before.totals.due),
-            count(load.backlog as f64),
+            "backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}, expired {}, {} of those looked at last",
+            count(load.totals.backlog() as f64),
             load.latency_p99 * 1000.0,
             bytes(sample.used_memory),
             bytes(sample.maxmemory),
@@ -139,7 +116,6 @@ impl Observer {
     }
 }
 
-/// One thing that was seen.
 pub enum Seen {
     /// The server's own numbers, asked for 200 times a second. Those of several connections are not in order.
     Info(Sample),
@@ -167,22 +143,14 @@ pub struct Outcome {
     pub at: f64,
     /// Whether the run was ended by the user.
     pub interrupted: bool,
-    /// Seconds of load.
     pub seconds: f64,
-    /// The last counts of the load.
     pub load: Load,
-    /// Replies under load.
     pub answered: u64,
-    /// The highest backlog.
-    pub backlog_peak: u64,
-    /// The highest `mem_clients_normal`, in bytes.
-    pub client_buffers_peak: u64,
     /// Requests due a second at the end.
     pub rate: f64,
     pub evicted_keys: u64,
     /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
     pub longest_call: Option<f64>,
-    /// Every burst, complete or not.
     pub cycles: Vec<Cycle>,
     /// What was missing under load, if that was too much.
     pub disturbance: Option<String>,
@@ -206,10 +174,8 @@ const SHARE: usize = 5;
 /// The fewest connections to ask on.
 const FEWEST: usize = 100;
 
-/// The lowest nice value.
 const MOST_FAVOURED: i32 = -20;
 
-/// Connections to ask on.
 pub struct Recorder {
     clients: Vec<Client>,
     /// When the next question is due.

@@ -39,37 +39,21 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     allow_open_files(parameters.connections)?;
     let others = cores.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
-    let lazy_eviction = if parameters.lazy_eviction {
-        "yes"
-    } else {
-        "no"
-    };
-    let directives = [
-        ("maxmemory", parameters.maxmemory.to_string()),
-        ("maxmemory-policy", parameters.policy.to_owned()),
-        ("maxmemory-samples", parameters.samples.to_string()),
-        ("active-expire-effort", parameters.effort.to_string()),
-        // With it, active expiry can be switched off and on.
-        ("enable-debug-command", "local".to_owned()),
-        // Far more than the clients take. It makes the server account for a client after each command.
-        // Otherwise it visits a tenth of them in each round of its event loop, and is ten rounds late.
-        ("maxmemory-clients", "4gb".to_owned()),
-        ("lazyfree-lazy-eviction", lazy_eviction.to_owned()),
-        ("latency-monitor-threshold", THRESHOLD.to_owned()),
-        ("repl-backlog-size", parameters.backlog.to_string()),
-        (
-            "client-output-buffer-limit",
-            parameters.subscribers_limit.to_owned(),
-        ),
-        // A replica gets all data from a child process over its connection, as soon as it asks.
-        ("repl-diskless-sync", "yes".to_owned()),
-        ("repl-diskless-sync-delay", "0".to_owned()),
-        ("bgsave_cpulist", others.join(",")),
-        // The recorder and a replica also connect.
-        ("maxclients", (parameters.connections + 1024).to_string()),
-    ];
-    let options = directives.map(|(directive, value)| [format!("--{directive}"), value]);
-    let options: Vec<&str> = options.as_flattened().iter().map(String::as_str).collect();
+    // With DEBUG, active expiry can be switched off and on. The limit of clients' memory is far more than they take: it makes the
+    // server account for a client after each command. Otherwise it visits a tenth of them in each round of its event loop, and is
+    // ten rounds late. A replica gets all data from a child process over its connection, as soon as it asks. The recorder and a
+    // replica also connect.
+    let options = format!(
+        "--maxmemory {} --maxclients {} --maxmemory-clients 4gb --enable-debug-command local --latency-monitor-threshold {THRESHOLD} \
+         --lazyfree-lazy-eviction no --repl-diskless-sync yes --repl-diskless-sync-delay 0 {} {}",
+        parameters.maxmemory,
+        parameters.connections + 1024,
+        parameters.options,
+        parameters.remedy,
+    );
+    let mut options: Vec<&str> = options.split_whitespace().collect();
+    let others = others.join(",");
+    options.extend(["--bgsave_cpulist", &others]);
     match cores {
         Some(cores) => cores.on_the_servers(|| Redis::start(&options)),
         None => Redis::start(&options),
@@ -92,11 +76,8 @@ fn allow_open_files(connections: usize) -> Result<()> {
     })
 }
 
-/// What is ready for the load.
 pub struct Prepared {
-    /// The clients.
     pub generator: Generator,
-    /// What asks the server for its numbers.
     pub recorder: Recorder,
     pub measured: Measured,
 }
@@ -193,15 +174,12 @@ const FIELDS_AT_ONCE: u64 = 100_000;
 /// Writes fields of a hash from the first one to the last one. Their values are all the same.
 const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
 
-/// How far to fill.
 #[derive(Clone, Copy)]
 enum To {
-    /// Bytes of used memory.
     Memory(u64),
     Keys(u64),
 }
 
-/// Fills a server.
 pub struct Filler<'a> {
     client: Client,
     parameters: &'a Parameters,
@@ -283,7 +261,6 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Sets the limit this far above the used memory, and returns it.
     fn set_limit_above(&mut self, room: u64) -> Result<u64> {
         let limit = self.used()? + room;
         let set = ["CONFIG", "SET", "maxmemory", &limit.to_string()];
@@ -307,7 +284,6 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// Writes a hash with this many fields, if there are to be any.
 fn write_big_key(client: &mut Client, fields: u64) -> Result<()> {
     let mut first = 1;
     while first <= fields {

@@ -30,8 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long after its last eviction a cycle is complete for good, in seconds. A backlog that is worked off makes
-/// memory swell once more.
+/// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell once more.
 const FINAL: f64 = 5.0;
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
@@ -90,7 +89,7 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
             progress: &progress,
             witness: witness.as_mut(),
             observer: &mut observer,
-            printed: (0, f64::NEG_INFINITY),
+            printed: 0,
             // If expiry is to fall behind, the server must have more to do than it can.
             pacer: (plan.rate.is_none() && !plan.measures_expiry)
                 .then(|| Pacer::corrects(plan.parameters.busy)),
@@ -146,8 +145,8 @@ struct Watch<'a> {
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     observer: &'a mut Observer,
-    /// The number of cycles that were printed, and the end of the last one.
-    printed: (usize, f64),
+    /// The number of cycles that were printed.
+    printed: usize,
     /// What corrects the rate, until the server is at its limit.
     pacer: Option<Pacer>,
 }
@@ -194,19 +193,14 @@ impl Watch<'_> {
 
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.
     fn has_its_cycles(&mut self) -> Result<bool> {
-        let mut complete = self.observer.cycles();
-        complete.retain(|cycle| cycle.complete);
-        for cycle in &complete {
-            let (number, last) = self.printed;
-            // A cycle that seemed complete may go on, and is then not printed again.
-            if cycle.start < last {
-                continue;
-            }
-            self.progress.print(&summary::cycle(number + 1, cycle));
-            self.printed = (number + 1, cycle.end);
-        }
         let now = unix_time()?;
-        complete.retain(|cycle| cycle.stands_alone() && now - cycle.end >= FINAL);
+        let mut complete = self.observer.cycles();
+        complete.retain(|cycle| now - cycle.end >= FINAL);
+        for cycle in complete.iter().skip(self.printed) {
+            self.printed += 1;
+            let line = summary::cycle(self.printed, cycle);
+            self.progress.print(&line);
+        }
         Ok((self.plan.cycles).is_some_and(|enough| complete.len() >= enough))
     }
 }
@@ -268,7 +262,7 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     plan.length = Duration::from_secs_f64(without.outcome.seconds);
     plan.cycles = None;
     let mut runs = vec![("without".to_owned(), without)];
-    for (run, name) in remedy.runs().into_iter().enumerate() {
+    for (name, options) in remedy.runs() {
         if interrupted.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -276,8 +270,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
         let without = &runs[0].1;
         let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
         plan.rate = Some(rate);
-        remedy.apply(run, &mut plan.parameters, key_bytes, rate);
-        runs.push((name, carry_out(&plan)?));
+        plan.parameters.remedy = options;
+        remedy.apply(&mut plan.parameters, key_bytes, rate);
+        runs.push(((*name).to_owned(), carry_out(&plan)?));
     }
     print!("{}", comparison(&runs));
     if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {

@@ -33,9 +33,7 @@ pub enum Scenario {
     Remedy,
 }
 
-/// A planned run.
 pub struct Plan {
-    /// The name of the run.
     pub name: String,
     /// The server's configuration and its load.
     pub parameters: Parameters,
@@ -60,23 +58,15 @@ pub fn name_of(choice: &impl ValueEnum) -> String {
 /// All that may differ between two runs.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// Clients.
     pub connections: usize,
     /// Requests under way on one connection, at most.
     pub most_under_way: usize,
-    /// The server's limit, in bytes.
     pub maxmemory: u64,
     /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is `maxmemory`.
     pub room: Option<u64>,
-    /// The server's `maxmemory-policy`.
-    pub policy: &'static str,
-    /// The server's `maxmemory-samples`: keys that it looks at to choose one to evict.
-    pub samples: u32,
-    /// The server's `active-expire-effort`: how much the expire cycle may do.
-    pub effort: u32,
-    /// The server's `lazyfree-lazy-eviction`: whether another thread frees the large keys that it evicts.
-    pub lazy_eviction: bool,
-    /// The clients' requests.
+    /// More options of the server, and those that a remedy adds.
+    pub options: &'static str,
+    pub remedy: &'static str,
     pub mix: Mix,
     /// How busy the main thread is to be below the limit: the share of the time for which it is on a CPU.
     pub busy: f64,
@@ -84,11 +74,6 @@ pub struct Parameters {
     pub filled: Filled,
     /// Fields of a hash that is written before all other keys; 0 for no such key.
     pub big_key_fields: u64,
-    /// The server's `repl-backlog-size`, in bytes.
-    pub backlog: u64,
-    /// The server's `client-output-buffer-limit` of subscribers.
-    pub subscribers_limit: &'static str,
-    /// What comes besides the clients.
     pub visitor: Option<Visitor>,
 }
 
@@ -114,7 +99,6 @@ pub struct Visitor {
     pub what: What,
 }
 
-/// What comes.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
     /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
@@ -136,10 +120,8 @@ const BURST: Parameters = Parameters {
     most_under_way: 2,
     maxmemory: 325 * MIB,
     room: None,
-    policy: "volatile-lru",
-    samples: 64,
-    effort: 1,
-    lazy_eviction: false,
+    options: "--maxmemory-policy volatile-lru --maxmemory-samples 64",
+    remedy: "",
     mix: Mix {
         set_share: 0.8,
         keys_per_write: 1,
@@ -152,16 +134,13 @@ const BURST: Parameters = Parameters {
     busy: 0.45,
     filled: Filled::Memory { bytes: 285 * MIB },
     big_key_fields: 0,
-    backlog: MIB,
-    subscribers_limit: "pubsub 32mb 8mb 60",
     visitor: None,
 };
 
 const STEADY: Parameters = Parameters {
     connections: 200,
     maxmemory: 128 * MIB,
-    policy: "allkeys-lru",
-    samples: 5,
+    options: "--maxmemory-policy allkeys-lru --maxmemory-samples 5",
     busy: 0.3,
     // The recorder's connections take 14 MiB more.
     filled: Filled::Memory { bytes: 112 * MIB },
@@ -177,7 +156,7 @@ const STEADY: Parameters = Parameters {
 const EXPIRE: Parameters = Parameters {
     connections: 1000,
     maxmemory: 8192 * MIB,
-    policy: "noeviction",
+    options: "--maxmemory-policy noeviction",
     mix: Mix {
         set_share: 0.9,
         keys_per_write: 100,
@@ -212,7 +191,7 @@ const REWRITES: Parameters = Parameters {
 const BIG_KEY: Parameters = Parameters {
     maxmemory: 1024 * MIB,
     room: Some(40 * MIB),
-    samples: 64,
+    options: "--maxmemory-policy allkeys-lru --maxmemory-samples 64",
     big_key_fields: 4_000_000,
     filled: Filled::Memory { bytes: 380 * MIB },
     ..STEADY
@@ -221,8 +200,7 @@ const BIG_KEY: Parameters = Parameters {
 const TABLE: Parameters = Parameters {
     maxmemory: 2048 * MIB,
     room: Some(8 * MIB),
-    policy: "volatile-lru",
-    samples: 64,
+    options: BURST.options,
     busy: 0.65,
     mix: Mix {
         set_share: 0.03,
@@ -237,7 +215,7 @@ const TABLE: Parameters = Parameters {
 };
 
 const REPLICATION: Parameters = Parameters {
-    backlog: 64 * MIB,
+    options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
     visitor: visitor(10.0, What::Replica),
     ..REWRITES
 };
@@ -311,9 +289,6 @@ pub enum Remedy {
 /// but have not been found yet take some 45 % of it.
 const KEPT: f64 = 0.35;
 
-/// What the remedy `effort` sets, run after run.
-const EFFORTS: [u32; 2] = [5, 10];
-
 /// How much higher the remedy `maxmemory` sets a limit that is relative to the used memory: more than the hash
 /// tables of the keys or the replication backlog take in the scenarios.
 const MORE_ROOM: u64 = 128 * MIB;
@@ -334,36 +309,43 @@ impl Remedy {
         }
     }
 
-    /// Returns the names of its runs.
-    pub fn runs(self) -> Vec<String> {
+    /// Returns the names of its runs, and the options that the server gets in them.
+    pub fn runs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Effort => EFFORTS.map(|effort| format!("effort-{effort}")).into(),
-            other => vec![name_of(&other)],
+            Self::Ttl => &[("ttl", "")],
+            Self::Maxmemory => &[("maxmemory", "")],
+            Self::Effort => &[
+                ("effort-5", "--active-expire-effort 5"),
+                ("effort-10", "--active-expire-effort 10"),
+            ],
+            Self::Lazyfree => &[("lazyfree", "--lazyfree-lazy-eviction yes")],
+            // The server's default.
+            Self::Backlog => &[("backlog", "--repl-backlog-size 1mb")],
+            Self::OutputLimit => &[(
+                "output-limit",
+                "--client-output-buffer-limit pubsub 1mb 256kb 5",
+            )],
+            Self::Spread => &[("spread", "")],
         }
     }
 
-    /// Applies it to the parameters of the run without it, which had keys of this size and made so many requests a second, for its
-    /// run of this number.
-    pub fn apply(self, run: usize, parameters: &mut Parameters, key_bytes: u64, rate: f64) {
+    /// Applies what it changes besides options to the parameters of the run without it, which had keys of this size and made so
+    /// many requests a second.
+    pub fn apply(self, parameters: &mut Parameters, key_bytes: u64, rate: f64) {
         match self {
             Self::Ttl => {
                 let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
-                let written = rate * parameters.mix.set_share;
-                let mean = keys / written;
+                let mean = keys / (rate * parameters.mix.set_share);
                 parameters.mix.lives = Lives::Even { mean };
             }
             Self::Maxmemory => match &mut parameters.room {
                 Some(room) => *room += MORE_ROOM,
                 None => parameters.maxmemory *= 2,
             },
-            Self::Effort => parameters.effort = EFFORTS[run],
-            Self::Lazyfree => parameters.lazy_eviction = true,
-            // The server's default.
-            Self::Backlog => parameters.backlog = MIB,
-            Self::OutputLimit => parameters.subscribers_limit = "pubsub 1mb 256kb 5",
             Self::Spread => {
-                parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD });
+                parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD })
             }
+            Self::Effort | Self::Lazyfree | Self::Backlog | Self::OutputLimit => {}
         }
     }
 }

@@ -18,17 +18,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 pub struct Rate(AtomicU64);
 
 impl Rate {
-    /// Begins with a rate.
     pub fn new(rate: f64) -> Self {
         Self(AtomicU64::new(rate.to_bits()))
     }
 
-    /// Returns the rate.
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 
-    /// Changes it.
     pub fn set(&self, rate: f64) {
         self.0.store(rate.to_bits(), Ordering::Relaxed);
     }
@@ -131,16 +128,6 @@ mod tests {
         assert_eq!(taken.len(), 1001);
         assert_eq!((taken[0], taken[1000]), (begun, second));
         assert_eq!(schedule.pause(second), Duration::from_millis(1));
-    }
-
-    #[test]
-    fn without_a_rate_nothing_is_due() {
-        let begun = Instant::now();
-        for rate in [0.0, -1.0, f64::NAN].map(Rate::new) {
-            let mut schedule = Schedule::new(&rate, begun);
-            assert_eq!(schedule.take(begun + Duration::from_secs(1000)), None);
-            assert_eq!(schedule.pause(begun), LONGEST_PAUSE);
-        }
     }
 
     /// Looks ten times a second for some seconds at a server on which a request takes 0.1 ms and that has the

@@ -17,12 +17,10 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Says that all data may come over this connection while the server's child process writes it.
 const INTRODUCTION: &[u8] = b"REPLCONF capa eof capa psync2\r\n";
-/// Asks for all data.
 const ASK: &[u8] = b"PSYNC ? -1\r\n";
 /// The answer to the introduction. Redis refuses the request if this has not been sent.
 const WELCOME: &[u8] = b"+OK\r\n";
 
-/// Clients that subscribe.
 const SUBSCRIBERS: usize = 20;
 /// The size of a message, in bytes. All subscribers together are owed 6.5 MB a second.
 const MESSAGE: usize = 32 * 1024;
@@ -32,7 +30,6 @@ const BETWEEN_MESSAGES: f64 = 0.1;
 /// Keys that expire at once, and how many of them a script writes.
 const PILE: u64 = 2_000_000;
 const AT_ONCE: usize = 1_000;
-/// From one script to the next.
 const BETWEEN_SCRIPTS: Duration = Duration::from_millis(4);
 /// Writes keys from the first one to the last one, which expire at a given time, or up to a given number of milliseconds later.
 const WRITE: &str = "for i = ARGV[1], ARGV[2] do \
@@ -85,14 +82,12 @@ pub fn come(visitor: &Visitor, port: u16, end: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Connects and sends a request.
 fn ask(port: u16, request: &[u8]) -> io::Result<TcpStream> {
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     server.write_all(request)?;
     Ok(server)
 }
 
-/// Asks for all data as a replica does.
 fn replica(port: u16) -> Result<TcpStream> {
     let mut server = ask(port, INTRODUCTION)?;
     let mut answer = [0; WELCOME.len()];

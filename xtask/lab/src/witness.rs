@@ -23,7 +23,6 @@ const SETTLE: Duration = Duration::from_secs(7);
 /// The phase in which a server without a burst is.
 const CALM: &str = "not_saturated";
 
-/// A running agent that watches the server.
 pub struct Witness {
     agent: Agent,
     phase: Option<String>,
@@ -46,14 +45,12 @@ impl Testimony {
 }
 
 impl Witness {
-    /// Starts the agent, and waits until it watches the server.
     pub fn start(program: &Path, server: &Redis) -> Result<Self> {
         let agent = Agent::of(program, &[])?;
         agent.watches(server)?;
         Ok(Self { agent, phase: None })
     }
 
-    /// Returns its process and its address.
     pub fn place(&self) -> String {
         format!("pid {}, {}", self.agent.pid(), self.agent.metrics_url())
     }

@@ -5,7 +5,6 @@ use fastrand::Rng;
 /// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
 const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end";
 
-/// The mix.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
@@ -19,7 +18,6 @@ pub struct Mix {
     pub read_window: u64,
     /// Whether writes under load overwrite random ones of these newest keys, so that the data does not grow.
     pub rewrites: bool,
-    /// How long keys live.
     pub lives: Lives,
 }
 
@@ -27,16 +25,15 @@ pub struct Mix {
 #[derive(Clone, Copy, Debug)]
 pub enum Lives {
     /// Each between 0 and twice the mean.
-    Even { mean: f64 },
-    /// All the same.
+    Even {
+        mean: f64,
+    },
     One {
-        /// This long.
         seconds: f64,
     },
 }
 
 impl Lives {
-    /// Returns how long a new key is to live.
     pub fn of_new_key(self, random: &mut Rng) -> f64 {
         match self {
             Self::Even { mean } => random.f64() * 2.0 * mean,
@@ -55,7 +52,6 @@ impl Lives {
     }
 }
 
-/// Writes request after request.
 pub struct Workload {
     mix: Mix,
     random: Rng,
@@ -78,7 +74,6 @@ impl Workload {
         }
     }
 
-    /// Appends one request to `output`.
     pub fn request(&mut self, output: &mut Vec<u8>) {
         if self.random.f64() < self.mix.set_share {
             let life = self.mix.lives.of_new_key(&mut self.random);
@@ -116,7 +111,6 @@ impl Workload {
         command.write_packed_command(output);
     }
 
-    /// Appends one request that sets several new keys of the same life.
     fn set_all(&mut self, keys: usize, life: f64, output: &mut Vec<u8>) {
         let keys: Vec<String> = (0..keys).map(|_| self.new_key()).collect();
         let mut command = redis::cmd("EVAL");
@@ -206,23 +200,6 @@ mod tests {
             }
         }
         assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
-        Ok(())
-    }
-
-    #[test]
-    fn a_write_of_several_keys_is_one_request() -> Result<()> {
-        let mix = Mix {
-            set_share: 1.0,
-            keys_per_write: 3,
-            lives: Lives::One { seconds: 1.5 },
-            ..MIX
-        };
-        let mut output = Vec::new();
-        Workload::new(mix).request(&mut output);
-        let words = words(&output)?;
-        assert_eq!(words[0], "EVAL");
-        assert_eq!(words[2..6], ["3".to_owned(), key(0), key(1), key(2)]);
-        assert_eq!(words[6..], ["vvvvvvvvvv", "1500"]);
         Ok(())
     }
 
