@@ -28,7 +28,6 @@ pub struct Arguments {
     server: PathBuf,
 }
 
-/// Measures and prints.
 pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let mut costs = SIZES.map(|_| Vec::new());
     let mut bytes = SIZES.map(|_| 0.0);

@@ -24,13 +24,11 @@ pub struct Arguments {
 }
 
 pub struct Measurement {
-    /// What the load took.
     pub took: Took,
     /// What the side says about it.
     pub said: Said,
 }
 
-/// Measures and prints.
 pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     let target = Target::find(arguments.server.as_deref())?;
     let interrupted = process::catch_ctrl_c()?;

@@ -35,14 +35,11 @@ const EVERY_CALL: &str = "every-call";
 /// The probe mode that switches between the others, by what they cost.
 const AUTO: &str = "auto";
 
-/// A watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Nothing.
     Bare,
     /// evictscope, in a probe mode.
     Evictscope(&'static str),
-    /// Another tool.
     Rival(Rival),
 }
 
@@ -50,29 +47,23 @@ impl Side {
     /// All of them. The others are compared with the first.
     pub const ALL: [Self; 6] = [
         Self::Bare,
-        Self::EVICTING_ONLY,
-        Self::EVERY_CALL,
+        Self::Evictscope("evicting-only"),
+        Self::Evictscope(EVERY_CALL),
         Self::Evictscope(AUTO),
         Self::FUNCLATENCY,
-        Self::Rival(Rival::Bpftrace),
+        Self::Rival(BPFTRACE),
     ];
-    /// Only evicting calls are probed.
-    pub const EVICTING_ONLY: Self = Self::Evictscope("evicting-only");
-    /// All eviction calls are probed.
-    pub const EVERY_CALL: Self = Self::Evictscope(EVERY_CALL);
     /// The rival that all sides are compared with.
-    pub const FUNCLATENCY: Self = Self::Rival(Rival::Funclatency);
+    pub const FUNCLATENCY: Self = Self::Rival(FUNCLATENCY);
 
-    /// Returns its name in the tables.
     pub fn name(self) -> String {
         match self {
             Self::Bare => "bare".to_owned(),
             Self::Evictscope(mode) => format!("evictscope {mode}"),
-            Self::Rival(rival) => rival.name().to_owned(),
+            Self::Rival(rival) => rival.0.to_owned(),
         }
     }
 
-    /// Begins to watch the server.
     pub fn watch(self, agent: &Path, server: &Redis, target: &Target) -> Result<Watch> {
         Ok(match self {
             Self::Bare => Watch::Nobody,
@@ -95,18 +86,14 @@ impl Side {
 
 /// A watcher at work, until it is finished or dropped.
 pub enum Watch {
-    /// Nothing.
     Nobody,
     /// The agent.
     Evictscope {
-        /// The process.
         agent: Agent,
-        /// Its probe mode.
         mode: &'static str,
         /// Since when it has been watching.
         since: Instant,
     },
-    /// Another tool.
     Rival(Owned),
 }
 
@@ -159,70 +146,40 @@ impl Watch {
 /// All probes are attached if there was no new one for this long.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// One of the tools.
+/// The program, and the package that brings it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
-    /// `funclatency` of libbpf-tools.
-    Funclatency,
-    /// bpftrace with an entry and a return probe.
-    Bpftrace,
-}
+pub struct Rival(&'static str, &'static str);
+
+const FUNCLATENCY: Rival = Rival("funclatency", "libbpf-tools");
+const BPFTRACE: Rival = Rival("bpftrace", "bpftrace");
 
 impl Rival {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Funclatency => "funclatency",
-            Self::Bpftrace => "bpftrace",
-        }
-    }
-
-    fn package(self) -> &'static str {
-        match self {
-            Self::Funclatency => "libbpf-tools",
-            Self::Bpftrace => "bpftrace",
-        }
-    }
-
     fn program(self) -> Option<PathBuf> {
-        let name = self.name();
         // Debian installs it where only root looks.
-        which::which(name)
-            .or_else(|_| which::which(Path::new("/usr/sbin").join(name)))
-            .ok()
+        let found = which::which(self.0);
+        (found.or_else(|_| which::which(Path::new("/usr/sbin").join(self.0)))).ok()
     }
 
     fn command(self, server: &Redis, target: &Target) -> Result<Command> {
-        let program = self
-            .program()
-            .with_context(|| format!("there is no {self:?}: install {}", self.package()))?;
+        let program = self.program();
+        let program =
+            program.with_context(|| format!("there is no {}: install {}", self.0, self.1))?;
         let function = target.function;
         let mut command = Command::new(program);
         command.args(["-p", &server.pid().to_string()]);
-        match self {
-            Self::Funclatency => command.arg(format!(":{function}")),
-            Self::Bpftrace => {
-                let place = format!("{}:{function}", target.watched.path().display());
-                command.arg("-e").arg(format!(
-                    "uprobe:{place} {{ @start[tid] = nsecs; }} \
-                     uretprobe:{place} /@start[tid]/ \
-                     {{ @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }}"
-                ))
-            }
-        };
+        if self == FUNCLATENCY {
+            command.arg(format!(":{function}"));
+        } else {
+            let place = format!("{}:{function}", target.watched.path().display());
+            command.arg("-e").arg(format!(
+                "uprobe:{place} {{ @start[tid] = nsecs; }} \
+                 uretprobe:{place} /@start[tid]/ \
+                 {{ @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }}"
+            ));
+        }
         Ok(command)
     }
-}
 
-/// Returns the packages of the tools that are missing.
-pub fn missing_packages() -> Vec<String> {
-    [Rival::Funclatency, Rival::Bpftrace]
-        .into_iter()
-        .filter(|rival| rival.program().is_none())
-        .map(|rival| rival.package().to_owned())
-        .collect()
-}
-
-impl Rival {
     /// Attaches to the server until the returned process is dropped.
     pub fn watch(self, server: &Redis, target: &Target) -> Result<Owned> {
         let process = Owned::start(&mut self.command(server, target)?)?;
@@ -237,6 +194,13 @@ impl Rival {
         })?;
         Ok(process)
     }
+}
+
+/// Returns the packages of the tools that are missing.
+pub fn missing_packages() -> Vec<String> {
+    let rivals = [FUNCLATENCY, BPFTRACE].into_iter();
+    let missing = rivals.filter(|rival| rival.program().is_none());
+    missing.map(|rival| rival.1.to_owned()).collect()
 }
 
 /// Returns how many perf events a process has open.
@@ -283,14 +247,12 @@ pub const CONDITIONS: [Condition; 2] = [
     },
 ];
 
-/// Two servers.
 pub struct Twins {
     pub watched: Redis,
     other: Redis,
     keys: u32,
 }
 
-/// What a load took.
 pub struct Took {
     /// CPU time of the main thread for a command of the watched server, nanoseconds.
     pub watched_ns: f64,
@@ -301,7 +263,6 @@ pub struct Took {
 }
 
 impl Twins {
-    /// Starts them, and writes enough keys that all measurements find the same state.
     pub fn start(target: &Target, condition: &Condition, cores: Option<&Cores>) -> Result<Self> {
         let options = ["--maxmemory", condition.maxmemory];
         let start = || {
@@ -370,9 +331,7 @@ impl Work {
 /// The names of the eviction function: since Redis 6.2, and before.
 const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 
-/// A server program.
 pub struct Target {
-    /// The program itself.
     pub program: PathBuf,
     /// A copy of it for the server that is watched. The agent is told to watch no other.
     pub watched: OwnBuild,
@@ -402,7 +361,6 @@ impl Target {
     }
 }
 
-/// Returns the name of the eviction function.
 fn eviction_function(data: &[u8]) -> Result<&'static str> {
     let file = object::File::parse(data).context("this is not an executable")?;
     let is_there = |name: &&str| {
