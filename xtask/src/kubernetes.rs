@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use evictscope_testkit::{debian, process, workspace};
 
 use crate::go::Go;
@@ -23,12 +23,8 @@ const OPERATOR_TYPES: &str =
 /// The variable in which the program gets the directory of that module.
 const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
 
-/// Checks everything.
 pub fn run() -> Result<()> {
-    debian::provide(&[&debian::GO])?;
-    if let Some(reason) = missing() {
-        bail!(reason);
-    }
+    debian::require(&[&debian::GO])?;
     println!("{}", check()?);
     Ok(())
 }

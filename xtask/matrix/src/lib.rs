@@ -16,7 +16,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::{debian, text, workspace};
 
@@ -80,7 +80,7 @@ fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
 /// Fails at the end if a build cannot be had or tried, or if a number is not as it must be.
 pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
-    provide_programs()?;
+    debian::require(&[&debian::MATRIX])?;
     let agent = workspace::agent_binary()?;
     let mut found = Found::new(agent);
     found.try_known(others, |name| arguments.wanted(name));
@@ -101,7 +101,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 ///
 /// Fails if a machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-    provide_programs()?;
+    debian::require(&[&debian::MATRIX])?;
     let agent = workspace::agent_binary()?;
     let wanted = |name: &str| arguments.wanted(name);
     let mut rows = Vec::new();
@@ -127,14 +127,6 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
     rows.append(&mut services);
     let texts = [text.as_str(), &brief];
     finish(arguments, "## Kernels", KERNELS_EXPLAINED, texts, &rows)
-}
-
-fn provide_programs() -> Result<()> {
-    debian::provide(&[&debian::MATRIX])?;
-    match debian::missing(&debian::MATRIX) {
-        Some(reason) => bail!(reason),
-        None => Ok(()),
-    }
 }
 
 /// Prints what was found, writes it in brief into the documentation if everything was tried, and fails if there are faults.

@@ -11,7 +11,7 @@ mod proof;
 mod queries;
 mod rules;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use evictscope_testkit::debian;
 
 pub use self::proof::run as prove;
@@ -26,10 +26,7 @@ pub struct Arguments {
 
 /// Generates the dashboards and checks them and the rules, or does what the arguments say instead.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    debian::provide(&[&debian::RULES, &debian::GO])?;
-    if let Some(reason) = debian::missing(&debian::GO).or_else(missing_rules) {
-        bail!(reason);
-    }
+    debian::require(&[&debian::RULES, &debian::GO])?;
     if arguments.generated {
         return generated::check();
     }

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::commit::Commit;
@@ -52,10 +52,7 @@ pub struct Arguments {
 /// Builds, packs and tries out the agent, as the arguments say.
 pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.try_out {
-        debian::provide(&[&debian::PACKAGE])?;
-        if let Some(reason) = missing() {
-            bail!(reason);
-        }
+        debian::require(&[&debian::PACKING, &debian::PACKAGE])?;
     }
     let packages = packages(match arguments {
         Arguments { packed: true, .. } => Source::Packed,
@@ -74,7 +71,6 @@ pub struct Packages {
     pub deb: PathBuf,
     /// For Fedora, RHEL, SUSE and their derivatives.
     pub rpm: PathBuf,
-    /// For container runtimes.
     pub image: PathBuf,
 }
 
@@ -127,12 +123,8 @@ fn directory() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(DIRECTORY))
 }
 
-/// Packs the release build.
 fn pack(commit: &Commit) -> Result<Packages> {
-    debian::provide(&[&debian::PACKING])?;
-    if let Some(reason) = debian::missing(&debian::PACKING) {
-        bail!(reason);
-    }
+    debian::require(&[&debian::PACKING])?;
     let directory = directory()?;
     if directory.exists() {
         fs::remove_dir_all(&directory).context("cannot remove the previous packages")?;
@@ -242,7 +234,6 @@ fn name(path: &Path) -> Result<String> {
 
 const SPEC: &str = "packaging/rpm/evictscope.spec";
 
-/// Makes the .rpm from the unpacked .deb.
 pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!("evictscope-{version}-1.x86_64.rpm");

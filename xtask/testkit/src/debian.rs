@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{process, root::must_be_root};
 
@@ -150,6 +150,13 @@ pub fn provide(all: &[&Needed]) -> Result<()> {
         return Ok(());
     }
     install(&Vec::from_iter(packages))
+}
+
+/// Does the same, and fails if a needed program is still absent.
+pub fn require(all: &[&Needed]) -> Result<()> {
+    provide(all)?;
+    let absent = all.iter().find_map(|needed| missing(needed));
+    absent.map_or(Ok(()), |reason| bail!(reason))
 }
 
 /// Returns what to install first, if one of the needed programs is absent.
