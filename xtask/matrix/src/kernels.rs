@@ -13,7 +13,6 @@ use crate::files;
 const UNIT: &str = include_str!("../../../packaging/evictscope.service");
 const DROP_IN: &str = include_str!("../../../packaging/older-kernels.conf");
 
-/// A Debian kernel.
 pub struct Kernel {
     /// The suite whose current kernel it is.
     pub suite: &'static str,
@@ -99,19 +98,4 @@ pub fn provide(suite: &str) -> Result<PathBuf> {
     .with_context(|| format!("cannot download the kernel of Debian {suite}"))?;
     fs::rename(&part, &directory).context("cannot keep the kernel")?;
     Ok(directory)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_kernels_without_multi_links_give_the_agent_sys_admin() -> Result<()> {
-        for kernel in KERNELS {
-            let admin = kernel.capabilities()?.contains("sys_admin");
-            assert_eq!(admin, !kernel.has_multi_links, "{}", kernel.suite);
-        }
-        assert_eq!(small_set()?, "bpf,perfmon,sys_ptrace,dac_read_search");
-        Ok(())
-    }
 }

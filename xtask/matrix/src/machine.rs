@@ -22,13 +22,10 @@ const LAST_LINES: usize = 15;
 
 /// A machine that ends by itself.
 pub struct Machine<'a> {
-    /// The kernel's image.
     pub kernel: &'a Path,
-    /// The initial file system.
     pub initramfs: &'a Path,
     /// What is added to the kernel's command line.
     pub command_line: &'a str,
-    /// Its memory, in MiB.
     pub memory: u32,
     /// How long it may run.
     pub limit: Duration,
@@ -107,7 +104,6 @@ impl Initramfs {
         Ok(begun)
     }
 
-    /// Writes a file.
     pub fn write(&self, to: &str, text: &str) -> Result<()> {
         fs::write(self.0.join(to), text).with_context(|| format!("cannot write {to}"))
     }
@@ -223,20 +219,6 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_are_told_apart_from_what_the_kernel_writes_between_them() -> Result<()> {
-        let console =
-            "boot\r\n@@ one\r\na:1\r\nb=2\r\n@@ ended 0\r\nnoise\r\n@@ two\r\n7\r\n@@ ended 3\r\n";
-        let answers = Answers::read(console)?;
-        assert!(answers.get("one")?.success);
-        assert_eq!(answers.value("one", "a")?, "1");
-        assert_eq!(answers.value("one", "b")?, "2");
-        assert!(!answers.get("two")?.success);
-        assert_eq!(answers.word::<u32>("two")?, 7);
-        assert!(answers.get("noise").is_err());
-        Ok(())
-    }
 
     #[test]
     fn a_wait_in_vain_is_an_error() {

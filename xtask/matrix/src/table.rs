@@ -175,7 +175,6 @@ fn equal(what: &'static str, pairs: Vec<(f64, f64)>, row: &mut Row) {
     row.check(what, right, &format!("{told} = {own}"));
 }
 
-/// Counts the probes that the kernel says it could not remove.
 pub fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
     ensure!(

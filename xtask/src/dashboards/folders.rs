@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use evictscope_testkit::workspace;
 
-/// Returns the folder of the dashboards and rules.
 pub fn sources() -> PathBuf {
     workspace::root().join("dashboards")
 }
@@ -23,7 +22,6 @@ pub fn built() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Reads a file as text.
 pub fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -14,14 +14,12 @@ use serde_json::Value;
 
 use super::folders;
 
-/// A query of a dashboard.
 #[derive(Debug)]
 pub struct Query {
     /// Its dashboard, panel and letter.
     pub place: String,
     /// PromQL, without variables.
     pub text: String,
-    /// What it asks for.
     pub kind: Kind,
 }
 
@@ -66,7 +64,6 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns the queries of a dashboard.
 pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("cannot understand a dashboard")?;
     let title = text(&dashboard["title"]);

@@ -20,7 +20,6 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Asks git about the checkout.
     pub fn of_checkout() -> Result<Self> {
         let describe = [
             "describe",
@@ -79,7 +78,6 @@ fn is_repository() -> bool {
     workspace::root().join(".git").exists()
 }
 
-/// Returns what git answers about this checkout.
 pub fn git(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     command.current_dir(workspace::root()).args(arguments);

@@ -14,7 +14,6 @@ use super::sbom;
 /// The package's name in both.
 const NAME: &str = "evictscope";
 
-/// A kind of package.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Handled by the root's dpkg.
@@ -42,7 +41,6 @@ impl Format {
         Ok(())
     }
 
-    /// Returns what the package has installed.
     pub fn files(self, root: &Root) -> Result<Vec<String>> {
         let listed = match self {
             Self::Deb => root.run("dpkg", &["--listfiles", NAME])?,
@@ -167,7 +165,6 @@ impl Root {
         Ok(Self(root))
     }
 
-    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -181,7 +178,6 @@ impl Root {
         )
     }
 
-    /// Returns what is in it now.
     pub fn traces(&self) -> Result<Traces> {
         let found = process::answer_of(Command::new("find").current_dir(&self.0).arg("."))?;
         let counted = |line: &&str| {
@@ -197,7 +193,6 @@ impl Root {
         })
     }
 
-    /// Removes it.
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(self.0).context("cannot remove the root again")
     }

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::commit::Commit;
 use super::tools;
 
-/// The agent's bill of materials.
 pub struct Bill(Value);
 
 impl Bill {
@@ -91,7 +90,6 @@ fn component(package: &Package) -> Value {
 pub struct Library {
     /// Where it is here, and where the loader looks for it.
     pub path: PathBuf,
-    /// The package that it is from.
     pub package: Package,
 }
 

@@ -44,7 +44,6 @@ pub struct Compiler {
     channel: Channel,
     /// The major version of its LLVM. bpf-linker's must not be older.
     pub llvm: u64,
-    /// Where it is installed.
     pub sysroot: PathBuf,
 }
 
@@ -82,7 +81,6 @@ impl Compiler {
     }
 }
 
-/// Finds rustup.
 pub fn rustup() -> Option<PathBuf> {
     which::which("rustup").ok()
 }

@@ -345,22 +345,3 @@ fn paths(listed: &str) -> Result<Vec<PathBuf>> {
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(paths.map(PathBuf::from).collect())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_libraries_and_of_the_loader_are_read() -> Result<()> {
-        let listed = "\tlinux-vdso.so.1 (0x00007f4ad1197000)\n\
-            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f4acfe1e000)\n\
-            \t/lib64/ld-linux-x86-64.so.2 (0x00007f4ad1199000)\n";
-        let expected = [
-            "/lib/x86_64-linux-gnu/libc.so.6",
-            "/lib64/ld-linux-x86-64.so.2",
-        ];
-        assert_eq!(paths(listed)?, expected.map(PathBuf::from));
-        assert!(paths("\tlibx.so.1 => not found\n").is_err());
-        Ok(())
-    }
-}

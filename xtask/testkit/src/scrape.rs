@@ -168,11 +168,4 @@ evictscope_server_info{pid=\"43\",server=\"7002\"} 1
         assert_eq!(of_server(PAGE, 43)?.sum(calls, &[])?, 1000.0);
         Ok(())
     }
-
-    #[test]
-    fn series_are_told_apart_by_a_label_and_zeros_left_out() -> Result<()> {
-        let hits = of_server(PAGE, 42)?.by_label("evictscope_probe_hits_total", "probe");
-        assert_eq!(hits, BTreeMap::from([("eviction_goal".to_owned(), 100.0)]));
-        Ok(())
-    }
 }

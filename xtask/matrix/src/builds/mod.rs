@@ -25,11 +25,9 @@ const LIMIT: &str = "16mb";
 /// How the name of a copy without symbols ends.
 const STRIPPED: &str = ", stripped";
 
-/// A build of a server.
 #[derive(Clone)]
 struct Build {
     name: String,
-    /// Its executable file.
     program: PathBuf,
     /// The root directory in which it runs, if that is not this machine's.
     root: Option<PathBuf>,
@@ -37,7 +35,6 @@ struct Build {
 
 /// What an agent was found to do on builds.
 pub struct Found {
-    /// A row for each build.
     pub rows: Vec<Row>,
     /// What was not found and why, and in which builds.
     reasons: Vec<(String, Vec<String>)>,
@@ -190,7 +187,6 @@ impl Found {
         }
     }
 
-    /// Tries one build.
     fn add(&mut self, build: &Build) {
         println!("{} ...", build.name);
         let mut row = Row::new("build", &build.name);

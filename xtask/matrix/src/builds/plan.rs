@@ -10,12 +10,10 @@ use serde_json::Value;
 
 /// A plan, as `inspect --json` prints it.
 pub struct Plan {
-    /// The JSON.
     pub json: Value,
 }
 
 impl Plan {
-    /// Plans the probes of an executable.
     pub fn of(program: &Path, agent: &Path) -> Result<Self> {
         let mut command = Command::new(agent);
         let output = command.args(["inspect", "--json"]).arg(program).output();
@@ -74,13 +72,11 @@ impl Plan {
         Some(format!("{} {}", text("product")?, text("version")?))
     }
 
-    /// Returns whether nothing was found.
     pub fn is_empty(&self) -> bool {
         let is_empty = |key: &str| self.json[key].as_array().is_none_or(Vec::is_empty);
         is_empty("functions") && is_empty("members")
     }
 
-    /// Returns the eviction call, if it was found.
     pub fn eviction_call(&self) -> Option<&Value> {
         let mut functions = self.json["functions"].as_array()?.iter();
         functions.find(|function| function["kind"] == "eviction_call")

@@ -40,7 +40,6 @@ pub struct Reading {
     info: Info,
 }
 
-/// The readings of a build.
 pub struct Readings {
     /// In evicting-only mode, before any load.
     pub begun: Reading,
@@ -59,7 +58,6 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds what was found to the row.
     pub fn judge(&self, plan: &Plan, row: &mut Row) -> Result<()> {
         let (evicting, all) = (&self.evicting, &self.all);
         if plan.eviction_call().is_some() {
@@ -124,7 +122,6 @@ impl Reading {
         })
     }
 
-    /// Returns whether the agent exports this.
     fn exports(&self, metric: &str) -> bool {
         self.page.sum(metric, &[]).is_ok()
     }

@@ -35,14 +35,12 @@ const BESIDE: [&str; 2] = ["base-files", "libstdc++6"];
 /// The keys that sign Debian's suites, from the package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A Debian suite.
 pub struct Suite {
     pub name: &'static str,
     /// The suite that it adds to.
     base: Option<&'static str>,
 }
 
-/// A server's package, unpacked.
 pub struct Package {
     /// `redis` or `valkey`.
     pub product: String,
