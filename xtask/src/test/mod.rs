@@ -79,20 +79,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             None => dashboards::check_rules().map(|()| Outcome::Passed),
         }
     });
-    report.step("clippy", || {
-        clippy(&["--workspace", "--exclude", EBPF], &[])
-    });
-    // In one build with the others, the BPF programs' panic handler would be a second one, beside std's. On a host target, a
-    // program without std must also be told that nothing unwinds.
+    // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
+    const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
+    report.step("clippy", || clippy(workspace::cargo(), &ALL));
     report.step("clippy, BPF programs", || {
-        clippy(
-            &["--package", EBPF],
-            &[("CARGO_PROFILE_DEV_PANIC", "abort")],
-        )
+        // On a host target, a program without std must also be told that nothing unwinds.
+        let mut cargo = workspace::cargo();
+        cargo.env("CARGO_PROFILE_DEV_PANIC", "abort");
+        clippy(cargo, &["--package", EBPF])
     });
-    report.step("documentation", || {
-        documentation(&["--workspace", "--exclude", EBPF])
-    });
+    report.step("documentation", || documentation(&ALL));
     report.step("documentation, BPF programs", || {
         documentation(&["--package", EBPF])
     });
@@ -184,17 +180,12 @@ fn this_program() -> PathBuf {
     PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
 
-fn clippy(packages: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
+fn clippy(mut cargo: Command, packages: &[&str]) -> Result<Outcome> {
     if let Some(reason) = missing_tool("clippy") {
         return Ok(Outcome::Skipped(reason));
     }
-    let mut command = workspace::cargo();
-    command
-        .envs(environment.iter().copied())
-        .arg("clippy")
-        .args(packages)
-        .args(["--all-targets", "--", "-Dwarnings"]);
-    outcome(&mut command)
+    let clippy = cargo.arg("clippy").args(packages);
+    outcome(clippy.args(["--all-targets", "--", "-Dwarnings"]))
 }
 
 /// Returns why this subcommand of cargo cannot run, if it is not installed.
@@ -207,12 +198,11 @@ fn missing_tool(name: &str) -> Option<String> {
 }
 
 fn documentation(packages: &[&str]) -> Result<Outcome> {
-    let mut command = workspace::cargo();
-    command
+    let mut cargo = workspace::cargo();
+    let doc = cargo
         .env("RUSTDOCFLAGS", "-Dwarnings")
-        .args(["doc", "--no-deps"])
-        .args(packages);
-    outcome(&mut command)
+        .args(["doc", "--no-deps"]);
+    outcome(doc.args(packages))
 }
 
 /// Returns the cargo command of every step that runs tests. With fewer packages, dependencies might have fewer features and

