@@ -68,7 +68,9 @@ impl Observer {
 
     fn evicted_keys(&self) -> u64 {
         let ends = self.samples.first().zip(self.samples.last());
-        ends.map_or(0, |(first, last)| last.evicted_keys - first.evicted_keys)
+        ends.map_or(0, |(first, last)| {
+            last.evicted_keys.saturating_sub(first.evicted_keys)
+        })
     }
 
     /// Ends with a load that ended `at`, and returns what was seen.
