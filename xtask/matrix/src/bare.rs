@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::kernels::Kernel;
-use crate::machine::{Answers, Initramfs, Machine};
+use crate::machine::{self, Answers, Initramfs};
 use crate::table::Row;
 use crate::{files, kernels, table};
 
@@ -21,30 +20,20 @@ const PORTS: [u16; 4] = [6379, 6380, 6381, 6382];
 /// Runs an executable of the agent on a kernel, with nothing around it but servers.
 pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     let packages = kernels::provide(kernel.suite)?;
-    let busybox = packages.join("busybox");
     let directory = files::directory()?.join("kernel");
     let console = directory.with_file_name(format!("{}.console", kernel.suite));
-    let initramfs = Initramfs::begin(directory, &busybox, include_str!("kernel.sh"))?;
+    let initramfs = Initramfs::begin(directory, &packages, include_str!("kernel.sh"))?;
     for name in GUEST_PROGRAMS {
         let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
         initramfs.add_program(&program, name)?;
     }
     initramfs.add_program(agent, "evictscope")?;
-    let initramfs = initramfs.pack()?;
     let ports = PORTS.map(|port| port.to_string()).join(" ");
     let (capabilities, small_set) = (kernel.capabilities()?, kernels::small_set()?);
-    let machine = Machine {
-        kernel: &packages.join("kernel"),
-        initramfs: &initramfs,
-        // The kernel passes options that it does not know to the first process, in its environment.
-        command_line: &format!(
-            "CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\""
-        ),
-        memory: 1024,
-        // Usually less than a minute; in the test command, other steps run beside it.
-        limit: Duration::from_secs(3600),
-    };
-    judge(kernel, &capabilities, &machine.run(&console)?)
+    // The kernel passes options that it does not know to the first process, in its environment.
+    let options = format!("CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\"");
+    let answers = machine::run(&packages, initramfs, &options, 1024, &console)?;
+    judge(kernel, &capabilities, &answers)
 }
 
 /// Judges what a machine has answered. A row of the table says what was found.

@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::podman::libraries_of;
@@ -20,62 +19,57 @@ use crate::files;
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
 
-/// A machine that ends by itself.
-pub struct Machine<'a> {
-    pub kernel: &'a Path,
-    pub initramfs: &'a Path,
-    /// What is added to the kernel's command line.
-    pub command_line: &'a str,
-    pub memory: u32,
-    /// How long it may run.
-    pub limit: Duration,
-}
+/// How long a machine may run: usually less than a minute, but in the test command, other steps run beside it.
+const LIMIT: &str = "3600";
 
-impl Machine<'_> {
-    /// Runs the machine to its end, removes its file system, and returns its answers. `console` keeps all that it wrote.
-    pub fn run(&self, console: &Path) -> Result<Answers> {
-        // Time that others take from QEMU counts as CPU time of the programs in its machine, which then reach their limits. So
-        // QEMU has priority over the steps that run beside it. `timeout` ends QEMU even if this program has ended.
-        let mut command = Command::new("nice");
-        command
-            .args([
-                "--adjustment=-10",
-                "timeout",
-                "--foreground",
-                "--kill-after=5",
-            ])
-            .arg(self.limit.as_secs().to_string())
-            .arg("qemu-system-x86_64")
-            .args(["-nodefaults", "-no-user-config", "-display", "none"])
-            // Two processors in turns: with a thread for each, one ran code that the other had just changed,
-            // in a 7.2 kernel that was booting. This takes no longer, and leaves a core to others.
-            .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2"])
-            .args(["-no-reboot"])
-            .args(["-m", &self.memory.to_string(), "-kernel"])
-            .arg(self.kernel)
-            .arg("-initrd")
-            .arg(self.initramfs)
-            .arg("-append")
-            // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the check.
-            .arg(format!(
-                "no_timer_check console=ttyS0 quiet panic=-1 {}",
-                self.command_line
-            ))
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()));
-        let ended = process::answer_of(&mut command);
-        fs::remove_file(self.initramfs).context("cannot remove the initial file system")?;
-        let text = fs::read(console).context("QEMU has left no console")?;
-        let text = String::from_utf8_lossy(&text);
-        ended.with_context(|| format!("its last lines:\n{}", last_lines(&text)))?;
-        let answers = Answers::read(&text).with_context(|| format!("see {}", console.display()))?;
-        ensure!(
-            !answers.is_empty(),
-            "the machine ended before it answered anything; its last lines:\n{}",
-            last_lines(&text)
-        );
-        Ok(answers)
-    }
+/// Runs a machine with the kernel in `packages` to its end, and returns its answers. `console` keeps all that it wrote.
+pub fn run(
+    packages: &Path,
+    initramfs: Initramfs,
+    command_line: &str,
+    mebibytes: u32,
+    console: &Path,
+) -> Result<Answers> {
+    let initramfs = initramfs.pack()?;
+    // Time that others take from QEMU counts as CPU time of the programs in its machine, which then reach their limits. So
+    // QEMU has priority over the steps that run beside it. `timeout` ends QEMU even if this program has ended.
+    let mut command = Command::new("nice");
+    command
+        .args([
+            "--adjustment=-10",
+            "timeout",
+            "--foreground",
+            "--kill-after=5",
+            LIMIT,
+        ])
+        .arg("qemu-system-x86_64")
+        .args(["-nodefaults", "-no-user-config", "-display", "none"])
+        // Two processors in turns: with a thread for each, one ran code that the other had just changed,
+        // in a 7.2 kernel that was booting. This takes no longer, and leaves a core to others.
+        .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2"])
+        .args(["-no-reboot", "-m", &mebibytes.to_string(), "-kernel"])
+        .arg(packages.join("kernel"))
+        .arg("-initrd")
+        .arg(&initramfs)
+        .arg("-append")
+        // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the check.
+        .arg(format!(
+            "no_timer_check console=ttyS0 quiet panic=-1 {command_line}"
+        ))
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()));
+    let ended = process::answer_of(&mut command);
+    fs::remove_file(initramfs).context("cannot remove the initial file system")?;
+    let text = fs::read(console).context("QEMU has left no console")?;
+    let text = String::from_utf8_lossy(&text);
+    ended.with_context(|| format!("its last lines:\n{}", last_lines(&text)))?;
+    let answers = Answers::read(&text).with_context(|| format!("see {}", console.display()))?;
+    ensure!(
+        !answers.0.is_empty(),
+        "the machine ended before it answered anything; its last lines:\n{}",
+        last_lines(&text)
+    );
+    Ok(answers)
 }
 
 fn last_lines(text: &str) -> String {
@@ -93,11 +87,11 @@ const PACK: &str = r#"find . | cpio --create --format=newc --owner=0:0 --quiet >
 pub struct Initramfs(PathBuf);
 
 impl Initramfs {
-    /// Begins one in a directory, with a busybox, the first process (a script), and `answers.sh`.
-    pub fn begin(directory: PathBuf, busybox: &Path, init: &str) -> Result<Self> {
+    /// Begins one in a directory, with the busybox in `packages`, the first process (a script), and `answers.sh`.
+    pub fn begin(directory: PathBuf, packages: &Path, init: &str) -> Result<Self> {
         files::make_empty(&directory)?;
         let begun = Self(directory);
-        begun.add(busybox, "bin/busybox")?;
+        begun.add(&packages.join("busybox"), "bin/busybox")?;
         begun.write("init", init)?;
         begun.write("answers.sh", ANSWERS)?;
         fs::set_permissions(begun.0.join("init"), fs::Permissions::from_mode(0o755))?;
@@ -126,7 +120,7 @@ impl Initramfs {
     }
 
     /// Packs all of it into an archive that a kernel unpacks.
-    pub fn pack(self) -> Result<PathBuf> {
+    fn pack(self) -> Result<PathBuf> {
         let archive = self.0.with_extension("cpio");
         process::answer_of(
             Command::new("sh")
@@ -154,7 +148,7 @@ pub struct Answer {
 
 impl Answers {
     /// Reads a console. Lines between two answers are the kernel's or the boot loader's.
-    pub fn read(console: &str) -> Result<Self> {
+    fn read(console: &str) -> Result<Self> {
         let mut answers = BTreeMap::new();
         let mut open: Option<(&str, String)> = None;
         for line in console.lines().map(|line| line.trim_end_matches('\r')) {
@@ -184,10 +178,6 @@ impl Answers {
             bail!("in the machine, {name}:\n{}", answer.text);
         }
         Ok(Self(answers))
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     pub fn get(&self, name: &str) -> Result<&Answer> {

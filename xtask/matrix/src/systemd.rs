@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
 use rustix::thread::CapabilitySet;
 
 use crate::kernels::Kernel;
-use crate::machine::{Answers, Initramfs, Machine};
+use crate::machine::{self, Answers, Initramfs};
 use crate::table::Row;
 use crate::{files, kernels, table};
 
@@ -39,22 +38,14 @@ const STATUS: [(&str, &str); 2] = [("NoNewPrivs", "1"), ("Seccomp", "2")];
 pub fn run(kernel: &Kernel, deb: &Path) -> Result<Row> {
     let packages = kernels::provide(kernel.suite)?;
     let directory = files::directory()?;
-    let busybox = packages.join("busybox");
     let init = include_str!("systemd.sh");
-    let initramfs = Initramfs::begin(directory.join("systemd"), &busybox, init)?;
+    let initramfs = Initramfs::begin(directory.join("systemd"), &packages, init)?;
     initramfs.write("service.sh", include_str!("service.sh"))?;
     initramfs.add(&debian()?, "root.tar")?;
     initramfs.add(deb, "evictscope.deb")?;
-    let initramfs = initramfs.pack()?;
-    let machine = Machine {
-        kernel: &packages.join("kernel"),
-        initramfs: &initramfs,
-        command_line: COMMAND_LINE,
-        memory: 2048,
-        limit: Duration::from_secs(3600),
-    };
     let console = directory.join(format!("systemd-{}.console", kernel.suite));
-    judge(kernel, &machine.run(&console)?)
+    let answers = machine::run(&packages, initramfs, COMMAND_LINE, 2048, &console)?;
+    judge(kernel, &answers)
 }
 
 /// Returns an archive with a Debian, and makes it first if there is none.
