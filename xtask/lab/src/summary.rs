@@ -36,13 +36,12 @@ pub fn heading(
         None => "and all else on one core: these numbers prove nothing".to_owned(),
     };
     format!(
-        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {} {} {}; {place}\n\
+        "redis-server   pid {}, 127.0.0.1:{}, maxmemory {} {}; {place}\n\
          load           {} connections, {} requests a second for now ({} of the main thread), at most {} under way on each",
         server.pid(),
         server.port(),
         bytes(measured.maxmemory),
-        parameters.options,
-        parameters.remedy,
+        [parameters.options, parameters.remedy].join(" ").trim_end(),
         count(parameters.connections as f64),
         count(measured.rate),
         percent(measured.rate / measured.capacity),
