@@ -11,9 +11,11 @@ use procfs::process::Process;
 
 /// How long the search waits for a look, less the more are late. Its answer is taken later, if it comes.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The most looks that are late, in all and at the processes of one user: each has a thread.
+/// The most looks that are late, and how many may be so at the processes of one user when one more begins at a process that has a
+/// server's name, or none: each has a thread. What hangs without such a name hides no server of the same user.
 const MOST: usize = 64;
-const MOST_OF_USER: usize = 2;
+pub(super) const MOST_NAMED: usize = 16;
+pub(super) const MOST_OTHERS: usize = 2;
 
 /// Looks at processes, some of which are late.
 #[derive(Debug)]
@@ -46,8 +48,14 @@ impl<T> Default for Looks<T> {
 }
 
 impl<T: Send + 'static> Looks<T> {
-    /// Looks at a process. Returns `None` if that takes long: call this again later. Does not begin if too many looks are late.
-    pub(super) fn at(&mut self, pid: u32, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Looks at a process. Returns `None` if that takes long: call this again later. Does not begin if too many looks are late:
+    /// `most` at processes of the same user.
+    pub(super) fn at(
+        &mut self,
+        pid: u32,
+        most: usize,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         if let Some(late) = self.late.remove(&pid) {
             return match late.answer.try_recv() {
                 Ok(answer) => {
@@ -60,7 +68,7 @@ impl<T: Send + 'static> Looks<T> {
                 }
             };
         }
-        if self.has_enough_of(pid) {
+        if self.has_enough_of(pid, most) {
             return None;
         }
         let worker = self.idle.take().or_else(Worker::start)?;
@@ -88,13 +96,13 @@ impl<T: Send + 'static> Looks<T> {
     }
 
     /// Returns whether no more looks at the processes of the user of this one may be late.
-    fn has_enough_of(&self, pid: u32) -> bool {
+    fn has_enough_of(&self, pid: u32, most: usize) -> bool {
         if self.late.is_empty() {
             return false;
         }
         let user = user_of(pid);
         let of_user = self.late.values().filter(|late| late.user == user);
-        self.late.len() >= MOST || of_user.count() >= MOST_OF_USER
+        self.late.len() >= MOST || of_user.count() >= most
     }
 
     /// Returns the processes at which a look has been late for `time` or longer.
@@ -132,19 +140,19 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use super::{Looks, MOST_OF_USER};
+    use super::{Looks, MOST_NAMED, MOST_OTHERS};
 
     #[test]
     fn a_look_that_does_not_end_is_left_alone_and_its_answer_taken_later() {
         let mut looks = Looks::default();
         let (end, hangs) = channel::<()>();
         let own = std::process::id();
-        assert_eq!(looks.at(own, move || hangs.recv().is_err()), None);
-        assert_eq!(looks.at(own, || unreachable!("it is under way")), None);
+        assert_eq!(looks.at(own, 2, move || hangs.recv().is_err()), None);
+        assert_eq!(looks.at(own, 2, || unreachable!("it is under way")), None);
         assert_eq!(looks.late_for(Duration::ZERO).collect::<Vec<_>>(), [own]);
-        assert_eq!(looks.at(1, || false), Some(false));
+        assert_eq!(looks.at(1, 2, || false), Some(false));
         drop(end);
-        while looks.at(own, || false).is_none() {
+        while looks.at(own, 2, || false).is_none() {
             std::thread::yield_now();
         }
         assert_eq!(looks.late_for(Duration::ZERO).count(), 0);
@@ -157,16 +165,23 @@ mod tests {
         let mut ends = vec![end];
         // These are all of no user.
         let none = u32::MAX / 2;
-        for pid in 0..MOST_OF_USER as u32 {
+        for pid in 0..MOST_OTHERS as u32 {
             let (end, hangs) = channel::<()>();
-            assert_eq!(looks.at(none + pid, move || hangs.recv().is_ok()), None);
+            assert_eq!(
+                looks.at(none + pid, MOST_OTHERS, move || hangs.recv().is_ok()),
+                None
+            );
             ends.push(std::sync::mpsc::sync_channel(0).0);
             std::mem::forget(end);
         }
         assert_eq!(
-            looks.at(none - 1, || unreachable!("there are enough")),
+            looks.at(none - 1, MOST_OTHERS, || unreachable!("there are enough")),
             None
         );
-        assert_eq!(looks.at(std::process::id(), || true), Some(true));
+        assert_eq!(looks.at(none - 1, MOST_NAMED, || true), Some(true));
+        assert_eq!(
+            looks.at(std::process::id(), MOST_OTHERS, || true),
+            Some(true)
+        );
     }
 }

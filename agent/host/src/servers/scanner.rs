@@ -13,7 +13,7 @@ use procfs::{ProcError, ProcResult};
 
 use super::exclusion::Exclusion;
 use super::look::{HiddenServer, Look, ServerProcess, look_into, silent};
-use super::looks::Looks;
+use super::looks::{Looks, MOST_NAMED, MOST_OTHERS};
 use super::matcher::{Matcher, Role};
 use super::slow::Slow;
 use super::troubles::Troubles;
@@ -173,7 +173,7 @@ impl Scanner {
                 true => {
                     let exclusions = self.exclusions.clone();
                     let into = move || look_into(&candidate, since, &exclusions);
-                    let look = self.looking.at(pid, into);
+                    let look = self.looking.at(pid, MOST_NAMED, into);
                     self.slow.looked(pid, begun.elapsed(), Instant::now());
                     look
                 }
@@ -204,10 +204,9 @@ impl Scanner {
             looking,
             ..
         } = self;
-        let observing = observing.late_for(LATE).filter(|pid| {
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            matcher.matches(comm.unwrap_or_default().trim_end(), &ExeLink::read(*pid))
-        });
+        let observing = observing
+            .late_for(LATE)
+            .filter(|pid| has_name(matcher, *pid));
         let late = observing.filter_map(|pid| silent(pid, "cmdline"));
         let looking = looking.late_for(LATE).filter_map(|pid| silent(pid, "fd"));
         scan.hidden.extend(late.chain(looking));
@@ -249,7 +248,11 @@ impl Scanner {
             let Some(known) = self.unrelated.look(pid) else {
                 continue;
             };
-            let observed = self.observing.at(pid, move || Observed::of(pid));
+            let most = match has_name(&self.matcher, pid) {
+                true => MOST_NAMED,
+                false => MOST_OTHERS,
+            };
+            let observed = self.observing.at(pid, most, move || Observed::of(pid));
             self.slow.looked(pid, begun.elapsed(), Instant::now());
             match observed {
                 Some(Ok(process)) => match self.matcher.role(&process) {
@@ -285,6 +288,12 @@ fn list_processes() -> io::Result<Vec<u32>> {
     }
     pids.sort_unstable();
     Ok(pids)
+}
+
+/// Returns whether a process has a server's name, as far as its memory need not be read for that.
+fn has_name(matcher: &Matcher, pid: u32) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    matcher.matches(comm.trim_end(), &ExeLink::read(pid))
 }
 
 /// Returns whether a server has forked this process, to save or to execute something, though its

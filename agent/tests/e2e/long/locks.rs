@@ -44,12 +44,17 @@ static void *change(void *none) {
 int main(int count, char **names) {
     pthread_t threads[2];
     mmap(0, 1 << 24, PROT_READ, MAP_PRIVATE, open(names[1], O_RDONLY), 0);
-    page = mmap(0, 4096, PROT_READ, MAP_PRIVATE, open(names[2], O_RDONLY), 0);
+    int file = open(names[2], O_RDONLY);
+    page = mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0);
     puts("mapped");
     fflush(stdout);
     pthread_create(threads, 0, change, 0);
-    while (getchar() != EOF)
+    while (getchar() != EOF) {
+        // It must be read anew.
+        madvise(page, 4096, MADV_DONTNEED);
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
         pthread_create(threads + 1, 0, hold, 0);
+    }
 }
 "#;
 
@@ -88,6 +93,13 @@ impl Holder {
 
     fn let_go(&self) {
         self.files.silence(false);
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It cannot end before.
+        self.let_go();
     }
 }
 
