@@ -136,6 +136,7 @@ impl Watched {
             overhead_ratio: self.probing.overhead_ratio(),
             overhead_budget_ratio: self.probing.budget().share(),
             foreign_breakpoints: self.probing.attachment().foreign_breakpoints(),
+            is_obstructed: self.probing.is_obstructed(),
             knows_no_expired: self.reader.knows_no_expired(),
             state: self.state.clone(),
             cycle: self.cycle.clone(),

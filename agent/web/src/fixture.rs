@@ -54,6 +54,7 @@ pub fn new_server() -> ExportedServer {
         mode: ProbeMode::EvictingOnly,
         overhead_ratio: None,
         foreign_breakpoints: 0,
+        is_obstructed: false,
         knows_no_expired: false,
         state: ServerState::new(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),

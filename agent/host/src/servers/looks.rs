@@ -33,6 +33,8 @@ struct Worker(SyncSender<Box<dyn FnOnce() + Send>>);
 struct Late<T> {
     worker: Worker,
     answer: Receiver<T>,
+    /// The answer, once it has come.
+    came: Option<T>,
     /// Whose process it is; `None` if that is not known.
     user: Option<u32>,
     begun: Instant,
@@ -56,17 +58,10 @@ impl<T: Send + 'static> Looks<T> {
         most: usize,
         look: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        if let Some(late) = self.late.remove(&pid) {
-            return match late.answer.try_recv() {
-                Ok(answer) => {
-                    self.idle = Some(late.worker);
-                    Some(answer)
-                }
-                Err(_) => {
-                    self.late.insert(pid, late);
-                    None
-                }
-            };
+        if let Some(late) = self.late.get_mut(&pid) {
+            let answer = late.answer()?;
+            self.idle = self.late.remove(&pid).map(|late| late.worker);
+            return Some(answer);
         }
         if self.has_enough_of(pid, most) {
             return None;
@@ -88,6 +83,7 @@ impl<T: Send + 'static> Looks<T> {
         let late = Late {
             worker,
             answer,
+            came: None,
             user,
             begun,
         };
@@ -105,18 +101,30 @@ impl<T: Send + 'static> Looks<T> {
         self.late.len() >= MOST || of_user.count() >= most
     }
 
-    /// Returns the processes at which a look has been late for `time` or longer.
-    pub(super) fn late_for(&self, time: Duration) -> impl Iterator<Item = u32> {
-        let late = self.late.iter();
-        late.filter_map(move |(pid, late)| (late.begun.elapsed() >= time).then_some(*pid))
+    /// Returns whether a look at this process was late, and its answer has come.
+    pub(super) fn has_answer(&self, pid: u32) -> bool {
+        self.late.get(&pid).is_some_and(|late| late.came.is_some())
     }
 
-    /// Forgets the looks that have ended at processes that have, too. `pids` are all processes, ascending.
-    pub(super) fn forget_ended(&mut self, pids: &[u32]) {
-        let is_wanted = |pid: &u32, late: &mut Late<T>| {
-            pids.binary_search(pid).is_ok() || late.answer.try_recv().is_err()
-        };
-        self.late.retain(is_wanted);
+    /// Returns the processes at which a look has been late for `time` or longer, and still is.
+    pub(super) fn late_for(&self, time: Duration) -> impl Iterator<Item = u32> {
+        let is_late = move |late: &Late<T>| late.came.is_none() && late.begun.elapsed() >= time;
+        let late = self.late.iter().filter(move |(_, late)| is_late(late));
+        late.map(|(pid, _)| *pid)
+    }
+
+    /// Takes the answers that have come, and forgets those about processes that have ended. `pids` are all processes, ascending.
+    pub(super) fn take_answers(&mut self, pids: &[u32]) {
+        self.late.retain(|pid, late| {
+            late.came = late.answer();
+            pids.binary_search(pid).is_ok() || late.came.is_none()
+        });
+    }
+}
+
+impl<T> Late<T> {
+    fn answer(&mut self) -> Option<T> {
+        self.came.take().or_else(|| self.answer.try_recv().ok())
     }
 }
 
@@ -152,9 +160,12 @@ mod tests {
         assert_eq!(looks.late_for(Duration::ZERO).collect::<Vec<_>>(), [own]);
         assert_eq!(looks.at(1, 2, || false), Some(false));
         drop(end);
-        while looks.at(own, 2, || false).is_none() {
-            std::thread::yield_now();
+        while !looks.has_answer(own) {
+            looks.take_answers(&[own]);
         }
+        // Nobody has asked for it since, but it is late no more.
+        assert_eq!(looks.late_for(Duration::ZERO).count(), 0);
+        assert_eq!(looks.at(own, 2, || unreachable!("it has been")), Some(true));
         assert_eq!(looks.late_for(Duration::ZERO).count(), 0);
     }
 

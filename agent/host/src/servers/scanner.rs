@@ -27,7 +27,7 @@ use crate::process::observed::{ExeLink, Observed};
 const BUDGET: Duration = Duration::from_millis(250);
 const FIRST_BUDGET: Duration = Duration::from_secs(5);
 /// A look that is late for longer is told.
-const LATE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(3);
 
 /// The servers on this host, each list by ascending pid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,8 +153,8 @@ impl Scanner {
             false => FIRST_BUDGET,
         };
         let until = Instant::now() + budget;
-        self.observing.forget_ended(pids);
-        self.looking.forget_ended(pids);
+        self.observing.take_answers(pids);
+        self.looking.take_answers(pids);
         let mut candidates = self.candidates(pids, until);
         let files = self.files(&candidates);
         candidates.sort_by_key(|candidate| self.slow.rank(candidate.identity.pid));
@@ -235,7 +235,8 @@ impl Scanner {
         for &pid in first.iter().chain(later) {
             let is_known = self.servers.contains_key(&pid) || self.excluded.contains_key(&pid);
             let begun = Instant::now();
-            if is_known || self.slow.rests(pid, begun) {
+            let is_wanted = self.observing.has_answer(pid) || self.looking.has_answer(pid);
+            if is_known || self.slow.rests(pid, begun) && !is_wanted {
                 continue;
             }
             if begun >= until {

@@ -101,6 +101,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         overhead_ratio: Some(0.0),
         overhead_budget_ratio: 0.01,
         foreign_breakpoints: 0,
+        is_obstructed: false,
         knows_no_expired: false,
         state,
         cycle: Some(cycle).filter(|_| sees_evictions),

@@ -25,8 +25,9 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         ];
         Series::number(&labels, 1.0)
     });
-    // The server is in no mode if its plan was withdrawn.
-    let is_on = |mode| mode == server.mode && server.withdrawn.is_none();
+    // The server is in no mode if its plan was withdrawn, or as long as probes are missing.
+    let is_probed = server.withdrawn.is_none() && !server.is_obstructed;
+    let is_on = |mode| mode == server.mode && is_probed;
     // Several entries may be about the same item.
     let missing = server.plan.not_found.iter();
     let mut items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();

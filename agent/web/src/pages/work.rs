@@ -52,6 +52,9 @@ fn mode(server: &ExportedServer) -> Markup {
             Some(broken) => { "withdrawn: " (broken.meaning()) },
             None => {
                 (server.mode)
+                @if server.is_obstructed {
+                    br; "some of its probes cannot be placed now: the log says why"
+                }
                 @if server.mode == ProbeMode::Sampled {
                     br; "evicting calls are observed part of the time"
                 }

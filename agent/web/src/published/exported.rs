@@ -54,6 +54,8 @@ pub struct ExportedServer {
     pub overhead_budget_ratio: f64,
     /// Breakpoints in its code that belong to other tools or were left behind.
     pub foreign_breakpoints: usize,
+    /// Whether probes are missing now because placing them would hold up the host.
+    pub is_obstructed: bool,
     /// Whether its expired keys cannot be sampled: how it lays out its databases is not known.
     pub knows_no_expired: bool,
     /// What was counted since it was found.
