@@ -11,6 +11,7 @@ use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE, FileOffset};
 use super::error::ProbeError;
 use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
 use super::multi::Multi;
+use super::obstacle::Obstacle;
 use super::target::{Own, Target};
 
 /// The cookie of a probe that counts nothing.
@@ -108,16 +109,17 @@ impl Programs {
         let own = Own::open()?;
         let made = trial.link(first, false, Kind::Multi, own.target(), &[(site, UNUSED)]);
         match made? {
-            Ok(_) => {
-                let all = Multi::load(object, ebpf, all);
-                Ok(all.map(with).map_or_else(refused, Some))
-            }
+            Ok(_) => {}
+            // The keeper has not asked the kernel.
+            Err(error) if error.get_ref().is_some_and(|error| error.is::<Obstacle>()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
-                Ok(None)
+                return Ok(None);
             }
-            Err(error) => Err(ProbeError::attach(first, own.target().pid, &error)),
+            Err(error) => return Err(ProbeError::attach(first, own.target().pid, &error)),
         }
+        let all = Multi::load(object, ebpf, all);
+        Ok(all.map(with).map_or_else(refused, Some))
     }
 
     /// Loads the programs for perf events.

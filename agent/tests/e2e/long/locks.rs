@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
-    agent::Agent,
+    agent::{Agent, evictscope},
     own_build::OwnBuild,
     owned::Owned,
     process,
@@ -43,7 +43,7 @@ static void *change(void *none) {
 }
 int main(int count, char **names) {
     pthread_t threads[2];
-    mmap(0, 1 << 24, PROT_READ, MAP_PRIVATE, open(names[1], O_RDONLY), 0);
+    mmap(0, 1 << 30, PROT_READ, MAP_PRIVATE, open(names[1], O_RDONLY), 0);
     int file = open(names[2], O_RDONLY);
     page = mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0);
     puts("mapped");
@@ -170,6 +170,24 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
     for redis in [&first, &second] {
         redis.must_be_alive()?;
     }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root, BPF and FUSE"]
+fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> anyhow::Result<()> {
+    let own = OwnBuild::of_redis()?;
+    let redis = own.start(&[])?;
+    let place = tempfile::tempdir()?;
+    let program = evictscope();
+    let mut holder = Holder::start(&place.path().join("holder"), program.get_program().as_ref())?;
+    holder.hold()?;
+    let agent = Agent::watching(&redis, &[&own.only()])?;
+    ensure!(holder.files.waiting() > 0, "the lock is free");
+    ensure!(agent.log()?.contains("does not measure what a hit costs"));
+    agent.settled_reading(&redis)?;
+    let status = agent.end(Signal::TERM)?;
+    ensure!(status.success(), "{status}");
     Ok(())
 }
 
