@@ -22,6 +22,8 @@ const MOST_BYTES: u64 = 1 << 20;
 pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
     let text = match read_regular(file, MOST_BYTES) {
+        // What people name to have none.
+        _ if file == Path::new("/dev/null") => Vec::new(),
         Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
             return Ok((Options::default(), None));
         }
