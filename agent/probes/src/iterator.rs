@@ -3,9 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
+use aya::programs::Iter;
+use aya::{Btf, Ebpf, EbpfLoader};
 use aya_obj::generated::bpf_attach_type::BPF_TRACE_ITER;
 use aya_obj::generated::bpf_cmd;
 
+use super::error::ProbeError;
 use super::multi::{bpf, zeroed};
 
 /// Whose files or mappings are walked over: `task` of `union bpf_iter_link_info`.
@@ -14,6 +17,25 @@ struct OneTask {
     tid: u32,
     pid: u32,
     pid_fd: u32,
+}
+
+/// Loads an object and its program for the kernel's iterator `over`. The loader has the object's globals.
+///
+/// # Errors
+///
+/// Fails if the kernel does not allow it, or refuses the program.
+pub fn load(
+    loader: &mut EbpfLoader<'_>,
+    object: &[u8],
+    name: &'static str,
+    over: &str,
+    btf: &Btf,
+) -> Result<Ebpf, ProbeError> {
+    let mut ebpf = loader.load(object).map_err(ProbeError::load)?;
+    let program = ebpf.program_mut(name).ok_or(ProbeError::Object(name))?;
+    let program: &mut Iter = program.try_into().map_err(ProbeError::program)?;
+    program.load(over, btf).map_err(ProbeError::program)?;
+    Ok(ebpf)
 }
 
 /// Returns an iterator over what the task `tid` has, with a program that is loaded for it.

@@ -19,7 +19,7 @@ use rustix::thread::gettid;
 
 use super::error::ProbeError;
 use super::heap::give_back;
-use super::iterator::iterator;
+use super::iterator::{self, iterator};
 use super::kernel_types;
 use super::obstacle::Obstacle;
 
@@ -44,17 +44,12 @@ pub fn load() -> Result<OwnedFd, ProbeError> {
     let offsets = kernel_types::of_mappers()?;
     let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
     let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-mappers"));
-    let mut ebpf = EbpfLoader::new()
-        .btf(Some(&btf))
-        .override_global("OFFSETS", &offsets[..], true)
-        .load(object)
-        .map_err(ProbeError::load)?;
-    let program = ebpf.program_mut(PROGRAM);
-    let program = program.ok_or(ProbeError::Object(PROGRAM))?;
-    let program: &mut Iter = program.try_into().map_err(ProbeError::program)?;
-    program
-        .load("task_vma", &btf)
-        .map_err(ProbeError::program)?;
+    let mut loader = EbpfLoader::new();
+    let loader = loader.btf(Some(&btf));
+    let loader = loader.override_global("OFFSETS", &offsets[..], true);
+    let ebpf = iterator::load(loader, object, PROGRAM, "task_vma", &btf)?;
+    let program = ebpf.program(PROGRAM).ok_or(ProbeError::Object(PROGRAM))?;
+    let program: &Iter = program.try_into().map_err(ProbeError::program)?;
     let fd = program.fd().map_err(ProbeError::program)?.as_fd();
     let fd = fd.try_clone_to_owned().map_err(ProbeError::Mapping);
     give_back();

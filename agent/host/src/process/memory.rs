@@ -9,6 +9,7 @@ use evictscope_plan::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
+use super::identity::exe_proc_path;
 use crate::confinement::Confinement;
 use crate::security::yama_forbids;
 
@@ -169,7 +170,7 @@ impl Words {
 
     /// Returns whether the process has not left its address space, as it does when it ends.
     fn is_in_use(&self) -> bool {
-        let exe = fs::read_link(format!("/proc/{}/exe", self.pid));
+        let exe = fs::read_link(exe_proc_path(self.pid));
         !exe.is_err_and(|error| matches!(MemoryError::of(self.pid, error), MemoryError::Gone))
     }
 

@@ -23,7 +23,7 @@ pub use ports::Ports;
 
 use super::error::ProbeError;
 use super::heap::give_back;
-use super::iterator::iterator;
+use super::iterator::{self, iterator};
 use super::kernel_types;
 
 const PROGRAM: &str = "socket_look";
@@ -50,18 +50,12 @@ impl SocketIterator {
         let offsets = kernel_types::of_kernel()?;
         let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
-        let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
-            .override_global("OFFSETS", &offsets.sockets[..], true)
-            .override_global("TICKS_PER_SECOND", &Ticks::now().per_second(), true)
-            .load(object)
-            .map_err(ProbeError::load)?;
-        let program = ebpf.program_mut(PROGRAM);
-        let program = program.ok_or(ProbeError::Object(PROGRAM))?;
-        let program: &mut Iter = program.try_into().map_err(ProbeError::program)?;
-        program
-            .load("task_file", &btf)
-            .map_err(ProbeError::program)?;
+        let mut loader = EbpfLoader::new();
+        let loader = loader.btf(Some(&btf));
+        let ticks = Ticks::now().per_second();
+        let loader = loader.override_global("OFFSETS", &offsets.sockets[..], true);
+        let loader = loader.override_global("TICKS_PER_SECOND", &ticks, true);
+        let ebpf = iterator::load(loader, object, PROGRAM, "task_file", &btf)?;
         drop(btf);
         give_back();
         let run_delay = offsets.run_delay;
