@@ -41,7 +41,7 @@ impl Walk {
 pub struct Memory {
     words: Arc<Words>,
     steps: Cell<u64>,
-    until: Cell<Instant>,
+    until: Instant,
 }
 
 impl Memory {
@@ -52,25 +52,22 @@ impl Memory {
 
     /// Returns it for a walk that begins now.
     pub fn of(words: &Arc<Words>, walk: Walk) -> Self {
-        let memory = Self {
+        let (steps, time) = walk.limit();
+        Self {
             words: words.clone(),
-            steps: Cell::new(0),
-            until: Cell::new(Instant::now()),
-        };
-        memory.begin(walk);
-        memory
+            steps: Cell::new(steps),
+            until: Instant::now() + time,
+        }
     }
 
-    /// Begins another walk.
-    pub fn begin(&self, walk: Walk) {
-        let (steps, time) = walk.limit();
-        self.steps.set(steps);
-        self.until.set(Instant::now() + time);
+    /// Returns the same memory for another walk, which takes nothing from this one.
+    pub fn another(&self, walk: Walk) -> Self {
+        Self::of(&self.words, walk)
     }
 
     /// Returns whether the walk has used up what it may take.
     pub fn is_spent(&self) -> bool {
-        self.steps.get() == 0 || Instant::now() >= self.until.get()
+        self.steps.get() == 0 || Instant::now() >= self.until
     }
 
     /// Fills `bytes` with what is at an address.

@@ -69,18 +69,18 @@ pub struct Drawn {
 /// Fails if the process ends, or no key was read.
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
-    memory.begin(Walk::Tables);
     let mut tables = read(memory, databases)?;
-    memory.begin(Walk::Allocator(question.length / 4));
-    let made = some(memory, databases.layout(), &tables);
+    let allocator = memory.another(Walk::Allocator(question.length / 4));
+    let made = some(&allocator, databases.layout(), &tables);
+    let allocator = Allocator::of(&allocator, question.pid, &made);
+    let drawing = memory.another(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
     let mut sampler = Sampler {
-        memory,
+        memory: &drawing,
         layout: databases.layout(),
         question,
-        allocator: Allocator::of(memory, question.pid, &made),
+        allocator,
         drawn: Drawn::default(),
     };
-    memory.begin(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(question.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
@@ -99,16 +99,13 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             round = round.min(order.len());
         }
         for _ in 0..round {
-            if memory.is_spent() {
+            if drawing.is_spent() {
                 break;
             }
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
-        let is_over = memory.is_spent();
-        if is_over {
-            memory.begin(Walk::Tables);
-        }
+        let is_over = drawing.is_spent();
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at random.
         is_whole &= now == tables;
@@ -134,8 +131,9 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     Ok(drawn)
 }
 
-/// Reads the tables, again if they are about to change.
-fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
+/// Reads the tables, again if they are about to change. It takes no time from a drawing, whose end must not pass for theirs.
+pub(super) fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
+    let memory = &memory.another(Walk::Tables);
     let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
     tries
         .next()

@@ -66,7 +66,7 @@ fn every_walk_has_a_limit_of_steps_and_of_time() -> anyhow::Result<()> {
         let begun = Instant::now();
         let read = std::iter::from_fn(|| memory.u64(word)).count() as u64;
         assert!(read == steps || begun.elapsed() >= time, "{walk:?}");
-        memory.begin(walk);
+        let memory = memory.another(walk);
         let mut much = vec![0; 64 * steps.min(1 << 24) as usize];
         let far = memory.fill(word, &mut much);
         assert!(
@@ -89,7 +89,7 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
     let memory = Memory::open(std::process::id(), Walk::Tables)?;
     let found = ends(move || {
         let found = Databases::find(&memory, &plan, 0).map(drop);
-        memory.begin(Walk::Expired);
+        let memory = memory.another(Walk::Expired);
         let sampled = Sampler::default().sample(&memory, &plan, 0).map(drop);
         [found, sampled]
     })?;
@@ -135,5 +135,19 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),
         Err(why) => assert!(why.contains("allow more --seconds"), "{why}"),
     }
+    Ok(())
+}
+
+#[test]
+fn tables_are_read_when_the_time_of_a_drawing_runs_out() -> anyhow::Result<()> {
+    let table = at(dict(at(vec![0_u64; 1 << 12].leak()), 1, 12));
+    let none = at(dict(0, 0, 255));
+    let mut databases = vec![0; 20];
+    databases[..5].copy_from_slice(&[table, table, none, none, none]);
+    let plan = liar("7.0.15", at(databases.leak()), 1);
+    let memory = Memory::open(std::process::id(), Walk::Tables)?;
+    let databases = Databases::find(&memory, &plan, 0)?;
+    let spent = memory.another(Walk::Draw(Duration::ZERO));
+    assert!(spent.is_spent() && sampler::read(&spent, &databases).is_ok());
     Ok(())
 }
