@@ -107,8 +107,8 @@ pub fn leave_inner(hit: &mut Hit, ended: u64) -> Left {
     Left { wall, waited }
 }
 
-/// Returns for how long the thread has waited for a CPU since it began, nanoseconds (`run_delay` of its `sched_info`: raised
-/// when it gets one); 0 if the kernel does not tell.
+/// Returns for how long the thread has waited for a CPU since it began, nanoseconds (`run_delay` of its `sched_info`:
+/// raised when it gets one); 0 if the kernel does not tell.
 #[inline(always)]
 fn waited(config: &ServerConfig) -> u64 {
     if config.run_delay == 0 {
@@ -128,10 +128,7 @@ fn keep_longest(calls: &mut CallStats, ended: u64, duration_ns: u64) {
     if let Some(longest) = calls.longest.get_mut(Longest::place(window))
         && (longest.window != window || longest.duration_ns < duration_ns)
     {
-        *longest = Longest {
-            window,
-            duration_ns,
-        };
+        *longest = Longest { window, duration_ns };
     }
 }
 

@@ -15,14 +15,8 @@ pub struct Sum {
 }
 
 impl Sum {
-    const FAULT: Self = Self {
-        known: Known::NOT,
-        is_fault: true,
-    };
-    const SKIPPED: Self = Self {
-        known: Known::NOT,
-        is_fault: false,
-    };
+    const FAULT: Self = Self { known: Known::NOT, is_fault: true };
+    const SKIPPED: Self = Self { known: Known::NOT, is_fault: false };
 }
 
 /// Adds up the counters that are in use, read all at once. Skips them if there are more than `MOST`.
@@ -50,11 +44,7 @@ pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum 
     }
     // SAFETY: `copy` has COUNTER_BYTES; the helper checks the address and fails if it cannot be read.
     let read = unsafe {
-        generated::bpf_probe_read_user(
-            copy.as_mut_ptr().cast(),
-            bytes as u32,
-            of.address as *const core::ffi::c_void,
-        )
+        generated::bpf_probe_read_user(copy.as_mut_ptr().cast(), bytes as u32, of.address as *const core::ffi::c_void)
     };
     if read != 0 {
         return Sum::FAULT;
@@ -68,22 +58,14 @@ pub fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum 
         // Counters can be negative: the sum is modulo 2^64.
         sum = sum.wrapping_add(copy[word as usize]);
     }
-    Sum {
-        known: Known {
-            value: sum,
-            is_known: true,
-        },
-        is_fault: false,
-    }
+    Sum { known: Known { value: sum, is_known: true }, is_fault: false }
 }
 
 #[inline(always)]
 fn number_of_threads(of: &AllocatorCounters) -> Option<u64> {
     if of.threads_width == 4 {
         // SAFETY: the helper checks the address and fails if it cannot be read.
-        unsafe { bpf_probe_read_user(of.threads as *const u32) }
-            .ok()
-            .map(u64::from)
+        unsafe { bpf_probe_read_user(of.threads as *const u32) }.ok().map(u64::from)
     } else {
         read_user(of.threads)
     }

@@ -41,10 +41,7 @@ pub struct Known {
 
 impl Known {
     /// Not known.
-    pub const NOT: Self = Self {
-        value: 0,
-        is_known: false,
-    };
+    pub const NOT: Self = Self { value: 0, is_known: false };
 }
 
 /// Reads what the recipes need from the server's memory, and returns whether all of it could be read.
@@ -62,11 +59,7 @@ pub fn read_words(reads: &[Term; MAX_READS], words: &mut Words) -> bool {
         words[first] = 0;
         // SAFETY: there are two words, 16 bytes; the helper checks the address and fails if it cannot be read.
         faults |= unsafe {
-            generated::bpf_probe_read_user(
-                (&raw mut words[first]).cast(),
-                bytes,
-                address as *const core::ffi::c_void,
-            )
+            generated::bpf_probe_read_user((&raw mut words[first]).cast(), bytes, address as *const core::ffi::c_void)
         };
     }
     faults == 0
@@ -109,10 +102,7 @@ pub fn place(place: &Term, words: &Words) -> Known {
             None => return Known::NOT,
         }
     }
-    Known {
-        value: narrowed(place, value),
-        is_known: true,
-    }
+    Known { value: narrowed(place, value), is_known: true }
 }
 
 /// Returns whether a call at the goal site is within the memory limit; `false` if its values are not known.
@@ -128,22 +118,14 @@ pub fn is_within_limit(used: Known, maxmemory: Known, reported: Known, overhead:
 /// Returns the address of a place in memory.
 #[inline(always)]
 fn address(place: &Term, words: &Words) -> u64 {
-    let base = if place.kind == TermKind::Memory as u8 {
-        words[usize::from(place.register) % REGISTERS]
-    } else {
-        0
-    };
+    let base = if place.kind == TermKind::Memory as u8 { words[usize::from(place.register) % REGISTERS] } else { 0 };
     base.wrapping_add(place.displacement as u64)
 }
 
 /// Drops the upper half if a term has only 4 bytes.
 #[inline(always)]
 fn narrowed(term: &Term, value: u64) -> u64 {
-    if term.width == 4 {
-        value as u32 as u64
-    } else {
-        value
-    }
+    if term.width == 4 { value as u32 as u64 } else { value }
 }
 
 /// Reads the 8 bytes at an address of the traced process.

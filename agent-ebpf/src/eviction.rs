@@ -11,15 +11,13 @@
 
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evictscope_abi::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault,
-    Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault, Noted, Probe,
+    QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
 };
 
 use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
 use crate::counters::{self, Sum};
-use crate::evaluate::{
-    Known, copy_registers, is_within_limit, place, read_user, read_words, recipe,
-};
+use crate::evaluate::{Known, copy_registers, is_within_limit, place, read_user, read_words, recipe};
 use crate::maps::{self, Error, Hit, count_fault, hit};
 use crate::report;
 
@@ -109,10 +107,7 @@ pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
 fn result(hit: &Hit, stats: &EvictionStats) -> ResultKind {
     match hit.config.results.get(hit.site as usize) {
         Some(of) => match place(of, &stats.words) {
-            Known {
-                value,
-                is_known: true,
-            } => ResultKind::of(value as u32),
+            Known { value, is_known: true } => ResultKind::of(value as u32),
             _ => ResultKind::Unknown,
         },
         None => ResultKind::Unknown,
@@ -147,12 +142,7 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
     }
     let is_compared = is_compared(stats);
     let is_near = !is_compared || check_allocator(hit, stats, reported)?;
-    if reported.is_known
-        && overhead.is_known
-        && used.is_known
-        && tofree.is_known
-        && maxmemory.is_known
-    {
+    if reported.is_known && overhead.is_known && used.is_known && tofree.is_known && maxmemory.is_known {
         let right = used.value == reported.value.wrapping_sub(overhead.value)
             && tofree.value == used.value.wrapping_sub(maxmemory.value);
         if !check(stats, Check::Arithmetic, right) {
@@ -240,10 +230,7 @@ fn known(hit: &Hit, stats: &EvictionStats, is_read: bool, variable: Variable) ->
     if !is_read || !how.is_known() {
         return Known::NOT;
     }
-    Known {
-        value: recipe(how, &stats.words),
-        is_known: true,
-    }
+    Known { value: recipe(how, &stats.words), is_known: true }
 }
 
 #[inline(always)]
@@ -257,20 +244,13 @@ fn end_evicting(hit: &mut Hit, stats: &mut EvictionStats, ended: u64, result: Re
     let duration_ns = end_inner(hit, ended);
     keep_slow(
         stats,
-        SlowEviction {
-            ended_ns: ended,
-            duration_ns,
-            tofree: stats.pending.tofree,
-            result: result as u64,
-        },
+        SlowEviction { ended_ns: ended, duration_ns, tofree: stats.pending.tofree, result: result as u64 },
     );
     stats.evicting_results[result as usize] += 1;
     stats.last = stats.pending;
     let Noted { value, is_known } = stats.pending.tofree;
     if is_known != 0 {
-        stats
-            .mem_tofree
-            .record(bounds::MEM_TOFREE.bucket(value), value);
+        stats.mem_tofree.record(bounds::MEM_TOFREE.bucket(value), value);
     }
 }
 

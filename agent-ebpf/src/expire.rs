@@ -73,9 +73,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     // Hidden from the optimiser, as in `Histogram::record`.
     let of_type = core::hint::black_box(stats.under_way as usize);
     if let Some(cycles) = stats.cycles.get_mut(of_type) {
-        cycles
-            .duration
-            .record(bounds::CYCLE_NS.bucket(duration), duration);
+        cycles.duration.record(bounds::CYCLE_NS.bucket(duration), duration);
         cycles.sampled = cycles.sampled.wrapping_add(sampled.value);
         cycles.expired = cycles.expired.wrapping_add(expired.value);
     }

@@ -4,10 +4,7 @@
 //! Memory of the traced process is only read, never written.
 #![no_std]
 #![no_main]
-#![allow(
-    missing_docs,
-    reason = "the macros of aya-ebpf make public items without docs"
-)]
+#![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
 mod calls;
 mod counters;

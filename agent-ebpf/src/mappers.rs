@@ -1,14 +1,12 @@
-//! The BPF program that looks at who maps a file, and whose lock (`mmap_lock`) is held: the kernel waits for it when it places a
-//! probe. The kernel calls it for each mapping of the keeper, in the thread that reads the iterator. One of those is of the file, at
-//! a place that both know. It takes no lock, so nothing can hold it up.
+//! The BPF program that looks at who maps a file, and whose lock (`mmap_lock`) is held: the kernel waits for it when it
+//! places a probe. The kernel calls it for each mapping of the keeper, in the thread that reads the iterator. One of
+//! those is of the file, at a place that both know. It takes no lock, so nothing can hold it up.
 //!
-//! The kernel's own BTF says, at load time, where its members are. What changes meanwhile may be missed: the reader looks again.
+//! The kernel's own BTF says, at load time, where its members are. What changes meanwhile may be missed: the reader
+//! looks again.
 #![no_std]
 #![no_main]
-#![allow(
-    missing_docs,
-    reason = "the entry function is found by its name in the object"
-)]
+#![allow(missing_docs, reason = "the entry function is found by its name in the object")]
 
 use core::ffi::c_void;
 use core::ptr::{addr_of, read_volatile};
@@ -101,11 +99,8 @@ unsafe extern "C" fn mapper_look(context: *const Context) -> i32 {
     let inode: u64 = member(mapping, MapperMember::Inode);
     let magic: u64 = member(member(inode, MapperMember::FileSystem), MapperMember::Magic);
     let saw_all = walk.node == 0;
-    let end = Mapper {
-        space: Mapper::END,
-        pid: magic as u32,
-        mappings: if saw_all { walk.mappings } else { u32::MAX },
-    };
+    let end =
+        Mapper { space: Mapper::END, pid: magic as u32, mappings: if saw_all { walk.mappings } else { u32::MAX } };
     write(seq, &end);
     0
 }
@@ -155,14 +150,7 @@ fn visit(walk: &mut Walk, mapping: u64) -> bool {
                 _ => member(member(space, MapperMember::Owner), MapperMember::Process),
             };
             let mappings = walk.mappings;
-            write(
-                walk.seq,
-                &Mapper {
-                    space,
-                    pid,
-                    mappings,
-                },
-            );
+            write(walk.seq, &Mapper { space, pid, mappings });
         }
     }
     true

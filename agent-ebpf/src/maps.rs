@@ -10,8 +10,8 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cook
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use evictscope_abi::{
-    COUNTER_BYTES, CallStats, Cookie, EvictionStats, ExpireStats, Fault, FaultCounts,
-    MAX_FUNCTIONS, MAX_SERVERS, Probe, ServerConfig, Updated, When,
+    COUNTER_BYTES, CallStats, Cookie, EvictionStats, ExpireStats, Fault, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
+    Probe, ServerConfig, Updated, When,
 };
 
 /// By slot: what the programs need to know about a server.
@@ -20,8 +20,7 @@ static CONFIGS: Array<ServerConfig> = Array::with_max_entries(MAX_SERVERS, BPF_F
 
 /// By slot and function: what is counted of all traced functions.
 #[map]
-static CALLS: Array<Updated<CallStats>> =
-    Array::with_max_entries(MAX_SERVERS * MAX_FUNCTIONS, BPF_F_MMAPABLE);
+static CALLS: Array<Updated<CallStats>> = Array::with_max_entries(MAX_SERVERS * MAX_FUNCTIONS, BPF_F_MMAPABLE);
 
 /// By slot: what else is counted of eviction calls. Updated with the entry of the eviction call in
 /// `CALLS`.
@@ -159,7 +158,8 @@ impl Hit {
 ///
 /// # Errors
 ///
-/// Fails if the process is not the one that the probe was meant for: the kernel's own filter has been wrong for return probes.
+/// Fails if the process is not the one that the probe was meant for: the kernel's own filter has been wrong for return
+/// probes.
 ///
 /// # Safety
 ///
@@ -177,20 +177,11 @@ pub unsafe fn hit(ctx: &impl EbpfContext, probe: Probe) -> Result<Hit, Error> {
             _ => Error::Fault(slot, Fault::OtherProcess),
         });
     }
-    let calls = CALLS
-        .get_ptr_mut(cookie.calls())
-        .ok_or(Error::no_entry(slot))?;
+    let calls = CALLS.get_ptr_mut(cookie.calls()).ok_or(Error::no_entry(slot))?;
     // SAFETY: a valid entry; the caller guarantees that nothing else refers to it.
     let mut calls = unsafe { Update::begin(calls) };
     calls.hits[probe as usize] += 1;
-    Ok(Hit {
-        slot,
-        function: cookie.function,
-        site: cookie.site,
-        when: cookie.when,
-        config,
-        calls,
-    })
+    Ok(Hit { slot, function: cookie.function, site: cookie.site, when: cookie.when, config, calls })
 }
 
 /// Returns what the uprobe programs count of eviction calls. It is valid, and belongs only to them during an
@@ -207,7 +198,8 @@ pub fn expire(slot: u32) -> Result<*mut ExpireStats, Error> {
     EXPIRES.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
 }
 
-/// Returns where the programs copy the counters of the allocator. It is valid, and belongs only to them during an update.
+/// Returns where the programs copy the counters of the allocator. It is valid, and belongs only to them during an
+/// update.
 #[inline(always)]
 pub fn counters(slot: u32) -> Result<*mut Counters, Error> {
     COUNTERS.get_ptr_mut(slot).ok_or(Error::no_entry(slot))

@@ -4,10 +4,7 @@
 //! User space learns from the copy what the thread was doing, and drops it at once.
 #![no_std]
 #![no_main]
-#![allow(
-    missing_docs,
-    reason = "the macros of aya-ebpf make public items without docs"
-)]
+#![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
 use core::ffi::c_void;
 use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
@@ -15,16 +12,14 @@ use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, pt_regs};
 use aya_ebpf::helpers::generated::{
-    bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user,
-    bpf_task_pt_regs,
+    bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
 };
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, perf_event};
 use aya_ebpf::maps::{Array, RingBuf};
 use aya_ebpf::programs::PerfEventContext;
 use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES,
-    profile_slot,
+    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot,
 };
 
 /// Room for samples until they are read, in bytes: some 110 samples, or two seconds of one server.

@@ -1,28 +1,22 @@
-//! The BPF program that looks at the sockets of a process: the kernel calls it for each open file of one task, in the thread of
-//! the agent that reads the iterator. It is an object of its own. It has no state, so looks of several threads do not meet: it
-//! writes all that it finds to the reader.
+//! The BPF program that looks at the sockets of a process: the kernel calls it for each open file of one task, in the
+//! thread of the agent that reads the iterator. It is an object of its own. It has no state, so looks of several
+//! threads do not meet: it writes all that it finds to the reader.
 //!
 //! The kernel's own BTF says, at load time, where its members are. What is read is not locked: meanwhile, the process
 //! may read and data may come.
 #![no_std]
 #![no_main]
-#![allow(
-    missing_docs,
-    reason = "the entry function is found by its name in the object"
-)]
+#![allow(missing_docs, reason = "the entry function is found by its name in the object")]
 
 use core::ffi::c_void;
 use core::ptr::{addr_of, read_volatile};
 
 use aya_ebpf::bindings::{file, seq_file};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use aya_ebpf::helpers::generated::{
-    bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file,
-};
+use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_probe_read_kernel, bpf_seq_write, bpf_sock_from_file};
 use evictscope_abi::{
-    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
-    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP,
-    PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
+    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -111,25 +105,18 @@ fn end(files: u64) -> LookEnd {
 #[inline(always)]
 fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     // SAFETY: the kernel has passed the file; it returns null for one that is not a socket.
-    let socket = unsafe { bpf_sock_from_file(file) }
-        .cast::<c_void>()
-        .cast_const();
+    let socket = unsafe { bpf_sock_from_file(file) }.cast::<c_void>().cast_const();
     if socket.is_null() || read::<u16>(socket, KernelMember::SocketType)? != SOCK_STREAM {
         return None;
     }
     let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
     let state = read::<u8>(sock, KernelMember::State)?;
-    match (
-        read::<u16>(sock, KernelMember::Family)?,
-        read::<u16>(sock, KernelMember::Protocol)?,
-    ) {
+    match (read::<u16>(sock, KernelMember::Family)?, read::<u16>(sock, KernelMember::Protocol)?) {
         (AF_INET | AF_INET6, protocol @ (IPPROTO_TCP | IPPROTO_MPTCP)) => {
             let port = u16::from_be(read(sock, KernelMember::Port)?);
             match (state, protocol) {
                 (TCP_LISTEN, IPPROTO_TCP) => not_accepted(seq, sock, port),
-                (TCP_LISTEN, _) if knows_mptcp() => {
-                    not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, port)
-                }
+                (TCP_LISTEN, _) if knows_mptcp() => not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, port),
                 _ => connection(seq, sock, state, protocol, port),
             }
         }
@@ -178,7 +165,8 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Opti
     Some(())
 }
 
-/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through the loop.
+/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through
+/// the loop.
 #[inline(always)]
 fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
     let received: u32 = or_zero(sock, KernelMember::RcvNxt);
@@ -266,13 +254,7 @@ fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
 
 /// Writes a connection of TCP or MPTCP.
 #[inline(always)]
-fn connection(
-    seq: *mut seq_file,
-    sock: *const c_void,
-    state: u8,
-    protocol: u16,
-    port: u16,
-) -> Option<()> {
+fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16, port: u16) -> Option<()> {
     let is_closed = state == TCP_CLOSE_WAIT || state == TCP_CLOSE && port != 0;
     if state != TCP_ESTABLISHED && !is_closed {
         return None;
@@ -318,9 +300,7 @@ fn connection(
         IDLE
     };
     // What is not acknowledged may be sent again and again, by the kernel.
-    let sent = match ago < 7 * second
-        && (!is_tcp || read::<u32>(sock, KernelMember::SndUna)? == kept.answered_to)
-    {
+    let sent = match ago < 7 * second && (!is_tcp || read::<u32>(sock, KernelMember::SndUna)? == kept.answered_to) {
         true => (ago * 32 / second.max(1)) as u8,
         false => u8::MAX,
     };
@@ -347,9 +327,9 @@ fn connection(
 
 /// Returns what is known of a TCP connection where all was read and where the last data came and left in the same tick.
 ///
-/// What the other side sends acknowledges what it has received. The kernel keeps the number of the last segment that did so:
-/// for a request, that of its first byte. Once the answer is acknowledged, it is the number after the request; a keepalive's
-/// acknowledgement has the same, but comes a second later or more.
+/// What the other side sends acknowledges what it has received. The kernel keeps the number of the last segment that
+/// did so: for a request, that of its first byte. Once the answer is acknowledged, it is the number after the request;
+/// a keepalive's acknowledgement has the same, but comes a second later or more.
 #[inline(always)]
 fn owed_in_the_same_tick(sock: *const c_void, came: u32, second: u32) -> Option<u8> {
     if read::<u32>(sock, KernelMember::SndWl1)? == read::<u32>(sock, KernelMember::RcvNxt)? {
@@ -357,12 +337,12 @@ fn owed_in_the_same_tick(sock: *const c_void, came: u32, second: u32) -> Option<
         let is_late = acknowledged.wrapping_sub(came) > second - second / 10;
         return Some(if is_late { PERHAPS_OWED_TCP } else { IDLE });
     }
-    let is_acknowledged =
-        read::<u32>(sock, KernelMember::SndUna)? == read::<u32>(sock, KernelMember::WriteSeq)?;
+    let is_acknowledged = read::<u32>(sock, KernelMember::SndUna)? == read::<u32>(sock, KernelMember::WriteSeq)?;
     Some(if is_acknowledged { OWED_TCP } else { IDLE })
 }
 
-/// Writes a listening Unix socket's connections that wait to be accepted. Of what lies unread, the first message is enough.
+/// Writes a listening Unix socket's connections that wait to be accepted. Of what lies unread, the first message is
+/// enough.
 #[inline(always)]
 fn not_accepted_unix(seq: *mut seq_file, listening: *const c_void) -> Option<()> {
     let queue = at(listening, KernelMember::ReceiveQueue);

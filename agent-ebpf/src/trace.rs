@@ -1,24 +1,19 @@
-//! The BPF programs of `evictscope trace`, which time the calls of one function that a user names. They are an object of
-//! their own with their own maps, which the daemon does not load.
+//! The BPF programs of `evictscope trace`, which time the calls of one function that a user names. They are an object
+//! of their own with their own maps, which the daemon does not load.
 //!
-//! Any thread of the server may make such a call, and calls can be nested. So what is known of the call under way is kept by
-//! thread, and the outermost call is the one that is counted. It is identified by the stack pointer: the entry of a nested call
-//! finds a lower one, and only the outermost call's own return finds the one that its entry saw, without the return address.
+//! Any thread of the server may make such a call, and calls can be nested. So what is known of the call under way is
+//! kept by thread, and the outermost call is the one that is counted. It is identified by the stack pointer: the entry
+//! of a nested call finds a lower one, and only the outermost call's own return finds the one that its entry saw,
+//! without the return address.
 //!
-//! A call that is left by a `longjmp` has no return. It is noticed, and counted as lost, at the next call that the thread
-//! makes from the same level of the stack or from above. Until then it is taken to go on: calls that the thread makes from
-//! deeper in the stack are taken for nested calls, and not counted.
+//! A call that is left by a `longjmp` has no return. It is noticed, and counted as lost, at the next call that the
+//! thread makes from the same level of the stack or from above. Until then it is taken to go on: calls that the thread
+//! makes from deeper in the stack are taken for nested calls, and not counted.
 #![no_std]
 #![no_main]
-#![allow(
-    missing_docs,
-    reason = "the macros of aya-ebpf make public items without docs"
-)]
+#![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
-#[allow(
-    dead_code,
-    reason = "the daemon's programs evaluate more than this one does"
-)]
+#[allow(dead_code, reason = "the daemon's programs evaluate more than this one does")]
 mod evaluate;
 mod stack;
 
@@ -26,16 +21,14 @@ use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
-use aya_ebpf::helpers::{
-    bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_attach_cookie,
-};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_attach_cookie};
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evaluate::{Known, Words, copy_registers, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
-    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig,
-    TraceShared, TracedThread, Variable, trace_bucket,
+    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
+    Variable, trace_bucket,
 };
 
 /// Room for slow calls until they are read, in bytes: some 8,000 calls.
@@ -114,12 +107,7 @@ impl Hit {
         let shared = TRACE_SHARED.get_ptr_mut(0)?;
         let id = bpf_get_current_pid_tgid();
         let (tgid, tid) = ((id >> 32) as u32, id as u32);
-        (config.tgid == tgid).then_some(Self {
-            config,
-            shared,
-            tid,
-            is_main: tid == tgid,
-        })
+        (config.tgid == tgid).then_some(Self { config, shared, tid, is_main: tid == tgid })
     }
 
     #[inline(always)]
@@ -258,12 +246,7 @@ fn report(hit: &Hit, thread: &mut TracedThread, ended_ns: u64, duration_ns: u64)
     }
     match SLOW_CALLS.reserve::<SlowCall>(0) {
         Some(mut entry) => {
-            entry.write(SlowCall {
-                ended_ns,
-                duration_ns,
-                tid: hit.tid,
-                ran,
-            });
+            entry.write(SlowCall { ended_ns, duration_ns, tid: hit.tid, ran });
             entry.submit(NO_WAKEUP);
         }
         None => thread.slow_lost += 1,
@@ -280,7 +263,8 @@ fn try_eviction(ctx: &ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// Returns whether a call at the goal site is over the limit, as far as that is known. The daemon's program does the same.
+/// Returns whether a call at the goal site is over the limit, as far as that is known. The daemon's program does the
+/// same.
 #[inline(always)]
 fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     let config = TRACE_SERVER.get(0)?;
@@ -294,10 +278,7 @@ fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
     let known = |variable: Variable| {
         let how = &config.recipes[variable as usize];
         match how.is_known() {
-            true => Known {
-                value: recipe(how, words),
-                is_known: true,
-            },
+            true => Known { value: recipe(how, words), is_known: true },
             false => Known::NOT,
         }
     };

@@ -12,17 +12,14 @@ fn main() -> anyhow::Result<()> {
     let root_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent-ebpf");
     share_builds()?;
     aya_build::build_ebpf(
-        [Package {
-            name: "evictscope-ebpf",
-            root_dir,
-            ..Default::default()
-        }],
+        [Package { name: "evictscope-ebpf", root_dir, ..Default::default() }],
         Toolchain::Custom("evictscope-bpf"),
     )
     .context("cannot build the BPF programs; `cargo xtask setup` installs what they need")
 }
 
-/// Lets all profiles share what aya-build builds below `OUT_DIR`: the programs are the same for all, and take a minute to build.
+/// Lets all profiles share what aya-build builds below `OUT_DIR`: the programs are the same for all, and take a minute
+/// to build.
 fn share_builds() -> anyhow::Result<()> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").context("no OUT_DIR")?);
     // It is TARGET/PROFILE/build/PACKAGE/out.

@@ -28,8 +28,7 @@ impl Running {
     ///
     /// Fails if something is not there, and says what to do.
     pub fn find(pid: u32) -> anyhow::Result<Self> {
-        let gone =
-            |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
+        let gone = |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
         let handle = Identity::read(pid).and_then(ProcessHandle::open);
         let handle = handle.map_err(gone)?;
@@ -44,28 +43,17 @@ impl Running {
             _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
         })?;
         let exe = Executable::of_process(pid)?;
-        Ok(Self {
-            handle,
-            command: process.stat().map_err(gone)?.comm,
-            path,
-            exe,
-            pid,
-        })
+        Ok(Self { handle, command: process.stat().map_err(gone)?.comm, path, exe, pid })
     }
 
-    /// Plans for it; with `function` also finds the function of this name. Looks for debug files below `debug_dirs` first, and
-    /// names on stderr those that do not belong to it.
+    /// Plans for it; with `function` also finds the function of this name. Looks for debug files below `debug_dirs`
+    /// first, and names on stderr those that do not belong to it.
     ///
     /// # Errors
     ///
     /// As [`Subject::plan`].
     pub fn plan(&self, function: Option<&str>, debug_dirs: &[PathBuf]) -> Result<Planned, Failure> {
-        let subject = Subject {
-            executable: &self.exe,
-            exe: &self.path,
-            root: &root_of(self.pid),
-            debug_dirs,
-        };
+        let subject = Subject { executable: &self.exe, exe: &self.path, root: &root_of(self.pid), debug_dirs };
         let planned = subject.plan(function)?;
         planned.say_ignored();
         Ok(planned)

@@ -1,7 +1,7 @@
 //! Writes what people read. Nothing else in this program writes to stdout or stderr (`clippy.toml`).
 //!
-//! A terminal obeys what it gets, so everything is made printable first. Nobody need read it: a command whose reader has gone ends,
-//! and what is said on stderr is lost where it cannot be written, or would have to wait.
+//! A terminal obeys what it gets, so everything is made printable first. Nobody need read it: a command whose reader
+//! has gone ends, and what is said on stderr is lost where it cannot be written, or would have to wait.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Stdout, Write};

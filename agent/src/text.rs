@@ -10,9 +10,9 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         let letters: Vec<char> = word.chars().collect();
         for part in letters.chunks(width) {
             let part: String = part.iter().collect();
-            let line = lines.last_mut().filter(|line| {
-                line.is_empty() || line.chars().count() + 1 + part.chars().count() <= width
-            });
+            let line = lines
+                .last_mut()
+                .filter(|line| line.is_empty() || line.chars().count() + 1 + part.chars().count() <= width);
             match line {
                 Some(line) if line.is_empty() => *line = part,
                 Some(line) => line.extend([" ", &part]),
@@ -27,9 +27,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 pub fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     match length > width {
-        true => std::iter::once('…')
-            .chain(text.chars().skip(length + 1 - width))
-            .collect(),
+        true => std::iter::once('…').chain(text.chars().skip(length + 1 - width)).collect(),
         false => text.to_owned(),
     }
 }
@@ -42,10 +40,7 @@ pub const HISTOGRAM_TEXT: usize = 39;
 pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -> Vec<String> {
     let rates = &coarse(rates);
     let filled = |(_, rate): &(f64, f64)| *rate > 0.0;
-    let (Some(first), Some(last)) = (
-        rates.iter().position(filled),
-        rates.iter().rposition(filled),
-    ) else {
+    let (Some(first), Some(last)) = (rates.iter().position(filled), rates.iter().rposition(filled)) else {
         return vec!["none was observed in the last interval".to_owned()];
     };
     let most = rates.iter().fold(0.0, |most, (_, rate)| rate.max(most));
@@ -66,8 +61,8 @@ pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -
     shown.map(|(index, bucket)| line(index, bucket)).collect()
 }
 
-/// Returns the same rates in fewer buckets, each of which reaches at least twice as far as the one before: the agent has more
-/// buckets than a screen has lines.
+/// Returns the same rates in fewer buckets, each of which reaches at least twice as far as the one before: the agent
+/// has more buckets than a screen has lines.
 fn coarse(rates: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut coarse = Vec::new();
     let (mut reached, mut waiting) = (0.0, 0.0);
@@ -99,13 +94,7 @@ mod tests {
 
     #[test]
     fn a_histogram_shows_the_buckets_between_its_ends() {
-        let rates = vec![
-            (1e-6, 0.0),
-            (2e-6, 40.0),
-            (5e-6, 0.0),
-            (1e-5, 20.0),
-            (f64::INFINITY, 0.0),
-        ];
+        let rates = vec![(1e-6, 0.0), (2e-6, 40.0), (5e-6, 0.0), (1e-5, 20.0), (f64::INFINITY, 0.0)];
         assert_eq!(
             histogram(&rates, seconds, 10),
             [
@@ -114,13 +103,7 @@ mod tests {
                 "      5 µs -> 10 µs      :        20 |*****     |",
             ]
         );
-        let fine = [
-            (100.0, 1.0),
-            (110.0, 2.0),
-            (190.0, 3.0),
-            (200.0, 4.0),
-            (f64::INFINITY, 5.0),
-        ];
+        let fine = [(100.0, 1.0), (110.0, 2.0), (190.0, 3.0), (200.0, 4.0), (f64::INFINITY, 5.0)];
         let expected = [(100.0, 1.0), (200.0, 9.0), (f64::INFINITY, 5.0)];
         assert_eq!(coarse(&fine), expected);
         let lines = histogram(&rates, seconds, 10);

@@ -20,9 +20,6 @@ pub fn naming(variables: &[(&str, String)]) -> Result<PathBuf> {
         .args(["build", "--release", "--locked", "--package", "evictscope"])
         .status()
         .context("cannot start cargo")?;
-    ensure!(
-        status.success(),
-        "`cargo build --release --locked --package evictscope` failed"
-    );
+    ensure!(status.success(), "`cargo build --release --locked --package evictscope` failed");
     workspace::agent_binary()
 }

@@ -22,9 +22,7 @@ pub fn run() -> Result<()> {
         "A throw-away redis-server is filled almost to its maxmemory, and loaded until its\n\
          main thread is busy half of the time. In about 20 s it is full: watch what happens then. This takes a minute in all.\n"
     );
-    let Finished {
-        outcome, testimony, ..
-    } = one_cycle(agent, &interrupted)?;
+    let Finished { outcome, testimony, .. } = one_cycle(agent, &interrupted)?;
     match testimony {
         Some(testimony) => println!("\n{}\n{}", summary(&testimony), bursts(&testimony)),
         None => println!("\ninterrupted"),
@@ -41,10 +39,9 @@ pub fn run() -> Result<()> {
 
 /// Returns a table of the bursts.
 fn bursts(testimony: &Testimony) -> String {
-    let mut text =
-        "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
+    let mut text = "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
          clients stalled  kind\n"
-            .to_owned();
+        .to_owned();
     for burst in &testimony.bursts {
         text += &format!(
             "  {:>6.1} s  {:>10}  {:>28}  {:>15}  {}: {}\n",
@@ -66,35 +63,13 @@ fn summary(testimony: &Testimony) -> String {
     let mut text = "Summary, from /metrics alone:\n".to_owned();
     let mut add = |label: &str, value: String| text += &format!("  {label:<28}{value}\n");
     for (label, name, labels, form) in [
-        (
-            "evicting calls",
-            "eviction_calls_total",
-            &EVICTING[..],
-            count as fn(f64) -> String,
-        ),
-        (
-            "  all together",
-            "eviction_call_duration_seconds_sum",
-            &EVICTING,
-            seconds,
-        ),
-        (
-            "  longest",
-            "eviction_call_longest_seconds",
-            &[],
-            |longest| format!("{:.1} ms", longest * 1e3),
-        ),
+        ("evicting calls", "eviction_calls_total", &EVICTING[..], count as fn(f64) -> String),
+        ("  all together", "eviction_call_duration_seconds_sum", &EVICTING, seconds),
+        ("  longest", "eviction_call_longest_seconds", &[], |longest| format!("{:.1} ms", longest * 1e3)),
         ("evicted keys", "evicted_keys_total", &[], count),
         ("clients stalled", "stall_seconds_total", &[], seconds),
-        (
-            "client buffers, peak",
-            "client_buffers_peak_bytes",
-            &[],
-            |peak| bytes(peak as u64),
-        ),
-        ("probes cost, last 10 s", "overhead_ratio", &[], |share| {
-            format!("{:.2} %", share * 100.0)
-        }),
+        ("client buffers, peak", "client_buffers_peak_bytes", &[], |peak| bytes(peak as u64)),
+        ("probes cost, last 10 s", "overhead_ratio", &[], |share| format!("{:.2} %", share * 100.0)),
     ] {
         let value = reading.sum(&format!("evictscope_{name}"), labels);
         add(label, known(value.ok(), form));

@@ -1,8 +1,9 @@
 //! `cargo xtask fuzz`: feeds damaged executables to each step of the planning of probes, and to the whole.
 //!
-//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. Neither `agent/machine` nor
-//! `agent/plan` has unsafe code, so no sanitizers are used: the stable compiler builds the targets with the same instrumentation,
-//! and libFuzzer runs them. Inputs that reach new code are kept under `target/fuzz`, and the next run starts from them.
+//! `agent/plan/fuzz` is laid out for cargo-fuzz, which needs a nightly compiler for its sanitizers. Neither
+//! `agent/machine` nor `agent/plan` has unsafe code, so no sanitizers are used: the stable compiler builds the targets
+//! with the same instrumentation, and libFuzzer runs them. Inputs that reach new code are kept under `target/fuzz`, and
+//! the next run starts from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,21 +22,11 @@ const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
     -Ccodegen-units=1 --cfg fuzzing";
 
 /// The targets and their shares of the time: the whole plan takes longest and gets most.
-const TARGETS: [(&str, u32); 6] = [
-    ("elf", 2),
-    ("frames", 2),
-    ("dwarf", 2),
-    ("code", 2),
-    ("flow", 3),
-    ("plan", 4),
-];
+const TARGETS: [(&str, u32); 6] = [("elf", 2), ("frames", 2), ("dwarf", 2), ("code", 2), ("flow", 3), ("plan", 4)];
 
 /// How the small executables are compiled: at each level, with the calculation called or inlined.
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
-const FORMS: [&str; 2] = [
-    "__attribute__((noinline))",
-    "static inline __attribute__((always_inline))",
-];
+const FORMS: [&str; 2] = ["__attribute__((noinline))", "static inline __attribute__((always_inline))"];
 
 /// The longest script, in bytes. It limits how many changes of a server are tried in one run.
 const SCRIPT_BYTES: u32 = 512;
@@ -103,19 +94,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
 
 /// Builds the targets, and returns the folder that they are in.
 fn build(directory: &Path) -> Result<PathBuf> {
-    let host = rustc_version::version_meta()
-        .context("cannot ask the compiler for its target")?
-        .host;
+    let host = rustc_version::version_meta().context("cannot ask the compiler for its target")?.host;
     let build = directory.join("build");
     let mut command = workspace::cargo();
     command
         .env("RUSTFLAGS", INSTRUMENTATION)
-        .args([
-            "build",
-            "--release",
-            "--manifest-path",
-            "agent/plan/fuzz/Cargo.toml",
-        ])
+        .args(["build", "--release", "--manifest-path", "agent/plan/fuzz/Cargo.toml"])
         // Naming the target keeps build scripts and macros from being instrumented.
         .args(["--target", &host, "--target-dir"])
         .arg(&build);
@@ -126,8 +110,7 @@ fn build(directory: &Path) -> Result<PathBuf> {
 /// Writes the executables to damage: small ones with the structure of a server, half of them with
 /// debug information, and Debian's server. Returns how many there are.
 fn write_bases(directory: &Path) -> Result<usize> {
-    fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let source = workspace::root().join("agent/plan/tests/fixtures/evict.c");
     let mut count = 0;
     for level in LEVELS {
@@ -151,8 +134,7 @@ fn write_bases(directory: &Path) -> Result<usize> {
 
 /// Writes an input for each undamaged base, and one that is the file itself.
 fn write_seeds(directory: &Path, bases: usize) -> Result<()> {
-    fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     for base in 0..=bases {
         let seed = directory.join(format!("base-{base}"));
         let which = u8::try_from(base).context("too many bases")?;

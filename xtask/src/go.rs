@@ -1,4 +1,5 @@
-//! Go, which builds the generator of the dashboards, Grafana's linter, and the program that checks the Kubernetes chart.
+//! Go, which builds the generator of the dashboards, Grafana's linter, and the program that checks the Kubernetes
+//! chart.
 //!
 //! The last two need a newer Go than Debian's package. Go 1.21 and later download it themselves, as a module from the
 //! module proxy. This does the same for an older Go.
@@ -48,8 +49,7 @@ impl Go {
     pub fn module(&self, module: &str) -> Result<PathBuf> {
         let mut command = Command::new(&self.0);
         let answer = process::answer_of(command.args(["mod", "download", "-json", module]))?;
-        let downloaded: Downloaded =
-            serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
+        let downloaded: Downloaded = serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
         Ok(downloaded.directory)
     }
 
@@ -66,7 +66,8 @@ impl Go {
         process::succeed(command.args(["build", "-o"]).arg(to).arg(package))
     }
 
-    /// Returns the command that runs the tests of the module in `module`. Go reruns only those whose files have changed.
+    /// Returns the command that runs the tests of the module in `module`. Go reruns only those whose files have
+    /// changed.
     pub fn test(&self, module: &Path) -> Command {
         let mut command = self.in_module(module);
         command.args(["test", "./..."]);

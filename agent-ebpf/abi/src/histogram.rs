@@ -19,10 +19,7 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// An empty histogram.
-    pub const ZERO: Self = Self {
-        counts: [0; BUCKETS],
-        sum: 0,
-    };
+    pub const ZERO: Self = Self { counts: [0; BUCKETS], sum: 0 };
 
     /// Returns the number of values.
     pub fn count(&self) -> u64 {
@@ -123,8 +120,9 @@ pub mod bounds {
     use super::Bounds;
 
     /// Duration of inner calls, nanoseconds. From 100 µs to 2 ms each bound is at most a tenth above the one before, so
-    /// whatever the values are, a quantile that Prometheus interpolates between two bounds is off by a tenth at most. Redis
-    /// cuts its eviction calls short in this range: `maxmemory-eviction-tenacity` 2 to 20 is 100 µs to 2 ms, 500 µs by default.
+    /// whatever the values are, a quantile that Prometheus interpolates between two bounds is off by a tenth at most.
+    /// Redis cuts its eviction calls short in this range: `maxmemory-eviction-tenacity` 2 to 20 is 100 µs to 2 ms, 500
+    /// µs by default.
     pub const INNER_NS: Bounds = Bounds::List(&INNER);
     const INNER: [u64; 38] = [
         5_000,
@@ -169,30 +167,15 @@ pub mod bounds {
     /// Duration of the other calls, nanoseconds: they do next to nothing, unless the thread is held up.
     pub const NOOP_NS: Bounds = Bounds::List(&[1_000, 10_000, 100_000]);
     /// Duration of expire cycles, nanoseconds. A cycle stops soon after its time limit. The limits at `hz` 10 and
-    /// `active-expire-effort` 1, 1 ms of a fast cycle and 25 ms of a slow one, are bounds, so cycles that were cut there
-    /// are between that bound and the next. At effort 10 the limits are 3.25 ms and 43 ms. The limit of a slow cycle is
-    /// proportional to 1 / `hz`: at 1 it is 250 to 430 ms, at 100 a tenth of that at 10.
-    pub const CYCLE_NS: Bounds = Bounds::List(&[
-        100_000,
-        1_000_000,
-        2_000_000,
-        5_000_000,
-        25_000_000,
-        50_000_000,
-        500_000_000,
-    ]);
+    /// `active-expire-effort` 1, 1 ms of a fast cycle and 25 ms of a slow one, are bounds, so cycles that were cut
+    /// there are between that bound and the next. At effort 10 the limits are 3.25 ms and 43 ms. The limit of a slow
+    /// cycle is proportional to 1 / `hz`: at 1 it is 250 to 430 ms, at 100 a tenth of that at 10.
+    pub const CYCLE_NS: Bounds =
+        Bounds::List(&[100_000, 1_000_000, 2_000_000, 5_000_000, 25_000_000, 50_000_000, 500_000_000]);
     /// `mem_tofree`, bytes: powers of 4, 64 B … 64 GiB.
-    pub const MEM_TOFREE: Bounds = Bounds::Powers {
-        first: 6,
-        step: 2,
-        last: 36,
-    };
+    pub const MEM_TOFREE: Bounds = Bounds::Powers { first: 6, step: 2, last: 36 };
     /// Client buffers, bytes: powers of 2, 1 MiB … 16 GiB.
-    pub const CLIENT_BUFFERS: Bounds = Bounds::Powers {
-        first: 20,
-        step: 1,
-        last: 34,
-    };
+    pub const CLIENT_BUFFERS: Bounds = Bounds::Powers { first: 20, step: 1, last: 34 };
 }
 
 #[cfg(test)]
@@ -202,13 +185,8 @@ mod tests {
 
     use super::{Bounds, bounds};
 
-    const ALL: [Bounds; 5] = [
-        bounds::INNER_NS,
-        bounds::NOOP_NS,
-        bounds::CYCLE_NS,
-        bounds::MEM_TOFREE,
-        bounds::CLIENT_BUFFERS,
-    ];
+    const ALL: [Bounds; 5] =
+        [bounds::INNER_NS, bounds::NOOP_NS, bounds::CYCLE_NS, bounds::MEM_TOFREE, bounds::CLIENT_BUFFERS];
 
     #[test]
     fn a_value_is_in_the_first_bucket_whose_bound_is_not_less() {
@@ -218,11 +196,7 @@ mod tests {
                     panic!("{series:?} has no bound {index}");
                 };
                 assert_eq!(series.bucket(bound), index, "{series:?} at {bound}");
-                assert_eq!(
-                    series.bucket(bound + 1),
-                    index + 1,
-                    "{series:?} above {bound}"
-                );
+                assert_eq!(series.bucket(bound + 1), index + 1, "{series:?} above {bound}");
             }
             assert_eq!(series.bucket(0), 0);
             assert_eq!(series.bucket(u64::MAX), series.buckets() - 1);
@@ -237,10 +211,7 @@ mod tests {
         assert_eq!(ends(bounds::NOOP_NS), (Some(1_000), Some(100_000)));
         assert_eq!(ends(bounds::CYCLE_NS), (Some(100_000), Some(500_000_000)));
         assert_eq!(ends(bounds::MEM_TOFREE), (Some(64), Some(64 << 30)));
-        assert_eq!(
-            ends(bounds::CLIENT_BUFFERS),
-            (Some(1 << 20), Some(16 << 30))
-        );
+        assert_eq!(ends(bounds::CLIENT_BUFFERS), (Some(1 << 20), Some(16 << 30)));
     }
 
     #[test]
@@ -250,10 +221,7 @@ mod tests {
             .map_while(|index| Some((bounds(index)?, bounds(index + 1)?)))
             .filter(|(low, high)| *low >= 100_000 && *high <= 2_000_000)
             .collect();
-        let ends = (
-            fine.first().map(|pair| pair.0),
-            fine.last().map(|pair| pair.1),
-        );
+        let ends = (fine.first().map(|pair| pair.0), fine.last().map(|pair| pair.1));
         assert_eq!(ends, (Some(100_000), Some(2_000_000)));
         for (low, high) in fine {
             assert!(low < high && 10 * high <= 11 * low, "{low} {high}");

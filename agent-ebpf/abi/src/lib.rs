@@ -17,28 +17,23 @@ mod when;
 
 pub use histogram::{Bounds, Histogram, bounds};
 pub use mappers::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
-pub use profile::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES,
-    profile_slot,
-};
+pub use profile::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot};
 pub use recipe::{
-    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, MAX_DONE_SITES, MAX_READS,
-    MAX_START_SITES, MAX_TERMS, REGISTERS, Recipe, ServerConfig, Term, TermKind, VARIABLES,
-    Variable, WORDS,
+    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, MAX_DONE_SITES, MAX_READS, MAX_START_SITES, MAX_TERMS,
+    REGISTERS, Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
 };
 pub use sockets::{
-    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END,
-    LookEnd, NOT_SEEN, OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP,
-    PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
+    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 pub use stats::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck,
-    CycleStats, CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS,
-    Longest, Noted, Probe, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction, Updated,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, CallStats, Check, CycleCheck, CycleStats,
+    CycleType, EvictionStats, ExpireStats, Fault, FaultCounts, Goal, LONGEST_WINDOWS, Longest, Noted, Probe,
+    ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction, Updated,
 };
 pub use trace::{
-    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
-    trace_bound, trace_bucket,
+    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread, trace_bound,
+    trace_bucket,
 };
 pub use when::When;
 

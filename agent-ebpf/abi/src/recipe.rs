@@ -33,13 +33,8 @@ pub enum Variable {
 }
 
 /// All variables, in the order of their indices.
-pub const VARIABLES: [Variable; 5] = [
-    Variable::MemReported,
-    Variable::Overhead,
-    Variable::MemUsed,
-    Variable::MemTofree,
-    Variable::Maxmemory,
-];
+pub const VARIABLES: [Variable; 5] =
+    [Variable::MemReported, Variable::Overhead, Variable::MemUsed, Variable::MemTofree, Variable::Maxmemory];
 
 /// What a [`Term`] reads.
 #[repr(u8)]
@@ -78,14 +73,8 @@ pub struct Term {
 
 impl Term {
     /// A term that is not used.
-    pub const ABSENT: Self = Self {
-        kind: TermKind::Absent as u8,
-        register: 0,
-        width: 8,
-        negative: 0,
-        reserved: 0,
-        displacement: 0,
-    };
+    pub const ABSENT: Self =
+        Self { kind: TermKind::Absent as u8, register: 0, width: 8, negative: 0, reserved: 0, displacement: 0 };
 }
 
 /// How to compute one variable: the sum of its terms, modulo 2^64. A recipe without terms means
@@ -99,9 +88,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// A variable that is not known.
-    pub const UNKNOWN: Self = Self {
-        terms: [Term::ABSENT; MAX_TERMS],
-    };
+    pub const UNKNOWN: Self = Self { terms: [Term::ABSENT; MAX_TERMS] };
 
     /// Returns whether the plan knows the variable.
     pub const fn is_known(&self) -> bool {
@@ -135,22 +122,11 @@ pub struct AllocatorCounters {
 
 impl AllocatorCounters {
     /// Counters that are not known.
-    pub const UNKNOWN: Self = Self {
-        address: 0,
-        stride: 1,
-        count: 0,
-        threads: 0,
-        threads_width: 8,
-        overflow: 0,
-    };
+    pub const UNKNOWN: Self = Self { address: 0, stride: 1, count: 0, threads: 0, threads_width: 8, overflow: 0 };
 
     /// A single counter.
     pub const fn one(address: u64) -> Self {
-        Self {
-            address,
-            count: 1,
-            ..Self::UNKNOWN
-        }
+        Self { address, count: 1, ..Self::UNKNOWN }
     }
 }
 
@@ -166,10 +142,7 @@ pub struct CycleStart {
 
 impl CycleStart {
     /// A kind that is not known.
-    pub const UNKNOWN: Self = Self {
-        cycle_type: Term::ABSENT,
-        job: Term::ABSENT,
-    };
+    pub const UNKNOWN: Self = Self { cycle_type: Term::ABSENT, job: Term::ABSENT };
 }
 
 /// Where the keys of an expire cycle are counted, at one of its end sites; absent if the plan does not know it.
@@ -184,10 +157,7 @@ pub struct CycleKeys {
 
 impl CycleKeys {
     /// Keys that are not known.
-    pub const UNKNOWN: Self = Self {
-        sampled: Term::ABSENT,
-        expired: Term::ABSENT,
-    };
+    pub const UNKNOWN: Self = Self { sampled: Term::ABSENT, expired: Term::ABSENT };
 }
 
 /// The configuration of one slot. All addresses are run-time addresses in the server's process.

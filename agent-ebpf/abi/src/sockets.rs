@@ -1,7 +1,9 @@
-//! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it writes.
+//! What the socket iterator shares with its own program: which members of kernel structures it reads, and what it
+//! writes.
 //!
-//! For each connection it writes one record: an [`IdleSocket`] if there is nothing more to say, otherwise an [`ActiveSocket`]. Those
-//! that wait to be accepted have records, too. A [`LookEnd`] ends a look. The first byte of each says which it is.
+//! For each connection it writes one record: an [`IdleSocket`] if there is nothing more to say, otherwise an
+//! [`ActiveSocket`]. Those that wait to be accepted have records, too. A [`LookEnd`] ends a look. The first byte of
+//! each says which it is.
 
 /// The first byte of an [`IdleSocket`]: a connection in which nothing lies unread, and that is owed no answer.
 pub const IDLE: u8 = 1;
@@ -24,7 +26,8 @@ pub const LISTENS: u8 = 9;
 /// The first byte of an [`IdleSocket`] of a protocol that is not understood.
 pub const NOT_SEEN: u8 = 10;
 
-/// The first byte of an [`ActiveSocket`] of TCP that the owner has not accepted. `sent` is its state, and `bytes` counts a FIN.
+/// The first byte of an [`ActiveSocket`] of TCP that the owner has not accepted. `sent` is its state, and `bytes`
+/// counts a FIN.
 pub const PENDING_TCP: u8 = 11;
 /// The same for MPTCP, without the FIN.
 pub const PENDING_MPTCP: u8 = 12;
@@ -49,7 +52,8 @@ pub struct IdleSocket {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActiveSocket {
-    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`], [`PERHAPS_GAVE_UP`] or pending.
+    /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`],
+    /// [`PERHAPS_GAVE_UP`] or pending.
     pub kind: u8,
     /// As [`IdleSocket::sent`].
     pub sent: u8,
@@ -135,7 +139,8 @@ pub enum KernelMember {
     BufferLength,
     /// `struct sk_buff` of a Unix stream socket: how much of it was read, 32 bits.
     BufferConsumed,
-    /// `struct tcp_sock`: whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what follows.
+    /// `struct tcp_sock`: whether it is a part of an MPTCP connection, 8 bits. Kernels without MPTCP lack this and what
+    /// follows.
     IsMptcp,
     /// `struct tcp_sock` that is: its `struct mptcp_subflow_context`.
     MptcpContext,

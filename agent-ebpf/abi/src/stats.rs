@@ -22,7 +22,8 @@ pub enum ResultKind {
 }
 
 impl ResultKind {
-    /// What `freeMemoryIfNeeded()` returns if it fails, before 6.2 (server.h). No other version returns it from an eviction call.
+    /// What `freeMemoryIfNeeded()` returns if it fails, before 6.2 (server.h). No other version returns it from an
+    /// eviction call.
     const C_ERR: u32 = u32::MAX;
 
     /// Returns how a call that returned this number ended.
@@ -55,13 +56,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 5] = [
-        Self::Recipe,
-        Self::Member,
-        Self::Allocator,
-        Self::OtherProcess,
-        Self::Map,
-    ];
+    pub const ALL: [Self; 5] = [Self::Recipe, Self::Member, Self::Allocator, Self::OtherProcess, Self::Map];
 }
 
 /// How often each [`Fault`] of a server happened.
@@ -74,8 +69,8 @@ pub type FaultCounts = [u64; Fault::ALL.len()];
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// `mem_reported` from the recipe is within [`ALLOCATOR_SLACK`] of the allocator's counter, read in the same program run;
-    /// fails at the last of [`ALLOCATOR_STREAK`] calls in a row at which it is not.
+    /// `mem_reported` from the recipe is within [`ALLOCATOR_SLACK`] of the allocator's counter, read in the same
+    /// program run; fails at the last of [`ALLOCATOR_STREAK`] calls in a row at which it is not.
     Allocator = 0,
     /// `mem_tofree = mem_used - maxmemory`, and `mem_used = mem_reported - overhead`.
     Arithmetic = 1,
@@ -88,8 +83,8 @@ pub enum Check {
 /// threads), and the main thread may be off the CPU in between. A recipe that reads the wrong
 /// register or stack slot is off by far more.
 pub const ALLOCATOR_SLACK: u64 = 1 << 20;
-/// How many evicting calls in a row have to be further off for the check to fail. One can be, if the main thread is off the CPU
-/// while a background job frees a large value; a wrong recipe is off at each.
+/// How many evicting calls in a row have to be further off for the check to fail. One can be, if the main thread is off
+/// the CPU while a background job frees a large value; a wrong recipe is off at each.
 pub const ALLOCATOR_STREAK: u64 = 4;
 
 /// How many evicting calls at the beginning of a burst are compared with the server's own memory. Reading that costs
@@ -97,8 +92,8 @@ pub const ALLOCATOR_STREAK: u64 = 4;
 /// each call, unless the server's code has several ways to the goal site. What decides between them can change with
 /// each burst, so each begins with these calls.
 pub const CHECKED_FIRST: u64 = 64;
-/// Of the other calls of a burst, one in this many is compared: a saturated server makes hundreds a second and more. It is a
-/// prime, because clients send commands in batches of even sizes, and each call of a batch must have its turn.
+/// Of the other calls of a burst, one in this many is compared: a saturated server makes hundreds a second and more. It
+/// is a prime, because clients send commands in batches of even sizes, and each call of a batch must have its turn.
 pub const CHECKED_ONE_IN: u64 = 17;
 
 /// The probes of a traced function, as indices into the hit counters.
@@ -120,8 +115,8 @@ impl Probe {
     pub const ALL: [Self; 4] = [Self::Enter, Self::Return, Self::Inner, Self::Exit];
 }
 
-/// A structure that one writer updates while others copy it, under a sequence lock. The writer raises `begun`, writes, and then
-/// sets `finished` to `begun`. A copy is whole if `begun`, read after it, equals `finished`, read before it.
+/// A structure that one writer updates while others copy it, under a sequence lock. The writer raises `begun`, writes,
+/// and then sets `finished` to `begun`. A copy is whole if `begun`, read after it, equals `finished`, read before it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated<T> {
@@ -133,8 +128,8 @@ pub struct Updated<T> {
     pub begun: u64,
 }
 
-/// For how many windows of time the longest inner call is kept. The agent reads them ten times a second, so it takes in each of
-/// them unless it is held up for this many windows.
+/// For how many windows of time the longest inner call is kept. The agent reads them ten times a second, so it takes in
+/// each of them unless it is held up for this many windows.
 pub const LONGEST_WINDOWS: usize = 8;
 
 /// The longest inner call that ended in a window of time, without its waits for a CPU.
@@ -166,9 +161,9 @@ impl Longest {
     }
 }
 
-/// The calls of one traced function. An inner call passes the inner site: of eviction calls, these are the evicting ones, and
-/// the others are no-op calls. If a function has no inner site, its entry serves as one. Calls of one function of one server do
-/// not overlap, so they need no atomics.
+/// The calls of one traced function. An inner call passes the inner site: of eviction calls, these are the evicting
+/// ones, and the others are no-op calls. If a function has no inner site, its entry serves as one. Calls of one
+/// function of one server do not overlap, so they need no atomics.
 ///
 /// Durations of expire cycles are in [`ExpireStats`], by type, and in no histogram here.
 #[repr(C)]
@@ -229,13 +224,14 @@ pub struct Goal {
     pub tofree: Noted,
 }
 
-/// How many banks of slow calls there are: one for the window of time that is under way, and one for the window before it.
+/// How many banks of slow calls there are: one for the window of time that is under way, and one for the window before
+/// it.
 pub const SLOW_BANKS: usize = 2;
 /// How many slow calls of one window are kept.
 pub const SLOW_SLOTS: usize = 32;
 
-/// An evicting call that has ended: in a window of time, the longest of those whose number falls into one slot. So the longest
-/// of each window is kept, and all calls of a window that has no more calls than slots.
+/// An evicting call that has ended: in a window of time, the longest of those whose number falls into one slot. So the
+/// longest of each window is kept, and all calls of a window that has no more calls than slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowEviction {
@@ -250,8 +246,8 @@ pub struct SlowEviction {
 }
 
 impl SlowEviction {
-    /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the agent
-    /// reads again. A window is kept until the next one is over, so the agent takes in each window whole.
+    /// The exponent of a window's length in nanoseconds: 2^27, a little more than the tenth of a second after which the
+    /// agent reads again. A window is kept until the next one is over, so the agent takes in each window whole.
     const WINDOW: u32 = 27;
     /// A window's length, nanoseconds.
     pub const WINDOW_NS: u64 = 1 << Self::WINDOW;
@@ -271,8 +267,7 @@ impl SlowEviction {
     /// Returns whether this replaces another call that has the same slot.
     #[inline(always)]
     pub const fn replaces(&self, other: &Self) -> bool {
-        Self::window(self.ended_ns) != Self::window(other.ended_ns)
-            || self.duration_ns > other.duration_ns
+        Self::window(self.ended_ns) != Self::window(other.ended_ns) || self.duration_ns > other.duration_ns
     }
 }
 
@@ -284,7 +279,8 @@ pub struct EvictionStats {
     pub evicting_results: [u64; 4],
     /// No-op calls, by [`ResultKind`].
     pub noop_results: [u64; 4],
-    /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds; 0 if there was none yet.
+    /// Monotonic time of the first evicting call after a quiet time ([`crate::QUIET_NS`]), nanoseconds; 0 if there was
+    /// none yet.
     pub burst_began_ns: u64,
     /// When the last evicting call before that one had ended: the end of the previous burst; 0 if there was none.
     pub burst_before_ended_ns: u64,
@@ -298,8 +294,8 @@ pub struct EvictionStats {
     pub checks: [u64; 3],
     /// Tests that failed, by [`Check`]; if one is not 0, calls are no longer counted.
     pub check_failures: [u64; 3],
-    /// How many of the last compared evicting calls, in a row, were further off than [`ALLOCATOR_SLACK`]; if this is not 0, the
-    /// next call is compared too.
+    /// How many of the last compared evicting calls, in a row, were further off than [`ALLOCATOR_SLACK`]; if this is
+    /// not 0, the next call is compared too.
     pub allocator_far: u64,
     /// How many calls of this burst must still be compared with the server's memory one by one.
     pub first_left: u64,
@@ -313,8 +309,9 @@ pub struct EvictionStats {
     pub words: [u64; WORDS],
 }
 
-/// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h). Since Valkey 9, a cycle is two jobs,
-/// each of which counts as one: the job for keys has the type of the cycle, the job for fields of hashes has another.
+/// The type of an expire cycle: the `int type` that `activeExpireCycle()` gets (server.h). Since Valkey 9, a cycle is
+/// two jobs, each of which counts as one: the job for keys has the type of the cycle, the job for fields of hashes has
+/// another.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleType {
@@ -332,13 +329,7 @@ pub enum CycleType {
 
 impl CycleType {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 5] = [
-        Self::Slow,
-        Self::Fast,
-        Self::Unknown,
-        Self::SlowFields,
-        Self::FastFields,
-    ];
+    pub const ALL: [Self; 5] = [Self::Slow, Self::Fast, Self::Unknown, Self::SlowFields, Self::FastFields];
     /// The types that are for keys.
     pub const OF_KEYS: [Self; 3] = [Self::Slow, Self::Fast, Self::Unknown];
 }
@@ -355,8 +346,8 @@ pub struct CycleStats {
     pub expired: u64,
 }
 
-/// Invariants that are tested at each expire cycle, before it is counted. After the first failure of any of them, cycles are no
-/// longer counted: the plan does not fit this server.
+/// Invariants that are tested at each expire cycle, before it is counted. After the first failure of any of them,
+/// cycles are no longer counted: the plan does not fit this server.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CycleCheck {
@@ -387,10 +378,7 @@ mod tests {
     #[test]
     fn both_kinds_of_results_are_known() {
         let of = |returned: i32| ResultKind::of(returned.cast_unsigned());
-        assert_eq!(
-            [0, 1, 2].map(of),
-            [ResultKind::Ok, ResultKind::Running, ResultKind::Fail]
-        );
+        assert_eq!([0, 1, 2].map(of), [ResultKind::Ok, ResultKind::Running, ResultKind::Fail]);
         assert_eq!(of(-1), ResultKind::Fail);
         assert_eq!([3, -2].map(of), [ResultKind::Unknown; 2]);
     }

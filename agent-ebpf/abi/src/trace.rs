@@ -31,14 +31,12 @@ pub const fn trace_bound(bucket: usize) -> Option<u64> {
     if bucket + 1 >= TRACE_BUCKETS {
         return None;
     }
-    let (exponent, part) = (
-        FIRST + (bucket as u32 >> PARTS),
-        bucket as u64 & ((1 << PARTS) - 1),
-    );
+    let (exponent, part) = (FIRST + (bucket as u32 >> PARTS), bucket as u64 & ((1 << PARTS) - 1));
     Some((1 << exponent) + (part << (exponent - PARTS)))
 }
 
-/// How many kinds of work inside a traced call are told apart. Each has the number of its function in [`SlowCall::ran`].
+/// How many kinds of work inside a traced call are told apart. Each has the number of its function in
+/// [`SlowCall::ran`].
 pub const TRACE_CYCLES: usize = crate::MAX_FUNCTIONS as usize;
 
 /// How many threads of a server can be traced: 128 for connections, and some for the background.
@@ -56,12 +54,13 @@ pub struct TraceConfig {
     pub generation: u64,
     /// Calls that take longer are reported one by one, nanoseconds; `u64::MAX` if none are.
     pub slower_ns: u64,
-    /// Address of `server.stat_evictedkeys`, which shows an eviction inside a call; 0 if it is not known. Reading it costs
-    /// the server less than a probe at each evicting call.
+    /// Address of `server.stat_evictedkeys`, which shows an eviction inside a call; 0 if it is not known. Reading it
+    /// costs the server less than a probe at each evicting call.
     pub evicted_keys: u64,
 }
 
-/// What is known of one thread: the call that it is in, and what was counted of its calls. Only programs that run in it write it.
+/// What is known of one thread: the call that it is in, and what was counted of its calls. Only programs that run in it
+/// write it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedThread {
@@ -80,7 +79,8 @@ pub struct TracedThread {
     pub begun: u64,
     /// Calls that the function made to itself inside a counted one.
     pub nested: u64,
-    /// Calls not seen to return before the thread called the function again from where that was possible only after them.
+    /// Calls not seen to return before the thread called the function again from where that was possible only after
+    /// them.
     pub lost: u64,
     /// Slow calls that were not reported, because the reader did not keep up.
     pub slow_lost: u64,
@@ -94,12 +94,7 @@ pub struct TracedThread {
 
 impl TraceShared {
     /// What a trace begins with.
-    pub const NEW: Self = Self {
-        cycles: [0; TRACE_CYCLES],
-        cycle_hits: 0,
-        crowded: 0,
-        new_thread: TracedThread::NEW,
-    };
+    pub const NEW: Self = Self { cycles: [0; TRACE_CYCLES], cycle_hits: 0, crowded: 0, new_thread: TracedThread::NEW };
 }
 
 impl TracedThread {
@@ -159,10 +154,7 @@ mod tests {
             assert_eq!(trace_bucket(bound - 1), bucket, "below {bound}");
             assert_eq!(trace_bucket(bound), bucket + 1, "{bound}");
         }
-        assert_eq!(
-            (trace_bucket(0), trace_bucket(u64::MAX)),
-            (0, TRACE_BUCKETS - 1)
-        );
+        assert_eq!((trace_bucket(0), trace_bucket(u64::MAX)), (0, TRACE_BUCKETS - 1));
         assert_eq!(trace_bound(TRACE_BUCKETS - 1), None);
     }
 

@@ -71,10 +71,7 @@ mod tests {
     fn compare(left: i8, right: i8) -> u64 {
         let (difference, overflow) = left.overflowing_sub(right);
         let carry = left.cast_unsigned() < right.cast_unsigned();
-        u64::from(carry)
-            | u64::from(difference == 0) << 6
-            | u64::from(difference < 0) << 7
-            | u64::from(overflow) << 11
+        u64::from(carry) | u64::from(difference == 0) << 6 | u64::from(difference < 0) << 7 | u64::from(overflow) << 11
     }
 
     #[test]
@@ -93,17 +90,13 @@ mod tests {
                     (14, left <= right),
                 ];
                 for (number, holds) in expected {
-                    let (condition, opposite) =
-                        (When::condition(number), When::condition(number + 1));
+                    let (condition, opposite) = (When::condition(number), When::condition(number + 1));
                     assert_eq!(condition.holds(flags), holds, "{number}: {left} {right}");
                     assert_eq!(opposite.holds(flags), !holds, "{number}: {left} {right}");
                 }
                 assert!(When::ALWAYS.holds(flags) && !When::NEVER.holds(flags));
             }
         }
-        assert_eq!(
-            When::decode(When::condition(5).encode()),
-            When::condition(5)
-        );
+        assert_eq!(When::decode(When::condition(5).encode()), When::condition(5));
     }
 }

@@ -17,7 +17,8 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 const KTHREADD: &str = "2";
 
 /// What to do if a process may not open more files.
-pub const MORE_FILES: &str = "allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192; of a container, --ulimit nofile=8192)";
+pub const MORE_FILES: &str =
+    "allow more (`ulimit -n 8192`; of a service, LimitNOFILE=8192; of a container, --ulimit nofile=8192)";
 
 /// What the kernel restricts this process to.
 #[derive(Clone, Copy, Debug)]
@@ -136,41 +137,16 @@ mod tests {
     use super::{Confinement, LINKS, OTHERS};
 
     /// A container with everything that the agent needs.
-    const ENOUGH: Confinement = Confinement {
-        held: Some(LINKS.union(OTHERS)),
-        has_own_users: false,
-        has_filter: false,
-    };
+    const ENOUGH: Confinement =
+        Confinement { held: Some(LINKS.union(OTHERS)), has_own_users: false, has_filter: false };
 
     #[test]
     fn what_is_missing_is_named_with_its_flag() {
-        let without = Confinement {
-            held: Some(CapabilitySet::BPF),
-            ..ENOUGH
-        };
+        let without = Confinement { held: Some(CapabilitySet::BPF), ..ENOUGH };
         for (confined, flags) in [
-            (
-                without,
-                [
-                    "CAP_PERFMON",
-                    "--cap-add=PERFMON (podman, Docker)",
-                    "capabilities.add: [",
-                ],
-            ),
-            (
-                Confinement {
-                    has_own_users: true,
-                    ..ENOUGH
-                },
-                ["--userns=host", "no --uidmap", "hostUsers: true"],
-            ),
-            (
-                Confinement {
-                    has_filter: true,
-                    ..ENOUGH
-                },
-                ["seccomp.json", "seccompProfile", "SystemCallFilter="],
-            ),
+            (without, ["CAP_PERFMON", "--cap-add=PERFMON (podman, Docker)", "capabilities.add: ["]),
+            (Confinement { has_own_users: true, ..ENOUGH }, ["--userns=host", "no --uidmap", "hostUsers: true"]),
+            (Confinement { has_filter: true, ..ENOUGH }, ["seccomp.json", "seccompProfile", "SystemCallFilter="]),
             (ENOUGH, ["locked down", "lockdown", "security module"]),
         ] {
             let said = confined.lacks_links(LINKS);
@@ -180,15 +156,9 @@ mod tests {
 
     #[test]
     fn a_filter_is_not_blamed_for_what_files_refuse() {
-        let filtered = Confinement {
-            has_filter: true,
-            ..ENOUGH
-        };
+        let filtered = Confinement { has_filter: true, ..ENOUGH };
         assert!(filtered.lacks_others().contains("apparmor=unconfined"));
-        let without = Confinement {
-            held: Some(LINKS),
-            ..filtered
-        };
+        let without = Confinement { held: Some(LINKS), ..filtered };
         let said = without.lacks_others();
         for option in ["--cap-add=SYS_PTRACE", "--cap-add=DAC_READ_SEARCH"] {
             assert!(said.contains(option), "{said}");
@@ -199,9 +169,6 @@ mod tests {
     fn this_process_is_read() {
         let read = Confinement::read();
         assert!(read.held.is_some());
-        assert_eq!(
-            read.lacks(CapabilitySet::empty()).is_some(),
-            read.has_own_users
-        );
+        assert_eq!(read.lacks(CapabilitySet::empty()).is_some(), read.has_own_users);
     }
 }

@@ -1,9 +1,9 @@
 //! Finds the servers that run on this host, and reads what `/proc` says about a process.
 //!
 //! Start with [`Scanner`], which finds the servers. [`labels()`] names them, [`ContainerName`] names their containers,
-//! [`Executable`] reads what they run, [`debug_places`] lists where its debug information may be, [`load_bias`] finds where an
-//! executable is loaded, and [`Words`] reads a process's memory. All functions here block; the first look at a server with many
-//! connections takes a while, because it looks at all file descriptors.
+//! [`Executable`] reads what they run, [`debug_places`] lists where its debug information may be, [`load_bias`] finds
+//! where an executable is loaded, and [`Words`] reads a process's memory. All functions here block; the first look at a
+//! server with many connections takes a while, because it looks at all file descriptors.
 //!
 //! It neither writes to a process nor talks to one. Deliberately absent: what is in an executable (`evictscope-plan`).
 
@@ -22,9 +22,7 @@ pub use containers::container::Container;
 pub use containers::container_name::{ContainerName, PodName};
 pub use containers::oom::{HostKills, OomGroup};
 pub use containers::quota::Quotas;
-pub use files::debug_file::{
-    DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search,
-};
+pub use files::debug_file::{DebugPlace, Opened, Search, debug_places, mount_namespace, root_of, search};
 pub use files::executable::{Contents, Executable, ExecutableError, ExecutableId};
 pub use files::overlay::lower_file;
 pub use files::package::package_of;

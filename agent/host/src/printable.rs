@@ -1,7 +1,7 @@
 //! Names that others chose, as people may read them.
 
-/// Returns a name on one line, without what a terminal obeys or does not show: each control character, and each that turns the
-/// direction of writing or has no width, is written as in JSON: `\u001b`.
+/// Returns a name on one line, without what a terminal obeys or does not show: each control character, and each that
+/// turns the direction of writing or has no width, is written as in JSON: `\u001b`.
 pub fn printable(name: &str) -> String {
     let mut printable = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -27,10 +27,7 @@ mod tests {
         for (name, shown) in [
             ("/run/redis é 漢.sock", "/run/redis é 漢.sock"),
             ("a\u{1b}[2Jb\u{7}c", "a\\u001b[2Jb\\u0007c"),
-            (
-                "a\nb\rc\u{7f}\u{9b}31m",
-                "a\\u000ab\\u000dc\\u007f\\u009b31m",
-            ),
+            ("a\nb\rc\u{7f}\u{9b}31m", "a\\u000ab\\u000dc\\u007f\\u009b31m"),
             ("a\u{202e}b\u{2066}c\u{200b}", "a\\u202eb\\u2066c\\u200b"),
         ] {
             assert_eq!(printable(name), shown);

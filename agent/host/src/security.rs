@@ -40,25 +40,20 @@ pub(crate) fn yama_forbids() -> Option<String> {
 
 fn yama() -> Option<String> {
     let scope = fs::read_to_string(YAMA).ok()?;
-    let may = (Confinement::of_process().relevant())
-        .is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
+    let may = (Confinement::of_process().relevant()).is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
     let scope = scope.trim();
     Some(yama_forbids().unwrap_or_else(|| {
         let means = match (scope, may) {
             ("0", _) => "which forbids nothing",
             (_, true) => "which forbids nothing to a process with CAP_SYS_PTRACE, as this one",
-            (_, false) => {
-                "so servers cannot be read without CAP_SYS_PTRACE, which this process lacks"
-            }
+            (_, false) => "so servers cannot be read without CAP_SYS_PTRACE, which this process lacks",
         };
         format!("kernel.yama.ptrace_scope is {scope}, {means}")
     }))
 }
 
 fn lockdown(state: &str) -> String {
-    let chosen = state
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
+    let chosen = state.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     match chosen.map_or(state.trim(), |(chosen, _)| chosen) {
         state @ ("none" | "integrity") => {
             format!("lockdown is {state}, which forbids nothing here")

@@ -1,14 +1,14 @@
 //! How much work and memory the analysis of one file may take.
 //!
-//! Executables are not trusted: one can be made whose analysis would not end, or not fit. This crate has no clock, so it counts
-//! what it does, in steps of about a tenth of a microsecond. An analysis that runs out of them stops where it is, with results
-//! that may be wrong: if a budget ran out, everything that was found must be dropped.
+//! Executables are not trusted: one can be made whose analysis would not end, or not fit. This crate has no clock, so
+//! it counts what it does, in steps of about a tenth of a microsecond. An analysis that runs out of them stops where it
+//! is, with results that may be wrong: if a budget ran out, everything that was found must be dropped.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Steps for one file. The whole analysis of an executable of some megabytes takes 100,000 to 400,000; of one built without
-/// optimisation, up to 1.1 million.
+/// Steps for one file. The whole analysis of an executable of some megabytes takes 100,000 to 400,000; of one built
+/// without optimisation, up to 1.1 million.
 const MAX_STEPS: u64 = 8_000_000;
 /// Bytes that the analysis of one file may keep. An executable of some megabytes takes a few million.
 const MAX_BYTES: u64 = 64 << 20;

@@ -27,9 +27,7 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let function = image.function(function).map(|symbol| symbol.address);
     let object = image.object(object).map(|symbol| symbol.address);
     let texts = image.find_string(text);
-    let known = [Some(image.entry()), function, object]
-        .into_iter()
-        .flatten();
+    let known = [Some(image.entry()), function, object].into_iter().flatten();
     for address in known.chain(texts) {
         let _ = (image.file_offset(address), image.is_writable(address));
         let _ = (image.i32_at(address), image.text_at(address, 64));

@@ -4,9 +4,6 @@ use evictscope_machine::dwarf::Asked;
 
 /// Reads debug information.
 pub fn dwarf(file: &[u8]) {
-    let asked = Asked {
-        names: &["performEvictions"],
-        entry: None,
-    };
+    let asked = Asked { names: &["performEvictions"], entry: None };
     let _ = crate::dwarf::read(file, asked);
 }

@@ -132,11 +132,7 @@ pub enum Item {
     Result(FunctionKind),
     /// A quantity at an inner site.
     Quantity(
-        #[borsh(
-            serialize_with = "crate::sent::write_variable",
-            deserialize_with = "crate::sent::variable"
-        )]
-        Variable,
+        #[borsh(serialize_with = "crate::sent::write_variable", deserialize_with = "crate::sent::variable")] Variable,
     ),
     /// The type of an expire cycle, at the inner site.
     CycleType,
@@ -176,9 +172,7 @@ serialize_as_text!(FunctionKind, Item);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The budget for one file ran out.
-    #[error(
-        "it would take longer, or more memory, than any server needs: it is malicious, or not a server"
-    )]
+    #[error("it would take longer, or more memory, than any server needs: it is malicious, or not a server")]
     Budget,
     /// This server is not supported.
     #[error("{0}")]

@@ -36,9 +36,7 @@ mod sent;
 mod stacks;
 mod traced;
 
-pub use evictscope_machine::elf::{
-    DebugFileNames, ElfError, FileAddress, FileOffset, ProcessAddress,
-};
+pub use evictscope_machine::elf::{DebugFileNames, ElfError, FileAddress, FileOffset, ProcessAddress};
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};

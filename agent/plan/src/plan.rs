@@ -49,12 +49,7 @@ impl ProbePlan {
     /// Returns the plan of an executable about which nothing can be learnt.
     pub(crate) fn nothing(identity: Identity, reason: Reason) -> Self {
         let item = Item::Plan;
-        Self {
-            identity,
-            functions: Vec::new(),
-            members: Vec::new(),
-            not_found: vec![NotFound { item, reason }],
-        }
+        Self { identity, functions: Vec::new(), members: Vec::new(), not_found: vec![NotFound { item, reason }] }
     }
 
     /// Returns why nothing at all can be learnt from a process with this plan, if that is so.
@@ -69,10 +64,7 @@ impl ProbePlan {
     pub fn without(&self, function: &FunctionKind, why: String) -> Self {
         let mut plan = self.clone();
         plan.functions.retain(|one| one.kind != *function);
-        plan.not_found.push(NotFound {
-            item: Item::Function(*function),
-            reason: Reason::Told(why),
-        });
+        plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Told(why) });
         plan
     }
 
@@ -96,8 +88,8 @@ pub struct TracedFunction {
     pub entry: Option<Site>,
     /// Passed once by each call that goes past the early returns.
     pub inner: Option<InnerSite>,
-    /// Where the expire cycle's job for fields of hashes begins, if that is a separate function; the inner site is then in the
-    /// job for keys, and the exits are those of both.
+    /// Where the expire cycle's job for fields of hashes begins, if that is a separate function; the inner site is then
+    /// in the job for keys, and the exits are those of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields_inner: Option<InnerSite>,
     /// Each call that passed the inner site (or each call, if the function has none) ends at exactly one
@@ -124,7 +116,8 @@ impl TracedFunction {
         self.begins().next()
     }
 
-    /// Returns the two ends between which calls are timed when not every call is probed. Neither is of use without the other.
+    /// Returns the two ends between which calls are timed when not every call is probed. Neither is of use without the
+    /// other.
     pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
         (!self.exits.is_empty()).then_some((self.begin()?, &self.exits))
     }
@@ -181,10 +174,7 @@ pub struct InnerSite {
 pub struct QuantityPlan {
     /// Which quantity.
     #[serde(rename = "name", serialize_with = "name_of")]
-    #[borsh(
-        serialize_with = "crate::sent::write_variable",
-        deserialize_with = "crate::sent::variable"
-    )]
+    #[borsh(serialize_with = "crate::sent::write_variable", deserialize_with = "crate::sent::variable")]
     pub quantity: Variable,
     /// The sum that computes it.
     pub recipe: Recipe,
@@ -202,7 +192,8 @@ pub struct Exit {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
-    /// The way of a conditional jump, if only the calls that take it end here. At the inner site, the inner probe ends them.
+    /// The way of a conditional jump, if only the calls that take it end here. At the inner site, the inner probe ends
+    /// them.
     pub way: Option<Way>,
     /// Where the call's result is, if that is known.
     pub result: Option<Operand>,

@@ -31,11 +31,7 @@ pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
 /// # Errors
 ///
 /// As for [`plan`].
-pub fn plan_functions(
-    data: &[u8],
-    debug: Option<&[u8]>,
-    traced: &[Traced],
-) -> Result<ProbePlan, ElfError> {
+pub fn plan_functions(data: &[u8], debug: Option<&[u8]>, traced: &[Traced]) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if names::is_packed(data) {
         return Ok(ProbePlan::nothing(Identity::of(&image), Reason::Packed));
@@ -43,11 +39,7 @@ pub fn plan_functions(
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;
     }
-    let wanted: Vec<&str> = traced
-        .iter()
-        .flat_map(|traced| traced.texts)
-        .copied()
-        .collect();
+    let wanted: Vec<&str> = traced.iter().flat_map(|traced| traced.texts).copied().collect();
     let texts = names::find(&mut image, &wanted);
     let files: Vec<&[u8]> = std::iter::once(data).chain(debug).collect();
     let mut plan = plan_image(&image, &texts, &files, traced);
@@ -80,18 +72,9 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
     let mut functions = Vec::new();
     for (index, traced) in traced.iter().enumerate() {
         let description = traced.description;
-        functions.extend((traced.plan)(
-            &mut analysis,
-            FunctionKind { index, description },
-        ));
+        functions.extend((traced.plan)(&mut analysis, FunctionKind { index, description }));
     }
-    let Analysis {
-        info,
-        debug,
-        evidence,
-        mut not_found,
-        ..
-    } = analysis;
+    let Analysis { info, debug, evidence, mut not_found, .. } = analysis;
     let mut members = Members::default();
     match no_config {
         _ if functions.is_empty() => {}
@@ -102,20 +85,11 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
             compare(&mut members, &debug);
         }
     }
-    not_found.extend(members.not_found.into_iter().map(|(member, why)| NotFound {
-        item: Item::Member(member),
-        reason: why.into(),
-    }));
-    not_found.extend(members.wrong_version.map(|why| NotFound {
-        item: Item::Version,
-        reason: why.into(),
-    }));
-    ProbePlan {
-        identity,
-        functions,
-        members: members.found,
-        not_found,
-    }
+    not_found.extend(
+        members.not_found.into_iter().map(|(member, why)| NotFound { item: Item::Member(member), reason: why.into() }),
+    );
+    not_found.extend(members.wrong_version.map(|why| NotFound { item: Item::Version, reason: why.into() }));
+    ProbePlan { identity, functions, members: members.found, not_found }
 }
 
 /// Compares the members of `server`, and the allocator's counter, with what the debug information says about them.

@@ -1,7 +1,8 @@
 //! Plans made by another process: how to serialize what borsh cannot, and whether what was received can be a plan.
 //!
-//! A hostile executable could take over the process that plans, so nothing in its answer is trusted: where a probe goes, what it
-//! reads there, and what is exported of it must be possible. Whether it is *right* is tested where it runs, as for every plan.
+//! A hostile executable could take over the process that plans, so nothing in its answer is trusted: where a probe
+//! goes, what it reads there, and what is exported of it must be possible. Whether it is *right* is tested where it
+//! runs, as for every plan.
 
 use std::io::{self, Read, Write};
 
@@ -70,13 +71,8 @@ impl BorshDeserialize for FunctionKind {
     fn deserialize_reader<R: Read>(from: &mut R) -> io::Result<Self> {
         let index = u64::deserialize_reader(from)?;
         let mut all = (0..).zip(&TRACED);
-        let (index, traced) = all
-            .find(|(own, _)| *own as u64 == index)
-            .ok_or_else(|| wrong("function"))?;
-        Ok(Self {
-            index,
-            description: traced.description,
-        })
+        let (index, traced) = all.find(|(own, _)| *own as u64 == index).ok_or_else(|| wrong("function"))?;
+        Ok(Self { index, description: traced.description })
     }
 }
 
@@ -149,9 +145,7 @@ impl NamedFunction {
     /// Returns whether a function that was received can be one of an executable of `bytes` bytes.
     pub fn is_possible(&self, bytes: u64) -> bool {
         let mut texts = self.name.iter().chain(&self.commands);
-        site(&self.entry, bytes)
-            && identity(&self.identity)
-            && texts.all(|text| !text.contains(char::is_control))
+        site(&self.entry, bytes) && identity(&self.identity) && texts.all(|text| !text.contains(char::is_control))
     }
 }
 
@@ -170,12 +164,9 @@ fn place(place: &Option<Operand>) -> bool {
 
 fn operand(operand: &Operand) -> bool {
     match operand {
-        Operand::Register { number, width, .. }
-        | Operand::Memory {
-            base: number,
-            width,
-            ..
-        } => *number < REGISTERS && matches!(width, 4 | 8),
+        Operand::Register { number, width, .. } | Operand::Memory { base: number, width, .. } => {
+            *number < REGISTERS && matches!(width, 4 | 8)
+        }
         Operand::Constant(_) => true,
         Operand::Global { name, .. } => is_text(name),
     }

@@ -13,24 +13,17 @@ impl Names for ProbePlan {
     fn traced(&self, image: &mut Image<'_>) -> Vec<Traced> {
         tell_not_returning(image);
         let functions = self.functions.iter();
-        functions
-            .map(|own| (own.address, own.name, own.kind.index))
-            .collect()
+        functions.map(|own| (own.address, own.name, own.kind.index)).collect()
     }
 
     fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
         let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
         let table = CommandTable::find(image);
         for (address, name) in table.iter().flat_map(CommandTable::all) {
-            commands
-                .entry(address)
-                .or_default()
-                .push(name.to_uppercase());
+            commands.entry(address).or_default().push(name.to_uppercase());
         }
         // The function's name is usually that of the command, but not always. Only the command is certain.
         let named = commands.into_iter();
-        named
-            .map(|(address, names)| (address, format!("command {}", names.join(", "))))
-            .collect()
+        named.map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
     }
 }

@@ -72,9 +72,7 @@ impl<'a> Debug<'a> {
                     None => return Ok(None),
                 };
                 return match (operations.next()?, operations.next()?) {
-                    (Some(Operation::FrameOffset { offset }), None) => {
-                        Ok(Some(offset + self.frame(at)?))
-                    }
+                    (Some(Operation::FrameOffset { offset }), None) => Ok(Some(offset + self.frame(at)?)),
                     _ => Ok(None),
                 };
             }
@@ -84,26 +82,16 @@ impl<'a> Debug<'a> {
 
     /// Returns the offset of the canonical frame address from the stack pointer.
     fn frame(&self, at: u64) -> anyhow::Result<i64> {
-        let section = self
-            .file
-            .section_by_name(".eh_frame")
-            .context("no frames")?;
+        let section = self.file.section_by_name(".eh_frame").context("no frames")?;
         let frames = gimli::EhFrame::new(section.data()?, LittleEndian);
         let mut bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
         if let Some(text) = self.file.section_by_name(".text") {
             bases = bases.set_text(text.address());
         }
         let mut context = gimli::UnwindContext::new();
-        let row = frames.unwind_info_for_address(
-            &bases,
-            &mut context,
-            at,
-            gimli::EhFrame::cie_from_offset,
-        )?;
+        let row = frames.unwind_info_for_address(&bases, &mut context, at, gimli::EhFrame::cie_from_offset)?;
         match row.cfa() {
-            gimli::CfaRule::RegisterAndOffset { register, offset } if register.0 == RSP => {
-                Ok(*offset)
-            }
+            gimli::CfaRule::RegisterAndOffset { register, offset } if register.0 == RSP => Ok(*offset),
             other => anyhow::bail!("the frame is at {other:?}"),
         }
     }
@@ -111,11 +99,7 @@ impl<'a> Debug<'a> {
 
 fn slot_of(operand: &Option<Operand>) -> Option<Slot> {
     match operand {
-        Some(Operand::Memory {
-            base: 4,
-            displacement,
-            width: 8,
-        }) => Some(*displacement),
+        Some(Operand::Memory { base: 4, displacement, width: 8 }) => Some(*displacement),
         _ => None,
     }
 }
@@ -137,13 +121,8 @@ fn keys_are_in_the_slots_of_the_variables() -> anyhow::Result<()> {
             let debug = Debug::read(&data)?;
             for exit in &function.context("no cycle")?.exits {
                 let at = exit.site.address.get();
-                for (variable, operand) in [
-                    (&b"total_sampled"[..], &exit.sampled),
-                    (b"total_expired", &exit.expired),
-                ] {
-                    if let (Some(planned), Some(slot)) =
-                        (slot_of(operand), debug.slot(variable, at)?)
-                    {
+                for (variable, operand) in [(&b"total_sampled"[..], &exit.sampled), (b"total_expired", &exit.expired)] {
+                    if let (Some(planned), Some(slot)) = (slot_of(operand), debug.slot(variable, at)?) {
                         let name = String::from_utf8_lossy(variable);
                         assert_eq!(planned, slot, "{options:?}: {name} at {at:#x}");
                         compared += 1;

@@ -3,12 +3,7 @@
 //! `INSTA_UPDATE=always cargo test -p evictscope-plan --test golden_plans` accepts a change. A plan
 //! must also agree with what the test reads from the file itself, its symbols and its debug
 //! information. A plan for the same file without either must say the same, or less.
-#![allow(
-    clippy::disallowed_macros,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests read files"
-)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, reason = "tests read files")]
 
 #[path = "support/dwarf.rs"]
 mod dwarf;
@@ -69,18 +64,11 @@ fn compare(server: &str, golden: &str) -> anyhow::Result<()> {
 /// Returns the plan for a file, as JSON: as it arrives from the process that plans.
 fn plan(file: &Path) -> anyhow::Result<Value> {
     let data = std::fs::read(file)?;
-    let plan = evictscope_plan::plan(&data, None)
-        .with_context(|| format!("no plan for {}", file.display()))?;
+    let plan = evictscope_plan::plan(&data, None).with_context(|| format!("no plan for {}", file.display()))?;
     let sent: evictscope_plan::ProbePlan = borsh::from_slice(&borsh::to_vec(&plan)?)?;
-    ensure!(
-        sent.is_possible(data.len() as u64),
-        "not possible: {sent:?}"
-    );
+    ensure!(sent.is_possible(data.len() as u64), "not possible: {sent:?}");
     // Its sites are not among the headers.
-    ensure!(
-        plan.functions.is_empty() || !sent.is_possible(64),
-        "possible: {sent:?}"
-    );
+    ensure!(plan.functions.is_empty() || !sent.is_possible(64), "possible: {sent:?}");
     Ok(serde_json::to_value(&sent)?)
 }
 
@@ -89,9 +77,7 @@ fn text(plan: &Value) -> anyhow::Result<String> {
 }
 
 fn items<'a>(plan: &'a Value, what: &str) -> anyhow::Result<&'a Vec<Value>> {
-    plan[what]
-        .as_array()
-        .with_context(|| format!("the plan has no {what}"))
+    plan[what].as_array().with_context(|| format!("the plan has no {what}"))
 }
 
 /// Checks that functions are where the symbols say, and members where the debug information says.
@@ -107,11 +93,7 @@ fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
     };
     for function in items(plan, "functions")? {
         let name = function["name"].as_str().context("a function's name")?;
-        ensure!(
-            function["address"].as_u64() == Some(address(name)?),
-            "{name} is not at {}",
-            function["address"]
-        );
+        ensure!(function["address"].as_u64() == Some(address(name)?), "{name} is not at {}", function["address"]);
     }
     let server = address("server")?;
     let members = dwarf::server_members(&data)?;
@@ -153,12 +135,7 @@ fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
             "exits: {exits}, with more information {other_exits}"
         );
         if !function["inner"].is_null() {
-            same_or_missing(
-                &function["inner"],
-                &other["inner"],
-                "quantities",
-                &["recipe"],
-            )?;
+            same_or_missing(&function["inner"], &other["inner"], "quantities", &["recipe"])?;
         }
     }
     same_or_missing(less, more, "members", &["address", "offset"])
@@ -178,9 +155,6 @@ fn same_or_missing(less: &Value, more: &Value, list: &str, fields: &[&str]) -> a
 }
 
 fn same_or_null(less: &Value, more: &Value, what: &str) -> anyhow::Result<()> {
-    ensure!(
-        less.is_null() || less == more,
-        "{what}: {less}, with more information {more}"
-    );
+    ensure!(less.is_null() || less == more, "{what}: {less}, with more information {more}");
     Ok(())
 }

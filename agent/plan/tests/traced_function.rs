@@ -39,10 +39,7 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         ensure!(code.contains(&entry.address.get()), "{level}: {entry:?}");
         // At higher levels gcc moves the pushes after the test for an early return.
         let is_push = entry.emulated && entry.instruction.starts_with("push");
-        ensure!(
-            is_push || level == "-O2" || level == "-O3",
-            "{level}: {entry:?}"
-        );
+        ensure!(is_push || level == "-O2" || level == "-O3", "{level}: {entry:?}");
         ensure!(!function.exits.is_empty(), "{level}: no exits");
         for exit in &function.exits {
             ensure!(code.contains(&exit.site.address.get()), "{level}: {exit:?}");
@@ -50,20 +47,10 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         // If a result is not known, the plan says so.
         let is_known = function.exits.iter().all(|exit| exit.result.is_some());
         let is_missing = |item| plan.not_found.iter().any(|own| own.item == item);
-        ensure!(
-            is_known != is_missing(Item::Result(function.kind)),
-            "{level}: {function:?}"
-        );
+        ensure!(is_known != is_missing(Item::Result(function.kind)), "{level}: {function:?}");
         // The program is not a server, and the plan says so.
-        let missing: Vec<String> = plan
-            .not_found
-            .iter()
-            .map(|own| own.item.to_string())
-            .collect();
-        ensure!(
-            missing.first().is_some_and(|item| item == "eviction_call"),
-            "{missing:?}"
-        );
+        let missing: Vec<String> = plan.not_found.iter().map(|own| own.item.to_string()).collect();
+        ensure!(missing.first().is_some_and(|item| item == "eviction_call"), "{missing:?}");
         let json = serde_json::to_value(&plan)?;
         ensure!(json["functions"][0]["kind"] == "made_up_call", "{json}");
     }
@@ -77,15 +64,9 @@ fn a_longer_list_changes_nothing_about_the_first() -> anyhow::Result<()> {
     };
     let mut alone = plan_functions(&data, None, &[EVICTION_CALL])?;
     let both = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
-    let added = both
-        .not_found
-        .iter()
-        .filter(|own| !alone.not_found.contains(own));
+    let added = both.not_found.iter().filter(|own| !alone.not_found.contains(own));
     let added: Vec<_> = added.cloned().collect();
-    ensure!(
-        matches!(added[..], [ref only] if matches!(only.item, Item::Function(_))),
-        "{added:?}"
-    );
+    ensure!(matches!(added[..], [ref only] if matches!(only.item, Item::Function(_))), "{added:?}");
     alone.not_found = both.not_found.clone();
     ensure!(alone == both, "{alone:?}\n{both:?}");
     Ok(())

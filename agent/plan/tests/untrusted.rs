@@ -2,12 +2,7 @@
 //! budget of steps and 256 MiB.
 //!
 //! Checks for overflow are on here, so the release build takes less time.
-#![allow(
-    clippy::disallowed_macros,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests read files"
-)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, reason = "tests read files")]
 
 #[allow(dead_code, reason = "the fuzz targets use the rest")]
 #[path = "../fuzz/src/mutation.rs"]
@@ -22,7 +17,8 @@ use evictscope_testkit::{compiler, servers};
 use mutation::Base;
 use serde_json::Value;
 
-/// An answer that takes longer never comes. How long a plan may take is counted in steps (`agent/machine/src/budget.rs`).
+/// An answer that takes longer never comes. How long a plan may take is counted in steps
+/// (`agent/machine/src/budget.rs`).
 const HANGS: Duration = Duration::from_secs(300);
 /// How much memory it may take, in KiB: address space, which is never less than what is used.
 const KIBIBYTES: u32 = 256 << 10;
@@ -35,10 +31,7 @@ const FILE: &str = "EVICTSCOPE_PLAN_OF";
 fn planned(file: &Path) -> anyhow::Result<Result<Value, String>> {
     let begun = Instant::now();
     let output = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -v $1; exec \"$0\" --ignored --nocapture --test-threads 1",
-        ])
+        .args(["-c", "ulimit -v $1; exec \"$0\" --ignored --nocapture --test-threads 1"])
         .arg(std::env::current_exe()?)
         .arg(KIBIBYTES.to_string())
         .env(FILE, file)
@@ -107,11 +100,7 @@ fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
     let data = std::fs::read(server)?;
     let directory = tempfile::tempdir()?;
     for part in 0..16 {
-        let cut = file(
-            directory.path(),
-            &format!("cut-{part}"),
-            &data[..data.len() * part / 16],
-        )?;
+        let cut = file(directory.path(), &format!("cut-{part}"), &data[..data.len() * part / 16])?;
         refused(&cut)?;
     }
     Ok(())
@@ -136,10 +125,7 @@ fn a_large_file_is_planned_for_within_the_bounds() -> anyhow::Result<()> {
 /// looked at, and after keys were evicted.
 const PLACES: [&str; 2] = ["    int keys_freed = 0;", "    result = running ?"];
 /// How its calculation is compiled.
-const FORMS: [&str; 2] = [
-    "__attribute__((noinline))",
-    "static inline __attribute__((always_inline))",
-];
+const FORMS: [&str; 2] = ["__attribute__((noinline))", "static inline __attribute__((always_inline))"];
 
 /// Compiles a program the way servers are compiled.
 fn compile(source: &str, level: &str, form: &str) -> anyhow::Result<Vec<u8>> {
@@ -166,31 +152,13 @@ const CODE: [(&str, &str); 11] = [
         "choices",
         ".rept 300; lea 1(%%rax), %%rdx; cmp $5, %%rcx; cmovb %%rdx, %%rax; .endr",
     ),
-    (
-        "nested",
-        ".rept 4000; movsbq %%al, %%rax; add $1, %%rax; movzwl %%ax, %%eax; .endr",
-    ),
-    (
-        "branches",
-        ".rept 4000; test %%rcx, %%rcx; jz 1f; inc %%rax; 1:; .endr",
-    ),
-    (
-        "merges",
-        ".rept 300; cmp %%rcx, %%rdx; jb 1f; lea 1(%%rax), %%rax; lea (%%rax,%%rsi), %%rsi; 1:; .endr",
-    ),
+    ("nested", ".rept 4000; movsbq %%al, %%rax; add $1, %%rax; movzwl %%ax, %%eax; .endr"),
+    ("branches", ".rept 4000; test %%rcx, %%rcx; jz 1f; inc %%rax; 1:; .endr"),
+    ("merges", ".rept 300; cmp %%rcx, %%rdx; jb 1f; lea 1(%%rax), %%rax; lea (%%rax,%%rsi), %%rsi; 1:; .endr"),
     ("loops", ".rept 2000; 1: dec %%rcx; jnz 1b; .endr"),
-    (
-        "nested loops",
-        ".rept 500; 1: dec %%rcx; jz 1b; .endr; .rept 500; 2: jnz 2b; .endr; jz 1b",
-    ),
-    (
-        "slots",
-        ".set at, 0; .rept 2500; mov %%rax, -4096+at(%%rsp); lea (%%rax,%%rcx,2), %%rax; .set at, at+8; .endr",
-    ),
-    (
-        "sums",
-        ".rept 2000; add %%rcx, %%rax; add %%rax, %%rdx; lea (%%rdx,%%rax,4), %%rcx; .endr",
-    ),
+    ("nested loops", ".rept 500; 1: dec %%rcx; jz 1b; .endr; .rept 500; 2: jnz 2b; .endr; jz 1b"),
+    ("slots", ".set at, 0; .rept 2500; mov %%rax, -4096+at(%%rsp); lea (%%rax,%%rcx,2), %%rax; .set at, at+8; .endr"),
+    ("sums", ".rept 2000; add %%rcx, %%rax; add %%rax, %%rdx; lea (%%rdx,%%rax,4), %%rcx; .endr"),
     ("calls", ".rept 1500; call zmalloc_used_memory; .endr"),
     (
         "comparisons",
@@ -212,9 +180,8 @@ fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
                 true => code.replace("zmalloc_used_memory", "ustime"),
                 false => code.to_owned(),
             };
-            let hostile = format!(
-                "asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}"
-            );
+            let hostile =
+                format!("asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}");
             let hostile = program.replace(before, &hostile);
             for (form, attribute) in forms.iter().enumerate() {
                 let program = compile(&hostile, "-O2", attribute)?;
@@ -228,18 +195,9 @@ fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
 
 /// C that makes the tables of a file grow.
 const TABLES: [(&str, &str); 4] = [
-    (
-        "texts",
-        r#"asm(".section .rodata; .rept 400000; .asciz \"port\"; .endr; .text");"#,
-    ),
-    (
-        "pointers",
-        r#"asm(".section .rodata; mine: .asciz \"port\"; .data; .rept 400000; .quad mine; .endr; .text");"#,
-    ),
-    (
-        "versions",
-        r#"asm(".section .rodata; .rept 4000000; .asciz \"9.9.9\"; .endr; .text");"#,
-    ),
+    ("texts", r#"asm(".section .rodata; .rept 400000; .asciz \"port\"; .endr; .text");"#),
+    ("pointers", r#"asm(".section .rodata; mine: .asciz \"port\"; .data; .rept 400000; .quad mine; .endr; .text");"#),
+    ("versions", r#"asm(".section .rodata; .rept 4000000; .asciz \"9.9.9\"; .endr; .text");"#),
     (
         "symbols",
         r#"asm(".altmacro\n.macro one n\n.globl sym_\\n\n.type sym_\\n,@function\nsym_\\n: nop\n.endm\n.set i,0\n.rept 60000\none %i\n.set i,i+1\n.endr");"#,
@@ -277,11 +235,9 @@ fn names_without_an_end_are_paid_for() -> anyhow::Result<()> {
     data.extend([0, 0x40_0000, 0x40_0000, 120, 120, 4096].map(word).concat());
     // The null section, then the tables of symbols, of their names, and of the names of sections.
     data.extend([0; 64]);
-    for (kind, offset, size, link, entry) in [
-        (2, symbols, SYMBOLS * 24, 2, 24),
-        (3, names, NAMES, 0, 0),
-        (3, 0, 1, 0, 0),
-    ] {
+    for (kind, offset, size, link, entry) in
+        [(2, symbols, SYMBOLS * 24, 2, 24), (3, names, NAMES, 0, 0), (3, 0, 1, 0, 0)]
+    {
         data.extend([half(0), half(kind)].concat());
         data.extend([0, 0, offset, size].map(word).concat());
         data.extend([half(link), half(0)].concat());

@@ -40,7 +40,8 @@ pub(super) struct Slot {
 
 impl Probes {
     /// Loads the programs into the kernel, for `keeper` to attach. `run_delay` is the offset in bytes, in the kernel's
-    /// `task_struct`, of the time for which a thread has waited for a CPU. Without it, the durations of calls include that time.
+    /// `task_struct`, of the time for which a thread has waited for a CPU. Without it, the durations of calls include
+    /// that time.
     ///
     /// # Errors
     ///
@@ -60,16 +61,13 @@ impl Probes {
                 None => Programs::by_perf_events(keeper, ebpf, names())?,
             },
             log: Mutex::new(log),
-            slots: Mutex::new(Slots {
-                free: (0..MAX_SERVERS).rev().collect(),
-                is_closed: false,
-            }),
+            slots: Mutex::new(Slots { free: (0..MAX_SERVERS).rev().collect(), is_closed: false }),
             given_back: Condvar::new(),
         }))
     }
 
-    /// Returns whether probes are attached by uprobe_multi links (Linux 6.6) rather than perf events. The first link, on
-    /// this process, has shown it.
+    /// Returns whether probes are attached by uprobe_multi links (Linux 6.6) rather than perf events. The first link,
+    /// on this process, has shown it.
     pub fn has_multi_links(&self) -> bool {
         self.programs.has_multi_links()
     }
@@ -79,7 +77,8 @@ impl Probes {
         self.programs.keeper().has_failed()
     }
 
-    /// Has the keeper go on if something has stopped it. Returns whether it is stopped all the same: nothing can be attached.
+    /// Has the keeper go on if something has stopped it. Returns whether it is stopped all the same: nothing can be
+    /// attached.
     pub fn is_keeper_stopped(&self) -> bool {
         self.programs.keeper().is_stopped()
     }
@@ -119,10 +118,7 @@ impl Slot {
             return Err(ProbeError::Ending);
         }
         let number = slots.free.pop();
-        Ok(Self {
-            number: number.ok_or(ProbeError::TooManyServers(MAX_SERVERS))?,
-            probes: probes.clone(),
-        })
+        Ok(Self { number: number.ok_or(ProbeError::TooManyServers(MAX_SERVERS))?, probes: probes.clone() })
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
 use evictscope_host::{Executable, MemoryError, Words};
-use evictscope_plan::{
-    Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction,
-};
+use evictscope_plan::{Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction};
 use evictscope_telemetry::{Counted, Unrun};
 
 use super::attach::{Probes, Slot};
@@ -33,16 +31,14 @@ pub enum Probed {
 pub struct Coverage {
     /// Which eviction calls.
     pub eviction: Probed,
-    /// Whether expire cycles that pass their early returns are probed. They are rare: the probe mode does not affect them.
+    /// Whether expire cycles that pass their early returns are probed. They are rare: the probe mode does not affect
+    /// them.
     pub cycles: bool,
 }
 
 impl Coverage {
     /// Nothing is placed in the server's code.
-    pub const NOTHING: Self = Self {
-        eviction: Probed::Nothing,
-        cycles: false,
-    };
+    pub const NOTHING: Self = Self { eviction: Probed::Nothing, cycles: false };
 
     /// Returns which calls of a function are probed.
     fn of(self, function: &Description) -> Probed {
@@ -56,8 +52,8 @@ impl Coverage {
     }
 }
 
-/// What ends a call comes before what begins it, so that no call begins that cannot end. The return probe comes after the
-/// entry probe, so that it only sees returns of calls whose entry was seen.
+/// What ends a call comes before what begins it, so that no call begins that cannot end. The return probe comes after
+/// the entry probe, so that it only sees returns of calls whose entry was seen.
 const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Probe::Inner];
 
 /// A server to attach to.
@@ -145,14 +141,14 @@ impl Attachment {
         self.leaving.is_empty()
     }
 
-    /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts calls
-    /// of the probed functions that begin from then on. Returns at how many sites probes were placed. Looks into the server's
-    /// `memory` whether it runs what they are in.
+    /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts
+    /// calls of the probed functions that begin from then on. Returns at how many sites probes were placed. Looks into
+    /// the server's `memory` whether it runs what they are in.
     ///
     /// # Errors
     ///
-    /// Fails if the process is gone, the kernel refuses, or the server does not run what it would be placed in; what was placed
-    /// before stays.
+    /// Fails if the process is gone, the kernel refuses, or the server does not run what it would be placed in; what
+    /// was placed before stays.
     pub fn set(&mut self, wanted: Coverage, memory: &Words) -> Result<usize, ProbeError> {
         if self.covered == wanted || !self.is_settled() {
             return Ok(0);
@@ -166,15 +162,10 @@ impl Attachment {
         }
         let sites = sites_of(&self.placed[before..]);
         self.covered = wanted;
-        let Slot {
-            probes,
-            number: slot,
-        } = &self.slot;
+        let Slot { probes, number: slot } = &self.slot;
         for function in &self.server.plan.functions {
             let is_observed = wanted.of(function.kind.description) != Probed::Nothing;
-            probes
-                .maps
-                .observe(*slot, number(function.kind)?, is_observed);
+            probes.maps.observe(*slot, number(function.kind)?, is_observed);
         }
         self.take_off_unwanted();
         Ok(sites)
@@ -192,11 +183,7 @@ impl Attachment {
                 let is_placed = |placed: &Placed| placed.function == index && placed.probe == probe;
                 if is_wanted(function, probe, wanted) && !self.placed.iter().any(is_placed) {
                     let links = self.place(function, probe)?;
-                    self.placed.push(Placed {
-                        function: index,
-                        probe,
-                        links,
-                    });
+                    self.placed.push(Placed { function: index, probe, links });
                 }
             }
         }
@@ -214,8 +201,8 @@ impl Attachment {
         }
     }
 
-    /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does, or has
-    /// ended.
+    /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does,
+    /// or has ended.
     pub fn unrun(&self, memory: &Words) -> Option<Unrun> {
         let now = || self.unrun_of(&self.placed, memory).ok().flatten();
         self.unrun.or_else(now)
@@ -237,12 +224,7 @@ impl Attachment {
         let number = number(function.kind)?;
         let sites = sites(function, probe).into_iter();
         let sites = sites.map(|(place, site, when)| {
-            let cookie = Cookie {
-                slot: self.slot.number,
-                function: number,
-                site,
-                when,
-            };
+            let cookie = Cookie { slot: self.slot.number, function: number, site, when };
             (place.file_offset, cookie)
         });
         let sites: Vec<(FileOffset, Cookie)> = sites.collect();
@@ -253,10 +235,7 @@ impl Attachment {
     /// Takes off in the background what is no longer wanted. The probe that ends a call under way stays until the call
     /// has ended: call this now and then.
     pub fn take_off_unwanted(&mut self) {
-        let Slot {
-            probes,
-            number: slot,
-        } = &self.slot;
+        let Slot { probes, number: slot } = &self.slot;
         let (functions, covered) = (&self.server.plan.functions, self.covered);
         let is_unwanted = |placed: &mut Placed| {
             let function = &functions[placed.function];
@@ -278,12 +257,10 @@ impl Attachment {
         self.leaving.extend(links.map(Link::take_off));
     }
 
-    /// Stops waiting for the end of a call that is under way: the plan of this function is wrong, and the end may never be seen.
+    /// Stops waiting for the end of a call that is under way: the plan of this function is wrong, and the end may never
+    /// be seen.
     pub fn give_up(&self, function: &Description) {
-        let Slot {
-            probes,
-            number: slot,
-        } = &self.slot;
+        let Slot { probes, number: slot } = &self.slot;
         let planned = self.server.plan.function(function);
         if let Some(Ok(function)) = planned.map(|planned| number(planned.kind)) {
             probes.maps.give_up(*slot, function);
@@ -291,12 +268,7 @@ impl Attachment {
     }
 
     fn functions(&self) -> u16 {
-        let numbers = self
-            .server
-            .plan
-            .functions
-            .iter()
-            .filter_map(|function| number(function.kind).ok());
+        let numbers = self.server.plan.functions.iter().filter_map(|function| number(function.kind).ok());
         numbers.max().map_or(1, |highest| highest + 1)
     }
 
@@ -329,8 +301,9 @@ fn sites_of(placed: &[Placed]) -> usize {
     links.map(Link::sites).sum()
 }
 
-/// Returns whether a probe of a function is needed for what is wanted. The return probe, if there is one, also ends inner
-/// calls; if there are no exits, it alone does. A function without an inner site is probed at its entry and its exits.
+/// Returns whether a probe of a function is needed for what is wanted. The return probe, if there is one, also ends
+/// inner calls; if there are no exits, it alone does. A function without an inner site is probed at its entry and its
+/// exits.
 fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool {
     let probed = wanted.of(function.kind.description);
     if probed == Probed::Nothing {
@@ -348,25 +321,18 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
 
 /// Returns the sites of a probe. If calls end there, also returns the number of the exit and which calls end.
 fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
-    let only = |site: Option<_>| {
-        site.map(|site| (site, 0, When::NEVER))
-            .into_iter()
-            .collect()
-    };
+    let only = |site: Option<_>| site.map(|site| (site, 0, When::NEVER)).into_iter().collect();
     let exits = (0..).zip(&function.exits).map(|(number, exit)| {
         let way = exit.way.map(|way| When::condition(way.condition));
         (&exit.site, number, way.unwrap_or(When::ALWAYS))
     });
     let inner = function.inner.as_ref().map(|inner| &inner.site);
-    let (at_inner, elsewhere): (Vec<_>, Vec<_>) =
-        exits.partition(|(site, ..)| Some(*site) == inner);
+    let (at_inner, elsewhere): (Vec<_>, Vec<_>) = exits.partition(|(site, ..)| Some(*site) == inner);
     match probe {
         Probe::Enter | Probe::Return => only(function.every_call()),
         Probe::Inner if at_inner.is_empty() => {
             let begins = (0..).zip(function.begins());
-            begins
-                .map(|(number, site)| (site, number, When::NEVER))
-                .collect()
+            begins.map(|(number, site)| (site, number, When::NEVER)).collect()
         }
         Probe::Inner => at_inner,
         Probe::Exit => elsewhere,

@@ -22,13 +22,14 @@ const CALLS: u32 = 500;
 /// How often that is done; the median counts.
 const ROUNDS: usize = 5;
 
-/// How many times as much a hit costs in a server as in a loop that does nothing else, whose code and data stay in the caches:
-/// 1.2 to 1.3 if every call is probed, and 0.9 if evicting calls are (`cargo xtask bench probes`, Redis 7.0.15).
+/// How many times as much a hit costs in a server as in a loop that does nothing else, whose code and data stay in the
+/// caches: 1.2 to 1.3 if every call is probed, and 0.9 if evicting calls are (`cargo xtask bench probes`, Redis
+/// 7.0.15).
 const IN_A_SERVER: f64 = 1.2;
 
 impl Probes {
-    /// Loads the programs, and measures what a hit costs on this program's own functions. So what the kernel does not allow is
-    /// reported at once, not at the first server.
+    /// Loads the programs, and measures what a hit costs on this program's own functions. So what the kernel does not
+    /// allow is reported at once, not at the first server.
     ///
     /// # Errors
     ///
@@ -70,38 +71,24 @@ fn calibrate(probes: &Arc<Probes>) -> Result<HitCosts, ProbeError> {
     })
 }
 
-/// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction call attached at these file
-/// offsets. Fails if the probes did not see the calls as those of the watched process.
-fn cost(
-    probes: &Arc<Probes>,
-    placed: &[(Probe, FileOffset)],
-    functions: &[Function],
-) -> Result<f64, ProbeError> {
+/// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction call attached at
+/// these file offsets. Fails if the probes did not see the calls as those of the watched process.
+fn cost(probes: &Arc<Probes>, placed: &[(Probe, FileOffset)], functions: &[Function]) -> Result<f64, ProbeError> {
     let own = SelfProbes::attach(probes, as_server(std::process::id()), placed)?;
     let cost = time(functions);
-    match own
-        .counted()
-        .calls
-        .iter()
-        .flat_map(|calls| calls.hits)
-        .sum()
-    {
+    match own.counted().calls.iter().flat_map(|calls| calls.hits).sum() {
         0u64 => Err(ProbeError::OtherPidNamespace),
         _ => Ok(cost),
     }
 }
 
-/// Returns how many nanoseconds it costs a process to have a probe placed and taken off again, apart from hits: its pages of code
-/// change, so it takes a fault or two.
+/// Returns how many nanoseconds it costs a process to have a probe placed and taken off again, apart from hits: its
+/// pages of code change, so it takes a fault or two.
 fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result<f64, ProbeError> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let usual = time_once(function);
-        let own = SelfProbes::attach(
-            probes,
-            as_server(std::process::id()),
-            &[(Probe::Enter, site)],
-        )?;
+        let own = SelfProbes::attach(probes, as_server(std::process::id()), &[(Probe::Enter, site)])?;
         let first = time_once(function);
         let second = time_once(function);
         drop(own);

@@ -1,20 +1,13 @@
 //! Converts a plan, which describes the ELF file, to what the programs need for one process.
 
 use evictscope_abi as kernel;
-use evictscope_abi::{
-    AllocatorCounters, CycleKeys, CycleStart, MAX_READS, REGISTERS, ServerConfig, Term, TermKind,
-};
-use evictscope_plan::{
-    Counters, EVICTION_CALL, EXPIRE_CYCLE, FileAddress, Member, Operand, ProbePlan, Recipe,
-};
+use evictscope_abi::{AllocatorCounters, CycleKeys, CycleStart, MAX_READS, REGISTERS, ServerConfig, Term, TermKind};
+use evictscope_plan::{Counters, EVICTION_CALL, EXPIRE_CYCLE, FileAddress, Member, Operand, ProbePlan, Recipe};
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
 /// `load_bias` to the addresses of the ELF file.
 pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig {
-    let mut config = ServerConfig {
-        tgid: pid,
-        ..ServerConfig::OFF
-    };
+    let mut config = ServerConfig { tgid: pid, ..ServerConfig::OFF };
     if let Some(eviction) = plan.function(EVICTION_CALL.description) {
         let inner = eviction.inner.iter();
         let planned: Vec<_> = inner
@@ -37,16 +30,10 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
             None => Term::ABSENT,
         };
         for (start, planned) in config.cycle_starts.iter_mut().zip(cycle.inner_sites()) {
-            *start = CycleStart {
-                cycle_type: place(&planned.cycle_type),
-                job: place(&planned.job),
-            };
+            *start = CycleStart { cycle_type: place(&planned.cycle_type), job: place(&planned.job) };
         }
         for (keys, exit) in config.cycle_keys.iter_mut().zip(&cycle.exits) {
-            *keys = CycleKeys {
-                sampled: place(&exit.sampled),
-                expired: place(&exit.expired),
-            };
+            *keys = CycleKeys { sampled: place(&exit.sampled), expired: place(&exit.expired) };
         }
     }
     config.maxmemory = plan.member(Member::Maxmemory).map_or(0, |member| {
@@ -61,10 +48,7 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
 }
 
 fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters {
-    let (Ok(stride), Ok(count)) = (
-        u32::try_from(counters.stride / 8),
-        u32::try_from(counters.most),
-    ) else {
+    let (Ok(stride), Ok(count)) = (u32::try_from(counters.stride / 8), u32::try_from(counters.most)) else {
         return AllocatorCounters::UNKNOWN;
     };
     let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
@@ -80,20 +64,13 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
 
 fn terms(planned: &Recipe, load_bias: u64) -> Vec<Term> {
     let terms = planned.terms.iter();
-    terms
-        .map(|planned| term(&planned.operand, planned.negative, load_bias))
-        .collect()
+    terms.map(|planned| term(&planned.operand, planned.negative, load_bias)).collect()
 }
 
 /// Returns where the terms are in memory, each place once, neighbouring words together.
 fn reads<'a>(terms: impl Iterator<Item = &'a Term>) -> [Term; MAX_READS] {
-    let mut places: Vec<Term> = terms
-        .filter(|term| is_in_memory(term))
-        .map(|term| Term {
-            negative: 0,
-            ..*term
-        })
-        .collect();
+    let mut places: Vec<Term> =
+        terms.filter(|term| is_in_memory(term)).map(|term| Term { negative: 0, ..*term }).collect();
     places.sort_by_key(|place| (place.kind, place.register, place.width, place.displacement));
     places.dedup();
     let mut reads = [Term::ABSENT; MAX_READS];
@@ -119,8 +96,7 @@ fn is_in_memory(term: &Term) -> bool {
 
 /// Returns which of the two words at `read` is the place of `term`.
 fn word_in(read: &Term, term: &Term) -> Option<u8> {
-    let is_alike =
-        (read.kind, read.register, read.width == 4) == (term.kind, term.register, term.width == 4);
+    let is_alike = (read.kind, read.register, read.width == 4) == (term.kind, term.register, term.width == 4);
     match term.displacement.wrapping_sub(read.displacement) {
         0 if is_alike => Some(0),
         8 if is_alike => Some(1),
@@ -152,43 +128,17 @@ fn read(term: Term, reads: &[Term; MAX_READS]) -> Option<Term> {
         let word = word_in(read, &term)?;
         (word * 8 < read.width).then_some(first + word)
     });
-    Some(Term {
-        kind: TermKind::Register as u8,
-        register: words.next()?,
-        width: 8,
-        displacement: 0,
-        ..term
-    })
+    Some(Term { kind: TermKind::Register as u8, register: words.next()?, width: 8, displacement: 0, ..term })
 }
 
 fn term(operand: &Operand, negative: bool, load_bias: u64) -> Term {
     let (kind, register, width, displacement) = match operand {
-        Operand::Register {
-            number,
-            width,
-            plus,
-        } => (TermKind::Register, *number, *width, *plus),
-        Operand::Memory {
-            base,
-            displacement,
-            width,
-        } => (TermKind::Memory, *base, *width, *displacement),
+        Operand::Register { number, width, plus } => (TermKind::Register, *number, *width, *plus),
+        Operand::Memory { base, displacement, width } => (TermKind::Memory, *base, *width, *displacement),
         Operand::Constant(value) => (TermKind::Constant, 0, 8, *value),
-        Operand::Global { address, .. } => (
-            TermKind::Absolute,
-            0,
-            8,
-            address.at(load_bias).get().cast_signed(),
-        ),
+        Operand::Global { address, .. } => (TermKind::Absolute, 0, 8, address.at(load_bias).get().cast_signed()),
     };
-    Term {
-        kind: kind as u8,
-        register,
-        width,
-        negative: u8::from(negative),
-        reserved: 0,
-        displacement,
-    }
+    Term { kind: kind as u8, register, width, negative: u8::from(negative), reserved: 0, displacement }
 }
 
 #[cfg(test)]
@@ -198,20 +148,11 @@ mod tests {
     use super::{reads, recipe};
 
     fn place(kind: TermKind, register: u8, width: u8, displacement: i64) -> Term {
-        Term {
-            kind: kind as u8,
-            register,
-            width,
-            displacement,
-            ..Term::ABSENT
-        }
+        Term { kind: kind as u8, register, width, displacement, ..Term::ABSENT }
     }
 
     fn minus(term: Term) -> Term {
-        Term {
-            negative: 1,
-            ..term
-        }
+        Term { negative: 1, ..term }
     }
 
     #[test]
@@ -222,10 +163,7 @@ mod tests {
         let overhead = vec![reported, minus(tofree), minus(maxmemory)];
         let recipes = [vec![reported], overhead, vec![tofree, maxmemory]];
         let reads = reads(recipes.iter().flatten());
-        let pair = Term {
-            width: 16,
-            ..reported
-        };
+        let pair = Term { width: 16, ..reported };
         assert_eq!(reads[..3], [pair, maxmemory, Term::ABSENT]);
 
         let [_, overhead, used] = recipes.map(|terms| recipe(terms, &reads).terms);

@@ -39,9 +39,7 @@ pub enum ProbeError {
     #[error("too many open files ({0}): {MORE_FILES}")]
     TooManyFiles(String),
     /// The object does not load.
-    #[error(
-        "the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks"
-    )]
+    #[error("the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks")]
     Load(String),
     /// The kernel refused a program, or aya could not handle it.
     #[error("the kernel refused a BPF program: {0}")]
@@ -70,9 +68,7 @@ pub enum ProbeError {
     )]
     NotRun(u32, Unrun),
     /// All slots are taken.
-    #[error(
-        "{0} servers are watched already, the most that one agent can watch; narrow --process-match"
-    )]
+    #[error("{0} servers are watched already, the most that one agent can watch; narrow --process-match")]
     TooManyServers(u32),
     /// The built object lacks something: a defect of the build.
     #[error("the BPF object has no {0}: build evictscope again")]
@@ -88,7 +84,8 @@ pub enum ProbeError {
     /// The kernel's own description of its types lacks something.
     #[error("this kernel has no {0}, which evictscope reads: please report this, with `uname -r`")]
     NoMember(String),
-    /// The agent's own executable, on which the cost of a hit is measured, cannot be opened, or its code cannot be found in it.
+    /// The agent's own executable, on which the cost of a hit is measured, cannot be opened, or its code cannot be
+    /// found in it.
     #[error("cannot find evictscope's own code: {0}")]
     OwnExecutable(std::io::Error),
     /// A map could not be mapped into memory.
@@ -157,11 +154,7 @@ impl ProbeError {
     }
 
     /// Converts an error from attaching one program.
-    pub(super) fn attach(
-        program: &'static str,
-        pid: u32,
-        error: &(dyn std::error::Error + 'static),
-    ) -> Self {
+    pub(super) fn attach(program: &'static str, pid: u32, error: &(dyn std::error::Error + 'static)) -> Self {
         let obstacle = io_error(error).and_then(|error| error.get_ref()?.downcast_ref());
         if let Some(obstacle) = obstacle {
             return Self::Obstructed(pid, *obstacle);
@@ -173,16 +166,11 @@ impl ProbeError {
             return Self::TooManyFiles(format!("attaching to process {pid}"));
         }
         if io_error(error).is_some_and(|error| {
-            error.kind() == ErrorKind::NotFound
-                || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+            error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
         }) {
             return Self::Gone(pid);
         }
-        Self::Attach {
-            program,
-            pid,
-            reason: chain(error),
-        }
+        Self::Attach { program, pid, reason: chain(error) }
     }
 }
 
@@ -196,8 +184,7 @@ fn is_too_many_files(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
-    std::iter::successors(Some(error), |error| error.source())
-        .find_map(|error| error.downcast_ref())
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// Joins the error and all its causes.

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Returns the exit code of a process that has ended and was reaped, as `wait(2)` has it. Returns `None` if it was not reaped
-/// yet, or the kernel is older than Linux 6.15.
+/// Returns the exit code of a process that has ended and was reaped, as `wait(2)` has it. Returns `None` if it was not
+/// reaped yet, or the kernel is older than Linux 6.15.
 pub fn exit_code(pidfd: BorrowedFd<'_>) -> Option<i32> {
     let asked = u64::from(libc::PIDFD_INFO_EXIT);
     // SAFETY: it consists of integers, for which 0 is a value.

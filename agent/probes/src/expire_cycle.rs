@@ -2,8 +2,8 @@
 //! cycles whose type and keys are known.
 
 use evictscope_abi::{
-    CycleCheck, CycleKeys, CycleStart, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe,
-    ServerConfig, Term, TermKind,
+    CycleCheck, CycleKeys, CycleStart, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe, ServerConfig, Term,
+    TermKind,
 };
 use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
 use evictscope_telemetry::Counted;
@@ -18,11 +18,7 @@ static SAMPLED: u64 = 40;
 static EXPIRED: u32 = 30;
 
 fn constant(value: i64) -> Term {
-    Term {
-        kind: TermKind::Constant as u8,
-        displacement: value,
-        ..Term::ABSENT
-    }
+    Term { kind: TermKind::Constant as u8, displacement: value, ..Term::ABSENT }
 }
 
 fn memory<T>(of: &'static T) -> Term {
@@ -35,26 +31,16 @@ fn memory<T>(of: &'static T) -> Term {
 }
 
 /// Makes cycles as a server does, with their type and keys at these places. Returns what was counted and logged.
-fn counted(
-    cycles: u64,
-    [cycle_type, job]: [Term; 2],
-    keys: CycleKeys,
-) -> anyhow::Result<(Counted, Vec<String>)> {
+fn counted(cycles: u64, [cycle_type, job]: [Term; 2], keys: CycleKeys) -> anyhow::Result<(Counted, Vec<String>)> {
     let _alone = alone();
     let [start, end, _] = FUNCTIONS;
     let [start_at, end_at, _] = own_sites()?;
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
-    let mut config = ServerConfig {
-        tgid: std::process::id(),
-        is_observed: [1; MAX_FUNCTIONS as usize],
-        ..ServerConfig::OFF
-    };
+    let mut config =
+        ServerConfig { tgid: std::process::id(), is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
     config.cycle_starts[0] = CycleStart { cycle_type, job };
     config.cycle_keys[0] = keys;
-    let function = FunctionKind {
-        index: usize::from(EXPIRE),
-        description: EXPIRE_CYCLE.description,
-    };
+    let function = FunctionKind { index: usize::from(EXPIRE), description: EXPIRE_CYCLE.description };
     let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
     let own = SelfProbes::attach_function(&probes, config, function, &placed)?;
     for _ in 0..cycles {
@@ -70,10 +56,7 @@ fn counted(
     Ok((own.counted(), messages.collect()))
 }
 
-const KEYS: fn() -> CycleKeys = || CycleKeys {
-    sampled: memory(&SAMPLED),
-    expired: memory(&EXPIRED),
-};
+const KEYS: fn() -> CycleKeys = || CycleKeys { sampled: memory(&SAMPLED), expired: memory(&EXPIRED) };
 
 /// Returns the number of cycles of each type, and their keys.
 fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); CycleType::ALL.len()] {
@@ -93,10 +76,7 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
         (CycleType::Fast, [constant(0x7_0000_0001), constant(0)]),
         (CycleType::Unknown, [Term::ABSENT; 2]),
         (CycleType::SlowFields, [constant(0), constant(1)]),
-        (
-            CycleType::FastFields,
-            [constant(1), constant(0x7_0000_0001)],
-        ),
+        (CycleType::FastFields, [constant(1), constant(0x7_0000_0001)]),
     ] {
         let (seen, messages) = counted(7, place, KEYS())?;
         let mut expected = [(0, 0, 0); CycleType::ALL.len()];
@@ -116,21 +96,12 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
-    let keys = CycleKeys {
-        sampled: Term::ABSENT,
-        ..KEYS()
-    };
+    let keys = CycleKeys { sampled: Term::ABSENT, ..KEYS() };
     let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [0; 5]);
     // A place that cannot be read.
-    let keys = CycleKeys {
-        sampled: Term {
-            displacement: 8,
-            ..memory(&SAMPLED)
-        },
-        ..KEYS()
-    };
+    let keys = CycleKeys { sampled: Term { displacement: 8, ..memory(&SAMPLED) }, ..KEYS() };
     let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [3, 0, 0, 0, 0]);
@@ -146,15 +117,11 @@ fn the_first_cycle_that_fails_a_check_is_the_last() -> anyhow::Result<()> {
         assert_eq!(by_type(&seen.expires), [(0, 0, 0); CycleType::ALL.len()]);
         assert_eq!(seen.expires.check_failures, [1, 0]);
         assert_eq!(CycleCheck::Type as usize, 0);
-        let said =
-            format!("the type of an expire cycle is {of_type}, and its job {job}, not 0 or 1");
+        let said = format!("the type of an expire cycle is {of_type}, and its job {job}, not 0 or 1");
         assert_eq!(messages, [said]);
     }
 
-    let keys = CycleKeys {
-        expired: constant(41),
-        ..KEYS()
-    };
+    let keys = CycleKeys { expired: constant(41), ..KEYS() };
     let (seen, messages) = counted(5, [constant(1), Term::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires), [(0, 0, 0); CycleType::ALL.len()]);
     assert_eq!(seen.expires.check_failures, [0, 1]);

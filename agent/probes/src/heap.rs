@@ -14,7 +14,8 @@ pub fn share_heaps() {
     };
 }
 
-/// Gives unused memory back to the kernel: reading the kernel's description of its types takes 60 MB, and 20 MB would be kept.
+/// Gives unused memory back to the kernel: reading the kernel's description of its types takes 60 MB, and 20 MB would
+/// be kept.
 pub(super) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only touches memory that was freed.

@@ -44,11 +44,7 @@ pub fn load(
 ///
 /// Returns the kernel's error: "not found" if the task has ended.
 pub fn iterator(program: BorrowedFd<'_>, tid: u32) -> io::Result<OwnedFd> {
-    let task = OneTask {
-        tid,
-        pid: 0,
-        pid_fd: 0,
-    };
+    let task = OneTask { tid, pid: 0, pid_fd: 0 };
     let mut attr = zeroed();
     attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
     attr.link_create.attach_type = BPF_TRACE_ITER as u32;

@@ -77,7 +77,8 @@ const fn mapper_path(member: MapperMember) -> Path {
 
 /// Where the members are.
 pub struct KernelOffsets {
-    /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may lack.
+    /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may
+    /// lack.
     pub sockets: [u32; KernelMember::COUNT],
     /// The offset of `sched_info.run_delay` in `task_struct`, bytes; `None` if this kernel has none.
     pub run_delay: Option<u32>,
@@ -91,10 +92,7 @@ pub struct KernelOffsets {
 pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     with(|offset| {
         let paths = KernelMember::ALL.map(|of| (path(of), of.is_optional()));
-        Ok(KernelOffsets {
-            sockets: sums(offset, paths)?,
-            run_delay: offset("task_struct", "sched_info.run_delay"),
-        })
+        Ok(KernelOffsets { sockets: sums(offset, paths)?, run_delay: offset("task_struct", "sched_info.run_delay") })
     })
 }
 
@@ -130,10 +128,7 @@ fn with<T>(find: impl FnOnce(&OffsetOf<'_>) -> Result<T, ProbeError>) -> Result<
 }
 
 /// Adds up the offsets of each path; 0 for one that the kernel lacks and may lack.
-fn sums<const N: usize>(
-    offset: &OffsetOf<'_>,
-    paths: [(Path, bool); N],
-) -> Result<[u32; N], ProbeError> {
+fn sums<const N: usize>(offset: &OffsetOf<'_>, paths: [(Path, bool); N]) -> Result<[u32; N], ProbeError> {
     let mut sums = [0; N];
     for (to, (path, is_optional)) in sums.iter_mut().zip(paths) {
         for (structure, member) in path {

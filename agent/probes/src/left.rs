@@ -1,6 +1,7 @@
 //! Breakpoints that are in a server's code before any of ours.
 //!
-//! An agent that is killed together with its keeper leaves breakpoints. Placing and taking off a probe there removes them.
+//! An agent that is killed together with its keeper leaves breakpoints. Placing and taking off a probe there removes
+//! them.
 
 use evictscope_host::{Executable, breakpoints, is_traced};
 
@@ -21,11 +22,7 @@ pub fn take_out(programs: &Programs, target: Target<'_>, executable: &Executable
     let left = find().len();
     let taken = found.len().saturating_sub(left);
     if taken > 0 {
-        tracing::info!(
-            pid,
-            taken,
-            "took out breakpoints that were left in its code"
-        );
+        tracing::info!(pid, taken, "took out breakpoints that were left in its code");
     }
     left
 }
@@ -39,8 +36,7 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     #[test]
-    fn code_that_is_mapped_far_beyond_its_file_is_looked_at_to_the_end_of_that()
-    -> anyhow::Result<()> {
+    fn code_that_is_mapped_far_beyond_its_file_is_looked_at_to_the_end_of_that() -> anyhow::Result<()> {
         let file = File::open("/proc/self/exe")?;
         let (bytes, access) = (1 << 45, ProtFlags::READ | ProtFlags::EXEC);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;

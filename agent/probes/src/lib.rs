@@ -1,13 +1,13 @@
 //! The BPF programs in the kernel: loading them, attaching them to servers, reading what they count.
 //!
-//! Start with [`Probes`], which loads the programs, and [`Attachment`], the probes on one server. Every server has one slot in
-//! all maps, which are mapped into memory. A probe is attached by file offset to the open executable that the plan was made from.
-//! So it works in other mount namespaces and after an upgrade on disk, and no other file is ever probed. Dropping an
-//! [`Attachment`] detaches its probes. So does the end of the agent, however it ends: another process holds them
-//! ([`LinkKeeper`]).
+//! Start with [`Probes`], which loads the programs, and [`Attachment`], the probes on one server. Every server has one
+//! slot in all maps, which are mapped into memory. A probe is attached by file offset to the open executable that the
+//! plan was made from. So it works in other mount namespaces and after an upgrade on disk, and no other file is ever
+//! probed. Dropping an [`Attachment`] detaches its probes. So does the end of the agent, however it ends: another
+//! process holds them ([`LinkKeeper`]).
 //!
-//! This is the only crate that uses aya, and, with `agent-ebpf`, the only one with `unsafe` code. It decides neither what to
-//! probe (`evictscope-plan`) nor when (`evictscope-telemetry`). `build.rs` compiles the programs.
+//! This is the only crate that uses aya, and, with `agent-ebpf`, the only one with `unsafe` code. It decides neither
+//! what to probe (`evictscope-plan`) nor when (`evictscope-telemetry`). `build.rs` compiles the programs.
 
 mod attach;
 mod attachment;

@@ -19,10 +19,7 @@ impl Message {
     /// Parses a record's text, which begins with the process id.
     fn parse(record: &str) -> Option<Self> {
         let (pid, text) = record.split_once(": ")?;
-        Some(Self {
-            pid: pid.parse().ok()?,
-            text: text.to_owned(),
-        })
+        Some(Self { pid: pid.parse().ok()?, text: text.to_owned() })
     }
 }
 
@@ -79,10 +76,7 @@ mod tests {
     #[test]
     fn a_record_names_the_process_that_it_is_about() {
         let message = Message::parse("123: maxmemory is 5: not 6");
-        let expected = Message {
-            pid: 123,
-            text: "maxmemory is 5: not 6".to_owned(),
-        };
+        let expected = Message { pid: 123, text: "maxmemory is 5: not 6".to_owned() };
         assert_eq!(message, Some(expected));
         assert_eq!(Message::parse("no process: here"), None);
     }

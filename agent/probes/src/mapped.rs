@@ -41,21 +41,10 @@ impl<T: Copy> Mapped<T> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let entries = unsafe {
             let fd = map.fd().as_fd();
-            mmap(
-                std::ptr::null_mut(),
-                len * size_of::<T>(),
-                protection,
-                flags,
-                fd,
-                0,
-            )
+            mmap(std::ptr::null_mut(), len * size_of::<T>(), protection, flags, fd, 0)
         };
         let entries = entries.map_err(|error| ProbeError::Mapping(error.into()))?;
-        Ok(Self {
-            entries: NonNull::new(entries.cast()).ok_or(ProbeError::Object("map"))?,
-            len,
-            _of: PhantomData,
-        })
+        Ok(Self { entries: NonNull::new(entries.cast()).ok_or(ProbeError::Object("map"))?, len, _of: PhantomData })
     }
 
     /// Returns the address of an entry, which is valid as long as `self` is.
@@ -153,11 +142,7 @@ mod tests {
 
     /// Returns how many copies were made while such a writer updates, and how many of them were torn.
     fn copies(rest: u32) -> (usize, usize) {
-        let shared = Shared(UnsafeCell::new(Updated {
-            finished: 0,
-            value: [0; 512],
-            begun: 0,
-        }));
+        let shared = Shared(UnsafeCell::new(Updated { finished: 0, value: [0; 512], begun: 0 }));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| write(&shared, &stop, rest));
@@ -165,8 +150,7 @@ mod tests {
             for _ in 0..20_000 {
                 let counted = shared.0.get().cast_const();
                 // SAFETY: valid for as long as this scope; integers are copied.
-                let copy =
-                    unsafe { whole(counted, || (&raw const (*counted).value).read_volatile()) };
+                let copy = unsafe { whole(counted, || (&raw const (*counted).value).read_volatile()) };
                 if let Some(words) = copy {
                     made += 1;
                     torn += usize::from(words.iter().any(|word| *word != words[0]));

@@ -1,9 +1,10 @@
 //! Looks whether a probe can be placed without holding up the host.
 //!
-//! While the kernel places a probe or takes it off, no process can fork (`dup_mmap_sem`), and it takes the lock (`mmap_lock`) of
-//! each process that maps this part of the file, whoever that is and whatever the link's filter says (`register_for_each_vma`,
-//! kernel/events/uprobes.c, the same from Linux 6.1 to 6.18). Whoever may read the file can map it, hold his own lock for as long as
-//! he likes, and so hold up all. So the keeper looks first who maps it, and whose lock is held.
+//! While the kernel places a probe or takes it off, no process can fork (`dup_mmap_sem`), and it takes the lock
+//! (`mmap_lock`) of each process that maps this part of the file, whoever that is and whatever the link's filter says
+//! (`register_for_each_vma`, kernel/events/uprobes.c, the same from Linux 6.1 to 6.18). Whoever may read the file can
+//! map it, hold his own lock for as long as he likes, and so hold up all. So the keeper looks first who maps it, and
+//! whose lock is held.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -39,7 +40,8 @@ const RECORD: usize = size_of::<Mapper>();
 ///
 /// # Errors
 ///
-/// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
+/// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the
+/// program.
 pub fn load() -> Result<OwnedFd, ProbeError> {
     let offsets = kernel_types::of_mappers()?;
     let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
@@ -56,19 +58,14 @@ pub fn load() -> Result<OwnedFd, ProbeError> {
     fd
 }
 
-/// Returns what keeps probes between the file offsets `first` and `last` from being placed or taken off now. `file` must be open
-/// for reading; nobody else may use [`MAPPED_AT`]. Takes [`LOOKS`] times [`PAUSE`] at most, and one [`PAUSE`] if nobody
-/// holds a lock.
+/// Returns what keeps probes between the file offsets `first` and `last` from being placed or taken off now. `file`
+/// must be open for reading; nobody else may use [`MAPPED_AT`]. Takes [`LOOKS`] times [`PAUSE`] at most, and one
+/// [`PAUSE`] if nobody holds a lock.
 ///
 /// # Errors
 ///
 /// Fails if it cannot be told.
-pub fn obstacle(
-    program: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    first: u64,
-    last: u64,
-) -> io::Result<Option<Obstacle>> {
+pub fn obstacle(program: BorrowedFd<'_>, file: BorrowedFd<'_>, first: u64, last: u64) -> io::Result<Option<Obstacle>> {
     let mapped = Mapped::of(file, first, last)?;
     let mut suspects: Option<Vec<Mapper>> = None;
     let mut free = 0;

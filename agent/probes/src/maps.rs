@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::Ebpf;
 use evictscope_abi::{
-    CallStats, Cookie, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts, MAX_FUNCTIONS,
-    MAX_SERVERS, ServerConfig, Updated, When,
+    CallStats, Cookie, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
+    ServerConfig, Updated, When,
 };
 use evictscope_telemetry::Counted;
 
@@ -23,12 +23,7 @@ pub struct Maps {
 
 /// Returns the index of a function's calls.
 fn calls_index(slot: u32, function: u16) -> u32 {
-    let cookie = Cookie {
-        slot,
-        function,
-        site: 0,
-        when: When::ALWAYS,
-    };
+    let cookie = Cookie { slot, function, site: 0, when: When::ALWAYS };
     cookie.calls()
 }
 
@@ -111,8 +106,7 @@ impl Maps {
     /// Copies what was counted in a slot, for the first `functions` traced functions. Leaves unchanged what
     /// cannot be copied whole because it is being updated all the time.
     pub fn read(&self, slot: u32, functions: u16, to: &mut Counted) {
-        to.calls
-            .resize(usize::from(functions), CallStats::default());
+        to.calls.resize(usize::from(functions), CallStats::default());
         for (function, place) in (0..functions).zip(&mut to.calls) {
             let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
                 continue;

@@ -24,16 +24,9 @@ impl Multi {
     /// # Errors
     ///
     /// Fails if the object is not sound or the kernel refuses a program.
-    pub fn load(
-        object: &[u8],
-        ebpf: &Ebpf,
-        names: impl Iterator<Item = &'static str>,
-    ) -> anyhow::Result<Self> {
+    pub fn load(object: &[u8], ebpf: &Ebpf, names: impl Iterator<Item = &'static str>) -> anyhow::Result<Self> {
         let mut object = aya_obj::Object::parse(object)?;
-        let fds: HashMap<&str, BorrowedFd<'_>> = ebpf
-            .maps()
-            .filter_map(|(name, map)| Some((name, fd(map)?)))
-            .collect();
+        let fds: HashMap<&str, BorrowedFd<'_>> = ebpf.maps().filter_map(|(name, map)| Some((name, fd(map)?))).collect();
         let maps = std::mem::take(&mut object.maps);
         // A missing one would be taken for another.
         let missing = maps.keys().find(|name| !fds.contains_key(name.as_str()));
@@ -58,9 +51,7 @@ impl Multi {
 /// Returns the descriptor of a map of a kind that the object has.
 fn fd(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::ProgramArray(data) | Map::RingBuf(data) => {
-            Some(data.fd().as_fd())
-        }
+        Map::Array(data) | Map::HashMap(data) | Map::ProgramArray(data) | Map::RingBuf(data) => Some(data.fd().as_fd()),
         _ => None,
     }
 }
@@ -117,24 +108,21 @@ mod tests {
         let depth = |own: &bpf_insn, next: Option<&bpf_insn>| match (own.code, own.code & 7) {
             // mov %r10, X; add $n, X
             (0xbf, _) if own.src_reg() == 10 => {
-                let taken =
-                    next.filter(|next| next.code == 0x07 && next.dst_reg() == own.dst_reg());
+                let taken = next.filter(|next| next.code == 0x07 && next.dst_reg() == own.dst_reg());
                 taken.map_or(0, |next| -next.imm)
             }
             (_, 1) if own.src_reg() == 10 => -i32::from(own.off),
             (_, 2 | 3) if own.dst_reg() == 10 => -i32::from(own.off),
             _ => 0,
         };
-        let depths = (instructions.iter().enumerate())
-            .map(|(index, own)| depth(own, instructions.get(index + 1)));
+        let depths = (instructions.iter().enumerate()).map(|(index, own)| depth(own, instructions.get(index + 1)));
         depths.max().unwrap_or(0)
     }
 
     /// See `agent-ebpf/src/stack.rs`.
     #[test]
     fn a_program_stays_on_the_stack_of_its_thread() -> anyhow::Result<()> {
-        let programs =
-            aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
+        let programs = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let trace = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let programs = aya_obj::Object::parse(programs)?;
         let trace = aya_obj::Object::parse(trace)?;

@@ -33,12 +33,10 @@ unsafe extern "C" {
 /// A function that takes nothing and returns nothing.
 pub(super) type Function = unsafe extern "C" fn();
 
-/// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it single-steps.
-pub(super) const FUNCTIONS: [Function; 3] = [
-    evictscope_calibration_emulated,
-    evictscope_calibration_emulated_too,
-    evictscope_calibration_stepped,
-];
+/// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it
+/// single-steps.
+pub(super) const FUNCTIONS: [Function; 3] =
+    [evictscope_calibration_emulated, evictscope_calibration_emulated_too, evictscope_calibration_stepped];
 
 /// Lets one test at a time probe this process: otherwise each would count the calls of the others.
 #[cfg(test)]
@@ -54,9 +52,7 @@ pub(super) fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
 }
 
 /// Returns where the code at these addresses is in the agent's own executable.
-pub(super) fn own_offsets<const N: usize>(
-    addresses: [u64; N],
-) -> Result<[FileOffset; N], ProbeError> {
+pub(super) fn own_offsets<const N: usize>(addresses: [u64; N]) -> Result<[FileOffset; N], ProbeError> {
     let addresses = addresses.map(ProcessAddress::new);
     offsets_of_code(std::process::id(), addresses).map_err(ProbeError::OwnExecutable)
 }

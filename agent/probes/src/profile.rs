@@ -12,9 +12,7 @@ use aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
 use aya_obj::generated::{bpf_cmd, perf_event_attr};
-use evictscope_abi::{
-    MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot,
-};
+use evictscope_abi::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot};
 
 use super::error::ProbeError;
 use super::keeper::perf_event;
@@ -24,8 +22,8 @@ use super::multi::{bpf, zeroed};
 
 const PROGRAM: &str = "profile_sample";
 
-/// What an event costs the thread besides the program, nanoseconds: the interrupt, and setting the timer again. The program
-/// cannot measure it, so this is an allowance.
+/// What an event costs the thread besides the program, nanoseconds: the interrupt, and setting the timer again. The
+/// program cannot measure it, so this is an allowance.
 const INTERRUPT_NS: u64 = 10_000;
 
 /// The loaded program, and the profiles that are being taken. Clones share it.
@@ -110,10 +108,7 @@ impl Sampler {
             ebpf,
             counts,
             samples: Mutex::new(samples.try_into().map_err(unusable)?),
-            cookies: Mutex::new(Cookies {
-                used: Vec::new(),
-                next: 0,
-            }),
+            cookies: Mutex::new(Cookies { used: Vec::new(), next: 0 }),
         })))
     }
 
@@ -121,25 +116,15 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// Returns the kernel's error: "permission denied" if it does not let this process have the event, "no such process" if
-    /// that process has ended; "no room" if too many are sampled.
+    /// Returns the kernel's error: "permission denied" if it does not let this process have the event, "no such
+    /// process" if that process has ended; "no room" if too many are sampled.
     pub fn sample(&self, pid: u32, hz: u32) -> io::Result<Sampling> {
         let program = self.0.ebpf.program(PROGRAM);
-        let program: &PerfEvent = program
-            .ok_or(io::ErrorKind::NotFound)?
-            .try_into()
-            .map_err(io::Error::other)?;
+        let program: &PerfEvent = program.ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?;
         let cookie = self.cookies().take().ok_or(io::ErrorKind::StorageFull)?;
-        let mut sampling = Sampling {
-            sampler: self.clone(),
-            cookie,
-            attached: None,
-        };
-        let counts = ProfileCounts {
-            tgid: pid.into(),
-            ..ProfileCounts::default()
-        };
+        let mut sampling = Sampling { sampler: self.clone(), cookie, attached: None };
+        let counts = ProfileCounts { tgid: pid.into(), ..ProfileCounts::default() };
         let slot = profile_slot(cookie);
         self.0.counts.set(slot, counts).map_err(io::Error::other)?;
         let event = cpu_clock(pid, hz)?;
@@ -172,10 +157,7 @@ impl Sampler {
     fn counts(&self, cookie: u64) -> ProfileCounts {
         let entry = self.0.counts.entry(profile_slot(cookie));
         // SAFETY: a valid entry, all integers, which the program writes whole.
-        entry.map_or_else(
-            |_| ProfileCounts::default(),
-            |entry| unsafe { entry.read_volatile() },
-        )
+        entry.map_or_else(|_| ProfileCounts::default(), |entry| unsafe { entry.read_volatile() })
     }
 
     fn cookies(&self) -> std::sync::MutexGuard<'_, Cookies> {
@@ -250,11 +232,7 @@ impl Sampling {
     pub fn counts(&self) -> SamplerCounts {
         let counts = self.sampler.counts(self.cookie);
         let events = counts.samples + counts.lost + counts.foreign;
-        SamplerCounts {
-            lost: counts.lost,
-            foreign: counts.foreign,
-            spent_ns: counts.spent_ns + events * INTERRUPT_NS,
-        }
+        SamplerCounts { lost: counts.lost, foreign: counts.foreign, spent_ns: counts.spent_ns + events * INTERRUPT_NS }
     }
 }
 

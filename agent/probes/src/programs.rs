@@ -15,12 +15,7 @@ use super::obstacle::Obstacle;
 use super::target::{Own, Target};
 
 /// The cookie of a probe that counts nothing.
-const UNUSED: Cookie = Cookie {
-    slot: u32::MAX,
-    function: 0,
-    site: 0,
-    when: When::ALWAYS,
-};
+const UNUSED: Cookie = Cookie { slot: u32::MAX, function: 0, site: 0, when: When::ALWAYS };
 /// The most breakpoints that are taken out of one server.
 const MOST_TAKEN_OUT: usize = 64;
 
@@ -30,22 +25,15 @@ const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// The programs on any traced function, by [`Probe`].
 const ANY: [&str; Probe::ALL.len()] = ["call_enter", "call_return", "call_inner", "call_exit"];
 /// The programs on the eviction call, which count more than its calls.
-const EVICTION: [&str; Probe::ALL.len()] = [
-    "call_enter",
-    "eviction_return",
-    "eviction_goal",
-    "eviction_done",
-];
+const EVICTION: [&str; Probe::ALL.len()] = ["call_enter", "eviction_return", "eviction_goal", "eviction_done"];
 
 /// The programs on the expire cycle. Its entry is never probed: most calls return early.
-const EXPIRE: [&str; Probe::ALL.len()] =
-    ["call_enter", "call_return", "expire_start", "expire_end"];
+const EXPIRE: [&str; Probe::ALL.len()] = ["call_enter", "call_return", "expire_start", "expire_end"];
 
 /// Returns the names of all programs of the daemon.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     let others = EVICTION.into_iter().chain(EXPIRE);
-    ANY.into_iter()
-        .chain(others.filter(|name| !ANY.contains(name)))
+    ANY.into_iter().chain(others.filter(|name| !ANY.contains(name)))
 }
 
 /// Returns the name of the program for a probe of a traced function.
@@ -75,8 +63,8 @@ enum Loaded {
 }
 
 impl Programs {
-    /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if such
-    /// links cannot be used, which is tried at `site` of this process.
+    /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if
+    /// such links cannot be used, which is tried at `site` of this process.
     ///
     /// # Errors
     ///
@@ -91,17 +79,12 @@ impl Programs {
         let all = names.clone();
         let first = names.next().ok_or(ProbeError::Object("program"))?;
         let refused = |error| {
-            tracing::warn!(
-                "uses perf events, because uprobe_multi links cannot be used: {error:#}"
-            );
+            tracing::warn!("uses perf events, because uprobe_multi links cannot be used: {error:#}");
             None
         };
-        let with = |multi| Self {
-            keeper: keeper.clone(),
-            loaded: Loaded::Multi(multi),
-        };
-        // Tries the first program, which has no map of programs: a program that is loaded for one kind of link claims such a
-        // map for that kind (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        let with = |multi| Self { keeper: keeper.clone(), loaded: Loaded::Multi(multi) };
+        // Tries the first program, which has no map of programs: a program that is loaded for one kind of link claims
+        // such a map for that kind (`bpf_prog_map_compatible`, kernel/bpf/core.c).
         let trial = match Multi::load(object, ebpf, std::iter::once(first)) {
             Ok(trial) => with(trial),
             Err(error) => return Ok(refused(error)),
@@ -139,10 +122,7 @@ impl Programs {
         }
         let event = std::fs::read_to_string(EVENT_TYPE).map_err(ProbeError::NoUprobeEvents)?;
         let event = event.trim().parse().map_err(io::Error::other);
-        Ok(Self {
-            keeper: keeper.clone(),
-            loaded: Loaded::Perf(ebpf, event.map_err(ProbeError::NoUprobeEvents)?),
-        })
+        Ok(Self { keeper: keeper.clone(), loaded: Loaded::Perf(ebpf, event.map_err(ProbeError::NoUprobeEvents)?) })
     }
 
     /// Returns the keeper that attaches them.
@@ -200,8 +180,8 @@ impl Programs {
         sites.chunks(most).map(link).collect()
     }
 
-    /// Takes out breakpoints that nobody needs any more: places probes there that count nothing and takes them off, which
-    /// makes the kernel restore the code. A breakpoint of another tool's probe stays.
+    /// Takes out breakpoints that nobody needs any more: places probes there that count nothing and takes them off,
+    /// which makes the kernel restore the code. A breakpoint of another tool's probe stays.
     pub fn take_out(&self, target: Target<'_>, places: &[FileOffset]) {
         let places = places.iter().take(MOST_TAKEN_OUT);
         let links = places.filter_map(|place| {
@@ -237,9 +217,7 @@ impl Programs {
             kind,
             is_return,
             pid: target.pid,
-            sites: sites
-                .map(|(offset, cookie)| (offset.get(), cookie.encode()))
-                .collect(),
+            sites: sites.map(|(offset, cookie)| (offset.get(), cookie.encode())).collect(),
         };
         Ok(self.keeper.attach(program, target.exe, &attach))
     }

@@ -1,11 +1,11 @@
-//! Probes on the agent's own functions. The programs do everything that they do for a server, because they get a configuration
-//! with recipes and members in the agent's own memory.
+//! Probes on the agent's own functions. The programs do everything that they do for a server, because they get a
+//! configuration with recipes and members in the agent's own memory.
 
 use std::sync::Arc;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, EVICTION, EXPIRE, MAX_FUNCTIONS, Probe, REGISTERS, Recipe,
-    ServerConfig, Term, TermKind, Variable, When,
+    AllocatorCounters, Cookie, EVICTION, EXPIRE, MAX_FUNCTIONS, Probe, REGISTERS, Recipe, ServerConfig, Term, TermKind,
+    Variable, When,
 };
 use evictscope_plan::{EVICTION_CALL, FileOffset, FunctionKind};
 use evictscope_telemetry::Counted;
@@ -28,10 +28,7 @@ impl SelfProbes {
         config: ServerConfig,
         placed: &[(Probe, FileOffset)],
     ) -> Result<Self, ProbeError> {
-        let function = FunctionKind {
-            index: usize::from(EVICTION),
-            description: EVICTION_CALL.description,
-        };
+        let function = FunctionKind { index: usize::from(EVICTION), description: EVICTION_CALL.description };
         Self::attach_function(probes, config, function, placed)
     }
 
@@ -43,10 +40,7 @@ impl SelfProbes {
         placed: &[(Probe, FileOffset)],
     ) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
-        let mut own = Self {
-            links: Vec::new(),
-            slot,
-        };
+        let mut own = Self { links: Vec::new(), slot };
         let this = Own::open()?;
         let cookie = Cookie {
             slot: own.slot.number,
@@ -86,11 +80,7 @@ static USED_MEMORY: u64 = MAXMEMORY + OVER_LIMIT;
 const OVER_LIMIT: u64 = 1 << 10;
 
 fn constant(value: u64) -> Term {
-    Term {
-        kind: TermKind::Constant as u8,
-        displacement: value.cast_signed(),
-        ..Term::ABSENT
-    }
+    Term { kind: TermKind::Constant as u8, displacement: value.cast_signed(), ..Term::ABSENT }
 }
 
 /// Returns a configuration like a server's, with all that is read and tested there: each call is an evicting call
@@ -101,16 +91,9 @@ pub(super) fn as_server(pid: u32) -> ServerConfig {
         displacement: (&raw const *of as u64).cast_signed(),
         ..Term::ABSENT
     };
-    let mut config = ServerConfig {
-        tgid: pid,
-        is_observed: [1; MAX_FUNCTIONS as usize],
-        ..ServerConfig::OFF
-    };
-    let was_read = |read: u8| Term {
-        kind: TermKind::Register as u8,
-        register: REGISTERS as u8 + 2 * read,
-        ..Term::ABSENT
-    };
+    let mut config = ServerConfig { tgid: pid, is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
+    let was_read =
+        |read: u8| Term { kind: TermKind::Register as u8, register: REGISTERS as u8 + 2 * read, ..Term::ABSENT };
     config.reads[0] = memory(&USED_MEMORY);
     config.reads[1] = memory(&MAXMEMORY);
     for (variable, term) in [
@@ -120,14 +103,9 @@ pub(super) fn as_server(pid: u32) -> ServerConfig {
         (Variable::MemTofree, constant(OVER_LIMIT)),
         (Variable::Maxmemory, was_read(1)),
     ] {
-        config.recipes[variable as usize] = Recipe {
-            terms: [term, Term::ABSENT, Term::ABSENT],
-        };
+        config.recipes[variable as usize] = Recipe { terms: [term, Term::ABSENT, Term::ABSENT] };
     }
-    config.results[0] = Term {
-        kind: TermKind::Register as u8,
-        ..Term::ABSENT
-    };
+    config.results[0] = Term { kind: TermKind::Register as u8, ..Term::ABSENT };
     config.maxmemory = &raw const MAXMEMORY as u64;
     config.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
     config
@@ -140,8 +118,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use evictscope_abi::{
-        ALLOCATOR_SLACK, ALLOCATOR_STREAK, AllocatorCounters, CHECKED_FIRST, CHECKED_ONE_IN, Check,
-        Probe, QUIET_NS, Variable,
+        ALLOCATOR_SLACK, ALLOCATOR_STREAK, AllocatorCounters, CHECKED_FIRST, CHECKED_ONE_IN, Check, Probe, QUIET_NS,
+        Variable,
     };
     use evictscope_telemetry::Counted;
 
@@ -159,8 +137,8 @@ mod tests {
         Ok((seen, said))
     }
 
-    /// As [`counted`], but passes `before` the number of each call before making it. Also returns how often the machine stood
-    /// still for so long that another burst may have begun.
+    /// As [`counted`], but passes `before` the number of each call before making it. Also returns how often the machine
+    /// stood still for so long that another burst may have begun.
     fn counted_with(
         calls: u64,
         change: impl Fn(&mut evictscope_abi::ServerConfig),
@@ -173,11 +151,7 @@ mod tests {
         let mut config = as_server(std::process::id());
         change(&mut config);
         // The goal site is after the first push; the return probe ends the calls.
-        let placed = [
-            (Probe::Return, begin),
-            (Probe::Enter, begin),
-            (Probe::Inner, FileOffset::new(begin.get() + 1)),
-        ];
+        let placed = [(Probe::Return, begin), (Probe::Enter, begin), (Probe::Inner, FileOffset::new(begin.get() + 1))];
         let own = SelfProbes::attach(&probes, config, &placed)?;
         let (mut last, mut pauses) = (Instant::now(), 0);
         for call in 0..calls {
@@ -197,10 +171,7 @@ mod tests {
 
     fn kinds(seen: &Counted) -> (u64, u64) {
         let calls = &seen.calls[0];
-        (
-            calls.inner.counts.iter().sum(),
-            calls.noop.counts.iter().sum(),
-        )
+        (calls.inner.counts.iter().sum(), calls.noop.counts.iter().sum())
     }
 
     #[test]
@@ -253,13 +224,9 @@ mod tests {
         let one_by_one = 1 + CHECKED_FIRST;
         let compared = one_by_one + (calls - one_by_one) / CHECKED_ONE_IN;
         let [allocator, maxmemory, arithmetic] =
-            [Check::Allocator, Check::Maxmemory, Check::Arithmetic]
-                .map(|check| seen.evictions.checks[check as usize]);
+            [Check::Allocator, Check::Maxmemory, Check::Arithmetic].map(|check| seen.evictions.checks[check as usize]);
         let most = compared + pauses * one_by_one;
-        assert!(
-            (compared..=most).contains(&allocator),
-            "{allocator}, not {compared} to {most}"
-        );
+        assert!((compared..=most).contains(&allocator), "{allocator}, not {compared} to {most}");
         assert_eq!((maxmemory, arithmetic), (allocator, calls));
         assert_eq!(kinds(&seen), (calls, 0));
         Ok(())

@@ -30,9 +30,6 @@ impl Own {
 
     /// Returns it as a target.
     pub fn target(&self) -> Target<'_> {
-        Target {
-            pid: std::process::id(),
-            exe: self.0.as_fd(),
-        }
+        Target { pid: std::process::id(), exe: self.0.as_fd() }
     }
 }

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
-use evictscope_abi::{
-    Cookie, ServerConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When,
-};
+use evictscope_abi::{Cookie, ServerConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When};
 use evictscope_plan::FileOffset;
 
 use super::calibration::time;
@@ -117,9 +115,7 @@ impl Tracer {
         let call_ns = self.cost(&[ENTER, RETURN], function, site, reads)?;
         let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at, false)?;
         let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
-        self.threads
-            .remove(&thread)
-            .map_err(|_| ProbeError::OtherPidNamespace)?;
+        self.threads.remove(&thread).map_err(|_| ProbeError::OtherPidNamespace)?;
         self.set_config(TraceConfig::default())?;
         Ok(TraceCosts { call_ns, cycle_ns })
     }
@@ -156,12 +152,7 @@ impl Tracer {
         target: Target<'_>,
         sites: &[(FileOffset, u16)],
     ) -> Result<Vec<Link>, ProbeError> {
-        let cookie = |function: u16| Cookie {
-            slot: 0,
-            function,
-            site: 0,
-            when: When::ALWAYS,
-        };
+        let cookie = |function: u16| Cookie { slot: 0, function, site: 0, when: When::ALWAYS };
         let sites = sites.iter().map(|(site, number)| (*site, cookie(*number)));
         let sites: Vec<(FileOffset, Cookie)> = sites.collect();
         let programs = &self.programs;

@@ -33,11 +33,7 @@ const SIGNALS: [(u8, &str, &str); 11] = [
     (2, "SIGINT", SENT),
     (3, "SIGQUIT", SENT),
     (4, "SIGILL", CRASH),
-    (
-        5,
-        "SIGTRAP",
-        "a debugger or another tool left a breakpoint in it",
-    ),
+    (5, "SIGTRAP", "a debugger or another tool left a breakpoint in it"),
     (6, "SIGABRT", CRASH),
     (7, "SIGBUS", CRASH),
     (8, "SIGFPE", CRASH),
@@ -46,7 +42,8 @@ const SIGNALS: [(u8, &str, &str); 11] = [
     (15, "SIGTERM", SENT),
 ];
 const SENT: &str = "another process sent that signal, and the kernel does not say which";
-const CRASH: &str = "that is how a crash ends, unless another process sent that signal: the server's own log has the report of a crash";
+const CRASH: &str =
+    "that is how a crash ends, unless another process sent that signal: the server's own log has the report of a crash";
 
 impl Ending {
     /// All values of the label `how`.
@@ -91,12 +88,8 @@ impl Ending {
             Self::Exit { status: 0 } => "it was told to end, or to start again",
             Self::Exit { .. } => "it gave up: its own log says why",
             Self::Signal { number } => known(number).map_or(SENT, |(_, _, why)| why),
-            Self::Oom {
-                of_group: Some(true),
-            } => "its control group, or one above it, was at its memory limit",
-            Self::Oom {
-                of_group: Some(false),
-            } => "the host had no memory left",
+            Self::Oom { of_group: Some(true) } => "its control group, or one above it, was at its memory limit",
+            Self::Oom { of_group: Some(false) } => "the host had no memory left",
             Self::Oom { of_group: None } => {
                 "the host, or its control group, had no memory left: the kernel's log says which"
             }

@@ -12,8 +12,7 @@ pub(crate) const FORMAT_1: &str = include_str!("format-1.json");
 /// Returns a record of a burst of 7 s and a reclaim of 5 s, in which 30 MiB more of client buffers took memory from a
 /// cache of 325 MiB.
 pub fn burst_record() -> Record {
-    let mut record: Record =
-        serde_json::from_str(FORMAT_1).unwrap_or_else(|error| unreachable!("{error}"));
+    let mut record: Record = serde_json::from_str(FORMAT_1).unwrap_or_else(|error| unreachable!("{error}"));
     let began_us = record.began_us;
     let first = record.moments[0];
     record.moments.clear();
@@ -21,9 +20,7 @@ pub fn burst_record() -> Record {
         // Evenly spread.
         for stack in &mut profile.stacks {
             let gap_us = profile.length_us / stack.samples.max(1);
-            stack.at_ms = (0..stack.samples)
-                .map(|sample| (sample * gap_us / 1_000) as u32)
-                .collect();
+            stack.at_ms = (0..stack.samples).map(|sample| (sample * gap_us / 1_000) as u32).collect();
         }
     }
     let (mut commands, mut evicted, mut evicting_us, mut cpu_us) = (1e6, 0.0, 0.0, 0.0);
@@ -52,10 +49,9 @@ pub fn burst_record() -> Record {
             unix_us: began_us.saturating_add_signed((at * 1e6) as i64),
             phase: Some(phase),
             used_memory: Some(((data + 35.0 + 30.0 * swollen) * MIB) as u64),
-            client_buffers: first.client_buffers.map(|buffers| ClientBuffers {
-                normal: ((20.0 + 30.0 * swollen) * MIB) as u64,
-                ..buffers
-            }),
+            client_buffers: first
+                .client_buffers
+                .map(|buffers| ClientBuffers { normal: ((20.0 + 30.0 * swollen) * MIB) as u64, ..buffers }),
             commands: Some(commands as u64),
             evicted_keys: Some(evicted as u64),
             evicting_calls: calls as u64,
@@ -72,19 +68,10 @@ pub fn burst_record() -> Record {
     }
     let slow = record.slowest[0];
     record.slowest = (0..50)
-        .map(|index| SlowCall {
-            unix_us: began_us + index * 100_000,
-            duration_ns: 900_000 - index * 5_000,
-            ..slow
-        })
+        .map(|index| SlowCall { unix_us: began_us + index * 100_000, duration_ns: 900_000 - index * 5_000, ..slow })
         .collect();
     let second = record.latencies.remove(0);
-    record.latencies = (0..7)
-        .map(|after| LatencySecond {
-            unix_s: second.unix_s + after,
-            ..second.clone()
-        })
-        .collect();
+    record.latencies = (0..7).map(|after| LatencySecond { unix_s: second.unix_s + after, ..second.clone() }).collect();
     record
 }
 
@@ -93,9 +80,7 @@ pub fn burst_record() -> Record {
 pub(crate) fn noise(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed | 1;
     move || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     }
 }

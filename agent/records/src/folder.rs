@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use evictscope_host::open_regular;
 use rustix::fs::OFlags;
 
-/// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the user.
+/// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the
+/// user.
 const MODE: u32 = 0o750;
 /// The mode of a file.
 const FILE_MODE: u32 = 0o640;
@@ -42,10 +43,7 @@ impl Folder {
 
     /// Creates the folder if it does not exist, and removes unfinished files.
     pub(super) fn prepare(&self) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(MODE)
-            .create(&self.0)?;
+        DirBuilder::new().recursive(true).mode(MODE).create(&self.0)?;
         for entry in self.entries()? {
             if entry.is_file && entry.name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
                 std::fs::remove_file(self.0.join(&entry.name))?;
@@ -72,21 +70,17 @@ impl Folder {
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            entries.push(Entry {
-                name: entry.file_name(),
-                bytes: metadata.len(),
-                is_file: metadata.is_file(),
-            });
+            entries.push(Entry { name: entry.file_name(), bytes: metadata.len(), is_file: metadata.is_file() });
         }
         Ok(entries)
     }
 
-    /// Writes a file. When this returns, it is on the disk under its name. If it fails, nothing is, or what was there before.
+    /// Writes a file. When this returns, it is on the disk under its name. If it fails, nothing is, or what was there
+    /// before.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let unfinished = self.0.join(format!("{UNFINISHED}{name}"));
         let path = self.0.join(name);
-        let renamed =
-            write_whole(&unfinished, content).and_then(|()| std::fs::rename(&unfinished, &path));
+        let renamed = write_whole(&unfinished, content).and_then(|()| std::fs::rename(&unfinished, &path));
         if renamed.is_err() {
             // It may not be there.
             let _ = std::fs::remove_file(&unfinished);
@@ -120,15 +114,13 @@ pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadat
     Ok((file, metadata))
 }
 
-/// Opens a regular file for writing without truncating it, or creates an empty one. Follows no link, and never waits for the
-/// other end of a pipe.
+/// Opens a regular file for writing without truncating it, or creates an empty one. Follows no link, and never waits
+/// for the other end of a pipe.
 pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false);
     let options = options.mode(FILE_MODE);
-    let file = options
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is not a file")),

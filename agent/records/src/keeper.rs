@@ -70,22 +70,16 @@ impl Keeper {
     pub fn start(store: Store) -> io::Result<Self> {
         let mut queue = Queue::default();
         queue.count_kept(store.kept());
-        let inner = Arc::new(Inner {
-            store,
-            queue: Mutex::new(queue),
-            has_changed: Condvar::new(),
-            thread: Mutex::default(),
-        });
+        let inner =
+            Arc::new(Inner { store, queue: Mutex::new(queue), has_changed: Condvar::new(), thread: Mutex::default() });
         let writing = inner.clone();
-        let thread = std::thread::Builder::new()
-            .name("records".to_owned())
-            .spawn(move || writing.write_all())?;
+        let thread = std::thread::Builder::new().name("records".to_owned()).spawn(move || writing.write_all())?;
         *inner.thread() = Some(thread);
         Ok(Self(inner))
     }
 
-    /// Has a record written, and then tells its requesters. Never waits for the disk: if too many records wait for it, or the
-    /// thread has ended, this one is counted as failed, and a warning is logged.
+    /// Has a record written, and then tells its requesters. Never waits for the disk: if too many records wait for it,
+    /// or the thread has ended, this one is counted as failed, and a warning is logged.
     pub fn keep(&self, record: Record, tell: Vec<Tell>) {
         let has_ended = self.0.thread().as_ref().is_none_or(JoinHandle::is_finished);
         let mut queue = self.0.lock();
@@ -104,7 +98,8 @@ impl Keeper {
         tell_all(tell, &Err(why));
     }
 
-    /// Reads the servers that were live when the previous agent ended, with their labels. Logs a warning if they cannot be read.
+    /// Reads the servers that were live when the previous agent ended, with their labels. Logs a warning if they cannot
+    /// be read.
     pub fn remembered(&self) -> Vec<Labelled> {
         let labels = self.0.store.labels();
         labels.read().unwrap_or_else(|error| {
@@ -175,12 +170,8 @@ impl Inner {
         let mut has_warned = false;
         loop {
             let mut queue = self.lock();
-            let is_idle = |queue: &mut Queue| {
-                queue.records.is_empty() && queue.labels.is_none() && !queue.is_ending
-            };
-            let waited = self
-                .has_changed
-                .wait_timeout_while(queue, INTERVAL, is_idle);
+            let is_idle = |queue: &mut Queue| queue.records.is_empty() && queue.labels.is_none() && !queue.is_ending;
+            let waited = self.has_changed.wait_timeout_while(queue, INTERVAL, is_idle);
             (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
             let is_ending = queue.is_ending;
             labels = queue.labels.take().or(labels);

@@ -88,11 +88,7 @@ impl Labels {
     }
 
     fn write_in(&self, boot_id: String, servers: &[Labelled]) -> io::Result<()> {
-        let content = Content {
-            format: FORMAT,
-            boot_id,
-            servers: servers.to_vec(),
-        };
+        let content = Content { format: FORMAT, boot_id, servers: servers.to_vec() };
         self.0.write(NAME, &serde_json::to_vec(&content)?)?;
         Ok(())
     }
@@ -109,11 +105,7 @@ mod tests {
     use super::*;
 
     fn server(pid: u32, label: &str) -> Labelled {
-        Labelled {
-            pid,
-            start_time_ticks: 7_000 + u64::from(pid),
-            label: label.to_owned(),
-        }
+        Labelled { pid, start_time_ticks: 7_000 + u64::from(pid), label: label.to_owned() }
     }
 
     #[test]
@@ -122,10 +114,7 @@ mod tests {
         let labels = Labels::at(directory.path());
         assert_eq!(labels.read()?, []);
         labels.write(&[server(10, "6379"), server(11, "6379@3601745b3bd5")])?;
-        let last = [
-            server(11, "6379@3601745b3bd5"),
-            server(12, "/run/\"a\".sock"),
-        ];
+        let last = [server(11, "6379@3601745b3bd5"), server(12, "/run/\"a\".sock")];
         labels.write(&last)?;
         assert_eq!(labels.read()?, last);
         // Pids and start times come again.
@@ -150,13 +139,7 @@ mod tests {
         let whole = std::fs::read_to_string(labels.path())?;
         let newer = whole.replace("\"format\":1", "\"format\":2");
         ensure!(newer != whole, "{whole}");
-        for text in [
-            "",
-            &whole[..whole.len() - 1],
-            "[]",
-            "{\"format\":1}",
-            &newer,
-        ] {
+        for text in ["", &whole[..whole.len() - 1], "[]", "{\"format\":1}", &newer] {
             std::fs::write(labels.path(), text)?;
             ensure!(labels.read().is_err(), "{text}");
         }

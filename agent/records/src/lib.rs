@@ -1,12 +1,12 @@
 //! Records: files that keep what was measured in a burst and around it, what they mean, and how two of them compare.
 //!
-//! Start with [`Record`], which is what a file holds. [`Store`] is the directory of records, [`Labelled`] is what is remembered
-//! about a live server, and [`Keeper`] is the thread that writes, so that no server's thread waits for a disk. [`explain`] says
-//! what happened in a record and why, [`compare`] says what changed from one to another, and [`profile`] is where a main thread
-//! spent its time.
+//! Start with [`Record`], which is what a file holds. [`Store`] is the directory of records, [`Labelled`] is what is
+//! remembered about a live server, and [`Keeper`] is the thread that writes, so that no server's thread waits for a
+//! disk. [`explain`] says what happened in a record and why, [`compare`] says what changed from one to another, and
+//! [`profile`] is where a main thread spent its time.
 //!
-//! A record never contains a key name or a client's value: `watch` reads neither. Deliberately absent: making records (the
-//! agent's `watch`), and pages of them (`evictscope-web`).
+//! A record never contains a key name or a client's value: `watch` reads neither. Deliberately absent: making records
+//! (the agent's `watch`), and pages of them (`evictscope-web`).
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The format of the files: two lines of JSON, gzipped. The first summarises the second, so that listing files unpacks no
-//! more than that.
+//! The format of the files: two lines of JSON, gzipped. The first summarises the second, so that listing files unpacks
+//! no more than that.
 //!
 //! Each line is its own gzip member (RFC 1952, 2.2), and the first gives the length of the second: a truncated file is
 //! recognised without unpacking it. `zcat` prints both.
@@ -56,11 +56,7 @@ pub enum Unreadable {
 /// Packs a file.
 pub(super) fn pack(about: &impl Serialize, body: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = line(body)?;
-    let head = Head {
-        format: Record::FORMAT,
-        packed_bytes: body.len() as u64,
-        about,
-    };
+    let head = Head { format: Record::FORMAT, packed_bytes: body.len() as u64, about };
     let mut packed = line(&head)?;
     packed.extend(body);
     Ok(packed)
@@ -93,8 +89,7 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         .map_err(|error| Unreadable::Damaged(error.to_string()))?;
     if unpacked.len() as u64 > LONGEST_BODY {
         let limit = LONGEST_BODY >> 20;
-        let why =
-            format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
+        let why = format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
         return Err(Unreadable::Other(why));
     }
     let body = serde_json::from_slice(&unpacked);
@@ -109,9 +104,7 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let mut unpacker = GzDecoder::new(begun.as_slice());
     let mut line = Vec::new();
     let unpacked = unpacker.by_ref().take(LONGEST_HEAD).read_to_end(&mut line);
-    let version = unpacked
-        .ok()
-        .and_then(|_| serde_json::from_slice(&line).ok());
+    let version = unpacked.ok().and_then(|_| serde_json::from_slice(&line).ok());
     let version: Version = version.ok_or(Unreadable::Foreign)?;
     if version.format != Record::FORMAT {
         let (other, ours) = (version.format, Record::FORMAT);
@@ -144,20 +137,13 @@ mod tests {
     #[test]
     fn what_is_huge_when_unpacked_is_not_unpacked() -> anyhow::Result<()> {
         let body = spaces(LONGEST_BODY + 1)?;
-        let mut file = line(&Head {
-            format: Record::FORMAT,
-            packed_bytes: body.len() as u64,
-            about: 7,
-        })?;
+        let mut file = line(&Head { format: Record::FORMAT, packed_bytes: body.len() as u64, about: 7 })?;
         file.extend(body);
         anyhow::ensure!(file.len() < 1 << 20);
         let bytes = file.len() as u64;
         assert_eq!(read_head::<u32>(file.as_slice(), bytes)?, 7);
         let read = read_all::<u32, u32>(file.as_slice(), bytes);
-        assert!(
-            matches!(&read, Err(Unreadable::Other(why)) if why.contains("64 MiB")),
-            "{read:?}"
-        );
+        assert!(matches!(&read, Err(Unreadable::Other(why)) if why.contains("64 MiB")), "{read:?}");
         // Nor if it is the first line.
         let file = spaces(LONGEST_BODY)?;
         let read = read_head::<u32>(file.as_slice(), file.len() as u64);

@@ -34,8 +34,8 @@ pub struct Record {
     pub ending: Option<Ending>,
     /// The configuration as read at the end.
     pub configuration: Configuration,
-    /// The server from 60 s before the beginning to 30 s after the end: at each reading, 10 times a second, and 50 times
-    /// while it evicted.
+    /// The server from 60 s before the beginning to 30 s after the end: at each reading, 10 times a second, and 50
+    /// times while it evicted.
     pub moments: Vec<Moment>,
     /// The 50 slowest evicting calls, the slowest first.
     pub slowest: Vec<SlowCall>,
@@ -70,7 +70,8 @@ pub struct RecordId(String);
 const TIME: &str = "%Y%m%dT%H%M%S.%3fZ";
 /// The longest name, so that a file can have it.
 const LONGEST_ID: usize = 120;
-/// How many characters of a server's label a name has. With the time and the process id it is shorter than [`LONGEST_ID`].
+/// How many characters of a server's label a name has. With the time and the process id it is shorter than
+/// [`LONGEST_ID`].
 const LONGEST_LABEL: usize = 80;
 
 fn is_safe(c: char) -> bool {
@@ -101,10 +102,7 @@ impl TryFrom<String> for RecordId {
     type Error = NotAnId;
 
     fn try_from(text: String) -> Result<Self, NotAnId> {
-        let is_id = !text.is_empty()
-            && text.len() <= LONGEST_ID
-            && !text.starts_with('.')
-            && text.chars().all(is_safe);
+        let is_id = !text.is_empty() && text.len() <= LONGEST_ID && !text.starts_with('.') && text.chars().all(is_safe);
         match is_id {
             true => Ok(Self(text)),
             false => Err(NotAnId(text)),
@@ -125,7 +123,8 @@ impl fmt::Display for RecordId {
 }
 
 impl RecordId {
-    /// Returns the name of what began at this time, microseconds since 1970, in the server with this label and process id.
+    /// Returns the name of what began at this time, microseconds since 1970, in the server with this label and process
+    /// id.
     pub fn new(began_us: u64, label: &str, pid: u32) -> Self {
         let (time, label) = (compact_time(began_us), safe(label));
         Self(format!("{time}-{label}-{pid}"))

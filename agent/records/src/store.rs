@@ -74,10 +74,7 @@ pub struct Summary {
 impl Summary {
     /// Returns what a list says about this record.
     pub fn of(record: &Record) -> Self {
-        let kind = record
-            .burst
-            .as_ref()
-            .map(|burst| burst.kind().0.to_string());
+        let kind = record.burst.as_ref().map(|burst| burst.kind().0.to_string());
         let how = record.ending.map(|ending| ending.how().to_owned());
         Self {
             id: record.id.clone(),
@@ -122,7 +119,8 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the directory for writing. Creates it if it does not exist, and removes what a killed agent left unfinished.
+    /// Opens the directory for writing. Creates it if it does not exist, and removes what a killed agent left
+    /// unfinished.
     ///
     /// # Errors
     ///
@@ -137,16 +135,10 @@ impl Store {
             std::fs::TryLockError::WouldBlock => StoreError::InUse(directory.to_owned()),
             std::fs::TryLockError::Error(error) => failed(error),
         })?;
-        let store = Self {
-            limits,
-            _lock: Some(lock),
-            ..Self::at(directory)
-        };
+        let store = Self { limits, _lock: Some(lock), ..Self::at(directory) };
         store.records.prepare().map_err(failed)?;
         if directory.join("records").is_symlink() {
-            return Err(failed(io::Error::other(
-                "`records` in it is a symbolic link",
-            )));
+            return Err(failed(io::Error::other("`records` in it is a symbolic link")));
         }
         store.labels.prepare().map_err(failed)?;
         Ok(store)
@@ -230,8 +222,8 @@ impl Store {
         Ok((records.len() as u64, total(&records)))
     }
 
-    /// Lists all files: the newest record first, and what is not a record at the end. Reads only the beginning of each, so damage
-    /// further on is found only when a record is read.
+    /// Lists all files: the newest record first, and what is not a record at the end. Reads only the beginning of each,
+    /// so damage further on is found only when a record is read.
     ///
     /// # Errors
     ///
@@ -276,10 +268,7 @@ impl Store {
         let record = read(&file, OFlags::NOFOLLOW)?;
         match record.id == *id {
             true => Ok(record),
-            false => Err(StoreError::Read {
-                file,
-                error: Unreadable::Other(renamed(&record.id)),
-            }),
+            false => Err(StoreError::Read { file, error: Unreadable::Other(renamed(&record.id)) }),
         }
     }
 }
@@ -300,9 +289,7 @@ fn file_name(id: &RecordId) -> String {
 /// Returns the name of the record that a file of this name holds; `None` if it is not one of our names.
 fn id_of(name: &OsStr) -> Option<RecordId> {
     let id = name.to_str()?.strip_suffix(ENDING)?;
-    RecordId::try_from(id.to_owned())
-        .ok()
-        .filter(RecordId::has_time)
+    RecordId::try_from(id.to_owned()).ok().filter(RecordId::has_time)
 }
 
 /// Reads a record from a file, wherever it is.
@@ -316,16 +303,12 @@ pub fn read_record(file: &Path) -> Result<Record, StoreError> {
 
 fn read(path: &Path, flags: OFlags) -> Result<Record, StoreError> {
     let file = path.to_owned();
-    let cannot = |error| StoreError::Read {
-        file: file.clone(),
-        error,
-    };
+    let cannot = |error| StoreError::Read { file: file.clone(), error };
     let (opened, metadata) = open_file(path, flags).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => StoreError::NoSuchRecord(file.clone()),
         _ => cannot(error.into()),
     })?;
-    let (summary, record): (Summary, Record) =
-        packed::read_all(opened, metadata.len()).map_err(cannot)?;
+    let (summary, record): (Summary, Record) = packed::read_all(opened, metadata.len()).map_err(cannot)?;
     let why = match record.is_drawable() {
         _ if summary.id != record.id => format!("it holds {} and {}", summary.id, record.id),
         false => "no profile has as many frames".to_owned(),

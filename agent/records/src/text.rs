@@ -93,18 +93,9 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(
-            [0.0, 999.0, 1_234.0, 250_000.0].map(count),
-            ["0", "999", "1.2k", "250k"]
-        );
-        assert_eq!(
-            [512.0, 1536.0, 3e9].map(bytes),
-            ["512 B", "1.5 KiB", "2.8 GiB"]
-        );
-        assert_eq!(
-            [5e-6, 0.0015, 0.02, 30.0].map(seconds),
-            ["5 µs", "1.5 ms", "20 ms", "30.0 s"]
-        );
+        assert_eq!([0.0, 999.0, 1_234.0, 250_000.0].map(count), ["0", "999", "1.2k", "250k"]);
+        assert_eq!([512.0, 1536.0, 3e9].map(bytes), ["512 B", "1.5 KiB", "2.8 GiB"]);
+        assert_eq!([5e-6, 0.0015, 0.02, 30.0].map(seconds), ["5 µs", "1.5 ms", "20 ms", "30.0 s"]);
         assert_eq!([0.25, 12_345.6].map(duration), ["0.2 s", "12346 s"]);
         assert_eq!(
             [59, 61, 7_300, 172_900].map(|seconds| round(Duration::from_secs(seconds))),

@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evictscope_host::{
-    Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints,
-    capability_names as names, security_modules,
+    Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints, capability_names as names,
+    security_modules,
 };
-use evictscope_probes::{
-    Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator,
-};
+use evictscope_probes::{Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator};
 use evictscope_records::{Limits, Store, StoreError};
 use evictscope_web::Reason;
 use rustix::system::uname;
@@ -55,19 +53,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Ok((settings, ..)) => with(settings, &mut checklist),
         Err(error) => checklist.fail("configuration", &format!("{error:#}")),
     }
-    Ok(checklist.end(
-        "`evictscope run` will work here.",
-        "`evictscope run` will not work here",
-    ))
+    Ok(checklist.end("`evictscope run` will work here.", "`evictscope run` will not work here"))
 }
 
 fn with(settings: Settings, checklist: &mut Checklist) {
     listen(checklist, &settings);
     records(checklist, &settings);
-    let tried = Tried {
-        kernel: programs(checklist),
-        planner: Planner::new(settings.debug_dirs),
-    };
+    let tried = Tried { kernel: programs(checklist), planner: Planner::new(settings.debug_dirs) };
     let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
     servers(checklist, scanner, &tried);
 }
@@ -80,9 +72,7 @@ struct Tried {
 }
 
 fn listen(checklist: &mut Checklist, settings: &Settings) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let bound = runtime.context("cannot start the asynchronous runtime");
     let bound = bound.and_then(|runtime| runtime.block_on(evictscope_web::bind(settings.listen)));
     match bound {
@@ -124,7 +114,8 @@ fn records(checklist: &Checklist, settings: &Settings) {
     }
 }
 
-/// Opens the directory as `run` does. If it does not exist yet, makes another one where it would be, and removes that again.
+/// Opens the directory as `run` does. If it does not exist yet, makes another one where it would be, and removes that
+/// again.
 fn is_writable(directory: &Path) -> Result<(), StoreError> {
     if directory.exists() {
         return Store::open(directory, Limits::default()).map(drop);
@@ -247,8 +238,7 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let container = container.unwrap_or_default();
     let what = format!("server {} (pid {pid}{container})", process.name);
     // Taking a probe off would take out what was left there.
-    let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.executable))
-    {
+    let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.executable)) {
         (Some((probes, _)), Ok(left)) if left.is_empty() => placed(probes, prepared, pid),
         _ => Ok(()),
     };
@@ -274,14 +264,9 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     };
     let mut lacks = prepared.reader.lacks();
     if let Err(error) = trial {
-        lacks.push(format!(
-            "its evicting calls and expire cycles cannot be seen: {error}"
-        ));
+        lacks.push(format!("its evicting calls and expire cycles cannot be seen: {error}"));
     }
-    let sockets = tried
-        .kernel
-        .as_ref()
-        .and_then(|(_, sockets)| sockets.as_ref());
+    let sockets = tried.kernel.as_ref().and_then(|(_, sockets)| sockets.as_ref());
     let looked = sockets.map(|sockets| sockets.look(pid, &mut Ports::default()));
     if let Some(Err(error)) = looked {
         lacks.push(format!("how long its clients wait cannot be seen: {error}"));
@@ -303,16 +288,12 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
 /// Returns the name of a server's container, or the first digits of its id.
 fn container(server: &ServerProcess) -> Option<String> {
     let name = ContainerName::of(server.identity.pid, server.container.id.as_deref()?);
-    name.map(|container| container.name)
-        .or_else(|| server.container.short_id().map(str::to_owned))
+    name.map(|container| container.name).or_else(|| server.container.short_id().map(str::to_owned))
 }
 
 /// Has the usual probes in a server for a moment.
 fn placed(probes: &Arc<Probes>, prepared: &Prepared, pid: u32) -> Result<(), ProbeError> {
-    let usual = Coverage {
-        eviction: Probed::Inner,
-        cycles: true,
-    };
+    let usual = Coverage { eviction: Probed::Inner, cycles: true };
     let mut attachment = Attachment::new(probes, prepared.server(pid))?;
     attachment.set(usual, prepared.reader.words()).map(drop)
 }

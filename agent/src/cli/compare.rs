@@ -19,19 +19,21 @@ const LONGEST_PROFILE: u64 = 64 << 20;
 
 /// Compare two records, or two profiles, and draw what changed between them
 ///
-/// A value counts as changed if it differs by more than the seconds of the two records scatter (twice their median distance from
-/// the median, in units of a standard deviation), and by more than 1 % (latencies: 10 %, as far as the buckets of the histogram
-/// are apart). A value that a record has only once, such as a peak, is not judged. The share of a function counts as changed if
-/// it differs by more than three standard errors for its number of samples.
+/// A value counts as changed if it differs by more than the seconds of the two records scatter (twice their median
+/// distance from the median, in units of a standard deviation), and by more than 1 % (latencies: 10 %, as far as the
+/// buckets of the histogram are apart). A value that a record has only once, such as a peak, is not judged. The share
+/// of a function counts as changed if it differs by more than three standard errors for its number of samples.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The first one: the name of a record, a file that holds one, or folded stacks (`evictscope profile --format folded`)
+    /// The first one: the name of a record, a file that holds one, or folded stacks (`evictscope profile --format
+    /// folded`)
     #[arg(value_name = "BEFORE")]
     before: String,
     /// The second one, of the same sort
     #[arg(value_name = "AFTER")]
     after: String,
-    /// Draw the second profile as a flame graph into FILE: red functions take a larger share than before, blue ones a smaller one
+    /// Draw the second profile as a flame graph into FILE: red functions take a larger share than before, blue ones a
+    /// smaller one
     #[arg(short, long, value_name = "FILE.svg")]
     output: Option<PathBuf>,
     /// The table as JSON: bytes, seconds, shares and numbers
@@ -66,23 +68,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let measures = compare::records(&before, &after);
             (measures, folded(&before), folded(&after))
         }
-        (Compared::Profile(before), Compared::Profile(after)) => {
-            (Vec::new(), Ok(before), Ok(after))
+        (Compared::Profile(before), Compared::Profile(after)) => (Vec::new(), Ok(before), Ok(after)),
+        _ => {
+            bail!("{} and {} are a record and a profile: give two of the same sort", arguments.before, arguments.after)
         }
-        _ => bail!(
-            "{} and {} are a record and a profile: give two of the same sort",
-            arguments.before,
-            arguments.after
-        ),
     };
     let profiles = before.and_then(|before| Ok((before, after?)));
-    let functions = profiles
-        .as_ref()
-        .map(|(before, after)| compare::functions(before, after));
-    let comparison = Comparison {
-        measures,
-        functions: functions.unwrap_or_default(),
-    };
+    let functions = profiles.as_ref().map(|(before, after)| compare::functions(before, after));
+    let comparison = Comparison { measures, functions: functions.unwrap_or_default() };
     terminal::print(&match arguments.json {
         true => serde_json::to_string_pretty(&comparison)? + "\n",
         false => comparison.text(),
@@ -122,10 +115,7 @@ fn folded(record: &Record) -> anyhow::Result<String> {
 fn read(named: &str, state_dir: &StateDir) -> anyhow::Result<Compared> {
     match state_dir.record(named) {
         Ok(record) => Ok(Compared::Record(Box::new(record))),
-        Err(StoreError::Read {
-            file,
-            error: Unreadable::Foreign,
-        }) => Ok(Compared::Profile(profile_in(&file)?)),
+        Err(StoreError::Read { file, error: Unreadable::Foreign }) => Ok(Compared::Profile(profile_in(&file)?)),
         Err(error) => Err(error.into()),
     }
 }
@@ -134,17 +124,9 @@ fn profile_in(file: &Path) -> anyhow::Result<String> {
     let shown = file.display();
     let mut text = String::new();
     let opened = File::open(file).with_context(|| format!("cannot read {shown}"))?;
-    let wrong = || {
-        format!("{shown} is neither a record nor a profile of `evictscope profile --format folded`")
-    };
-    opened
-        .take(LONGEST_PROFILE + 1)
-        .read_to_string(&mut text)
-        .with_context(wrong)?;
-    ensure!(
-        text.len() as u64 <= LONGEST_PROFILE,
-        "{shown} is too large for a profile"
-    );
+    let wrong = || format!("{shown} is neither a record nor a profile of `evictscope profile --format folded`");
+    opened.take(LONGEST_PROFILE + 1).read_to_string(&mut text).with_context(wrong)?;
+    ensure!(text.len() as u64 <= LONGEST_PROFILE, "{shown} is too large for a profile");
     ensure!(compare::is_profile(&text), wrong());
     Ok(text)
 }
@@ -159,10 +141,7 @@ mod tests {
     #[test]
     fn records_and_profiles_are_told_apart() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let limits = Limits {
-            records: 10,
-            bytes: 1 << 20,
-        };
+        let limits = Limits { records: 10, bytes: 1 << 20 };
         let path = Store::open(directory.path(), limits)?.write(&burst_record())?;
         let folded = directory.path().join("a.folded");
         std::fs::write(&folded, "main;performEvictions 3\nmain 4\n")?;
@@ -171,17 +150,9 @@ mod tests {
         let state_dir = StateDir::of(directory.path());
         let named = |path: &Path| read(&path.display().to_string(), &state_dir);
         assert!(matches!(named(&path)?, Compared::Record(_)));
-        assert!(matches!(
-            read(burst_record().id.as_str(), &state_dir)?,
-            Compared::Record(_)
-        ));
+        assert!(matches!(read(burst_record().id.as_str(), &state_dir)?, Compared::Record(_)));
         assert!(matches!(named(&folded)?, Compared::Profile(_)));
-        let said = |path: &Path| {
-            named(path)
-                .err()
-                .map(|error| error.to_string())
-                .unwrap_or_default()
-        };
+        let said = |path: &Path| named(path).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(said(&other).contains("neither a record nor a profile"));
         assert!(said(Path::new("/nowhere/a")).contains("there is no record /nowhere/a"));
         assert!(read("nowhere", &state_dir).is_err());
@@ -197,14 +168,7 @@ mod tests {
             functions: compare::functions(&stacks, &stacks),
         };
         let text = comparison.text();
-        for part in [
-            "commands/s in it",
-            "8.0k",
-            "+0 %",
-            "within the noise",
-            "FUNCTION",
-            "performEvictions",
-        ] {
+        for part in ["commands/s in it", "8.0k", "+0 %", "within the noise", "FUNCTION", "performEvictions"] {
             ensure!(text.contains(part), "{part}: {text}");
         }
         Ok(())

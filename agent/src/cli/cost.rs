@@ -43,12 +43,7 @@ pub struct ModeCost {
 }
 
 /// Predicts the cost of each mode for a server with this plan.
-pub fn predict(
-    plan: &ProbePlan,
-    costs: HitCosts,
-    source: Source,
-    calls_per_second: f64,
-) -> Prediction {
+pub fn predict(plan: &ProbePlan, costs: HitCosts, source: Source, calls_per_second: f64) -> Prediction {
     let function = plan.function(EVICTION_CALL.description);
     let sites = function.map_or_else(ProbedSites::default, ProbedSites::of);
     // Sampling costs what the budget allows.
@@ -63,20 +58,14 @@ pub fn predict(
             ratio_if_all_evict: evicting_call_ns * calls_per_second / 1e9,
         }
     });
-    Prediction {
-        source,
-        calls_per_second,
-        modes: modes.into(),
-    }
+    Prediction { source, calls_per_second, modes: modes.into() }
 }
 
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {
             Source::Measured => "measured on this machine",
-            Source::Documented => {
-                "documented, not measured here, as that needs what `evictscope check` checks"
-            }
+            Source::Documented => "documented, not measured here, as that needs what `evictscope check` checks",
         };
         let rate = self.calls_per_second;
         writeln!(f, "\ncost at {rate} eviction calls/s ({source})")?;

@@ -20,8 +20,7 @@ pub fn run(arguments: &Arguments, command: clap::Command) -> anyhow::Result<Exit
     let what = || format!("cannot write to {}", directory.display());
     clap_mangen::generate_to(command.clone(), directory).with_context(what)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut command.clone(), "evictscope", directory)
-            .with_context(what)?;
+        clap_complete::generate_to(shell, &mut command.clone(), "evictscope", directory).with_context(what)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! `evictscope keeper` holds the probes of the agent that started it. It is not for users, so `--help` does not list it.
+//! `evictscope keeper` holds the probes of the agent that started it. It is not for users, so `--help` does not list
+//! it.
 
 use std::process::ExitCode;
 

@@ -26,9 +26,7 @@ impl StateDir {
     /// Returns the state directory at this path.
     #[cfg(test)]
     pub fn of(directory: &Path) -> Self {
-        Self {
-            state_dir: Some(directory.to_owned()),
-        }
+        Self { state_dir: Some(directory.to_owned()) }
     }
 
     /// Reads the record with this name, or in this file.

@@ -12,20 +12,23 @@ use super::table;
 use crate::keys::{self, Question, Row, Summary, Use};
 use crate::terminal;
 
-/// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have to live
+/// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have
+/// to live
 ///
-/// Looks at random entries of the server's hash tables in its memory. The server is neither stopped nor asked, and the command
-/// yields to everything else on the host. What is inconsistent because it has just changed is left out.
+/// Looks at random entries of the server's hash tables in its memory. The server is neither stopped nor asked, and the
+/// command yields to everything else on the host. What is inconsistent because it has just changed is left out.
 ///
-/// Sizes are as MEMORY USAGE counts them. Redis since 8.6 keeps the size of each value; in other servers, only a few elements of
-/// a large value are looked at, consumer groups are not counted, and compressed lists count as if they were not compressed. What
-/// modules hold is not counted, nor are field names that hashes share. `±` is the sampling error, in 95 of 100 samples. In a
-/// cluster it is larger for groups of keys with one hash tag: several of these are drawn at once.
+/// Sizes are as MEMORY USAGE counts them. Redis since 8.6 keeps the size of each value; in other servers, only a few
+/// elements of a large value are looked at, consumer groups are not counted, and compressed lists count as if they were
+/// not compressed. What modules hold is not counted, nor are field names that hashes share. `±` is the sampling error,
+/// in 95 of 100 samples. In a cluster it is larger for groups of keys with one hash tag: several of these are drawn at
+/// once.
 ///
-/// How long keys have not been used is not known of a replica, nor while the server saves, nor of keys that were not used since it
-/// started. By LRM policies it is how long they have not been written.
+/// How long keys have not been used is not known of a replica, nor while the server saves, nor of keys that were not
+/// used since it started. By LRM policies it is how long they have not been written.
 ///
-/// Works for Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
+/// Works for Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and
+/// CAP_DAC_READ_SEARCH.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
@@ -37,7 +40,8 @@ pub struct Arguments {
     /// For how long to look at most, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Group by what the first group of REGEX matches in the name of a key, `^(\w+):` for example. Otherwise no name is read
+    /// Group by what the first group of REGEX matches in the name of a key, `^(\w+):` for example. Otherwise no name is
+    /// read
     #[arg(long, value_name = "REGEX")]
     by: Option<Regex>,
     /// Print JSON
@@ -78,21 +82,11 @@ fn text(summary: &Summary) -> String {
         Use::Written(_) => "NOT WRITTEN FOR p10/p50/p90",
         Use::Used(_) | Use::Unknown(_) => "NOT USED FOR p10/p50/p90",
     };
-    let head = [
-        "",
-        "KEYS",
-        "BYTES",
-        "SHARE",
-        used,
-        "TO LIVE p10/p50/p90",
-        "NO TTL",
-    ];
+    let head = ["", "KEYS", "BYTES", "SHARE", used, "TO LIVE p10/p50/p90", "NO TTL"];
     let row = |row: &Row| {
         let used = match row.counter {
             Some(_) => three(row.counter, |counter| format!("{counter}")),
-            None => or_unknown(row.idle, |idle| {
-                idle.map(|idle| or_unknown(idle, age)).join(" / ")
-            }),
+            None => or_unknown(row.idle, |idle| idle.map(|idle| or_unknown(idle, age)).join(" / ")),
         };
         let part = format!("{} ± {:.1}", share(row.share), row.share_error * 100.0);
         vec![
@@ -134,11 +128,7 @@ fn text(summary: &Summary) -> String {
         "\n{after} keys{changed}, {} ± {}; {} looked at in {:.1} s, {:.2} % left out as not consistent",
         bytes(summary.bytes),
         bytes(summary.bytes_error),
-        if summary.is_whole {
-            "all".to_owned()
-        } else {
-            summary.sampled.to_string()
-        },
+        if summary.is_whole { "all".to_owned() } else { summary.sampled.to_string() },
         summary.seconds,
         summary.rejected_share * 100.0,
     );

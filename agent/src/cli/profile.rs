@@ -20,14 +20,14 @@ use crate::watch::since_1970;
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///
-/// Samples the thread's stack 49 times in each second of its CPU time, and so never while it rests. Works without frame pointers
-/// and on stripped servers. Of the stack, only the names of functions are kept. It needs no running agent, and disturbs none.
-/// Works on other processes too.
+/// Samples the thread's stack 49 times in each second of its CPU time, and so never while it rests. Works without frame
+/// pointers and on stripped servers. Of the stack, only the names of functions are kept. It needs no running agent, and
+/// disturbs none. Works on other processes too.
 ///
 /// On stderr it says how many samples there were, how many of the stacks are whole, and what ran.
 ///
-/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; if kernel.perf_event_paranoid is above 2, as on
-/// Debian, CAP_SYS_ADMIN as well. docs/TOUR.md explains the output.
+/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; if kernel.perf_event_paranoid is above
+/// 2, as on Debian, CAP_SYS_ADMIN as well. docs/TOUR.md explains the output.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
@@ -63,8 +63,7 @@ enum Format {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
     let (handle, subject) = subject(arguments)?;
-    let profiler = Profiler::start(Sampler::load(), arguments.debug_dir.clone())
-        .map_err(|why| anyhow!(why.0))?;
+    let profiler = Profiler::start(Sampler::load(), arguments.debug_dir.clone()).map_err(|why| anyhow!(why.0))?;
     let path = subject.path.clone();
     let profiling = profiler.begin_of(subject, arguments.hz);
     let mut profiling = profiling.map_err(|why| anyhow!(why.0))?;
@@ -94,18 +93,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
     let process = Running::find(arguments.pid)?;
     let plan = process.plan(None, &arguments.debug_dir)?.plan;
-    if plan
-        .function(evictscope_plan::EVICTION_CALL.description)
-        .is_none()
-    {
+    if plan.function(evictscope_plan::EVICTION_CALL.description).is_none() {
         note("no eviction function was found in it: evictions are not shown separately");
     }
-    let subject = Subject {
-        pid: arguments.pid,
-        executable: Arc::new(process.exe),
-        path: process.path,
-        command: process.command,
-    };
+    let subject =
+        Subject { pid: arguments.pid, executable: Arc::new(process.exe), path: process.path, command: process.command };
     Ok((process.handle, subject))
 }
 
@@ -167,11 +159,7 @@ fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
     let pid = arguments.pid;
     let bytes = match arguments.format {
         Format::Svg => {
-            let drawing = Drawing {
-                which: None,
-                title: &format!("Main thread of process {pid}"),
-                is_file: true,
-            };
+            let drawing = Drawing { which: None, title: &format!("Main thread of process {pid}"), is_file: true };
             let drawn = flame_graph(profile, &drawing).context("cannot draw the flame graph")?;
             drawn.unwrap_or_default().into_bytes()
         }

@@ -17,8 +17,8 @@ use crate::terminal;
 
 /// Write what happened in a burst as one page, which opens without a network
 ///
-/// The agent keeps a record of each burst that is not plain, and of each stall longer than a second; `--list` shows them, and its
-/// log names them. Reading them needs access to their directory, which belongs to the user evictscope.
+/// The agent keeps a record of each burst that is not plain, and of each stall longer than a second; `--list` shows
+/// them, and its log names them. Reading them needs access to their directory, which belongs to the user evictscope.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of a record, or a file that holds one
@@ -33,8 +33,8 @@ pub struct Arguments {
     /// List the records, the newest first
     #[arg(long, conflicts_with = "record")]
     list: bool,
-    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket; PORT@ID (of its container) or PORT@PID
-    /// if several have that port
+    /// The server, by its name in metrics: its TCP port, or the path of its Unix socket; PORT@ID (of its container) or
+    /// PORT@PID if several have that port
     #[arg(long, value_name = "NAME", conflicts_with = "record")]
     server: Option<String>,
     /// The file to write; - is stdout [default: RECORD.html; for --json stdout]
@@ -57,10 +57,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             true => as_json(&listed)?,
             false => table(&listed),
         };
-        write(
-            arguments.output.as_deref().unwrap_or(Path::new("-")),
-            text.as_bytes(),
-        )?;
+        write(arguments.output.as_deref().unwrap_or(Path::new("-")), text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let record = match (&arguments.record, arguments.now) {
@@ -70,10 +67,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let (content, usual) = match arguments.json {
         true => (serde_json::to_string(&record)? + "\n", PathBuf::from("-")),
-        false => (
-            record_page(&record, true),
-            format!("{}.html", record.id).into(),
-        ),
+        false => (record_page(&record, true), format!("{}.html", record.id).into()),
     };
     let file = arguments.output.as_ref().unwrap_or(&usual);
     write(file, content.as_bytes())?;
@@ -100,9 +94,7 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
             }
         }
     };
-    terminal::note(&format!(
-        "asked for a record of {server}: it takes half a minute"
-    ));
+    terminal::note(&format!("asked for a record of {server}: it takes half a minute"));
     agent.record_now(&server)
 }
 
@@ -110,11 +102,7 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
 fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     let mut listed = arguments.state_dir.store().list()?;
     if let Some(server) = &arguments.server {
-        listed.retain(|file| {
-            file.summary
-                .as_ref()
-                .is_ok_and(|summary| summary.server == *server)
-        });
+        listed.retain(|file| file.summary.as_ref().is_ok_and(|summary| summary.server == *server));
     }
     Ok(listed)
 }
@@ -136,27 +124,20 @@ fn last(arguments: &Arguments) -> anyhow::Result<Record> {
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     match file == Path::new("-") {
         true => terminal::document(content)?,
-        false => std::fs::write(file, content).with_context(|| {
-            format!(
-                "cannot write {}: -o FILE names another file",
-                file.display()
-            )
-        })?,
+        false => std::fs::write(file, content)
+            .with_context(|| format!("cannot write {}: -o FILE names another file", file.display()))?,
     }
     Ok(())
 }
 
-const NONE: &str = "There are no records yet: the agent keeps one of each burst that is not plain, and of each stall of a second.\n";
+const NONE: &str =
+    "There are no records yet: the agent keeps one of each burst that is not plain, and of each stall of a second.\n";
 
 fn table(listed: &[Listed]) -> String {
     if listed.is_empty() {
         return NONE.to_owned();
     }
-    let mut rows = vec![
-        ["RECORD", "SERVER", "BEGAN", "LASTED", "WHAT", "SIZE"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = vec![["RECORD", "SERVER", "BEGAN", "LASTED", "WHAT", "SIZE"].map(str::to_owned).to_vec()];
     let mut unreadable = String::new();
     for file in listed {
         match &file.summary {
@@ -224,10 +205,7 @@ mod tests {
     #[test]
     fn a_list_has_a_line_for_each_record() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let limits = Limits {
-            records: 10,
-            bytes: 1 << 20,
-        };
+        let limits = Limits { records: 10, bytes: 1 << 20 };
         let store = Store::open(directory.path(), limits)?;
         assert_eq!(table(&store.list()?), NONE);
         let path = store.write(&burst_record())?;
@@ -238,24 +216,15 @@ mod tests {
         assert_eq!(lines.len(), 3, "{text}");
         for (line, part) in [
             (0, "RECORD"),
-            (
-                1,
-                "20231114T221320.000Z-6379-101  6379    2023-11-14T22:13:20",
-            ),
+            (1, "20231114T221320.000Z-6379-101  6379    2023-11-14T22:13:20"),
             (1, "12.0 s  burst (self_amplifying)"),
             (2, "notes: it is not a file of evictscope"),
         ] {
-            assert!(
-                lines.get(line).is_some_and(|line| line.contains(part)),
-                "{text}"
-            );
+            assert!(lines.get(line).is_some_and(|line| line.contains(part)), "{text}");
         }
         let json: serde_json::Value = serde_json::from_str(&as_json(&listed)?)?;
         assert_eq!(json["records"][0]["server"], "6379");
-        assert_eq!(
-            json["records"][1]["error"],
-            "it is not a file of evictscope"
-        );
+        assert_eq!(json["records"][1]["error"], "it is not a file of evictscope");
         Ok(())
     }
 }

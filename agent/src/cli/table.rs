@@ -15,9 +15,7 @@ pub fn lines(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths);
-        let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
+        let padded: Vec<String> = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
         text += padded.join("  ").trim_end();
         text.push('\n');
     }
@@ -30,10 +28,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [
-            vec!["a".to_owned(), "long".to_owned()],
-            vec!["µs µs".to_owned(), "b".to_owned()],
-        ];
+        let rows = [vec!["a".to_owned(), "long".to_owned()], vec!["µs µs".to_owned(), "b".to_owned()]];
         assert_eq!(lines(&rows), "a      long\nµs µs  b\n");
         assert_eq!(lines(&[]), "");
     }

@@ -1,5 +1,5 @@
-//! `evictscope tied` runs a program that ends with its parent, however the parent ends. It is for `selftest`, so `--help` does
-//! not list it.
+//! `evictscope tied` runs a program that ends with its parent, however the parent ends. It is for `selftest`, so
+//! `--help` does not list it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -31,10 +31,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         // It ended before this was tied to it.
         bail!("process {} has ended", arguments.parent);
     }
-    let error = Command::new(&arguments.program)
-        .arg0(arguments.name)
-        .args(arguments.arguments)
-        .exec();
+    let error = Command::new(&arguments.program).arg0(arguments.name).args(arguments.arguments).exec();
     let program = arguments.program.display();
     Err(anyhow!("cannot execute {program}: {error}"))
 }

@@ -11,19 +11,20 @@ use crate::trace::{self, Question};
 /// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow
 /// call
 ///
-/// FUNCTION is a function's name, if the executable or its debug file has it, or a command that it implements, such as GET or
-/// CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; if a function calls itself, only the
-/// outermost call.
+/// FUNCTION is a function's name, if the executable or its debug file has it, or a command that it implements, such as
+/// GET or CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; if a function calls
+/// itself, only the outermost call.
 ///
-/// Two probes are placed, at the entry and at the return. First, what a call costs is measured, and how often the function is
-/// called. If that is more than the budget, the probes are on for part of the time, and the output says which part was observed.
-/// When evictscope ends, however it does, the probes are gone. It may run beside `evictscope run`.
+/// Two probes are placed, at the entry and at the return. First, what a call costs is measured, and how often the
+/// function is called. If that is more than the budget, the probes are on for part of the time, and the output says
+/// which part was observed. When evictscope ends, however it does, the probes are gone. It may run beside `evictscope
+/// run`.
 ///
 /// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as
 /// well).
 ///
-/// Exit code 0 also if the process ends first, 1 if the function is not found or cannot be traced. docs/TOUR.md explains the
-/// output.
+/// Exit code 0 also if the process ends first, 1 if the function is not found or cannot be traced. docs/TOUR.md
+/// explains the output.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Process id of a running server
@@ -34,8 +35,8 @@ pub struct Arguments {
     /// For how long to look, in seconds
     #[arg(long, default_value = "30", value_parser = parse_seconds)]
     seconds: Duration,
-    /// Show each call that takes longer, with its unit: 100us, 1ms, 0.5s. Says whether an evicting call or an expire cycle
-    /// began in it. No histograms then
+    /// Show each call that takes longer, with its unit: 100us, 1ms, 0.5s. Says whether an evicting call or an expire
+    /// cycle began in it. No histograms then
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower: Option<Duration>,
     /// Share of one thread's time that the probes may cost
@@ -53,35 +54,22 @@ const MAX_SECONDS: f64 = 86_400.0;
 fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.parse().ok();
     let seconds = seconds.filter(|seconds| (0.1..=MAX_SECONDS).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or("not a number of seconds from 0.1 to 86400")
+    seconds.map(Duration::from_secs_f64).ok_or("not a number of seconds from 0.1 to 86400")
 }
 
 pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    let units = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-    ];
+    let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let parsed = units.into_iter().find_map(|(unit, seconds)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         Some(number * seconds)
     });
     let parsed = parsed.filter(|seconds| (1e-6..=60.0).contains(seconds));
-    parsed
-        .map(Duration::from_secs_f64)
-        .ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
+    parsed.map(Duration::from_secs_f64).ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
 }
 
 fn parse_budget(text: &str) -> anyhow::Result<OverheadBudget> {
     let budget: OverheadBudget = text.parse()?;
-    anyhow::ensure!(
-        budget.share() > 0.0,
-        "nothing can be traced then: allow 1%, for example"
-    );
+    anyhow::ensure!(budget.share() > 0.0, "nothing can be traced then: allow 1%, for example");
     Ok(budget)
 }
 
@@ -106,11 +94,7 @@ mod tests {
 
     #[test]
     fn durations_have_a_unit() {
-        for (text, ns) in [
-            ("100us", 100_000),
-            ("1.5 ms", 1_500_000),
-            ("2s", 2_000_000_000),
-        ] {
+        for (text, ns) in [("100us", 100_000), ("1.5 ms", 1_500_000), ("2s", 2_000_000_000)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
         for text in ["1", "", "ms", "-1ms", "1ns", "2m", "100s", "nans"] {

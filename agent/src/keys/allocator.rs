@@ -26,8 +26,9 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// Returns which allocator made these allocations (address, bytes). Before each, glibc writes its size, or 16 more if it had
-    /// no smaller piece, and behind it that of the next one, with three bits of its own. jemalloc has other contents there.
+    /// Returns which allocator made these allocations (address, bytes). Before each, glibc writes its size, or 16 more
+    /// if it had no smaller piece, and behind it that of the next one, with three bits of its own. jemalloc has other
+    /// contents there.
     pub fn of(memory: &Memory, pid: u32, made: &[(u64, u64)]) -> Self {
         let header = |at: Option<u64>| memory.u64(at?.checked_sub(HEADER)?);
         let is_libc = |(address, bytes): &&(u64, u64)| {
@@ -51,8 +52,8 @@ impl Allocator {
         Self::Jemalloc { quantum }
     }
 
-    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc starts it at a page
-    /// boundary.
+    /// Returns whether an allocation may be of a page or more: glibc has written its size, and jemalloc starts it at a
+    /// page boundary.
     pub fn may_be_page(self, memory: &Memory, address: u64) -> Option<bool> {
         Some(match self {
             Self::Libc => memory.u64(address.checked_sub(HEADER)?)? > PAGE,
@@ -82,14 +83,8 @@ mod tests {
     fn sizes_are_rounded_as_the_allocators_do() {
         let jemalloc = |quantum| move |bytes| Allocator::Jemalloc { quantum }.rounded(bytes);
         let asked = [1, 24, 33, 129, 200, 257, 4_097, 20_481];
-        assert_eq!(
-            asked.map(jemalloc(8)),
-            [8, 24, 40, 160, 224, 320, 5_120, 24_576]
-        );
-        assert_eq!(
-            asked.map(jemalloc(16)),
-            [8, 32, 48, 160, 224, 320, 5_120, 24_576]
-        );
+        assert_eq!(asked.map(jemalloc(8)), [8, 24, 40, 160, 224, 320, 5_120, 24_576]);
+        assert_eq!(asked.map(jemalloc(16)), [8, 32, 48, 160, 224, 320, 5_120, 24_576]);
         let libc = asked.map(|bytes| Allocator::Libc.rounded(bytes));
         assert_eq!(libc, [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
     }

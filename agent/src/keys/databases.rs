@@ -1,7 +1,8 @@
 //! Finds a server's databases.
 //!
-//! `server` has a pointer to them before its counters. The right word is known by what it points to: an array whose databases are
-//! numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one word must fit.
+//! `server` has a pointer to them before its counters. The right word is known by what it points to: an array whose
+//! databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one
+//! word must fit.
 
 use anyhow::{Context as _, bail};
 use evictscope_plan::{Member, ProbePlan};
@@ -36,8 +37,7 @@ impl Databases {
         let layout = Layout::of(&plan.identity)?;
         let members = Member::of_server().filter_map(|member| plan.member(member));
         let first = members.map(|member| member.address.at(bias).get()).min();
-        let first =
-            first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
+        let first = first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
         let begin = first.saturating_sub(BEFORE) & !7;
         let words = (begin..first + BEHIND).step_by(8);
         let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
@@ -61,13 +61,7 @@ impl Databases {
         if first == 0 || !first.is_multiple_of(8) {
             return None;
         }
-        let mut databases = Self {
-            layout,
-            first,
-            count: 0,
-            tables: 0,
-            keys: 0,
-        };
+        let mut databases = Self { layout, first, count: 0, tables: 0, keys: 0 };
         for number in 0..MOST {
             let Some(address) = databases.address(memory, number) else {
                 break;
@@ -139,11 +133,7 @@ impl Databases {
     }
 
     /// Reads the tables of each database.
-    fn each(
-        &self,
-        memory: &Memory,
-        read: impl Fn(u64, u64) -> Option<Vec<Keys>>,
-    ) -> Option<Tables> {
+    fn each(&self, memory: &Memory, read: impl Fn(u64, u64) -> Option<Vec<Keys>>) -> Option<Tables> {
         let mut tables = Vec::new();
         for number in 0..self.count {
             let address = self.address(memory, number)?;

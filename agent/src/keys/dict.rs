@@ -23,50 +23,27 @@ impl Dict {
     /// Reads a table. Returns `None` if there is none, or it is about to change.
     pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
         let (kind, tables, rehashed) = if layout.buckets.is_some() {
-            let [
-                kind,
-                rehashed,
-                a,
-                b,
-                used_a,
-                used_b,
-                exponents,
-                children @ ..,
-            ]: [u64; 9] = memory.words(address)?;
+            let [kind, rehashed, a, b, used_a, used_b, exponents, children @ ..]: [u64; 9] = memory.words(address)?;
             let [exponent_a, exponent_b, ..] = exponents.to_ne_bytes();
-            let tables = [
-                (a, size(exponent_a)?, used_a, children[0]),
-                (b, size(exponent_b)?, used_b, children[1]),
-            ];
+            let tables = [(a, size(exponent_a)?, used_a, children[0]), (b, size(exponent_b)?, used_b, children[1])];
             (kind, tables, rehashed)
         } else if let Some(exponents) = layout.exponents {
             let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
             let last = last.to_ne_bytes();
             let [exponent_a, exponent_b] = [last[exponents], last[exponents + 1]];
-            let tables = [
-                (a, size(exponent_a)?, used_a, 0),
-                (b, size(exponent_b)?, used_b, 0),
-            ];
+            let tables = [(a, size(exponent_a)?, used_a, 0), (b, size(exponent_b)?, used_b, 0)];
             (kind, tables, rehashed)
         } else {
             let [kind, _, words @ ..]: [u64; 11] = memory.words(address)?;
             let [a, size_a, mask_a, used_a, words @ ..] = words;
             let [b, size_b, mask_b, used_b, rehashed] = words;
             let masks = [(size_a, mask_a), (size_b, mask_b)];
-            let are_masks = masks
-                .iter()
-                .all(|(size, mask)| size.saturating_sub(1) == *mask);
+            let are_masks = masks.iter().all(|(size, mask)| size.saturating_sub(1) == *mask);
             are_masks.then_some(())?;
             let tables = [(a, size_a, used_a, 0), (b, size_b, used_b, 0)];
             (kind, tables, rehashed)
         };
-        let tables = tables.map(|(places, size, used, children)| Table {
-            layout,
-            places,
-            size,
-            used,
-            children,
-        });
+        let tables = tables.map(|(places, size, used, children)| Table { layout, places, size, used, children });
         let [first, second] = tables;
         let is_rehashed = match rehashed.cast_signed() {
             -1 => second.size == 0,
@@ -76,8 +53,8 @@ impl Dict {
         is_sound.then_some(Self { address, tables })
     }
 
-    /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member of a cluster, one
-    /// for each slot.
+    /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member
+    /// of a cluster, one for each slot.
     pub fn read_all(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Vec<Self>> {
         let Some(store) = layout.store else {
             return Some(vec![Self::read(memory, layout, address)?]);
@@ -106,17 +83,8 @@ impl Dict {
 
     /// Returns a hash table without entries.
     pub fn empty(layout: &'static Layout) -> Self {
-        let table = Table {
-            layout,
-            places: 0,
-            size: 0,
-            used: 0,
-            children: 0,
-        };
-        Self {
-            address: 0,
-            tables: [table, table],
-        }
+        let table = Table { layout, places: 0, size: 0, used: 0, children: 0 };
+        Self { address: 0, tables: [table, table] }
     }
 
     /// Returns how many entries it has.
@@ -138,8 +106,8 @@ impl Dict {
         }
     }
 
-    /// Returns the entry with the same key as the one at `place` in a table of `size` places: both hash alike, so no key need be
-    /// read. The outer `None` means that this is not known.
+    /// Returns the entry with the same key as the one at `place` in a table of `size` places: both hash alike, so no
+    /// key need be read. The outer `None` means that this is not known.
     pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<Entry>> {
         for table in self.tables.iter().filter(|table| table.used > 0) {
             let step = size.min(table.size);
@@ -185,20 +153,9 @@ mod tests {
     #[test]
     fn an_entry_is_found_by_the_place_of_its_twin() -> anyhow::Result<()> {
         let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
-        let [first, second] = [
-            table(&[&[8, 16], &[24]]),
-            table(&[&[], &[], &[32], &[40, 48]]),
-        ];
+        let [first, second] = [table(&[&[8, 16], &[24]]), table(&[&[], &[], &[32], &[40, 48]])];
         let exponents = u64::from_ne_bytes([0, 0, 1, 2, 0, 0, 0, 0]);
-        let mut dict = [
-            1,
-            first.as_ptr() as u64,
-            second.as_ptr() as u64,
-            3,
-            3,
-            0,
-            exponents,
-        ];
+        let mut dict = [1, first.as_ptr() as u64, second.as_ptr() as u64, 3, 3, 0, exponents];
         let read = |dict: &[u64; 7]| Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
         let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
         assert_eq!((expires.used(), expires.size()), (6, 6));
@@ -215,14 +172,7 @@ mod tests {
         assert_eq!(twin(48, 2, 4), Some(None), "it is at another place");
         assert_eq!(twin(56, 3, 8), Some(None));
 
-        for (word, wrong) in [
-            (0, 0),
-            (1, 0),
-            (3, 1 << 20),
-            (5, 9),
-            (5, u64::MAX),
-            (6, u64::MAX),
-        ] {
+        for (word, wrong) in [(0, 0), (1, 0), (3, 1 << 20), (5, 9), (5, u64::MAX), (6, u64::MAX)] {
             let right = std::mem::replace(&mut dict[word], wrong);
             assert_eq!(read(&dict), None, "word {word} is {wrong}");
             dict[word] = right;

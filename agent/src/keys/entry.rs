@@ -24,28 +24,14 @@ pub struct Entry {
 impl Entry {
     /// Returns what a pointer to a key stands for. Returns `None` if it is null.
     pub fn of_key(pointer: u64) -> Option<Self> {
-        let key = if pointer & 1 == 0 {
-            pointer & !7
-        } else {
-            pointer
-        };
-        (key != 0).then_some(Self {
-            pointer,
-            allocated: 0,
-            is_embedding: false,
-            key,
-            value: 0,
-        })
+        let key = if pointer & 1 == 0 { pointer & !7 } else { pointer };
+        (key != 0).then_some(Self { pointer, allocated: 0, is_embedding: false, key, value: 0 })
     }
 
     /// Reads an entry, and the pointer to the next in its chain. Returns `None` if there is none.
     pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
         let address = pointer & !7;
-        let form = if pointer & 1 != 0 {
-            4
-        } else {
-            (pointer & 7) / 2
-        };
+        let form = if pointer & 1 != 0 { 4 } else { (pointer & 7) / 2 };
         let form = layout.entries[form as usize];
         let (allocated, [key, value, next]) = match form {
             Form::None => return None,
@@ -68,13 +54,7 @@ impl Entry {
             }
             Form::Key => return Some((Self::of_key(pointer)?, 0)),
         };
-        let entry = Self {
-            pointer,
-            allocated,
-            is_embedding: form == Form::Embedding,
-            key,
-            value,
-        };
+        let entry = Self { pointer, allocated, is_embedding: form == Form::Embedding, key, value };
         (key != 0).then_some((entry, next))
     }
 

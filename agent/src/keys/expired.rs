@@ -27,18 +27,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Looks at some of the keys with a time to live. The server's executable has `plan` and was loaded with `bias`. Returns `None`
-    /// if a table is about to change.
+    /// Looks at some of the keys with a time to live. The server's executable has `plan` and was loaded with `bias`.
+    /// Returns `None` if a table is about to change.
     ///
     /// # Errors
     ///
     /// Fails if the server's databases are not found.
-    pub fn sample(
-        &mut self,
-        memory: &Memory,
-        plan: &ProbePlan,
-        bias: u64,
-    ) -> anyhow::Result<Option<ExpiredSample>> {
+    pub fn sample(&mut self, memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Option<ExpiredSample>> {
         let begun = Instant::now();
         let is_new = |(found, _): &(Instant, _)| begun.duration_since(*found) < FOUND_FOR;
         let (_, databases) = match self.databases.take().filter(is_new) {
@@ -59,10 +54,7 @@ impl Sampler {
 /// Draws entries of these tables.
 fn draw(memory: &Memory, layout: &Layout, tables: &Tables) -> ExpiredSample {
     let begun = Instant::now();
-    let mut sample = ExpiredSample {
-        keys: tables.used(),
-        ..ExpiredSample::default()
-    };
+    let mut sample = ExpiredSample { keys: tables.used(), ..ExpiredSample::default() };
     for _ in 0..MOST_PLACES {
         if sample.looked_at >= ENOUGH || sample.keys == 0 || begun.elapsed() >= LONGEST {
             break;
@@ -70,9 +62,7 @@ fn draw(memory: &Memory, layout: &Layout, tables: &Tables) -> ExpiredSample {
         let place = fastrand::u64(..tables.places());
         let chain = tables.find(memory, place).and_then(|(_, table, place)| {
             let chain = table.chain(memory, place)?.into_iter();
-            chain
-                .map(|entry| has_expired(memory, layout, &entry))
-                .collect::<Option<Vec<bool>>>()
+            chain.map(|entry| has_expired(memory, layout, &entry)).collect::<Option<Vec<bool>>>()
         });
         // A chain that has just changed says nothing.
         for has_expired in chain.unwrap_or_default() {
@@ -108,11 +98,7 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         // Chains of two, three quarters of them expired; every other place is empty.
         let key = |index: u64| {
-            let expires = if index % 8 < 6 {
-                now - 1
-            } else {
-                now + 600_000
-            };
+            let expires = if index % 8 < 6 { now - 1 } else { now + 600_000 };
             let [first, second] = [index, index + 1].map(|key| key * 8 + 8);
             let second: &[u64; 3] = Box::leak(Box::new([second, expires, 0]));
             let first: &[u64; 3] = Box::leak(Box::new([first, expires, second.as_ptr() as u64]));
@@ -128,10 +114,7 @@ mod tests {
         let tables = Tables::new(vec![Keys { all, expires }]);
         let sample = draw(&memory, &REDIS_7_0, &tables);
         assert_eq!(sample.keys, 4_096);
-        assert!(
-            (ENOUGH..ENOUGH + 2).contains(&sample.looked_at),
-            "{sample:?}"
-        );
+        assert!((ENOUGH..ENOUGH + 2).contains(&sample.looked_at), "{sample:?}");
         let ratio = sample.ratio().unwrap_or_default();
         // Chains are drawn, and both of their keys are alike: four standard errors of 200 draws.
         assert!((ratio - 0.75).abs() < 0.13, "{sample:?}");

@@ -8,7 +8,8 @@ use evictscope_plan::Identity;
 pub struct Layout {
     /// Bytes of a database.
     pub database_bytes: u64,
-    /// The word of a database at which its tables of things other than keys begin, and the word behind them, its number.
+    /// The word of a database at which its tables of things other than keys begin, and the word behind them, its
+    /// number.
     pub others_at: [usize; 2],
     /// Where the pointer to its tables is in a `kvstore`, if a database has these instead of tables.
     pub store: Option<u64>,
@@ -53,8 +54,8 @@ pub struct Buckets {
     pub stream: u64,
 }
 
-/// The bits behind the time in an object's head, which say whether its expiry time, its key, and its value (instead of a pointer)
-/// lie with it; and how many bits there are. 0 means that there is no such bit.
+/// The bits behind the time in an object's head, which say whether its expiry time, its key, and its value (instead of
+/// a pointer) lie with it; and how many bits there are. 0 means that there is no such bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
     /// When it expires.
@@ -96,66 +97,32 @@ static REDIS_6_0: Layout = Layout {
     is_ahead: false,
     buckets: None,
     has_pointers: false,
-    object: Flags {
-        expires: 0,
-        key: 0,
-        value: 0,
-        bits: 0,
-    },
+    object: Flags { expires: 0, key: 0, value: 0, bits: 0 },
     is_whole: false,
     member_bytes: 24,
     is_counted: false,
     is_as_asked: false,
 };
-static REDIS_6_2: Layout = Layout {
-    is_ahead: true,
-    ..REDIS_6_0
-};
-pub static REDIS_7_0: Layout = Layout {
-    database_bytes: 80,
-    exponents: Some(2),
-    ..REDIS_6_2
-};
+static REDIS_6_2: Layout = Layout { is_ahead: true, ..REDIS_6_0 };
+pub static REDIS_7_0: Layout = Layout { database_bytes: 80, exponents: Some(2), ..REDIS_6_2 };
 /// Valkey 7.2 is the same.
 static REDIS_7_2: Layout = Layout {
     database_bytes: 88,
     others_at: [2, 6],
-    entries: [
-        Form::Whole,
-        Form::Valueless,
-        Form::None,
-        Form::None,
-        Form::Key,
-    ],
+    entries: [Form::Whole, Form::Valueless, Form::None, Form::None, Form::Key],
     ..REDIS_7_0
 };
-static REDIS_7_4: Layout = Layout {
-    others_at: [3, 7],
-    store: Some(128),
-    has_fields: true,
-    ..REDIS_7_2
-};
+static REDIS_7_4: Layout = Layout { others_at: [3, 7], store: Some(128), has_fields: true, ..REDIS_7_2 };
 pub static REDIS_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(144),
-    entries: [
-        Form::Whole,
-        Form::Key,
-        Form::Valueless,
-        Form::None,
-        Form::Key,
-    ],
+    entries: [Form::Whole, Form::Key, Form::Valueless, Form::None, Form::Key],
     ..REDIS_7_4
 };
 static REDIS_8_2: Layout = Layout {
     store: Some(136),
     listpack_at: 16,
-    object: Flags {
-        expires: 2,
-        key: 1,
-        value: 0,
-        bits: 2,
-    },
+    object: Flags { expires: 2, key: 1, value: 0, bits: 2 },
     is_whole: true,
     member_bytes: 16,
     ..REDIS_8_0
@@ -165,75 +132,35 @@ pub static REDIS_8_6: Layout = Layout {
     others_at: [3, 9],
     exponents: Some(4),
     entries: [Form::Chained, Form::Key, Form::None, Form::None, Form::Key],
-    object: Flags {
-        expires: 1,
-        key: 2,
-        value: 0,
-        bits: 2,
-    },
+    object: Flags { expires: 1, key: 2, value: 0, bits: 2 },
     is_counted: true,
     ..REDIS_8_2
 };
-static REDIS_8_10: Layout = Layout {
-    store: Some(152),
-    is_as_asked: true,
-    ..REDIS_8_6
-};
+static REDIS_8_10: Layout = Layout { store: Some(152), is_as_asked: true, ..REDIS_8_6 };
 pub static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(16),
-    entries: [
-        Form::Whole,
-        Form::Valueless,
-        Form::Embedding,
-        Form::None,
-        Form::Key,
-    ],
+    entries: [Form::Whole, Form::Valueless, Form::Embedding, Form::None, Form::Key],
     has_forms: true,
     ..REDIS_7_2
 };
 
 pub static VALKEY_8_1: Layout = Layout {
     database_bytes: 72,
-    buckets: Some(Buckets {
-        head: 80,
-        field: [0, 8],
-        has_members: false,
-        stream: 0,
-    }),
-    object: Flags {
-        expires: 1,
-        key: 2,
-        value: 0,
-        bits: 2,
-    },
+    buckets: Some(Buckets { head: 80, field: [0, 8], has_members: false, stream: 0 }),
+    object: Flags { expires: 1, key: 2, value: 0, bits: 2 },
     ..VALKEY_8_0
 };
 static VALKEY_9_0: Layout = Layout {
     others_at: [3, 7],
     has_pointers: true,
     is_whole: true,
-    buckets: Some(Buckets {
-        head: 88,
-        field: [8, 16],
-        has_members: false,
-        stream: 0,
-    }),
+    buckets: Some(Buckets { head: 88, field: [8, 16], has_members: false, stream: 0 }),
     ..VALKEY_8_1
 };
 pub static VALKEY_9_1: Layout = Layout {
-    buckets: Some(Buckets {
-        head: 88,
-        field: [8, 16],
-        has_members: true,
-        stream: 8,
-    }),
-    object: Flags {
-        expires: 1,
-        key: 2,
-        value: 4,
-        bits: 3,
-    },
+    buckets: Some(Buckets { head: 88, field: [8, 16], has_members: true, stream: 8 }),
+    object: Flags { expires: 1, key: 2, value: 4, bits: 3 },
     ..VALKEY_9_0
 };
 
@@ -263,18 +190,11 @@ impl Layout {
     /// Fails if the version is not known, and names it.
     pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
         let product = identity.product.unwrap_or("a server");
-        let version = identity
-            .version
-            .as_deref()
-            .unwrap_or("of an unknown version");
+        let version = identity.version.as_deref().unwrap_or("of an unknown version");
         // A series may be all that is known.
-        let series = version
-            .rsplit_once('.')
-            .filter(|(series, _)| series.contains('.'));
+        let series = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
         let series = series.map_or(version, |(series, _)| series);
-        let layout = LAYOUTS
-            .iter()
-            .find(|(known, release, _)| (*known, *release) == (product, series));
+        let layout = LAYOUTS.iter().find(|(known, release, _)| (*known, *release) == (product, series));
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
                 "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1"
@@ -307,21 +227,13 @@ mod tests {
     #[test]
     fn a_version_that_is_not_known_is_refused_by_name() -> anyhow::Result<()> {
         let of = |product, version: &str| {
-            Layout::of(&Identity {
-                product,
-                version: Some(version.to_owned()),
-                ..Identity::default()
-            })
+            Layout::of(&Identity { product, version: Some(version.to_owned()), ..Identity::default() })
         };
         for version in ["7.0.15", "7.0"] {
             assert_eq!(of(Some("redis"), version)?, &REDIS_7_0);
         }
         assert_eq!(of(Some("valkey"), "8.1.1")?, &VALKEY_8_1);
-        for (product, version) in [
-            ("valkey", "7.0.15"),
-            ("redis", "7.4-rc1"),
-            ("redis", "8.20.1"),
-        ] {
+        for (product, version) in [("valkey", "7.0.15"), ("redis", "7.4-rc1"), ("redis", "8.20.1")] {
             let refused = of(Some(product), version).map_err(|error| error.to_string());
             let named = refused.is_err_and(|error| error.contains(&format!("{product} {version}")));
             assert!(named, "{product} {version}");

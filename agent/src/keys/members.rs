@@ -48,10 +48,7 @@ impl Sizes<'_> {
         let header = u64::from(self.memory.u8(address + bytes)?);
         let member = self.memory.string(address + bytes + 1 + header)?;
         (member.header == header).then_some(())?;
-        Some(
-            self.allocator
-                .rounded(bytes + 1 + header + member.length + 1),
-        )
+        Some(self.allocator.rounded(bytes + 1 + header + member.length + 1))
     }
 
     /// Returns the size of a field of a hash, with its value.

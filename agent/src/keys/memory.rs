@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use evictscope_host::{MemoryError, Words};
 use evictscope_plan::ProcessAddress;
 
-/// Each walk through a server's memory. Memory is not trusted: some can be made in which a walk would not end, or not fit. So one
-/// takes its steps and its time from a limit, and everything that it reads from then on is not there.
+/// Each walk through a server's memory. Memory is not trusted: some can be made in which a walk would not end, or not
+/// fit. So one takes its steps and its time from a limit, and everything that it reads from then on is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
     /// What each reading follows besides members: errors, and what is not counted.
@@ -53,11 +53,7 @@ impl Memory {
     /// Returns it for a walk that begins now.
     pub fn of(words: &Arc<Words>, walk: Walk) -> Self {
         let (steps, time) = walk.limit();
-        Self {
-            words: words.clone(),
-            steps: Cell::new(steps),
-            until: Instant::now() + time,
-        }
+        Self { words: words.clone(), steps: Cell::new(steps), until: Instant::now() + time }
     }
 
     /// Returns the same memory for another walk, which takes nothing from this one.
@@ -112,11 +108,7 @@ impl Memory {
         let kind = u32::from(flags & 7);
         if kind == 0 {
             let length = u64::from(flags >> 3);
-            return Some(Text {
-                header: 1,
-                length,
-                space: length,
-            });
+            return Some(Text { header: 1, length, space: length });
         }
         // Its length and what is allocated for it, in 1, 2, 4 or 8 bytes each.
         let width = 1_usize.checked_shl(kind - 1).filter(|width| *width <= 8)?;
@@ -129,11 +121,7 @@ impl Memory {
         };
         let (length, space) = (number(&bytes[..width]), number(&bytes[width..2 * width]));
         let is_sound = length <= space && space < 1 << 40;
-        is_sound.then_some(Text {
-            header,
-            length,
-            space,
-        })
+        is_sound.then_some(Text { header, length, space })
     }
 
     /// Returns what was asked of the allocator for the name of a field of a hash, `mstr`.
@@ -142,10 +130,7 @@ impl Memory {
         let (header, length) = match info & 3 {
             0 => (1, u64::from(info >> 3)),
             1 => (3, self.u8(address.checked_sub(2)?)?.into()),
-            2 => (
-                3,
-                u16::from_ne_bytes(self.bytes(address.checked_sub(3)?)?).into(),
-            ),
+            2 => (3, u16::from_ne_bytes(self.bytes(address.checked_sub(3)?)?).into()),
             _ => (9, self.u64(address.checked_sub(9)?)?),
         };
         // Its expiry time lies in front.

@@ -1,11 +1,11 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`layout`] says how versions differ, [`databases`] finds the databases, [`tables`] has their hash tables, [`dict`] reads one,
-//! [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read from the
-//! memory of a running server: what is inconsistent is left out and counted.
+//! [`layout`] says how versions differ, [`databases`] finds the databases, [`tables`] has their hash tables, [`dict`]
+//! reads one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`].
+//! Everything is read from the memory of a running server: what is inconsistent is left out and counted.
 //!
-//! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`] samples
-//! those that have expired. Nothing else of this is exported: it is a question, not a metric.
+//! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`]
+//! samples those that have expired. Nothing else of this is exported: it is a question, not a metric.
 
 mod allocator;
 mod databases;
@@ -55,8 +55,8 @@ pub struct Question {
     pub by: Option<Regex>,
 }
 
-/// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns `None` if
-/// the layout of its version is not known, or a table is about to change.
+/// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns
+/// `None` if the layout of its version is not known, or a table is about to change.
 pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
     let databases = Databases::find(memory, plan, bias).ok()?;
     Some(databases.keys())
@@ -90,27 +90,18 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
 fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> Use {
     let (pid, age) = (process.pid, process.age());
     let word = |member| memory.u64(plan.member(member)?.address.at(bias).get());
-    let policy =
-        word(Member::MaxmemoryPolicy).map(|policy| KeyClock::of(policy & u64::from(u32::MAX)));
+    let policy = word(Member::MaxmemoryPolicy).map(|policy| KeyClock::of(policy & u64::from(u32::MAX)));
     // If its role was not found, the memory of the link to the primary shows it.
     let link = plan.member(Member::StatClientsTypeMemory);
-    let link = || {
-        memory
-            .words::<4>(link?.address.at(bias).get())
-            .map(|[.., primary]| primary)
-    };
-    let is_replica = word(Member::Masterhost)
-        .or_else(link)
-        .map(|primary| primary != 0);
+    let link = || memory.words::<4>(link?.address.at(bias).get()).map(|[.., primary]| primary);
+    let is_replica = word(Member::Masterhost).or_else(link).map(|primary| primary != 0);
     let own = word(Member::ChildPid).map(|pid| pid as u32 != NO_CHILD);
     let has_child = own.or_else(|| Some(Scheduling::of(pid)?.child_ns().is_some()));
     match (policy, is_replica, has_child) {
         (Some(KeyClock::Counter), ..) => Use::Counter,
         (Some(KeyClock::Writes), ..) => Use::Written(age.as_secs()),
         (Some(KeyClock::Reads), Some(false), Some(false)) => Use::Used(age.as_secs()),
-        (_, Some(true), _) => {
-            Use::Unknown("a replica does not see what clients of its primary read")
-        }
+        (_, Some(true), _) => Use::Unknown("a replica does not see what clients of its primary read"),
         (.., Some(true)) => Use::Unknown("while it saves, a server does not note what is read"),
         _ => Use::Unknown("whether it notes what is read was not found"),
     }

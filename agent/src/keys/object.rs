@@ -12,9 +12,7 @@ const HEADER: u64 = 3;
 const REFERENCES: u32 = (1 << 23) - 1;
 
 /// The types by their numbers.
-const TYPES: [&str; 8] = [
-    "string", "list", "set", "zset", "hash", "module", "stream", "array",
-];
+const TYPES: [&str; 8] = ["string", "list", "set", "zset", "hash", "module", "stream", "array"];
 /// The encodings by their numbers. Empty ones are no longer used.
 const ENCODINGS: [&str; 16] = [
     "raw",
@@ -122,10 +120,7 @@ impl Object {
 
     /// Returns whether this is still the same value: it may have been used.
     pub fn is(&self, other: &Self) -> bool {
-        Self {
-            lru: other.lru,
-            ..*self
-        } == *other
+        Self { lru: other.lru, ..*self } == *other
     }
 
     /// Returns the names of its type and encoding.
@@ -137,14 +132,7 @@ impl Object {
             "list" => &["quicklist", "ziplist", "listpack"],
             "set" => &["hashtable", "intset", "listpack"],
             "zset" => &["skiplist", "ziplist", "listpack"],
-            "hash" => &[
-                "hashtable",
-                "ziplist",
-                "listpack",
-                "listpackex",
-                "template-listpack",
-                "template-array",
-            ],
+            "hash" => &["hashtable", "ziplist", "listpack", "listpackex", "template-listpack", "template-array"],
             "stream" => &["stream"],
             "array" => &["sliced-array"],
             _ => &ENCODINGS,
@@ -187,10 +175,7 @@ mod tests {
         assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless), None);
         // Its reference count is 0.
         let freed = head(7, &[&expires, key, text]);
-        assert_eq!(
-            Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64),
-            None
-        );
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64), None);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Draws keys of a server.
 //!
-//! A draw is a place of the hash tables, each equally likely, with all keys there: so all keys are equally likely, however long
-//! their chains are. A small cache is looked at as a whole.
+//! A draw is a place of the hash tables, each equally likely, with all keys there: so all keys are equally likely,
+//! however long their chains are. A small cache is looked at as a whole.
 
 use std::time::{Instant, SystemTime};
 
@@ -74,21 +74,12 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     let made = some(&allocator, databases.layout(), &tables);
     let allocator = Allocator::of(&allocator, question.pid, &made);
     let drawing = memory.another(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
-    let mut sampler = Sampler {
-        memory: &drawing,
-        layout: databases.layout(),
-        question,
-        allocator,
-        drawn: Drawn::default(),
-    };
+    let mut sampler =
+        Sampler { memory: &drawing, layout: databases.layout(), question, allocator, drawn: Drawn::default() };
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(question.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
-    let mut order: Vec<u64> = if is_small {
-        (0..size).collect()
-    } else {
-        Vec::new()
-    };
+    let mut order: Vec<u64> = if is_small { (0..size).collect() } else { Vec::new() };
     fastrand::shuffle(&mut order);
     let mut is_whole = is_small;
     loop {
@@ -107,7 +98,8 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         }
         let is_over = drawing.is_spent();
         let now = read(memory, databases)?;
-        // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at random.
+        // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at
+        // random.
         is_whole &= now == tables;
         tables = now;
         let is_done = match is_small {
@@ -131,13 +123,12 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
     Ok(drawn)
 }
 
-/// Reads the tables, again if they are about to change. It takes no time from a drawing, whose end must not pass for theirs.
+/// Reads the tables, again if they are about to change. It takes no time from a drawing, whose end must not pass for
+/// theirs.
 pub(super) fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
     let memory = &memory.another(Walk::Tables);
     let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
-    tries
-        .next()
-        .context("the databases can no longer be read: has the process ended?")
+    tries.next().context("the databases can no longer be read: has the process ended?")
 }
 
 /// Returns where some entries are, or the heads of values that have keys with them, and what was asked for each.
@@ -189,22 +180,16 @@ impl Sampler<'_> {
         }
     }
 
-    /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent, or has
-    /// changed meanwhile.
+    /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent,
+    /// or has changed meanwhile.
     fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
         let memory = self.memory;
-        let sizes = Sizes {
-            memory,
-            layout: self.layout,
-            allocator: self.allocator,
-        };
+        let sizes = Sizes { memory, layout: self.layout, allocator: self.allocator };
         let has_key = self.layout.object.key != 0;
         let address = if has_key { entry.key } else { entry.value };
         let object = Object::read(memory, self.layout, address)?;
         let bytes = sizes.key(entry, &object)?;
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
         let expires = match has_key {
             true => object.expires,
             false => twin()?.map(|twin| twin.value),
@@ -220,8 +205,7 @@ impl Sampler<'_> {
                 Some(self.group(expression, name)?)
             }
         };
-        let is_same = entry.is_same(memory, self.layout)?
-            && Object::read(memory, self.layout, address)?.is(&object);
+        let is_same = entry.is_same(memory, self.layout)? && Object::read(memory, self.layout, address)?.is(&object);
         is_same.then_some(Key {
             kind: object.names()?,
             group,

@@ -15,7 +15,8 @@ const ERRORS: f64 = 1.96;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
-    /// When they were last used, for as many seconds as it has run: longer times came with the keys, or are of another policy.
+    /// When they were last used, for as many seconds as it has run: longer times came with the keys, or are of another
+    /// policy.
     Used(u64),
     /// The same of when they were last written.
     Written(u64),
@@ -98,18 +99,10 @@ impl Summary {
         };
         // How far a sample is off: 0 if it is whole.
         let error = |squares: f64| {
-            if drawn.is_whole {
-                0.0
-            } else {
-                ERRORS * squares.sqrt()
-            }
+            if drawn.is_whole { 0.0 } else { ERRORS * squares.sqrt() }
         };
         let mean = sum / sampled.max(1) as f64;
-        let squares: f64 = drawn
-            .keys
-            .iter()
-            .map(|key| (key.bytes as f64 - mean).powi(2))
-            .sum();
+        let squares: f64 = drawn.keys.iter().map(|key| (key.bytes as f64 - mean).powi(2)).sum();
         let mut groups = BTreeMap::<String, Vec<&Key>>::new();
         for key in &drawn.keys {
             let (kind, encoding) = key.kind;
@@ -120,15 +113,11 @@ impl Summary {
         let row = |(name, keys): (String, Vec<&Key>)| {
             let own: f64 = keys.iter().map(|key| key.bytes as f64).sum();
             let share = own / sum.max(1.0);
-            let own_squares = keys
-                .iter()
-                .map(|key| (key.bytes as f64).powi(2))
-                .sum::<f64>();
+            let own_squares = keys.iter().map(|key| (key.bytes as f64).powi(2)).sum::<f64>();
             let all_squares = squares + mean * sum;
             // The error of a ratio of sums: its members' deviations from it.
             let deviations = own_squares * (1.0 - 2.0 * share) + share * share * all_squares;
-            let of =
-                |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
+            let of = |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
             Row {
                 name,
                 keys: keys.len() as f64 * scale,
@@ -139,21 +128,15 @@ impl Summary {
                     let idle = of(|key| key.idle as f64)?;
                     Some(idle.map(|idle| Some(idle).filter(|idle| *idle <= longest as f64)))
                 }),
-                counter: (noted == Use::Counter)
-                    .then(|| of(|key| key.counter.into()))
-                    .flatten(),
+                counter: (noted == Use::Counter).then(|| of(|key| key.counter.into())).flatten(),
                 ttl: quantiles(keys.iter().filter_map(|key| key.ttl).collect()),
-                without_ttl: keys.iter().filter(|key| key.ttl.is_none()).count() as f64
-                    / keys.len() as f64,
+                without_ttl: keys.iter().filter(|key| key.ttl.is_none()).count() as f64 / keys.len() as f64,
             }
         };
         let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
         rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
         let idle = |from: u64, until: u64| {
-            let older = drawn
-                .keys
-                .iter()
-                .filter(|key| (from..=until).contains(&key.idle));
+            let older = drawn.keys.iter().filter(|key| (from..=until).contains(&key.idle));
             older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
         };
         let limits = longest.map(|longest| {
@@ -164,8 +147,7 @@ impl Summary {
             keys: drawn.all,
             sampled,
             is_whole: drawn.is_whole,
-            rejected_share: drawn.rejected as f64
-                / (drawn.rejected as f64 + sampled as f64).max(1.0),
+            rejected_share: drawn.rejected as f64 / (drawn.rejected as f64 + sampled as f64).max(1.0),
             bytes: sum * scale,
             bytes_error: error(squares) * scale,
             seconds: drawn.seconds,
@@ -190,24 +172,14 @@ mod tests {
 
     fn drawn(is_whole: bool) -> Drawn {
         let key = |index: u64| Key {
-            kind: if index < 75 {
-                ("string", "raw")
-            } else {
-                ("hash", "listpack")
-            },
+            kind: if index < 75 { ("string", "raw") } else { ("hash", "listpack") },
             group: None,
             bytes: if index < 75 { 100 } else { 300 },
             idle: index * 100,
             counter: index as u8,
             ttl: (index < 25).then_some(index as f64),
         };
-        Drawn {
-            keys: (0..100).map(key).collect(),
-            rejected: 100,
-            all: [1_900, 2_000],
-            is_whole,
-            seconds: 1.0,
-        }
+        Drawn { keys: (0..100).map(key).collect(), rejected: 100, all: [1_900, 2_000], is_whole, seconds: 1.0 }
     }
 
     #[test]
@@ -216,33 +188,17 @@ mod tests {
         assert_eq!(summary.bytes, 300_000.0);
         assert_eq!(summary.rejected_share, 0.5);
         // 100 draws with a standard deviation of 86.6 bytes.
-        assert!(
-            (summary.bytes_error - 1.96 * 86.6 * 10.0 * 20.0).abs() < 100.0,
-            "{}",
-            summary.bytes_error
-        );
-        let [hash, string] = &summary.rows[..] else {
-            panic!("{:?}", summary.rows)
-        };
-        assert_eq!(
-            (hash.name.as_str(), hash.keys, hash.bytes, hash.share),
-            ("hash listpack", 500.0, 150_000.0, 0.5)
-        );
+        assert!((summary.bytes_error - 1.96 * 86.6 * 10.0 * 20.0).abs() < 100.0, "{}", summary.bytes_error);
+        let [hash, string] = &summary.rows[..] else { panic!("{:?}", summary.rows) };
+        assert_eq!((hash.name.as_str(), hash.keys, hash.bytes, hash.share), ("hash listpack", 500.0, 150_000.0, 0.5));
         // The server has run for no longer.
         assert_eq!(string.idle, Some([Some(700.0), Some(3_700.0), None]));
         assert_eq!((string.ttl, hash.ttl), (Some([2.0, 12.0, 22.0]), None));
         assert_eq!((string.without_ttl, string.counter), (2.0 / 3.0, None));
         // Each of 25 is 150 off, each of 75 is 50 off: sqrt(25 * 150^2 + 75 * 50^2) = 866 of 15,000 bytes.
-        assert!(
-            (hash.share_error - 1.96 * 866.0 / 15_000.0).abs() < 1e-4,
-            "{}",
-            hash.share_error
-        );
+        assert!((hash.share_error - 1.96 * 866.0 / 15_000.0).abs() < 1e-4, "{}", hash.share_error);
         assert_eq!(hash.share_error, string.share_error);
-        assert_eq!(
-            summary.idle_limits,
-            [(600, 4_500.0 / 15_000.0), (3_600, 1_500.0 / 15_000.0)]
-        );
+        assert_eq!(summary.idle_limits, [(600, 4_500.0 / 15_000.0), (3_600, 1_500.0 / 15_000.0)]);
         assert_eq!(summary.idle_unknown, Some(9_900.0 / 15_000.0));
     }
 

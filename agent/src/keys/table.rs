@@ -31,10 +31,7 @@ impl Table {
             0 => (self.size, self.used) == (0, 0),
             _ => {
                 let most = self.size.saturating_mul(CHAIN as u64);
-                self.size.is_power_of_two()
-                    && self.size < 1 << 40
-                    && self.used <= most
-                    && self.children <= most
+                self.size.is_power_of_two() && self.size < 1 << 40 && self.used <= most && self.children <= most
             }
         }
     }
@@ -94,13 +91,7 @@ mod tests {
         let mut entry = [8, 8, 0_u64];
         entry[2] = entry.as_ptr() as u64;
         let places = [entry.as_ptr() as u64, 8];
-        let table = Table {
-            layout: &REDIS_7_0,
-            places: places.as_ptr() as u64,
-            size: 2,
-            used: 2,
-            children: 0,
-        };
+        let table = Table { layout: &REDIS_7_0, places: places.as_ptr() as u64, size: 2, used: 2, children: 0 };
         assert_eq!(table.chain(&memory, 0), None);
         assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");
         Ok(())
@@ -112,13 +103,7 @@ mod tests {
         let last: [u64; 8] = [0b1000_0000, 0, 0, 0, 0, 0, 0, 72];
         let child = last.as_ptr() as u64;
         let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, child]].concat();
-        let table = Table {
-            layout: &VALKEY_8_1,
-            places: places.as_ptr() as u64,
-            size: 2,
-            used: 3,
-            children: 1,
-        };
+        let table = Table { layout: &VALKEY_8_1, places: places.as_ptr() as u64, size: 2, used: 3, children: 1 };
         let keys = |place| {
             let entries = table.chain(&memory, place)?;
             Some(entries.iter().map(|entry| entry.key).collect::<Vec<_>>())

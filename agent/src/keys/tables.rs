@@ -47,8 +47,8 @@ impl Tables {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Returns the table that one of all places is in, with those of its database or slot, and the place there. Returns `None`
-    /// also if that table is about to move.
+    /// Returns the table that one of all places is in, with those of its database or slot, and the place there. Returns
+    /// `None` also if that table is about to move.
     pub fn find(&self, memory: &Memory, place: u64) -> Option<(&Keys, &Table, u64)> {
         let at = self.ends.partition_point(|end| *end <= place);
         let keys = self.tables.get(at)?;

@@ -9,7 +9,8 @@ use super::databases::Databases;
 use super::expired::Sampler;
 use super::{Memory, Question, Walk, sampler};
 
-/// A table of 7 words: its two arrays of places, how many entries each is said to have, and the exponents of their sizes.
+/// A table of 7 words: its two arrays of places, how many entries each is said to have, and the exponents of their
+/// sizes.
 fn dict(places: u64, used: u64, exponent: u8) -> &'static [u64; 7] {
     let exponents = u64::from_ne_bytes([0, 0, exponent, 255, 0, 0, 0, 0]);
     Box::leak(Box::new([1, places, 0, used, 0, u64::MAX, exponents]))
@@ -31,11 +32,7 @@ fn liar(version: &str, first: u64, words: usize) -> ProbePlan {
         counters: None,
     };
     ProbePlan {
-        identity: Identity {
-            product: Some("redis"),
-            version: Some(version.to_owned()),
-            ..Identity::default()
-        },
+        identity: Identity { product: Some("redis"), version: Some(version.to_owned()), ..Identity::default() },
         functions: Vec::new(),
         members: vec![member],
         not_found: Vec::new(),
@@ -53,13 +50,7 @@ fn ends<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> anyhow:
 #[test]
 fn every_walk_has_a_limit_of_steps_and_of_time() -> anyhow::Result<()> {
     let short = Duration::from_millis(20);
-    for walk in [
-        Walk::Reading,
-        Walk::Tables,
-        Walk::Expired,
-        Walk::Allocator(short),
-        Walk::Draw(short),
-    ] {
+    for walk in [Walk::Reading, Walk::Tables, Walk::Expired, Walk::Allocator(short), Walk::Draw(short)] {
         let memory = Memory::open(std::process::id(), walk)?;
         let word = &raw const short as u64;
         let (steps, time) = walk.limit();
@@ -69,10 +60,7 @@ fn every_walk_has_a_limit_of_steps_and_of_time() -> anyhow::Result<()> {
         let memory = memory.another(walk);
         let mut much = vec![0; 64 * steps.min(1 << 24) as usize];
         let far = memory.fill(word, &mut much);
-        assert!(
-            far.is_none() && memory.u64(word).is_some() != memory.is_spent(),
-            "{walk:?}"
-        );
+        assert!(far.is_none() && memory.u64(word).is_some() != memory.is_spent(), "{walk:?}");
     }
     Ok(())
 }
@@ -83,8 +71,7 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
     let store = vec![0; 18].leak();
     (store[16], store[17]) = (at(vec![0_u64; 16_384].leak()), 16_384);
     let store = at(store);
-    let databases =
-        (0..16_384).flat_map(|number| [store, store, 0, none, none, none, none, number, 0, 0, 0]);
+    let databases = (0..16_384).flat_map(|number| [store, store, 0, none, none, none, none, number, 0, 0, 0]);
     let plan = liar("7.4.1", at(databases.collect::<Vec<u64>>().leak()), 100);
     let memory = Memory::open(std::process::id(), Walk::Tables)?;
     let found = ends(move || {
@@ -95,17 +82,15 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
     })?;
     for found in found {
         let why = found.err().map(|error| error.to_string());
-        assert!(
-            why.as_ref().is_some_and(|why| why.contains("longer")),
-            "{why:?}"
-        );
+        assert!(why.as_ref().is_some_and(|why| why.contains("longer")), "{why:?}");
     }
     Ok(())
 }
 
 #[test]
 fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyhow::Result<()> {
-    // Nearly a thousand entries at each place, and as many others at each of 64 places where their times to live would be.
+    // Nearly a thousand entries at each place, and as many others at each of 64 places where their times to live would
+    // be.
     let chain = |key: u64, value: u64| {
         let before = |next, _| at(Box::leak(Box::new([key, value, next])));
         (0..999).fold(0, before)
@@ -124,12 +109,7 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
     let plan = liar("7.0.15", at(databases.leak()), 1);
     let memory = Memory::open(std::process::id(), Walk::Tables)?;
     let databases = Databases::find(&memory, &plan, 0)?;
-    let question = Question {
-        pid: std::process::id(),
-        samples: 100,
-        length: Duration::from_millis(400),
-        by: None,
-    };
+    let question = Question { pid: std::process::id(), samples: 100, length: Duration::from_millis(400), by: None };
     let drawn = ends(move || sampler::draw(&memory, &databases, &question))?;
     match drawn.map_err(|error| error.to_string()) {
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),

@@ -24,8 +24,8 @@ const STREAM_AHEAD: u64 = 4_096;
 /// Bytes of the head of a hash whose field names are elsewhere, and the most values that it has.
 const TEMPLATE_ARRAY: u64 = 16;
 const MOST_VALUES: u64 = 1 << 32;
-/// The word in the head of a list, a stream, an array, a hash table and the list of a sorted set in which the server counts what
-/// they take.
+/// The word in the head of a list, a stream, an array, a hash table and the list of a sorted set in which the server
+/// counts what they take.
 const QUICKLIST_SUM: u64 = 4;
 const STREAM_SUM: u64 = 9;
 const ARRAY_SUM: u64 = 5;
@@ -59,9 +59,7 @@ impl Sizes<'_> {
         };
         let own = match self.layout {
             layout if layout.is_as_asked => object.allocated(self.memory)?,
-            layout if object.is_inner() || layout.is_whole => {
-                self.allocator.rounded(object.allocated(self.memory)?)
-            }
+            layout if object.is_inner() || layout.is_whole => self.allocator.rounded(object.allocated(self.memory)?),
             _ => HEAD,
         };
         Some(entry + own + self.content(object)?)
@@ -71,11 +69,7 @@ impl Sizes<'_> {
     pub fn entry(&self, entry: &Entry) -> u64 {
         match entry {
             _ if !self.layout.has_forms => ENTRY,
-            Entry {
-                is_embedding: true,
-                allocated,
-                ..
-            } => self.allocator.rounded(*allocated),
+            Entry { is_embedding: true, allocated, .. } => self.allocator.rounded(*allocated),
             Entry { allocated, .. } => *allocated,
         }
     }
@@ -87,9 +81,7 @@ impl Sizes<'_> {
             (_, "quicklist") if self.layout.is_counted => self.counted(at, QUICKLIST_SUM)?,
             (_, "stream") if self.layout.is_counted => self.counted(at, STREAM_SUM)?,
             (_, "sliced-array") => self.counted(at, ARRAY_SUM)?,
-            (_, "hashtable") if self.layout.is_counted => {
-                self.dict(at)? + self.counted(at, DICT_SUM)?
-            }
+            (_, "hashtable") if self.layout.is_counted => self.dict(at)? + self.counted(at, DICT_SUM)?,
             (_, "raw") => self.string(at)?,
             (_, "ziplist" | "listpack" | "template-listpack") => self.packed(at)?,
             (_, "template-array") => self.templated(at)?,
@@ -104,9 +96,7 @@ impl Sizes<'_> {
                 [2, 4, 8].contains(&width).then_some(self.rounded(bytes))?
             }
             (_, "quicklist") => self.quicklist(at)?,
-            ("set", "hashtable") => self.table(at, |entry| {
-                Some(self.entry(entry) + self.string(entry.key)?)
-            })?,
+            ("set", "hashtable") => self.table(at, |entry| Some(self.entry(entry) + self.string(entry.key)?))?,
             (_, "hashtable") => self.table(at, |entry| self.field(entry))?,
             (_, "skiplist") => self.sorted_set(at)?,
             (_, "stream") => self.stream(at)?,
@@ -132,11 +122,7 @@ impl Sizes<'_> {
     /// Returns the size of a hash table without what is in it.
     pub fn dict(&self, address: u64) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
-        let entry = if self.layout.is_as_asked {
-            VALUELESS
-        } else {
-            ENTRY
-        };
+        let entry = if self.layout.is_as_asked { VALUELESS } else { ENTRY };
         Some(self.without_entries(&dict) + entry * dict.used())
     }
 
@@ -154,12 +140,12 @@ impl Sizes<'_> {
     /// Returns the size of a ziplist or listpack, which begins with that size and ends with 255.
     fn packed(&self, address: u64) -> Option<u64> {
         let bytes = u64::from(self.memory.u32(address)?);
-        let is_sound = (7..PACKED).contains(&bytes)
-            && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
+        let is_sound = (7..PACKED).contains(&bytes) && self.memory.u8(address.checked_add(bytes - 1)?)? == u8::MAX;
         is_sound.then_some(self.rounded(bytes))
     }
 
-    /// Returns the size of a hash that holds only its values. Its field names, which other hashes share, are not counted.
+    /// Returns the size of a hash that holds only its values. Its field names, which other hashes share, are not
+    /// counted.
     fn templated(&self, address: u64) -> Option<u64> {
         let [_, length] = self.memory.words(address)?;
         (length < MOST_VALUES).then_some(())?;
@@ -177,11 +163,7 @@ impl Sizes<'_> {
 
     fn quicklist(&self, address: u64) -> Option<u64> {
         let [mut node, _, _, length] = self.memory.words(address)?;
-        let node_bytes = if self.layout.exponents.is_some() {
-            40
-        } else {
-            32
-        };
+        let node_bytes = if self.layout.exponents.is_some() { 40 } else { 32 };
         let mut sum = 0;
         let looked_at = length.min(ELEMENTS);
         for _ in 0..looked_at {
@@ -213,11 +195,7 @@ impl Sizes<'_> {
     }
 
     fn stream(&self, address: u64) -> Option<u64> {
-        let own = if self.layout.exponents.is_some() {
-            80
-        } else {
-            40
-        };
+        let own = if self.layout.exponents.is_some() { 80 } else { 40 };
         let at = self.layout.buckets.map_or(0, |buckets| buckets.stream);
         let rax = self.memory.u64(address + at)?;
         let [head, elements, nodes, bytes] = self.memory.words(rax)?;
@@ -235,8 +213,7 @@ impl Sizes<'_> {
             _ => {
                 let part = self.leaf(head, true)?;
                 // A part that was read from a file, or is full, has none.
-                let is_ahead =
-                    self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
+                let is_ahead = self.layout.is_ahead && self.allocator.may_be_page(self.memory, part)?;
                 let ahead = if is_ahead { STREAM_AHEAD } else { 0 };
                 self.packed(part)?.max(self.allocator.rounded(ahead))
             }

@@ -85,8 +85,7 @@ impl Agent {
     ///
     /// Fails if a file cannot be read or has the wrong format.
     pub fn at(access: &Access) -> anyhow::Result<Self> {
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
+        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
         let tls = match &access.ca {
             Some(file) => tls.root_certs(certificates(file)?),
             None if access.url.starts_with("https:") => bail!(
@@ -96,10 +95,7 @@ impl Agent {
             ),
             None => tls,
         };
-        let http = Http::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .tls_config(tls.build())
-            .build();
+        let http = Http::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls.build()).build();
         let password = match (&access.user, &access.password_file) {
             (Some(user), Some(file)) => {
                 let password = read(file)?;
@@ -108,21 +104,12 @@ impl Agent {
             }
             _ => None,
         };
-        Ok(Self {
-            url: access.url.trim_end_matches('/').to_owned(),
-            http: http.into(),
-            password,
-        })
+        Ok(Self { url: access.url.trim_end_matches('/').to_owned(), http: http.into(), password })
     }
 
     /// Prepares to ask an agent that serves on this loopback port, without TLS or a password.
     pub fn on_loopback(port: u16) -> anyhow::Result<Self> {
-        Self::at(&Access {
-            url: format!("http://127.0.0.1:{port}"),
-            ca: None,
-            user: None,
-            password_file: None,
-        })
+        Self::at(&Access { url: format!("http://127.0.0.1:{port}"), ca: None, user: None, password_file: None })
     }
 
     /// Reads its metrics.
@@ -162,17 +149,15 @@ impl Agent {
         Ok(answer.read_json()?)
     }
 
-    /// Has the agent keep a record of one server now, and returns it. This takes at least half a minute, because the record
-    /// includes what follows.
+    /// Has the agent keep a record of one server now, and returns it. This takes at least half a minute, because the
+    /// record includes what follows.
     ///
     /// # Errors
     ///
     /// Fails as [`Self::reading`] does, and if the agent keeps no records, with its reason.
     pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
         let query: String = byte_serialize(server.as_bytes()).collect();
-        let request = self
-            .http
-            .post(format!("{}/api/v1/records?server={query}", self.url));
+        let request = self.http.post(format!("{}/api/v1/records?server={query}", self.url));
         let request = self.with_password(request).config();
         let request = request.timeout_global(Some(RECORD_PATIENCE));
         let mut answer = self.answered(request.http_status_as_error(false).build().send_empty())?;
@@ -208,10 +193,7 @@ impl Agent {
         }
     }
 
-    fn answered(
-        &self,
-        answer: Result<Response<Body>, ureq::Error>,
-    ) -> anyhow::Result<Response<Body>> {
+    fn answered(&self, answer: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
         match answer {
             Ok(answer) => Ok(answer),
             Err(ureq::Error::StatusCode(401)) => bail!(self.asks_for_password()),
@@ -226,10 +208,7 @@ impl Agent {
     }
 
     fn asks_for_password(&self) -> String {
-        format!(
-            "{} asks for a password, or for another one: --user NAME --password-file FILE",
-            self.url
-        )
+        format!("{} asks for a password, or for another one: --user NAME --password-file FILE", self.url)
     }
 }
 
@@ -279,22 +258,12 @@ pub const COLUMNS: [Column<Burst>; 9] = [
         is_alarming: burst.kind == SELF_AMPLIFYING,
     }),
     Column::number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
-    Column::number("EVICTED", 7, |burst| {
-        or_unknown(burst.evicted_keys, count).into()
-    }),
-    Column::number("STALLED", 7, |burst| {
-        or_unknown(burst.stalled_seconds, seconds).into()
-    }),
+    Column::number("EVICTED", 7, |burst| or_unknown(burst.evicted_keys, count).into()),
+    Column::number("STALLED", 7, |burst| or_unknown(burst.stalled_seconds, seconds).into()),
     Column::number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
-    Column::number("RECLAIMED", 9, |burst| {
-        or_unknown(burst.reclaimed_bytes, bytes).into()
-    }),
-    Column::number("BUFFERS", 8, |burst| {
-        or_unknown(burst.client_buffers_before_bytes, bytes).into()
-    }),
-    Column::number("PEAK", 8, |burst| {
-        or_unknown(burst.client_buffers_peak_bytes, bytes).into()
-    }),
+    Column::number("RECLAIMED", 9, |burst| or_unknown(burst.reclaimed_bytes, bytes).into()),
+    Column::number("BUFFERS", 8, |burst| or_unknown(burst.client_buffers_before_bytes, bytes).into()),
+    Column::number("PEAK", 8, |burst| or_unknown(burst.client_buffers_peak_bytes, bytes).into()),
 ];
 
 const SELF_AMPLIFYING: &str = "self_amplifying";

@@ -17,20 +17,12 @@ pub struct Column<T> {
 impl<T> Column<T> {
     /// Returns a column of texts, which are aligned to the left.
     pub const fn text(heading: &'static str, width: usize, cell: fn(&T) -> Cell) -> Self {
-        Self {
-            heading,
-            width,
-            is_number: false,
-            cell,
-        }
+        Self { heading, width, is_number: false, cell }
     }
 
     /// Returns a column of numbers, which are aligned to the right.
     pub const fn number(heading: &'static str, width: usize, cell: fn(&T) -> Cell) -> Self {
-        Self {
-            is_number: true,
-            ..Self::text(heading, width, cell)
-        }
+        Self { is_number: true, ..Self::text(heading, width, cell) }
     }
 }
 
@@ -70,10 +62,7 @@ pub fn headings<T>(columns: &[Column<T>]) -> String {
 pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
     let cells = columns.iter().map(|column| {
         let cell = (column.cell)(of);
-        Cell {
-            text: padded(column, &printable(&cell.text)),
-            ..cell
-        }
+        Cell { text: padded(column, &printable(&cell.text)), ..cell }
     });
     cells.collect()
 }
@@ -98,9 +87,7 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
         cells.iter().map(|cell| cell.text.as_str()).collect()
     };
     let lines = std::iter::once(headings(columns)).chain(rows.iter().map(line));
-    lines
-        .map(|line: String| format!("{}\n", line.trim_end()))
-        .collect()
+    lines.map(|line: String| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]
@@ -109,25 +96,13 @@ mod tests {
 
     fn columns() -> [Column<u32>; 3] {
         let cell = |number: &u32| Cell::from(format!("{number}"));
-        [
-            Column::text("NAME", 6, cell),
-            Column::number("RATE", 4, cell),
-            Column::number("MORE", 4, cell),
-        ]
+        [Column::text("NAME", 6, cell), Column::number("RATE", 4, cell), Column::number("MORE", 4, cell)]
     }
 
     #[test]
     fn the_last_columns_go_first() {
         let columns = columns();
-        for (width, count) in [
-            (usize::MAX, 3),
-            (16, 3),
-            (15, 2),
-            (11, 2),
-            (10, 1),
-            (6, 1),
-            (0, 1),
-        ] {
+        for (width, count) in [(usize::MAX, 3), (16, 3), (15, 2), (11, 2), (10, 1), (6, 1), (0, 1)] {
             assert_eq!(fitting(&columns, width).len(), count, "{width}");
         }
     }

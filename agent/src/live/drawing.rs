@@ -34,12 +34,10 @@ pub fn table<T>(
     let [top, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(inside);
     frame.render_widget(Line::styled(headings(columns), Modifier::BOLD), top);
     let lines = rows.iter().map(|row| {
-        let spans = cells(columns, row)
-            .into_iter()
-            .map(|cell| match cell.is_alarming {
-                true => Span::styled(cell.text, colours::alarm()),
-                false => Span::raw(cell.text),
-            });
+        let spans = cells(columns, row).into_iter().map(|cell| match cell.is_alarming {
+            true => Span::styled(cell.text, colours::alarm()),
+            false => Span::raw(cell.text),
+        });
         Line::from_iter(spans)
     });
     let list = List::new(lines).highlight_style(Modifier::REVERSED);
@@ -53,12 +51,8 @@ pub fn table<T>(
         .collect();
     if !more.is_empty() {
         let border = area.rows().next_back().unwrap_or(area);
-        let [_, border, _] = Layout::horizontal([
-            Constraint::Length(2),
-            Constraint::Fill(1),
-            Constraint::Length(1),
-        ])
-        .areas(border);
+        let [_, border, _] =
+            Layout::horizontal([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)]).areas(border);
         frame.render_widget(Line::from(more), border);
     }
 }
@@ -87,50 +81,14 @@ pub fn lines(frame: &mut Frame<'_>, area: Rect, mut lines: Vec<String>) {
 
 /// What is drawn of a history: its name, its colour, how to write it, how to get it, and the top of its scale if it
 /// has one.
-type Series = (
-    &'static str,
-    Color,
-    fn(f64) -> String,
-    fn(&Point) -> Option<f64>,
-    Option<f64>,
-);
+type Series = (&'static str, Color, fn(f64) -> String, fn(&Point) -> Option<f64>, Option<f64>);
 
 const SERIES: [Series; 5] = [
-    (
-        "clients waiting",
-        Color::LightRed,
-        text::count,
-        |point| point.clients_waiting,
-        None,
-    ),
-    (
-        "stalled",
-        Color::Red,
-        text::share,
-        |point| point.stalled,
-        Some(1.0),
-    ),
-    (
-        "commands/s",
-        Color::Cyan,
-        text::count,
-        |point| point.commands,
-        None,
-    ),
-    (
-        "evicting",
-        Color::Yellow,
-        text::share,
-        |point| point.evicting,
-        Some(1.0),
-    ),
-    (
-        "client buffers",
-        Color::Magenta,
-        text::bytes,
-        |point| point.client_buffers,
-        None,
-    ),
+    ("clients waiting", Color::LightRed, text::count, |point| point.clients_waiting, None),
+    ("stalled", Color::Red, text::share, |point| point.stalled, Some(1.0)),
+    ("commands/s", Color::Cyan, text::count, |point| point.commands, None),
+    ("evicting", Color::Yellow, text::share, |point| point.evicting, Some(1.0)),
+    ("client buffers", Color::Magenta, text::bytes, |point| point.client_buffers, None),
 ];
 
 /// Lines of the sparklines if there is room, and if there is little.
@@ -140,30 +98,21 @@ pub const SPARKLINES: [u16; 2] = [3 * SERIES.len() as u16 + FRAME, SERIES.len() 
 pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &History) {
     let block = Block::bordered();
     let inside = block.inner(area);
-    let [_, plot] =
-        Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(inside);
+    let [_, plot] = Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(inside);
     let points: Vec<&Point> = history.last(usize::from(plot.width)).collect();
     let title = format!(" {server}, the last {} s ", points.len());
     frame.render_widget(block.title(title), area);
     let areas = Layout::vertical([Constraint::Fill(1); SERIES.len()]).split(inside);
     for ((name, colour, text, of, top), area) in SERIES.into_iter().zip(areas.iter()) {
-        let [label, line] =
-            Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(*area);
+        let [label, line] = Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(*area);
         let values: Vec<Option<f64>> = points.iter().map(|point| of(point)).collect();
         let now = text::or_unknown(values.last().copied().flatten(), text);
-        let most = values
-            .iter()
-            .flatten()
-            .fold(0.0, |most: f64, value| most.max(*value));
+        let most = values.iter().flatten().fold(0.0, |most: f64, value| most.max(*value));
         let names = match area.height {
             1 => vec![Line::raw(format!("{name} {now}"))],
             _ => {
                 let most = format!("at most {}", text(most));
-                vec![
-                    Line::raw(name),
-                    Line::raw(now),
-                    Line::styled(most, colours::of(Color::DarkGray)),
-                ]
+                vec![Line::raw(name), Line::raw(now), Line::styled(most, colours::of(Color::DarkGray))]
             }
         };
         frame.render_widget(Paragraph::new(names), label);
@@ -176,11 +125,8 @@ pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &His
             .absent_value_symbol(" ")
             .style(colours::of(colour));
         // The newest point is at the right end, however few there are.
-        let width = u16::try_from(points.len())
-            .unwrap_or(line.width)
-            .min(line.width);
-        let [_, line] =
-            Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(line);
+        let width = u16::try_from(points.len()).unwrap_or(line.width).min(line.width);
+        let [_, line] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(line);
         frame.render_widget(sparkline, line);
     }
 }

@@ -26,10 +26,7 @@ pub use self::agent::{Access, Agent};
 /// Shows the servers until the user quits.
 pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
-    ensure!(
-        output::is_terminal(),
-        "stdout is not a terminal: use --once to get a plain table"
-    );
+    ensure!(output::is_terminal(), "stdout is not a terminal: use --once to get a plain table");
     // Read before the screen is taken, so that an error message stays readable.
     let first = agent.reading()?;
     screen::run(&agent, first)
@@ -55,11 +52,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     // An older agent does not list them.
     let unwatched = agent.unwatched().unwrap_or_default();
     for note in servers::notes(&readings.now, &unwatched) {
-        text.extend(
-            wrapped(&note, width)
-                .iter()
-                .flat_map(|line| [line.as_str(), "\n"]),
-        );
+        text.extend(wrapped(&note, width).iter().flat_map(|line| [line.as_str(), "\n"]));
     }
     Ok(output::print(&text)?)
 }

@@ -37,11 +37,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
     let none = History::default();
     let history = server.history.unwrap_or(&none);
     let [high, low] = SPARKLINES;
-    let height = if area.height >= HIGH_SCREEN {
-        high
-    } else {
-        low
-    };
+    let height = if area.height >= HIGH_SCREEN { high } else { low };
 
     let inner = usize::from(area.width.saturating_sub(FRAME));
     let half = usize::from(area.width / 2).saturating_sub(usize::from(FRAME));
@@ -58,19 +54,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
         true => durations.len().max(goals.len()),
         false => durations.len(),
     };
-    let most = u16::try_from(most)
-        .unwrap_or(u16::MAX)
-        .saturating_add(FRAME);
-    let said = [
-        stalls(server.reading),
-        limit(server.reading),
-        expiry(server.reading, server.rates),
-    ];
+    let most = u16::try_from(most).unwrap_or(u16::MAX).saturating_add(FRAME);
+    let said = [stalls(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
     let said: Vec<_> = said.into_iter().flatten().collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
-    let rest = area
-        .height
-        .saturating_sub(TABLE_EXTRA + 1 + height + of_said + BURSTS);
+    let rest = area.height.saturating_sub(TABLE_EXTRA + 1 + height + of_said + BURSTS);
 
     let [top, upper, between, middle, bottom] = Layout::vertical([
         Constraint::Length(TABLE_EXTRA + 1),
@@ -96,14 +84,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
         histogram(frame, middle, by_duration);
     }
     let title = "bursts, the newest first";
-    table(
-        frame,
-        bottom,
-        title,
-        &COLUMNS,
-        &server.bursts,
-        &mut unselected,
-    );
+    table(frame, bottom, title, &COLUMNS, &server.bursts, &mut unselected);
 }
 
 /// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.
@@ -120,8 +101,8 @@ fn histogram(frame: &mut Frame<'_>, area: Rect, (title, mut text): (&str, Vec<St
     lines(frame, inside, text);
 }
 
-/// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take then. Returns
-/// `None` if it does not grow.
+/// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take
+/// then. Returns `None` if it does not grow.
 pub fn limit(reading: &ServerReading) -> Option<String> {
     let time = |metric| {
         let time = Duration::try_from_secs_f64(reading.get(metric)?);
@@ -130,11 +111,8 @@ pub fn limit(reading: &ServerReading) -> Option<String> {
     let likely = time(LIMIT_LIKELY)?;
     let [earliest, latest] = [LIMIT_EARLIEST, LIMIT_LATEST].map(time);
     let never = || "never".to_owned();
-    let mut line = format!(
-        " maxmemory in {likely} ({} to {})",
-        earliest.unwrap_or_else(never),
-        latest.unwrap_or_else(never)
-    );
+    let mut line =
+        format!(" maxmemory in {likely} ({} to {})", earliest.unwrap_or_else(never), latest.unwrap_or_else(never));
     if let Some((measured, added)) = reading.by(EVICTIONS_WOULD_ADD, "measured").next() {
         let of = match measured {
             "lab" => "(lab's costs)",
@@ -148,8 +126,8 @@ pub fn limit(reading: &ServerReading) -> Option<String> {
 /// A lower stale ratio is shown as 0: a moving average takes long to get there.
 const LEAST_SHOWN: f64 = 0.000_5;
 
-/// Returns how often expire cycles run, what they take and what they leave. Returns `None` if no key has a time to live, or
-/// nothing is known about expiry.
+/// Returns how often expire cycles run, what they take and what they leave. Returns `None` if no key has a time to
+/// live, or nothing is known about expiry.
 pub fn expiry(reading: &ServerReading, rates: Option<Rates<'_>>) -> Option<String> {
     let a_second = |metric| rates?.a_second(metric);
     let stale = reading.get(STALE_RATIO);
@@ -176,17 +154,13 @@ mod tests {
     fn the_line_fits_and_is_there_only_where_memory_grows() {
         let growing = [(LIMIT_EARLIEST, 172_900.0), (LIMIT_LIKELY, 259_300.0)];
         assert_eq!(limit(&server(&growing[..1])), None);
-        assert_eq!(
-            limit(&server(&growing)).as_deref(),
-            Some(" maxmemory in 3 days (2 days to never)")
-        );
+        assert_eq!(limit(&server(&growing)).as_deref(), Some(" maxmemory in 3 days (2 days to never)"));
         const HERE: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "here")]);
         const LAB: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "lab")]);
         for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
             let known = [&growing[..], &[(added, 0.4512)]].concat();
             let longest = limit(&server(&known)).unwrap_or_default();
-            let expected =
-                format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
+            let expected = format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
             assert_eq!(longest, expected);
             assert!(longest.chars().count() <= 80);
         }
@@ -202,25 +176,16 @@ mod tests {
 
     #[test]
     fn the_line_fits_and_is_there_only_where_keys_expire() {
-        assert_eq!(
-            expiry(&ServerReading::default(), None),
-            None,
-            "nothing is known"
-        );
+        assert_eq!(expiry(&ServerReading::default(), None), None, "nothing is known");
         let calm = [(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)];
         assert_eq!(after(1e-9, &calm), None, "no key has a time to live");
         assert_eq!(
             after(1e-9, &[(SAMPLED_KEYS, 200.0), (CYCLES, 10.0)]).as_deref(),
             Some(" expire cycles 10/s, - of the thread; stale 0.0 %; time limits hit -/s")
         );
-        let busy = [
-            (CYCLES, 510.0),
-            (CYCLE_SECONDS, 0.2525),
-            (TIME_LIMIT_HITS, 500.0),
-        ];
+        let busy = [(CYCLES, 510.0), (CYCLE_SECONDS, 0.2525), (TIME_LIMIT_HITS, 500.0)];
         let longest = after(0.416, &busy).unwrap_or_default();
-        let expected =
-            " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s";
+        let expected = " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s";
         assert_eq!(longest, expected);
         assert!(longest.chars().count() <= 80);
     }

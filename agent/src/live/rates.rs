@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::reading::{
-    CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, Cumulative, Metric, OBSERVED, Reading,
-    STALLED, ServerReading,
+    CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, Cumulative, Metric, OBSERVED, Reading, STALLED,
+    ServerReading,
 };
 
 /// The last two readings of an agent.
@@ -30,10 +30,7 @@ pub struct Rates<'a> {
 impl Readings {
     /// Begins with a reading, from which no rates follow yet.
     pub fn new(now: Reading) -> Self {
-        Self {
-            now,
-            ..Self::default()
-        }
+        Self { now, ..Self::default() }
     }
 
     /// Takes in the next reading.
@@ -53,11 +50,7 @@ impl Readings {
 impl<'a> Rates<'a> {
     /// Takes two readings that are `seconds` apart.
     pub fn new(before: &'a ServerReading, now: &'a ServerReading, seconds: f64) -> Self {
-        Self {
-            before,
-            now,
-            seconds,
-        }
+        Self { before, now, seconds }
     }
 
     fn risen(self, metric: Metric) -> Option<f64> {
@@ -173,9 +166,8 @@ impl From<&Timeline> for History {
         // 1 if the length of a bin makes no sense.
         let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
         let samples = timeline.samples.iter();
-        let mut samples = samples
-            .filter_map(|sample| Some((seconds(sample.time.as_deref()?)? - start, sample)))
-            .peekable();
+        let mut samples =
+            samples.filter_map(|sample| Some((seconds(sample.time.as_deref()?)? - start, sample))).peekable();
         let mut before: Option<(f64, &Sample)> = None;
         let bins = timeline.eviction_call_seconds.chunks_exact(in_a_second);
         let points = bins.enumerate().map(|(second, bins)| {
@@ -224,12 +216,11 @@ mod tests {
     use super::{History, KEPT, Point, Rates, Timeline};
     use crate::live::reading::tests::server;
     use crate::live::reading::{
-        CALL_SECONDS, CALLS, CLIENT_BUFFERS, COMMANDS, CYCLES, DURATIONS, OBSERVED, Reading,
-        ServerReading,
+        CALL_SECONDS, CALLS, CLIENT_BUFFERS, COMMANDS, CYCLES, DURATIONS, OBSERVED, Reading, ServerReading,
     };
 
-    /// Returns a reading with these numbers of commands, evicting calls, their seconds, expire cycles, and seconds observed,
-    /// and calls up to each bound.
+    /// Returns a reading with these numbers of commands, evicting calls, their seconds, expire cycles, and seconds
+    /// observed, and calls up to each bound.
     fn reading(values: [f64; 5], calls: [u64; 3]) -> anyhow::Result<ServerReading> {
         let metrics = [COMMANDS, CALLS, CALL_SECONDS, CYCLES, OBSERVED];
         let (histogram, labels) = (DURATIONS.0, "server=\"6379\",kind=\"evicting\"");
@@ -245,8 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_by_the_second_and_those_of_evicting_calls_by_one_that_was_observed()
-    -> anyhow::Result<()> {
+    fn rates_are_by_the_second_and_those_of_evicting_calls_by_one_that_was_observed() -> anyhow::Result<()> {
         let before = &reading([100.0, 20.0, 1.0, 10.0, 5.0], [10, 20, 20])?;
         for (until, seen, calls, buckets) in [
             (7.0, 1.0, [Some(6.0), Some(0.125)], &[2.0, 3.0, 1.0][..]),
@@ -283,18 +273,9 @@ mod tests {
             ],
         }))?;
         let points: Vec<Point> = History::from(&timeline).last(10).copied().collect();
-        let first = Point {
-            clients_waiting: Some(9.0),
-            evicting: Some(0.1),
-            client_buffers: Some(2.0),
-            ..Point::default()
-        };
-        let second = Point {
-            commands: Some(200.0),
-            stalled: Some(0.5),
-            evicting: Some(0.4),
-            ..Point::default()
-        };
+        let first =
+            Point { clients_waiting: Some(9.0), evicting: Some(0.1), client_buffers: Some(2.0), ..Point::default() };
+        let second = Point { commands: Some(200.0), stalled: Some(0.5), evicting: Some(0.4), ..Point::default() };
         assert_eq!(points, [first, second, Point::default()]);
         Ok(())
     }
@@ -307,10 +288,7 @@ mod tests {
             history.add(Rates::new(now, now, 1.0));
         }
         assert_eq!(history.last(usize::MAX).count(), KEPT);
-        let newest = history
-            .last(1)
-            .next()
-            .and_then(|point| point.client_buffers);
+        let newest = history.last(1).next().and_then(|point| point.client_buffers);
         assert_eq!(newest, Some((KEPT + 9) as f64));
     }
 }

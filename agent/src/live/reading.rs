@@ -109,16 +109,12 @@ impl ServerReading {
 
     /// Returns a histogram; empty if the agent does not export it.
     pub fn histogram(&self, metric: Metric) -> Cumulative {
-        let buckets = self
-            .matching(metric)
-            .find_map(|sample| match &sample.value {
-                Value::Histogram(buckets) => Some(buckets),
-                _ => None,
-            });
+        let buckets = self.matching(metric).find_map(|sample| match &sample.value {
+            Value::Histogram(buckets) => Some(buckets),
+            _ => None,
+        });
         let buckets = buckets.into_iter().flatten();
-        buckets
-            .map(|bucket| (bucket.less_than, bucket.count))
-            .collect()
+        buckets.map(|bucket| (bucket.less_than, bucket.count)).collect()
     }
 }
 
@@ -238,10 +234,7 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
         assert_eq!(one.histogram(DURATIONS), durations);
         let stalled: Vec<_> = one.by(STALLED.0, "cause").collect();
         assert_eq!(stalled, [("eviction", 2.5), ("expire", 9.0)]);
-        assert_eq!(
-            (one.get(USED_MEMORY), other.get(USED_MEMORY)),
-            (None, Some(1e6))
-        );
+        assert_eq!((one.get(USED_MEMORY), other.get(USED_MEMORY)), (None, Some(1e6)));
         let withdrawn = |server: &ServerReading| -> Vec<String> {
             let reasons = server.states("evictscope_plan_withdrawn", "reason");
             reasons.map(str::to_owned).collect()

@@ -149,10 +149,7 @@ impl Screen {
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
-        let opened = self
-            .opened
-            .clone()
-            .filter(|server| self.readings.now.servers.contains_key(server));
+        let opened = self.opened.clone().filter(|server| self.readings.now.servers.contains_key(server));
         let keys = match &opened {
             Some(_) => "esc all servers · q quit",
             None => "↑ ↓ select · enter open · q quit",
@@ -163,8 +160,7 @@ impl Screen {
         };
         let text = wrapped(text, usize::from(area.width));
         let height = u16::try_from(text.len()).unwrap_or(u16::MAX);
-        let [main, bottom] =
-            Layout::vertical([Constraint::Fill(1), Constraint::Max(height)]).areas(area);
+        let [main, bottom] = Layout::vertical([Constraint::Fill(1), Constraint::Max(height)]).areas(area);
         match &opened {
             Some(server) => self.draw_one(frame, main, server),
             None => self.draw_all(frame, main),
@@ -177,13 +173,10 @@ impl Screen {
         let notes = notes(&self.readings.now, &self.unwatched);
         let width = usize::from(area.width);
         let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, width)).collect();
-        let noted = u16::try_from(notes.len())
-            .unwrap_or(u16::MAX)
-            .min(area.height / 3);
+        let noted = u16::try_from(notes.len()).unwrap_or(u16::MAX).min(area.height / 3);
         let rows = rows(&self.readings);
         if rows.is_empty() {
-            let [above, below] =
-                Layout::vertical([Constraint::Length(3), Constraint::Fill(1)]).areas(area);
+            let [above, below] = Layout::vertical([Constraint::Length(3), Constraint::Fill(1)]).areas(area);
             let block = Block::bordered().title(" evictscope ");
             let text = Paragraph::new("No server is watched at present.").block(block);
             frame.render_widget(text, above);

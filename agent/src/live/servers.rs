@@ -12,14 +12,14 @@ use crate::text::shortened;
 const LONGEST_NAME: usize = 20;
 
 /// Explains the mode `sampled` of a server.
-const SAMPLED: &str =
-    "sampled: evicting calls are observed part of the time; their rates are per second of it.";
+const SAMPLED: &str = "sampled: evicting calls are observed part of the time; their rates are per second of it.";
 
 /// More servers than these are counted instead of named.
 const MOST_NAMES: usize = 3;
 
 /// Shown for servers whose clients are not seen.
-const UNSEEN: &str = "how long clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
+const UNSEEN: &str =
+    "how long clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
 
 /// A server, its last reading, and its rates since the one before.
 pub struct Row<'a> {
@@ -30,11 +30,7 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     pub fn new(name: &str, reading: &'a ServerReading, rates: Option<Rates<'a>>) -> Self {
-        Self {
-            name: shortened(name, LONGEST_NAME),
-            reading,
-            rates,
-        }
+        Self { name: shortened(name, LONGEST_NAME), reading, rates }
     }
 
     fn a_second(&self, metric: Metric) -> Option<f64> {
@@ -67,9 +63,7 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
     let names = rows.iter().map(|row| row.name.chars().count());
     let names = names.max().unwrap_or(0);
     let mut columns = vec![
-        Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| {
-            row.name.clone().into()
-        }),
+        Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| row.name.clone().into()),
         Column::number("WAIT>1S", 7, |row| Cell {
             text: row.shown(WAITED_SECOND, count),
             is_alarming: row.a_second(WAITED_SECOND) > Some(0.0),
@@ -86,34 +80,21 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
     if rows.iter().any(Row::has_failed) {
         columns.push(Column::number("FAILING/S", 9, |row| {
             let failing = row.an_observed_second(FAILED_CALLS);
-            Cell {
-                text: or_unknown(failing, count),
-                is_alarming: failing > Some(0.0),
-            }
+            Cell { text: or_unknown(failing, count), is_alarming: failing > Some(0.0) }
         }));
     }
     columns.extend([
         Column::text("PHASE", "not_saturated".len(), |row: &Row<'a>| {
             or_unknown(row.reading.phase(), str::to_owned).into()
         }),
-        Column::number("EVICT/S", 7, |row| {
-            or_unknown(row.a_second(EVICTED_KEYS), count).into()
-        }),
+        Column::number("EVICT/S", 7, |row| or_unknown(row.a_second(EVICTED_KEYS), count).into()),
         Column::number("MEMORY", 8, |row| memory(row.reading).into()),
         Column::number("LIMIT", 8, |row| limit(row.reading).into()),
-        Column::number("COMMANDS/S", 10, |row| {
-            or_unknown(row.a_second(COMMANDS), count).into()
-        }),
-        Column::number("LONGEST-CALL", 12, |row| {
-            row.shown(LONGEST_CALL, seconds).into()
-        }),
+        Column::number("COMMANDS/S", 10, |row| or_unknown(row.a_second(COMMANDS), count).into()),
+        Column::number("LONGEST-CALL", 12, |row| row.shown(LONGEST_CALL, seconds).into()),
         Column::number("BUFFERS", 8, |row| row.shown(CLIENT_BUFFERS, bytes).into()),
-        Column::number("EVICTING", 8, |row| {
-            or_unknown(row.an_observed_second(CALL_SECONDS), share).into()
-        }),
-        Column::number("CALLS/S", 7, |row| {
-            or_unknown(row.an_observed_second(CALLS), count).into()
-        }),
+        Column::number("EVICTING", 8, |row| or_unknown(row.an_observed_second(CALL_SECONDS), share).into()),
+        Column::number("CALLS/S", 7, |row| or_unknown(row.an_observed_second(CALLS), count).into()),
         Column::number("OBSERVED", 15, |row| observed(row).into()),
     ]);
     columns
@@ -121,12 +102,8 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
 
 /// Returns how many clients wait now, out of how many.
 fn waiting(reading: &ServerReading) -> String {
-    let known = reading
-        .get(CLIENTS_WAITING)
-        .zip(reading.get(CLIENTS_CONNECTED));
-    or_unknown(known, |(waiting, connected)| {
-        format!("{}/{}", count(waiting), count(connected))
-    })
+    let known = reading.get(CLIENTS_WAITING).zip(reading.get(CLIENTS_CONNECTED));
+    or_unknown(known, |(waiting, connected)| format!("{}/{}", count(waiting), count(connected)))
 }
 
 /// Returns how much memory a server uses, by Redis's own account: as a share of its limit, if it has one.
@@ -134,10 +111,7 @@ fn memory(reading: &ServerReading) -> String {
     let not_counted = reading.get(NOT_COUNTED_MEMORY).unwrap_or(0.0);
     let used = reading.get(USED_MEMORY);
     let counted = used.map(|used| (used - not_counted).max(0.0));
-    match (
-        counted,
-        reading.get(MAXMEMORY).filter(|_| !ignores_limit(reading)),
-    ) {
+    match (counted, reading.get(MAXMEMORY).filter(|_| !ignores_limit(reading))) {
         (Some(counted), Some(limit)) if limit > 0.0 => format!("{:.0} %", counted / limit * 100.0),
         (counted, _) => or_unknown(counted, bytes),
     }
@@ -161,9 +135,7 @@ pub fn stalls(reading: &ServerReading) -> Option<String> {
     let mut by: Vec<_> = reading.by(STALLED.0, "cause").collect();
     by.retain(|(_, stalled)| *stalled > 0.0);
     by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let parts = by
-        .into_iter()
-        .map(|(cause, stalled)| format!("{cause} {}", duration(stalled)));
+    let parts = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled)));
     let parts: Vec<_> = parts.collect();
     (!parts.is_empty()).then(|| format!(" stalled by {}", parts.join(", ")))
 }
@@ -177,20 +149,13 @@ fn observed(row: &Row<'_>) -> String {
 }
 
 fn is_sampled(reading: &ServerReading) -> bool {
-    reading
-        .states("evictscope_probe_mode", "mode")
-        .any(|mode| mode == "sampled")
+    reading.states("evictscope_probe_mode", "mode").any(|mode| mode == "sampled")
 }
 
-/// Returns what else there is to know, a sentence each: why servers are not watched or their probes are off, for which servers
-/// client waits are not known, and which time rates refer to.
+/// Returns what else there is to know, a sentence each: why servers are not watched or their probes are off, for which
+/// servers client waits are not known, and which time rates refer to.
 pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
-    let unwatched = unwatched.iter().map(|one| {
-        format!(
-            "{} (pid {}) is not watched: {}",
-            one.server, one.pid, one.why
-        )
-    });
+    let unwatched = unwatched.iter().map(|one| format!("{} (pid {}) is not watched: {}", one.server, one.pid, one.why));
     let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
         let reasons = reading.states("evictscope_plan_withdrawn", "reason");
         reasons.map(move |reason| {
@@ -214,11 +179,7 @@ pub fn notes(reading: &Reading, unwatched: &[Unwatched]) -> Vec<String> {
     };
     let is_any_sampled = reading.servers.values().any(is_sampled);
     let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
-    unwatched
-        .chain(withdrawn)
-        .chain(unseen)
-        .chain(sampled)
-        .collect()
+    unwatched.chain(withdrawn).chain(unseen).chain(sampled).collect()
 }
 
 #[cfg(test)]

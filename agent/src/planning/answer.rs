@@ -8,9 +8,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_host::{Contents, DebugPlace, Executable, ExecutableError, Opened, Search, search};
-use evictscope_plan::{
-    CodeFile, DebugFileNames, ElfError, NamedFunction, ProbePlan, named_function, plan,
-};
+use evictscope_plan::{CodeFile, DebugFileNames, ElfError, NamedFunction, ProbePlan, named_function, plan};
 use ring::digest::{SHA256, digest};
 
 use super::confined;
@@ -83,10 +81,7 @@ pub struct Question {
 pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     confined::limit().context("cannot set limits")?;
     let places = question.places.chunks_exact(2);
-    let places = places.map(|place| DebugPlace {
-        root: place[0].clone(),
-        path: place[1].clone(),
-    });
+    let places = places.map(|place| DebugPlace { root: place[0].clone(), path: place[1].clone() });
     let places: Vec<_> = places.map(|place| place.open()).collect();
     if !question.mapped.is_empty() {
         confined::lock().context("cannot give up what reading does not need")?;
@@ -114,10 +109,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
 }
 
 fn identify(question: &Question, data: &[u8]) -> Result<Identified, Trouble> {
-    Ok(Identified {
-        content: content(data),
-        names: DebugFileNames::of(data).map_err(|why| refused(question, &why))?,
-    })
+    Ok(Identified { content: content(data), names: DebugFileNames::of(data).map_err(|why| refused(question, &why))? })
 }
 
 /// Reads a file, if it has this inode number and code.
@@ -135,11 +127,7 @@ fn code(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<CodeFil
 
 fn debug_file(data: &[u8], places: Vec<Opened>) -> Result<Search, ElfError> {
     let names = DebugFileNames::of(data)?;
-    let found = names.map(|names| {
-        search(places, |data| {
-            names.check(data).map_err(|why| why.to_string())
-        })
-    });
+    let found = names.map(|names| search(places, |data| names.check(data).map_err(|why| why.to_string())));
     Ok(found.unwrap_or_default())
 }
 
@@ -147,9 +135,7 @@ fn planned(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<Plan
     let debug = debug_file(data, places).map_err(|why| refused(question, &why))?;
     let function = question.function.as_deref();
     let function = function.map(|name| named_function(data, debug.data(), name));
-    let function = function
-        .transpose()
-        .map_err(|why| Trouble::Refused(why.to_string()))?;
+    let function = function.transpose().map_err(|why| Trouble::Refused(why.to_string()))?;
     let begun = Instant::now();
     let plan = plan(data, debug.data()).map_err(|why| refused(question, &why))?;
     let took = begun.elapsed();
@@ -166,10 +152,7 @@ fn planned(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<Plan
 }
 
 fn refused(question: &Question, why: &dyn std::error::Error) -> Trouble {
-    Trouble::Refused(format!(
-        "cannot plan for {}: {why}",
-        question.path.display()
-    ))
+    Trouble::Refused(format!("cannot plan for {}: {why}", question.path.display()))
 }
 
 fn content(data: &[u8]) -> Content {

@@ -2,18 +2,19 @@
 
 use anyhow::Context as _;
 use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process,
-    setrlimit,
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process, setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-/// Its niceness. With 19, a plan that takes 30 ms of CPU time waited 18 s for it on a machine that eight processes kept busy.
+/// Its niceness. With 19, a plan that takes 30 ms of CPU time waited 18 s for it on a machine that eight processes kept
+/// busy.
 const NICE: i32 = 5;
-/// The most CPU time, in seconds. A plan has a limit of steps, which take about a second. In an emulated machine that got little
-/// CPU from its host, a usual plan took more than five by that machine's clock.
+/// The most CPU time, in seconds. A plan has a limit of steps, which take about a second. In an emulated machine that
+/// got little CPU from its host, a usual plan took more than five by that machine's clock.
 pub const CPU_SECONDS: u64 = 20;
-/// The most memory, in bytes: an executable and a debug file of 128 MiB each, what planning keeps of them, and this program.
+/// The most memory, in bytes: an executable and a debug file of 128 MiB each, what planning keeps of them, and this
+/// program.
 const MEMORY: u64 = 512 << 20;
 
 /// The system calls for reading, the allocator, a panic, and the end.
@@ -68,11 +69,7 @@ pub fn lock() -> anyhow::Result<()> {
     set(Resource::Nofile, 0, 0)?;
     set_no_new_privs(true)?;
     let none = CapabilitySet::empty();
-    let none = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
     set_capabilities(None, none)?;
     let filter = SeccompFilter::new(
         CALLS.map(|call| (call, Vec::new())).into(),
@@ -89,11 +86,5 @@ fn set(resource: Resource, most: u64, later: u64) -> rustix::io::Result<()> {
     // It may already be lower, and nobody may raise it.
     let before = getrlimit(resource).maximum;
     let lower = |most: u64| Some(before.map_or(most, |before| before.min(most)));
-    setrlimit(
-        resource,
-        Rlimit {
-            current: lower(most),
-            maximum: lower(most + later),
-        },
-    )
+    setrlimit(resource, Rlimit { current: lower(most), maximum: lower(most + later) })
 }

@@ -1,9 +1,9 @@
 //! Makes plans and unwind tables, in a process of its own for each file.
 //!
-//! Neither an executable nor its file system is trusted. So this process never opens one for reading, which may wait forever; it
-//! starts itself anew ([`process`]) with the file as standard input, or with its path. That process opens the file and what may
-//! be its debug file, gives up all its rights ([`confined`]), and only then reads, plans and answers ([`mod@answer`]). Few do so
-//! at once ([`turn`]). The daemon uses [`Planner`].
+//! Neither an executable nor its file system is trusted. So this process never opens one for reading, which may wait
+//! forever; it starts itself anew ([`process`]) with the file as standard input, or with its path. That process opens
+//! the file and what may be its debug file, gives up all its rights ([`confined`]), and only then reads, plans and
+//! answers ([`mod@answer`]). Few do so at once ([`turn`]). The daemon uses [`Planner`].
 
 mod answer;
 mod confined;
@@ -61,12 +61,7 @@ impl Subject<'_> {
 
     fn identify(&self) -> Result<Identified, Failure> {
         let waits = (self.executable.id().device(), None);
-        process::ask(
-            Some(self.executable),
-            self.exe,
-            waits,
-            ["--identify".into()],
-        )
+        process::ask(Some(self.executable), self.exe, waits, ["--identify".into()])
     }
 
     /// Reads how its stacks are unwound.
@@ -79,11 +74,7 @@ impl Subject<'_> {
         self.ask(identified, Some("--code".into()))
     }
 
-    fn plan_identified(
-        &self,
-        identified: Identified,
-        function: Option<&str>,
-    ) -> Result<Planned, Failure> {
+    fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {
         let function = function.map(|name| format!("--function={name}").into());
         let planned: Planned = self.ask(identified, function)?;
         match planned.is_possible(self.executable) {
@@ -96,11 +87,7 @@ impl Subject<'_> {
         }
     }
 
-    fn ask<T: BorshDeserialize>(
-        &self,
-        identified: Identified,
-        option: Option<OsString>,
-    ) -> Result<T, Failure> {
+    fn ask<T: BorshDeserialize>(&self, identified: Identified, option: Option<OsString>) -> Result<T, Failure> {
         let names = identified.names.as_ref();
         let places = names.map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
         let places = places.into_iter().flatten();
@@ -111,22 +98,15 @@ impl Subject<'_> {
     }
 }
 
-/// Reads how stacks are unwound in files that a process has mapped: each path below `root`, if the file there has this inode
-/// number. Returns `None` for a file that has no code, or is another one.
+/// Reads how stacks are unwound in files that a process has mapped: each path below `root`, if the file there has this
+/// inode number. Returns `None` for a file that has no code, or is another one.
 ///
 /// # Errors
 ///
 /// Fails if they cannot be read in time.
-pub fn code_of_mapped(
-    root: &Path,
-    files: &[(&Path, u64)],
-) -> Result<Vec<Option<CodeFile>>, Failure> {
+pub fn code_of_mapped(root: &Path, files: &[(&Path, u64)]) -> Result<Vec<Option<CodeFile>>, Failure> {
     let waits = (0, Some(root.to_owned()));
-    let numbers = files
-        .iter()
-        .map(|(_, inode)| format!("--mapped={inode}").into());
-    let places = files
-        .iter()
-        .flat_map(|(path, _)| [root.into(), (*path).into()]);
+    let numbers = files.iter().map(|(_, inode)| format!("--mapped={inode}").into());
+    let places = files.iter().flat_map(|(path, _)| [root.into(), (*path).into()]);
     process::ask(None, root, waits, numbers.chain(places))
 }

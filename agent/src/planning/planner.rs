@@ -1,7 +1,7 @@
 //! Plans for the daemon, which looks at each executable once.
 //!
-//! The plan, or why there is none, is kept for as long as a server runs the executable. The last plans are kept for longer: servers
-//! that live for seconds would else be planned for again and again.
+//! The plan, or why there is none, is kept for as long as a server runs the executable. The last plans are kept for
+//! longer: servers that live for seconds would else be planned for again and again.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ const REMEMBERED: usize = 64;
 /// A plan, or why there is none; `None` until there is an answer.
 type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
 
-/// An executable, and the mount namespace of a process that runs it. The maker of the namespace may have put its debug file
-/// there, so its plan says nothing about servers in other namespaces.
+/// An executable, and the mount namespace of a process that runs it. The maker of the namespace may have put its debug
+/// file there, so its plan says nothing about servers in other namespaces.
 type Seen = (ExecutableId, u64);
 
 /// Makes plans. Clones share them.
@@ -49,24 +49,16 @@ struct Known {
 impl Planner {
     /// Begins with no plans. Debug files are looked for in `debug_dirs` first.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        Self(Arc::new(Plans {
-            debug_dirs,
-            known: Mutex::default(),
-        }))
+        Self(Arc::new(Plans { debug_dirs, known: Mutex::default() }))
     }
 
-    /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for other plans only if it was never
-    /// planned.
+    /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for other plans only if it was
+    /// never planned.
     ///
     /// # Errors
     ///
     /// As [`Subject::plan`]; also fails if the plan would show nothing.
-    pub fn plan(
-        &self,
-        executable: &Executable,
-        exe: &Path,
-        pid: u32,
-    ) -> Result<Arc<ProbePlan>, Failure> {
+    pub fn plan(&self, executable: &Executable, exe: &Path, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
         let namespace = mount_namespace(pid).map_err(|error| Failure {
             reason: Reason::Permission,
             is_for_good: false,
@@ -84,12 +76,7 @@ impl Planner {
             Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
             _ => {}
         }
-        let subject = Subject {
-            executable,
-            exe,
-            root: &root_of(pid),
-            debug_dirs: &self.0.debug_dirs,
-        };
+        let subject = Subject { executable, exe, root: &root_of(pid), debug_dirs: &self.0.debug_dirs };
         let planned = self.find_or_make(&subject, pid, namespace);
         *answer = Some(match &planned {
             Ok(plan) => Ok(Arc::downgrade(plan)),
@@ -103,27 +90,14 @@ impl Planner {
         planned
     }
 
-    fn find_or_make(
-        &self,
-        subject: &Subject<'_>,
-        pid: u32,
-        namespace: u64,
-    ) -> Result<Arc<ProbePlan>, Failure> {
+    fn find_or_make(&self, subject: &Subject<'_>, pid: u32, namespace: u64) -> Result<Arc<ProbePlan>, Failure> {
         let identified = subject.identify()?;
         let among = identified.names.is_some().then_some(namespace);
-        let known = (self.known().contents)
-            .get(&(identified.content, among))
-            .cloned();
+        let known = (self.known().contents).get(&(identified.content, among)).cloned();
         if let Some(plan) = known.and_then(|plan| plan.upgrade()) {
             return Ok(plan);
         }
-        let Planned {
-            content,
-            plan,
-            debug_file,
-            ignored,
-            ..
-        } = subject.plan_identified(identified, None)?;
+        let Planned { content, plan, debug_file, ignored, .. } = subject.plan_identified(identified, None)?;
         for ignored in ignored {
             tracing::warn!(pid, "debug file ignored: {ignored}");
         }

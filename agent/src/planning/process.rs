@@ -36,14 +36,15 @@ const MAX_SHOWN: usize = 400;
 /// The most processes that cannot be killed.
 const MAX_LEFT: usize = 64;
 
-/// What a process that cannot be killed may be waiting for: the device of the executable, or anything below the root directory
-/// where other files were looked for.
+/// What a process that cannot be killed may be waiting for: the device of the executable, or anything below the root
+/// directory where other files were looked for.
 pub type Waits = (u64, Option<PathBuf>);
 
 /// The processes that could not be killed yet.
 static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
 
-/// Asks about a file, which is called `path`. It is `executable`, or found by the arguments. The answer may wait for `waits`.
+/// Asks about a file, which is called `path`. It is `executable`, or found by the arguments. The answer may wait for
+/// `waits`.
 ///
 /// # Errors
 ///
@@ -89,19 +90,10 @@ pub fn ask<T: BorshDeserialize>(
             false => failed(why),
         });
     }
-    let answer: Result<T, Trouble> =
-        borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
+    let answer: Result<T, Trouble> = borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
     answer.map_err(|trouble| match trouble {
-        Trouble::Unreadable(why) => Failure {
-            reason: Reason::Permission,
-            is_for_good: false,
-            why,
-        },
-        Trouble::Refused(why) => Failure {
-            reason: Reason::Executable,
-            is_for_good: true,
-            why,
-        },
+        Trouble::Unreadable(why) => Failure { reason: Reason::Permission, is_for_good: false, why },
+        Trouble::Refused(why) => Failure { reason: Reason::Executable, is_for_good: true, why },
     })
 }
 
@@ -115,9 +107,8 @@ fn start(
         Some(executable) => executable.file().try_clone()?.into(),
         None => Stdio::null(),
     };
-    let (options, places): (Vec<_>, Vec<_>) = arguments
-        .into_iter()
-        .partition(|argument| argument.as_encoded_bytes().starts_with(b"--"));
+    let (options, places): (Vec<_>, Vec<_>) =
+        arguments.into_iter().partition(|argument| argument.as_encoded_bytes().starts_with(b"--"));
     let child = Command::new("/proc/self/exe")
         .arg0("evictscope-planner")
         .arg("planner")
@@ -208,8 +199,8 @@ fn is_ready(file: &impl AsFd) -> bool {
     rustix::io::retry_on_intr(|| poll(&mut waited, moment.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// Returns whether something else ended it: the kernel for want of memory, a control group, an operator. That says nothing about
-/// the executable.
+/// Returns whether something else ended it: the kernel for want of memory, a control group, an operator. That says
+/// nothing about the executable.
 fn is_from_outside(status: ExitStatus) -> bool {
     const ENDS: [i32; 4] = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
     status.signal().is_some_and(|signal| ENDS.contains(&signal))
@@ -235,14 +226,8 @@ mod tests {
     #[test]
     fn a_panic_is_told_in_one_line_and_the_limit_by_name() {
         let status = ExitStatus::from_raw(101 << 8);
-        let panic = said(
-            status,
-            b"thread 'main' panicked at plan.rs:1:\nindex out of bounds\n",
-        );
-        assert!(
-            panic.ends_with("at plan.rs:1: index out of bounds"),
-            "{panic}"
-        );
+        let panic = said(status, b"thread 'main' panicked at plan.rs:1:\nindex out of bounds\n");
+        assert!(panic.ends_with("at plan.rs:1: index out of bounds"), "{panic}");
         let limit = said(ExitStatus::from_raw(libc::SIGXCPU), b"");
         assert!(limit.contains("CPU time"), "{limit}");
     }

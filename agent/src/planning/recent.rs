@@ -20,9 +20,7 @@ impl<T> Default for Recent<T> {
 impl<T> Recent<T> {
     /// Keeps a thing that is asked for now.
     pub fn keep(&mut self, thing: &Arc<T>, now: Instant) {
-        self.0.retain(|(asked, other)| {
-            now.duration_since(*asked) < KEPT_FOR && !Arc::ptr_eq(other, thing)
-        });
+        self.0.retain(|(asked, other)| now.duration_since(*asked) < KEPT_FOR && !Arc::ptr_eq(other, thing));
         if self.0.len() == KEPT {
             self.0.pop_front();
         }

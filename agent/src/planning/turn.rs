@@ -16,10 +16,7 @@ struct Count {
     waiting: usize,
 }
 
-static COUNT: Mutex<Count> = Mutex::new(Count {
-    planning: 0,
-    waiting: 0,
-});
+static COUNT: Mutex<Count> = Mutex::new(Count { planning: 0, waiting: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 /// The turn of one process, until it is dropped.

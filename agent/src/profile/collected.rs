@@ -40,11 +40,7 @@ impl Collected {
             let next = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
             *self.functions.entry(name).or_insert(next)
         });
-        let key = StackKey {
-            frames: frames.collect(),
-            activity: unwound.activity,
-            is_whole: unwound.is_whole,
-        };
+        let key = StackKey { frames: frames.collect(), activity: unwound.activity, is_whole: unwound.is_whole };
         if self.stacks.len() >= MAX_STACKS && !self.stacks.contains_key(&key) {
             self.lost += 1;
             return;

@@ -114,21 +114,14 @@ impl Mappings {
         let process = Process::new(subject.pid.cast_signed())?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).ok();
         let maps = process.maps()?;
-        let code = maps
-            .iter()
-            .filter(|map| map.perms.contains(MMPermissions::EXECUTE))
-            .take(MAX_MAPPINGS);
+        let code = maps.iter().filter(|map| map.perms.contains(MMPermissions::EXECUTE)).take(MAX_MAPPINGS);
         let code: Vec<&MemoryMap> = code.collect();
-        let of = Of {
-            namespace: mount_namespace(subject.pid)?,
-            started: process.stat()?.starttime,
-        };
+        let of = Of { namespace: mount_namespace(subject.pid)?, started: process.stat()?.starttime };
         let known = files.of(subject, &code, exe.as_deref(), of);
         let mut found: Vec<Mapping> = code
             .into_iter()
             .map(|map| {
-                let is_executable =
-                    matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
+                let is_executable = matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
                 let file = match &map.pathname {
                     MMapPath::Path(_) => known.get(&of.mapped(map)).cloned(),
                     MMapPath::Vdso => vdso(subject.pid, map).map(Arc::new),
@@ -167,21 +160,14 @@ impl Mapping {
     /// Returns where in its file an address is.
     pub fn place(&self, address: u64) -> Option<Place<'_>> {
         let (file, bias) = self.file.as_ref()?;
-        Some(Place {
-            file,
-            at: ProcessAddress::new(address).in_file(*bias),
-            bias: *bias,
-        })
+        Some(Place { file, at: ProcessAddress::new(address).in_file(*bias), bias: *bias })
     }
 }
 
 impl Files {
     /// Begins with none.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        Self {
-            debug_dirs,
-            known: Mutex::default(),
-        }
+        Self { debug_dirs, known: Mutex::default() }
     }
 
     /// Returns the files of a process that have code and can be read in time.
@@ -210,9 +196,8 @@ impl Files {
             };
             read.extend(subject.code().map(|file| (mapped, Some(file))));
         }
-        let (libraries, asked): (Vec<Mapped>, Vec<(&Path, u64)>) = (missing.into_iter())
-            .map(|(mapped, path)| (mapped, (path, mapped.inode)))
-            .unzip();
+        let (libraries, asked): (Vec<Mapped>, Vec<(&Path, u64)>) =
+            (missing.into_iter()).map(|(mapped, path)| (mapped, (path, mapped.inode))).unzip();
         if !asked.is_empty() {
             // On btrfs, and on overlayfs before Linux 6.8, a mapping has another device than its file.
             let files = code_of_mapped(&root, &asked).into_iter().flatten();
@@ -259,11 +244,7 @@ impl KnownFiles {
             let oldest = *oldest.0;
             self.files.remove(&oldest);
         }
-        let known = Known {
-            file,
-            since: of.started,
-            used: self.turn,
-        };
+        let known = Known { file, since: of.started, used: self.turn };
         self.files.insert(mapped, known);
     }
 }

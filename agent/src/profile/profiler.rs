@@ -33,16 +33,13 @@ pub struct Profiling {
 }
 
 impl Profiler {
-    /// Starts the thread. It unwinds by tables that anybody may have made, so call this after giving up capabilities, and load
-    /// `sampler` before. Debug files are looked for below `debug_dirs` first.
+    /// Starts the thread. It unwinds by tables that anybody may have made, so call this after giving up capabilities,
+    /// and load `sampler` before. Debug files are looked for below `debug_dirs` first.
     ///
     /// # Errors
     ///
     /// Fails if the program was not loaded, with what to do about it, or no thread can be started.
-    pub fn start(
-        sampler: Result<Sampler, ProbeError>,
-        debug_dirs: Vec<PathBuf>,
-    ) -> Result<Self, NoProfile> {
+    pub fn start(sampler: Result<Sampler, ProbeError>, debug_dirs: Vec<PathBuf>) -> Result<Self, NoProfile> {
         let sampler = sampler.map_err(|error| NoProfile(error.to_string()))?;
         let (sender, requests) = channel();
         let own = sampler.clone();
@@ -50,13 +47,11 @@ impl Profiler {
             .name("profiler".to_owned())
             .spawn(move || work(&own, &requests, debug_dirs))
             .map_err(|error| NoProfile(format!("cannot start the thread for profiles: {error}")))?;
-        Ok(Self {
-            sampler,
-            requests: sender,
-        })
+        Ok(Self { sampler, requests: sender })
     }
 
-    /// Begins to take a profile of a server's main thread. Several profiles of one server can be taken at the same time.
+    /// Begins to take a profile of a server's main thread. Several profiles of one server can be taken at the same
+    /// time.
     ///
     /// # Errors
     ///
@@ -83,13 +78,8 @@ impl Profiler {
         let pid = subject.pid;
         let sampling = self.sampler.sample(pid, hz);
         let sampling = sampling.map_err(|error| refused(pid, &error))?;
-        let request = Request::Begin {
-            cookie: sampling.cookie(),
-            subject,
-            hz,
-        };
-        let has_ended =
-            |_| NoProfile("the thread for profiles has ended: please report this".into());
+        let request = Request::Begin { cookie: sampling.cookie(), subject, hz };
+        let has_ended = |_| NoProfile("the thread for profiles has ended: please report this".into());
         self.requests.send(request).map_err(has_ended)?;
         Ok(Profiling {
             sampling: Some(sampling),
@@ -120,7 +110,8 @@ impl Profiling {
         sampling.map_or(self.spent_ns, |sampling| sampling.counts().spent_ns)
     }
 
-    /// Returns whether the kernel numbers processes differently than this process sees them, so that no sample is taken.
+    /// Returns whether the kernel numbers processes differently than this process sees them, so that no sample is
+    /// taken.
     pub fn is_of_other_namespace(&self) -> bool {
         let sampling = self.sampling.as_ref();
         sampling.map_or(self.foreign, |sampling| sampling.counts().foreign) > 0

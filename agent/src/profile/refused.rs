@@ -56,18 +56,9 @@ mod tests {
     #[test]
     fn the_setting_is_named_where_it_is_the_reason() {
         let debian = not_permitted(Some(3));
-        assert!(
-            debian.contains("kernel.perf_event_paranoid is 3"),
-            "{debian}"
-        );
-        assert!(
-            debian.contains("sysctl kernel.perf_event_paranoid=2"),
-            "{debian}"
-        );
+        assert!(debian.contains("kernel.perf_event_paranoid is 3"), "{debian}");
+        assert!(debian.contains("sysctl kernel.perf_event_paranoid=2"), "{debian}");
         let other = not_permitted(Some(2));
-        assert!(
-            other.contains("paranoid is 2") && !other.contains("sysctl k"),
-            "{other}"
-        );
+        assert!(other.contains("paranoid is 2") && !other.contains("sysctl k"), "{other}");
     }
 }

@@ -26,28 +26,16 @@ pub struct Unwound {
 #[derive(Clone, Copy)]
 struct Frame {
     registers: Registers,
-    /// How far before that the last executed instruction is. A call returns to the address behind it, which may be in another
-    /// function if the call never returns.
+    /// How far before that the last executed instruction is. A call returns to the address behind it, which may be in
+    /// another function if the call never returns.
     back: u64,
 }
 
 /// Unwinds a sample.
 pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
-    let first = Frame {
-        registers: Registers::of_interrupted(sample.registers),
-        back: 0,
-    };
-    let mut stack = Unwound {
-        functions: Vec::new(),
-        activity: Activity::Other,
-        is_whole: false,
-        is_elsewhere: false,
-    };
-    let mut unwinding = Unwinding {
-        sample,
-        mappings,
-        work,
-    };
+    let first = Frame { registers: Registers::of_interrupted(sample.registers), back: 0 };
+    let mut stack = Unwound { functions: Vec::new(), activity: Activity::Other, is_whole: false, is_elsewhere: false };
+    let mut unwinding = Unwinding { sample, mappings, work };
     if let Some(hidden) = unwinding.go_on(&mut stack, first)
         && let Some(found) = unwinding.past_return_probe(&stack, &hidden)
     {
@@ -78,10 +66,7 @@ impl Unwinding<'_> {
             // The kernel's code begins at the first byte of its mapping.
             let returns_to = self.mappings.at(address);
             if frame.back > 0 && returns_to.is_some_and(|mapping| mapping.is_return_probe) {
-                return Some(Hidden {
-                    caller: frame.registers,
-                    candidates,
-                });
+                return Some(Hidden { caller: frame.registers, candidates });
             }
             let address = address.wrapping_sub(frame.back);
             let Some(mapping) = self.mappings.at(address) else {
@@ -109,18 +94,14 @@ impl Unwinding<'_> {
         None
     }
 
-    /// Goes on behind a probe on a return. Of all calls of the function, only the one that was made unwinds to the thread's
-    /// start; if several do, their functions must be the same.
+    /// Goes on behind a probe on a return. Of all calls of the function, only the one that was made unwinds to the
+    /// thread's start; if several do, their functions must be the same.
     fn past_return_probe(&mut self, stack: &Unwound, hidden: &Hidden) -> Option<Unwound> {
         let mut found: Option<Unwound> = None;
         for candidate in &hidden.candidates {
             let registers = hidden.caller.going_on_at(*candidate);
             let mut other = stack.clone();
-            if self
-                .go_on(&mut other, Frame { registers, back: 1 })
-                .is_some()
-                || !other.is_whole
-            {
+            if self.go_on(&mut other, Frame { registers, back: 1 }).is_some() || !other.is_whole {
                 continue;
             }
             if found.as_ref().is_some_and(|found| *found != other) {
@@ -144,9 +125,7 @@ impl Unwound {
         if let Some(kind) = kind {
             if kind.description == EVICTION_CALL.description {
                 self.activity = Activity::EvictionCall;
-            } else if kind.description == EXPIRE_CYCLE.description
-                && self.activity == Activity::Other
-            {
+            } else if kind.description == EXPIRE_CYCLE.description && self.activity == Activity::Other {
                 self.activity = Activity::ExpireCycle;
             }
         }

@@ -23,7 +23,8 @@ const NICE: i32 = 5;
 const HELD: u64 = 100;
 /// How often samples are read while any are taken.
 const TURN: Duration = Duration::from_millis(50);
-/// The least time before the mappings of a process are read again because a stack led to an address that was not mapped.
+/// The least time before the mappings of a process are read again because a stack led to an address that was not
+/// mapped.
 const REREAD: Duration = Duration::from_secs(1);
 /// The largest share of a profile's length that unwinding may take. A sample takes some 30 µs, which is 0.15 %.
 const MOST_WORK: f64 = 0.1;
@@ -33,16 +34,9 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 /// What the thread is asked to do.
 pub enum Request {
     /// Collect the samples with this cookie.
-    Begin {
-        cookie: u64,
-        subject: Subject,
-        hz: u32,
-    },
+    Begin { cookie: u64, subject: Subject, hz: u32 },
     /// No more samples are taken: hand over the profile.
-    End {
-        sampling: Sampling,
-        taken: Sender<Profile>,
-    },
+    End { sampling: Sampling, taken: Sender<Profile> },
 }
 
 /// A profile that is being taken.
@@ -68,8 +62,8 @@ type Read = (u64, Option<Mappings>);
 
 /// Serves requests until nobody can make any.
 pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<PathBuf>) {
-    // On Linux, each thread has its own priority. It works without this too: the unit's filter of system calls refuses it, and
-    // the unit limits the agent to half a core instead.
+    // On Linux, each thread has its own priority. It works without this too: the unit's filter of system calls refuses
+    // it, and the unit limits the agent to half a core instead.
     let _ = setpriority_process(None, NICE);
     let mut worker = Worker {
         files: Arc::new(Files::new(debug_dirs)),
@@ -84,11 +78,7 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
         };
         worker.take_in();
         match request {
-            Ok(Request::Begin {
-                cookie,
-                subject,
-                hz,
-            }) => worker.begin(cookie, subject, hz),
+            Ok(Request::Begin { cookie, subject, hz }) => worker.begin(cookie, subject, hz),
             Ok(Request::End { sampling, taken }) => {
                 worker.drain(sampler);
                 // Nobody waits for it if the profiling was dropped.
@@ -138,8 +128,8 @@ impl Worker {
         }
     }
 
-    /// Returns whether to wait for mappings. However long that takes on a busy machine, nothing is lost while the buffer has
-    /// room.
+    /// Returns whether to wait for mappings. However long that takes on a busy machine, nothing is lost while the
+    /// buffer has room.
     fn is_held_up(&self, sampler: &Sampler) -> bool {
         let mut taking = self.taking.values();
         let waits = taking.any(|taking| taking.mappings.is_none() && taking.is_being_read);
@@ -151,12 +141,7 @@ impl Worker {
     }
 
     fn drain(&mut self, sampler: &Sampler) {
-        let Self {
-            files,
-            read,
-            work,
-            taking,
-        } = self;
+        let Self { files, read, work, taking } = self;
         sampler.drain(|sample| {
             // A sample of a profile that has ended is dropped.
             if let Some(taking) = taking.get_mut(&sample.cookie) {
@@ -202,13 +187,7 @@ impl Taking {
         self.is_being_read = started.is_ok();
     }
 
-    fn add(
-        &mut self,
-        sample: &Sample<'_>,
-        files: &Arc<Files>,
-        read: &Sender<Read>,
-        work: &mut Work,
-    ) {
+    fn add(&mut self, sample: &Sample<'_>, files: &Arc<Files>, read: &Sender<Read>, work: &mut Work) {
         let begun = Instant::now();
         self.drained += 1;
         let allowed = self.length().mul_f64(MOST_WORK) + AT_ONCE;
@@ -225,8 +204,7 @@ impl Taking {
         match unwound {
             Some(unwound) => {
                 let at = sample.at.saturating_sub(self.began).as_millis();
-                self.collected
-                    .add(unwound, u32::try_from(at).unwrap_or(u32::MAX));
+                self.collected.add(unwound, u32::try_from(at).unwrap_or(u32::MAX));
             }
             None => self.skipped += 1,
         }

@@ -12,7 +12,8 @@ use crate::terminal::has_no_reader;
 pub struct Ending(Receiver<Infallible>);
 
 impl Ending {
-    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its probes.
+    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its
+    /// probes.
     pub fn listen() -> anyhow::Result<Self> {
         let (tell, told) = channel();
         let mut tell = Some(tell);

@@ -1,7 +1,7 @@
 //! When the probes of a trace are on, so that they cost no more than the budget.
 //!
-//! They are on all the time if the budget allows it, and otherwise for part of the time, as in mode `sampled` of the daemon. What
-//! is not spent may be spent later, up to what ten seconds allow.
+//! They are on all the time if the budget allows it, and otherwise for part of the time, as in mode `sampled` of the
+//! daemon. What is not spent may be spent later, up to what ten seconds allow.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub const TRIAL: Duration = Duration::from_millis(5);
 const HEAD_START: Duration = Duration::from_secs(1);
 /// No more may be spent at once than the budget allows in this time.
 const SAVED: Duration = Duration::from_secs(10);
-/// Sampling ends when the probes cost less than this part of the budget while they are on, so that a rate near the budget does
-/// not go back and forth.
+/// Sampling ends when the probes cost less than this part of the budget while they are on, so that a rate near the
+/// budget does not go back and forth.
 const ALL_THE_TIME_BELOW: f64 = 0.8;
 
 /// The budget of a trace, and how the time that it allows is spent.
@@ -31,8 +31,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` if not even that
-    /// can be repeated.
+    /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` if not
+    /// even that can be repeated.
     pub fn new(budget: f64, at: Duration, share: f64) -> Option<Self> {
         let most = budget * SAVED.as_nanos() as f64;
         if share * TRIAL.as_nanos() as f64 > most {
@@ -92,8 +92,8 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns the part of the time that they
-    /// were on, and what they cost in all.
+    /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns the part of the time
+    /// that they were on, and what they cost in all.
     fn run(pace: &mut Pace, from: u32, seconds: u32, share: f64) -> (f64, f64) {
         let (mut on, mut is_on) = (0, false);
         let turns = from * 1_000..(from + seconds) * 1_000;
@@ -120,10 +120,7 @@ mod tests {
             let mut pace = pace.unwrap_or_else(|| panic!("refused"));
             let (part, cost) = run(&mut pace, 0, 30, share);
             assert!(pace.is_sampled());
-            assert!(
-                part > 0.0 && cost < 0.0101,
-                "{share}: {part} of the time, {cost}"
-            );
+            assert!(part > 0.0 && cost < 0.0101, "{share}: {part} of the time, {cost}");
             // In the long run, most of the budget is used.
             let (_, cost) = run(&mut pace, 30, 60, share);
             assert!((0.005..0.0105).contains(&cost), "{share}: {cost}");

@@ -8,8 +8,8 @@ use evictscope_telemetry::HitCosts;
 
 use crate::watch::monotonic;
 
-/// How long to wait for calls under way before taking the probes off, while others begin. If none begins, waiting costs nothing,
-/// and slow calls are what is looked for.
+/// How long to wait for calls under way before taking the probes off, while others begin. If none begins, waiting costs
+/// nothing, and slow calls are what is looked for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often to check whether they have returned.
@@ -113,11 +113,7 @@ impl Probing {
 
     /// Returns what all hits have cost, in nanoseconds.
     pub fn hits_ns(&self) -> f64 {
-        let TraceCounts {
-            entry_hits,
-            cycle_hits,
-            ..
-        } = self.counts;
+        let TraceCounts { entry_hits, cycle_hits, .. } = self.counts;
         entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns
     }
 
@@ -149,9 +145,9 @@ impl Probing {
         Ok(())
     }
 
-    /// Takes the probes off, after the calls under way have returned: otherwise long calls would be missing. Waits for them for a
-    /// second, and while no other call begins, until a second after `deadline`, monotonic. `wait` waits for some time, and
-    /// returns whether the trace must end.
+    /// Takes the probes off, after the calls under way have returned: otherwise long calls would be missing. Waits for
+    /// them for a second, and while no other call begins, until a second after `deadline`, monotonic. `wait` waits for
+    /// some time, and returns whether the trace must end.
     pub fn turn_off(&mut self, deadline: Duration, wait: impl Fn(Duration) -> bool) {
         if !self.is_on {
             return;

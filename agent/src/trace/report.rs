@@ -67,8 +67,8 @@ pub struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// Returns the calls that ended in it as a histogram. If it was not observed all the time, the lines have calls per observed
-    /// second.
+    /// Returns the calls that ended in it as a histogram. If it was not observed all the time, the lines have calls per
+    /// observed second.
     pub fn text(&self, clock: Clock) -> String {
         let time = clock.time(self.at, "%H:%M:%S");
         let calls = self.now.ended() - self.before.ended();
@@ -82,11 +82,7 @@ impl Second<'_> {
             per = self.observed.as_secs_f64();
             let rate = count(calls as f64 / per);
             // Writing to a String cannot fail.
-            let _ = write!(
-                said,
-                " in the {} of this second that was observed: {rate}/s",
-                share(part)
-            );
+            let _ = write!(said, " in the {} of this second that was observed: {rate}/s", share(part));
         }
         said.push('\n');
         if calls > 0 {
@@ -130,19 +126,14 @@ pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> S
         true => "main".to_owned(),
         false => call.tid.to_string(),
     };
-    let ran = cycles
-        .iter()
-        .filter(|own| call.ran & (1 << own.number) != 0);
+    let ran = cycles.iter().filter(|own| call.ran & (1 << own.number) != 0);
     let ran: Vec<&str> = ran.map(|own| own.name).collect();
     let ran = match (cycles, ran.as_slice()) {
         ([], _) => String::new(),
         (_, []) => "-".to_owned(),
         (_, ran) => ran.join(", "),
     };
-    let line = format!(
-        "{time}  {:>12}  {thread:<6}  {ran}",
-        duration(call.duration_ns as f64)
-    );
+    let line = format!("{time}  {:>12}  {thread:<6}  {ran}", duration(call.duration_ns as f64));
     line.trim_end().to_owned() + "\n"
 }
 
@@ -173,12 +164,7 @@ impl Summary<'_> {
     pub fn text(&self) -> String {
         let (counts, calls) = (self.counts, self.counts.ended());
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE);
-        let mut said = format!(
-            "{}: {} in {:.1} s",
-            self.function,
-            in_number(calls, "call"),
-            self.length.as_secs_f64()
-        );
+        let mut said = format!("{}: {} in {:.1} s", self.function, in_number(calls, "call"), self.length.as_secs_f64());
         if part < 0.995 {
             let rate = calls as f64 / self.observed.as_secs_f64().max(f64::MIN_POSITIVE);
             said += &format!(
@@ -219,31 +205,17 @@ impl Summary<'_> {
             share(self.budget)
         );
         for (count, what) in [
-            (
-                counts.nested,
-                "that the function made to itself; their time is in the outermost call",
-            ),
-            (
-                self.unfinished,
-                "had not returned when the probes were taken off",
-            ),
-            (
-                counts.lost,
-                "not seen to return: left by a longjmp, or by a jump to the function's own beginning",
-            ),
-            (
-                counts.slow_lost,
-                "not shown above, because slow calls came too fast; they are counted",
-            ),
+            (counts.nested, "that the function made to itself; their time is in the outermost call"),
+            (self.unfinished, "had not returned when the probes were taken off"),
+            (counts.lost, "not seen to return: left by a longjmp, or by a jump to the function's own beginning"),
+            (counts.slow_lost, "not shown above, because slow calls came too fast; they are counted"),
         ] {
             if count > 0 {
                 said += &format!("  {} {what}\n", in_number(count, "call"));
             }
         }
         if counts.is_crowded {
-            said += &format!(
-                "  the calls of some threads are missing: there are more than {TRACE_THREADS} threads\n"
-            );
+            said += &format!("  the calls of some threads are missing: there are more than {TRACE_THREADS} threads\n");
         }
         if calls == 0 && counts.entry_hits == 0 {
             said += "  it was not called, or the compiler has inlined it\n";
@@ -252,8 +224,8 @@ impl Summary<'_> {
     }
 }
 
-/// Returns the duration below which this part of the calls is, as far as the buckets show: values are assumed to be spread evenly
-/// within a bucket. Returns `None` without calls.
+/// Returns the duration below which this part of the calls is, as far as the buckets show: values are assumed to be
+/// spread evenly within a bucket. Returns `None` without calls.
 fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
     let calls: u64 = durations.iter().sum();
     let wanted = part * calls as f64;

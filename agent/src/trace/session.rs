@@ -51,12 +51,7 @@ enum Stopped {
 /// Says what cannot be traced, and what to do.
 pub fn answer(question: &Question) -> anyhow::Result<()> {
     let slower = question.slower;
-    let mut subject = Subject::find(
-        question.pid,
-        &question.function,
-        slower.is_some(),
-        &question.debug_dirs,
-    )?;
+    let mut subject = Subject::find(question.pid, &question.function, slower.is_some(), &question.debug_dirs)?;
     let mut tracer = Tracer::load()?;
     let reads = subject.evicted_keys.is_some();
     let costs = tracer.calibrate(subject.function.entry.emulated, reads)?;
@@ -68,9 +63,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         memory: Words::open(question.pid)?,
         addresses: subject.places().map(|(_, address)| address).collect(),
         entry: subject.function.entry.file_offset,
-        cycles: cycles
-            .filter_map(|own| Some((own.begin.as_ref()?.file_offset, own.number)))
-            .collect(),
+        cycles: cycles.filter_map(|own| Some((own.begin.as_ref()?.file_offset, own.number))).collect(),
         server: subject.server,
         evicted_keys: subject.evicted_keys,
         slower_ns: slower.map(nanoseconds),
@@ -170,10 +163,7 @@ impl Session<'_> {
         self.probing.spent();
         try_print(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
-            note(&format!(
-                "evictscope: process {} has ended",
-                self.question.pid
-            ));
+            note(&format!("evictscope: process {} has ended", self.question.pid));
         }
         Ok(())
     }
@@ -231,10 +221,7 @@ impl Session<'_> {
                 said += "  slow calls that begin while they are off are missing: name a function that is called less often, such as that of one command (EVAL), or allow more with --overhead-budget\n";
             }
         }
-        said += &format!(
-            "attached for {:.0} s; Ctrl-C ends it\n\n",
-            self.question.length.as_secs_f64()
-        );
+        said += &format!("attached for {:.0} s; Ctrl-C ends it\n\n", self.question.length.as_secs_f64());
         if self.question.slower.is_some() {
             said += &report::slow_calls_head(&self.subject.cycles);
         }
@@ -249,19 +236,13 @@ impl Session<'_> {
         let (pid, cycles) = (self.question.pid, &self.subject.cycles);
         let calls = self.probing.slow_calls();
         self.slow += calls.len() as u64;
-        let lines = calls
-            .into_iter()
-            .map(|call| report::slow_call(&call, pid, cycles, self.clock));
+        let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.clock));
         Ok(try_print(&lines.collect::<String>())?)
     }
 
-    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its counts), unless
-    /// slow calls were asked for.
-    fn print(
-        &self,
-        before: &mut (Duration, Duration, TraceCounts),
-        now: Duration,
-    ) -> anyhow::Result<()> {
+    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its
+    /// counts), unless slow calls were asked for.
+    fn print(&self, before: &mut (Duration, Duration, TraceCounts), now: Duration) -> anyhow::Result<()> {
         let second = Second {
             at: now,
             length: now.saturating_sub(before.0),

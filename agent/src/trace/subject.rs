@@ -4,12 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
-use evictscope_host::{
-    Executable, ProcessHandle, Words, load_bias, lower_file, runs_code_of, unanswering,
-};
-use evictscope_plan::{
-    EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, Site,
-};
+use evictscope_host::{Executable, ProcessHandle, Words, load_bias, lower_file, runs_code_of, unanswering};
+use evictscope_plan::{EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, Site};
 use evictscope_probes::server_config;
 
 use crate::planning::Planned;
@@ -46,28 +42,18 @@ pub struct Cycle {
 }
 
 impl Subject {
-    /// Finds the function that is called `name` in what process `pid` runs. With `cycles`, also finds where evicting calls and
-    /// expire cycles begin.
+    /// Finds the function that is called `name` in what process `pid` runs. With `cycles`, also finds where evicting
+    /// calls and expire cycles begin.
     ///
     /// # Errors
     ///
     /// Fails if something is not there, and says what to do.
-    pub fn find(
-        pid: u32,
-        name: &str,
-        cycles: bool,
-        debug_dirs: &[PathBuf],
-    ) -> anyhow::Result<Self> {
+    pub fn find(pid: u32, name: &str, cycles: bool, debug_dirs: &[PathBuf]) -> anyhow::Result<Self> {
         let process = Running::find(pid)?;
         if let Some(why) = unanswering(pid)? {
             bail!("process {pid} cannot be traced: {why}");
         }
-        let Planned {
-            plan,
-            function,
-            debug_file,
-            ..
-        } = process
+        let Planned { plan, function, debug_file, .. } = process
             .plan(Some(name), debug_dirs)
             .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let function = function.context("the function was not looked for")?;

@@ -1,7 +1,8 @@
-//! The two clocks of the daemon. Everything inside is monotonic; what leaves it is dated by [`since_1970`] at that moment.
+//! The two clocks of the daemon. Everything inside is monotonic; what leaves it is dated by [`since_1970`] at that
+//! moment.
 //!
-//! So a step of the wall clock moves all that is shown, together. A record keeps the dates that it was written with. The monotonic
-//! clock does not go on while the host is suspended: what was before is then dated later by that time.
+//! So a step of the wall clock moves all that is shown, together. A record keeps the dates that it was written with.
+//! The monotonic clock does not go on while the host is suspended: what was before is then dated later by that time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +18,8 @@ pub fn monotonic() -> Duration {
 const APART: Duration = Duration::from_micros(500);
 /// How many attempts are made to read them that close together: the thread may lose its CPU between the two.
 const TRIES: u32 = 10;
-/// The offset stays while the clocks are no further apart than this, so that dates do not change from one answer to the next.
+/// The offset stays while the clocks are no further apart than this, so that dates do not change from one answer to the
+/// next.
 const TOLERANCE: Duration = Duration::from_millis(1);
 
 /// Returns what to add to a monotonic time to get the time since 1970, as the clocks are set now.
@@ -43,7 +45,5 @@ pub fn since_1970() -> Duration {
 /// Returns the time of day, since 1970.
 pub fn unix_time() -> Duration {
     // A clock before 1970 has not been set.
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

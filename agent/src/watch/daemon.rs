@@ -39,11 +39,7 @@ const HANGS: &str = "the loop that looks for servers hangs; please report this";
 /// Fails if the port is taken, or the kernel does not let this process attach probes.
 pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Log)
-        .with_ansi(false)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log).with_ansi(false).init();
     share_heaps();
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,13 +47,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .build()
         .context("cannot start the asynchronous runtime")?;
     let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
-    let Loaded {
-        sockets,
-        probes,
-        costs,
-        sampler,
-        kept,
-    } = Loaded::load()?;
+    let Loaded { sockets, probes, costs, sampler, kept } = Loaded::load()?;
     let sockets = sockets.inspect_err(|error| {
         tracing::warn!("how long clients wait cannot be seen, nor when they are stalled: {error}");
     });
@@ -81,8 +71,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         sockets: sockets.ok(),
         profiler,
         endings: Endings::default(),
-        lookout: Lookout::start(stop.clone())
-            .context("cannot start the thread that looks at calm servers")?,
+        lookout: Lookout::start(stop.clone()).context("cannot start the thread that looks at calm servers")?,
         pace: Pace::default(),
         shared: shared.clone(),
         stop: stop.clone(),
@@ -96,18 +85,14 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .name("watcher".to_owned())
         .spawn(move || {
             // Nobody waits for either if the agent is about to end.
-            let _ = told.send(Scheduling::of(
-                gettid().as_raw_nonzero().get().cast_unsigned(),
-            ));
+            let _ = told.send(Scheduling::of(gettid().as_raw_nonzero().get().cast_unsigned()));
             let watched = watcher.watch();
             let _ = failed.send(());
             watched
         })
         .context("cannot start the watching thread")?;
 
-    let address = listener
-        .local_addr()
-        .context("the listening socket is gone")?;
+    let address = listener.local_addr().context("the listening socket is gone")?;
     let scheme = match web_config.as_ref().is_some_and(WebConfig::has_tls) {
         true => "https",
         false => "http",
@@ -179,10 +164,7 @@ fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
     if most == 0 {
         return Err("records are not kept: --keep-records is 0".to_owned());
     }
-    let limits = records::Limits {
-        records: records::Limits::RECORDS,
-        bytes: most,
-    };
+    let limits = records::Limits { records: records::Limits::RECORDS, bytes: most };
     let keeper = Store::open(directory, limits)
         .map_err(|error| error.to_string())
         .and_then(|store| Keeper::start(store).map_err(|error| error.to_string()));

@@ -1,7 +1,7 @@
 //! Finds out how a server has ended.
 //!
-//! The exit code of a process goes to its parent. Since Linux 6.15 the kernel also keeps it for those who hold a pidfd; before,
-//! it can be read for as long as the parent has not taken it.
+//! The exit code of a process goes to its parent. Since Linux 6.15 the kernel also keeps it for those who hold a pidfd;
+//! before, it can be read for as long as the parent has not taken it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use super::stop::Stop;
 
 /// The most records of ended servers to make at once: a host with many servers may lose them all.
 const RECORDS: f64 = 50.0;
-/// The time in which one more may be made. A server that is started again and again must not push out all other records.
+/// The time in which one more may be made. A server that is started again and again must not push out all other
+/// records.
 const RECORD_EVERY: Duration = Duration::from_secs(600);
 /// How long to wait until a process has freed its memory.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,10 +35,7 @@ struct Inner {
 
 impl Default for Inner {
     fn default() -> Self {
-        Self {
-            host: HostKills::new(),
-            records: Allowance::new(RECORDS, RECORD_EVERY),
-        }
+        Self { host: HostKills::new(), records: Allowance::new(RECORDS, RECORD_EVERY) }
     }
 }
 
@@ -47,14 +45,10 @@ impl Endings {
         self.lock().host.follow();
     }
 
-    /// Returns whether a record may be made of a server that ended like this at the monotonic time `at`. Half of those at once
-    /// are kept for servers with which something was wrong.
+    /// Returns whether a record may be made of a server that ended like this at the monotonic time `at`. Half of those
+    /// at once are kept for servers with which something was wrong.
     pub fn may_record(&self, at: Duration, ending: Ending) -> bool {
-        let reserve = if ending.is_clean() {
-            RECORDS / 2.0
-        } else {
-            0.0
-        };
+        let reserve = if ending.is_clean() { RECORDS / 2.0 } else { 0.0 };
         self.lock().records.take(at, reserve)
     }
 
@@ -76,15 +70,11 @@ impl Fate {
     /// Begins with a process that lives.
     pub fn of(pid: u32, endings: &Endings) -> Self {
         let as_of = endings.lock().host.count();
-        Self {
-            endings: endings.clone(),
-            group: OomGroup::of(pid),
-            as_of,
-        }
+        Self { endings: endings.clone(), group: OomGroup::of(pid), as_of }
     }
 
-    /// Notes that the server lives. Reads its control group's counters if the OOM killer has killed since, but not of late: the
-    /// server itself may be about to end.
+    /// Notes that the server lives. Reads its control group's counters if the OOM killer has killed since, but not of
+    /// late: the server itself may be about to end.
     pub fn lives(&mut self) {
         let host = self.endings.lock().host;
         if host.count() != self.as_of && !host.rose() {
@@ -93,8 +83,8 @@ impl Fate {
         }
     }
 
-    /// Returns how a server whose memory is gone has ended. Returns `None` if it executes another program instead. Waits for one
-    /// that is still about to end, but not if the agent is, too.
+    /// Returns how a server whose memory is gone has ended. Returns `None` if it executes another program instead.
+    /// Waits for one that is still about to end, but not if the agent is, too.
     pub fn find(&self, process: &ProcessHandle, stop: &Stop) -> Option<Ending> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -140,7 +130,8 @@ impl Fate {
         }
     }
 
-    /// Returns what the counters of its control group say, as [`OomGroup::killed`], if the OOM killer has killed of late.
+    /// Returns what the counters of its control group say, as [`OomGroup::killed`], if the OOM killer has killed of
+    /// late.
     fn oom(&self) -> Option<(Option<bool>, Option<bool>)> {
         let mut endings = self.endings.lock();
         endings.host.follow();

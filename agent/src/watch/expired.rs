@@ -1,5 +1,5 @@
-//! Has a server's expired keys sampled when that is due, in a thread of its own: its tables may be many, and no reading waits for
-//! them.
+//! Has a server's expired keys sampled when that is due, in a thread of its own: its tables may be many, and no reading
+//! waits for them.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ const CALM_INTERVAL: Duration = Duration::from_secs(60);
 /// What took long is followed by this many times as long without it.
 pub const REST: u32 = 200;
 
-/// After so many failures in a row they are said not to be known: a server that changes its tables just then is only tried again.
+/// After so many failures in a row they are said not to be known: a server that changes its tables just then is only
+/// tried again.
 const FAILURES: u32 = 5;
 
 /// The expired keys of one server.
@@ -59,12 +60,7 @@ impl ExpiredKeys {
     }
 
     /// Returns a sample, if one has been completed, and begins another when that is due. `at` is monotonic.
-    pub fn follow(
-        &mut self,
-        at: Duration,
-        memory: &Arc<Words>,
-        is_calm: bool,
-    ) -> Option<ExpiredSample> {
+    pub fn follow(&mut self, at: Duration, memory: &Arc<Words>, is_calm: bool) -> Option<ExpiredSample> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let done = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
             self.sampler = done.sampler;
@@ -84,10 +80,7 @@ impl ExpiredKeys {
         None
     }
 
-    fn completed(
-        &mut self,
-        sample: anyhow::Result<Option<ExpiredSample>>,
-    ) -> Option<ExpiredSample> {
+    fn completed(&mut self, sample: anyhow::Result<Option<ExpiredSample>>) -> Option<ExpiredSample> {
         match sample {
             Ok(sample) => {
                 self.failures = 0;
@@ -114,9 +107,5 @@ fn sample(mut sampler: Sampler, memory: &Arc<Words>, plan: &ProbePlan, bias: u64
     let begun = Instant::now();
     let memory = Memory::of(memory, Walk::Expired);
     let sample = sampler.sample(&memory, plan, bias);
-    Done {
-        sampler,
-        sample,
-        took: begun.elapsed(),
-    }
+    Done { sampler, sample, took: begun.elapsed() }
 }

@@ -25,8 +25,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads it all, and then gives up the capabilities that watching servers does not need. Call it before any thread is
-    /// started.
+    /// Loads it all, and then gives up the capabilities that watching servers does not need. Call it before any thread
+    /// is started.
     ///
     /// # Errors
     ///
@@ -39,24 +39,16 @@ impl Loaded {
         let sampler = Sampler::load();
         let to_attach = privileges::to_attach(&probes);
         let kept = privileges::drop_unneeded(to_attach).context("cannot give up capabilities")?;
-        Ok(Self {
-            sockets,
-            probes,
-            costs,
-            sampler,
-            kept,
-        })
+        Ok(Self { sockets, probes, costs, sampler, kept })
     }
 }
 
-/// Raises the limit of open files to the highest that this process may have: a container may start with 1,024, and Kubernetes has
-/// no setting for it. The limit stays if raising it is forbidden, as it is by the unit, which sets it itself.
+/// Raises the limit of open files to the highest that this process may have: a container may start with 1,024, and
+/// Kubernetes has no setting for it. The limit stays if raising it is forbidden, as it is by the unit, which sets it
+/// itself.
 fn open_as_many_files_as_allowed() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit {
-        current: maximum,
-        maximum,
-    };
+    let limit = Rlimit { current: maximum, maximum };
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::debug!(%error, "the limit of open files stays");
     }

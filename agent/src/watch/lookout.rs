@@ -1,5 +1,5 @@
-//! Looks at the main threads of all calm servers, in one thread. Waking a thread of each ten times a second would cost more than
-//! what it reads.
+//! Looks at the main threads of all calm servers, in one thread. Waking a thread of each ten times a second would cost
+//! more than what it reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,15 +38,12 @@ impl Lookout {
         let (calm, new) = channel();
         let thread = std::thread::Builder::new().name("lookout".to_owned());
         let thread = thread.spawn(move || look(&new, &stop))?;
-        Ok(Self {
-            calm,
-            thread: Arc::new(thread),
-        })
+        Ok(Self { calm, thread: Arc::new(thread) })
     }
 
-    /// Has a main thread looked at until its server is no longer calm, and returns it then. Returns `None` if the agent is about
-    /// to end, or another server holds up the lookout: the kernel blocks anyone who reads where a process sleeps while that
-    /// process executes another program, which may take as long as the process likes.
+    /// Has a main thread looked at until its server is no longer calm, and returns it then. Returns `None` if the agent
+    /// is about to end, or another server holds up the lookout: the kernel blocks anyone who reads where a process
+    /// sleeps while that process executes another program, which may take as long as the process likes.
     pub fn follow(&self, main_thread: MainThread) -> Option<MainThread> {
         let (back, woken) = channel();
         self.calm.send(CalmServer { main_thread, back }).ok()?;

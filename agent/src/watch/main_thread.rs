@@ -27,12 +27,7 @@ pub struct Followed {
 impl MainThread {
     /// Returns the main thread of a process. Returns `None` if it has ended, or the kernel does not count its times.
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self {
-            scheduling: Scheduling::of(pid)?,
-            rest: Rest::default(),
-            calm: Calm::default(),
-            is_calm: false,
-        })
+        Some(Self { scheduling: Scheduling::of(pid)?, rest: Rest::default(), calm: Calm::default(), is_calm: false })
     }
 
     /// Reads it, at the monotonic time `at`. Returns `None` if the process has ended.
@@ -44,17 +39,11 @@ impl MainThread {
             times: ThreadTimes { cpu_ns, waiting_ns },
             is_resting,
             // It costs more than the rest, and says nothing about a thread that sleeps.
-            sleeps: (is_resting.is_none())
-                .then(|| self.scheduling.sleeps())
-                .flatten(),
+            sleeps: (is_resting.is_none()).then(|| self.scheduling.sleeps()).flatten(),
         };
         let times = self.rest.follow(reading);
         self.is_calm = self.calm.is_calm(&reading);
-        Some(Followed {
-            reading,
-            times,
-            is_due: self.calm.is_due(&reading),
-        })
+        Some(Followed { reading, times, is_due: self.calm.is_due(&reading) })
     }
 
     /// Returns whether the server did too little, until the last reading, for anything else to be read soon.

@@ -1,8 +1,8 @@
 //! The daemon, which joins the parts. Whatever blocks has its own thread.
 //!
-//! `watcher` is the loop that finds servers, and gives each a thread. The thread of a `server` asks the `planner` for a plan,
-//! attaches, updates the `watched` server from one `reading` after another, places its probes (`probing`), and publishes it.
-//! While its server is calm it waits for the `lookout`. Another thread answers HTTP.
+//! `watcher` is the loop that finds servers, and gives each a thread. The thread of a `server` asks the `planner` for a
+//! plan, attaches, updates the `watched` server from one `reading` after another, places its probes (`probing`), and
+//! publishes it. While its server is calm it waits for the `lookout`. Another thread answers HTTP.
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 

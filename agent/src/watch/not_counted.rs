@@ -1,9 +1,10 @@
-//! Reads how much of a server's memory does not count against `maxmemory` now: what `freeMemoryGetNotCountedMemory()` would return.
+//! Reads how much of a server's memory does not count against `maxmemory` now: what `freeMemoryGetNotCountedMemory()`
+//! would return.
 //!
 //! Not known of it are the buffers of slots that a cluster is moving, which Redis 8.4 and Valkey 9 do not count either.
 //!
-//! Second observers: `mem_not_counted_for_evict` of `INFO`, and `overhead` at each evicting call. Tests compare with both; nothing
-//! does while the agent runs.
+//! Second observers: `mem_not_counted_for_evict` of `INFO`, and `overhead` at each evicting call. Tests compare with
+//! both; nothing does while the agent runs.
 
 use evictscope_plan::{Member, ProbePlan};
 use evictscope_telemetry::Members;
@@ -17,7 +18,8 @@ const LONGEST_LIST: u64 = 128;
 /// What `getClientOutputBufferMemoryUsage()` adds for each block of replies: a `listNode` and a `clientReplyBlock`.
 const OF_A_REPLY: u64 = 24 + 16;
 
-/// Returns it, bytes; `None` if it is not known. `members` have just been read from `memory`, of a server with this plan.
+/// Returns it, bytes; `None` if it is not known. `members` have just been read from `memory`, of a server with this
+/// plan.
 pub fn read(memory: &Memory, members: &Members, plan: &ProbePlan, load_bias: u64) -> Option<u64> {
     let replicas = match members.replicas_not_counted() {
         Some(shared) => shared,
@@ -44,8 +46,8 @@ fn output_buffers(memory: &Memory, members: &Members, plan: &ProbePlan) -> Optio
     })
 }
 
-/// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees a large
-/// buffer when it has written it, so what `address` points to must still be there afterwards.
+/// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees a
+/// large buffer when it has written it, so what `address` points to must still be there afterwards.
 fn aof_buffer(memory: &Memory, members: &Members, address: u64) -> Option<u64> {
     let at = memory.u64(address)?;
     let buffer = memory.string(at)?;

@@ -10,7 +10,8 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is read while it evicts, while memory falls after it has, and while a request waits for long.
 const OFTEN_INTERVAL: Duration = Duration::from_millis(20);
-/// If more servers than this are read so often, each is read less often: 1,600 readings a second take a fifth of a core.
+/// If more servers than this are read so often, each is read less often: 1,600 readings a second take a fifth of a
+/// core.
 const MOST_OFTEN: usize = 32;
 
 /// How many servers are read often.
@@ -26,10 +27,7 @@ pub struct ServerPace {
 impl Pace {
     /// Returns the pace of a server that is not read often yet.
     pub fn of_server(&self) -> ServerPace {
-        ServerPace {
-            often: self.0.clone(),
-            is_counted: false,
-        }
+        ServerPace { often: self.0.clone(), is_counted: false }
     }
 }
 

@@ -1,10 +1,10 @@
-//! What must be known of a server before probes are placed in it, and why that may fail. `evictscope check` tries the same.
+//! What must be known of a server before probes are placed in it, and why that may fail. `evictscope check` tries the
+//! same.
 
 use std::sync::Arc;
 
 use evictscope_host::{
-    Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias, lower_file,
-    runs_code_of,
+    Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias, lower_file, runs_code_of,
 };
 use evictscope_plan::ProbePlan;
 use evictscope_probes::Server;
@@ -52,8 +52,8 @@ impl Prepared {
         Self::running(process, planner, words, executable)
     }
 
-    /// Does the same with the file beneath its executable, if that is on an overlay and the file has the code that is in its
-    /// memory. Only a probe tells which of the two it runs.
+    /// Does the same with the file beneath its executable, if that is on an overlay and the file has the code that is
+    /// in its memory. Only a probe tells which of the two it runs.
     pub fn of_lower(process: &ServerProcess, planner: &Planner) -> Option<Self> {
         let pid = process.identity.pid;
         let words = Words::open(pid).ok()?;
@@ -77,22 +77,12 @@ impl Prepared {
         let plan = planner.plan(&executable, &process.exe, pid)?;
         let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
         let reader = Reader::new(pid, words, &plan, load_bias);
-        Ok(Self {
-            executable,
-            plan,
-            load_bias,
-            reader,
-        })
+        Ok(Self { executable, plan, load_bias, reader })
     }
 
     /// Returns the server as its probes need it.
     pub fn server(&self, pid: u32) -> Server {
-        Server {
-            pid,
-            exe: self.executable.clone(),
-            load_bias: self.load_bias,
-            plan: self.plan.clone(),
-        }
+        Server { pid, exe: self.executable.clone(), load_bias: self.load_bias, plan: self.plan.clone() }
     }
 }
 
@@ -106,9 +96,7 @@ impl Refusal {
     pub fn why(&self) -> Option<(Reason, String)> {
         match self {
             Self::Gone => None,
-            Self::ForGood(reason, why) | Self::ForNow(reason, why) => {
-                Some((*reason, format!("{why:#}")))
-            }
+            Self::ForGood(reason, why) | Self::ForNow(reason, why) => Some((*reason, format!("{why:#}"))),
         }
     }
 }

@@ -3,9 +3,7 @@
 use evictscope_host::{LINKS, OTHERS};
 use evictscope_probes::Probes;
 use rustix::io;
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
-};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 /// Returns the capabilities that attaching needs on this kernel, as the probes on the agent itself have shown.
 pub fn to_attach(probes: &Probes) -> CapabilitySet {
@@ -16,8 +14,8 @@ pub fn to_attach(probes: &Probes) -> CapabilitySet {
     }
 }
 
-/// Gives up for good all capabilities that attaching to later servers does not need, and returns the remaining ones. `to_attach`
-/// is what attaching needs.
+/// Gives up for good all capabilities that attaching to later servers does not need, and returns the remaining ones.
+/// `to_attach` is what attaching needs.
 ///
 /// Call it before any thread is started, because each thread has its own capabilities.
 ///
@@ -69,8 +67,7 @@ mod tests {
     #[test]
     fn all_other_capabilities_are_given_up() -> anyhow::Result<()> {
         // Capabilities belong to a thread, so no other test is touched.
-        let thread =
-            std::thread::spawn(|| anyhow::Ok((drop_unneeded(LINKS)?, capabilities(None)?)));
+        let thread = std::thread::spawn(|| anyhow::Ok((drop_unneeded(LINKS)?, capabilities(None)?)));
         let (kept, now) = thread.join().map_err(|_| anyhow::anyhow!("panicked"))??;
         assert_eq!(now.permitted, kept);
         assert_eq!(now.effective, kept);

@@ -39,12 +39,7 @@ pub struct Probing {
 
 impl Probing {
     /// Returns the probes of a server in which nothing is probed yet. A hit costs `costs` on this machine.
-    pub fn new(
-        plan: Arc<ProbePlan>,
-        attachment: Attachment,
-        costs: HitCosts,
-        budget: OverheadBudget,
-    ) -> Self {
+    pub fn new(plan: Arc<ProbePlan>, attachment: Attachment, costs: HitCosts, budget: OverheadBudget) -> Self {
         Self {
             overhead: Overhead::new(costs, probed_sites(&plan)),
             plan,
@@ -65,12 +60,7 @@ impl Probing {
     /// # Errors
     ///
     /// Fails if the process has ended, or the kernel refuses.
-    pub fn begin(
-        &mut self,
-        mode: ProbeMode,
-        auto: Option<AutoMode>,
-        reader: &mut Reader,
-    ) -> Result<(), ProbeError> {
+    pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>, reader: &mut Reader) -> Result<(), ProbeError> {
         self.mode = mode;
         self.auto = auto;
         self.place(self.coverage(mode, true), reader)
@@ -156,7 +146,8 @@ impl Probing {
         self.cycles_withdrawn = Some(withdrawal);
     }
 
-    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns whether it did so now.
+    /// Takes expire cycles out of the plan once their probes alone have cost more than the budget. Returns whether it
+    /// did so now.
     pub fn leave_out_cycles(&mut self) -> bool {
         let ratio = self.overhead.cycles_ratio();
         let is_dear = ratio.is_some_and(|ratio| ratio > self.budget.share());
@@ -170,15 +161,15 @@ impl Probing {
         true
     }
 
-    /// Takes in what the probes, and all profiles so far, have cost until a reading at `at`, and has the mode decided. Returns
-    /// what they have cost a sampled server since the last reading, in nanoseconds: while calls are observed all the time, there
-    /// are only as many as the probes allow.
+    /// Takes in what the probes, and all profiles so far, have cost until a reading at `at`, and has the mode decided.
+    /// Returns what they have cost a sampled server since the last reading, in nanoseconds: while calls are observed
+    /// all the time, there are only as many as the probes allow.
     pub fn spend(&mut self, at: Duration, state: &ServerState, profiles_ns: u64) -> f64 {
         self.overhead.profile(profiles_ns);
         let is_sampled = self.mode == ProbeMode::Sampled;
         let cost = self.overhead.update(at, state, is_sampled);
-        // Nothing can be changed until the last change is complete. And while probes are being taken off, which may take long on
-        // a busy host, their cost is not the cost of this mode.
+        // Nothing can be changed until the last change is complete. And while probes are being taken off, which may
+        // take long on a busy host, their cost is not the cost of this mode.
         let is_settled = self.was_settled && self.attachment.is_settled();
         if let (Some(auto), Some(cost), true) = (&mut self.auto, cost, is_settled) {
             auto.decide(monotonic(), cost);
@@ -223,7 +214,8 @@ impl Probing {
         self.was_settled = self.attachment.is_settled();
     }
 
-    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed in any mode.
+    /// Returns what is probed in a mode while the probes on eviction calls are on or off. Expire cycles are probed in
+    /// any mode.
     fn coverage(&self, mode: ProbeMode, is_on: bool) -> Coverage {
         Coverage {
             eviction: match is_on {
@@ -262,8 +254,8 @@ impl Probing {
     }
 }
 
-/// Returns which eviction calls are probed in a mode while the probes are on. If evicting calls end only where no-op calls do,
-/// seeing that would cost a server below its limit: then no calls are probed unless all are.
+/// Returns which eviction calls are probed in a mode while the probes are on. If evicting calls end only where no-op
+/// calls do, seeing that would cost a server below its limit: then no calls are probed unless all are.
 fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
     let function = plan.function(EVICTION_CALL.description);
     let has_exits = function.is_some_and(|function| function.timed_span().is_some());

@@ -23,8 +23,8 @@ const CODE_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two searches for the counts of errors.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors stops no
-/// reading, and no later process with the same pid is read.
+/// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors
+/// stops no reading, and no later process with the same pid is read.
 pub struct Reader {
     pid: u32,
     memory: Arc<Words>,
@@ -55,7 +55,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Returns a reader of the process whose memory is `words`. Its executable has `plan`, and was loaded with `load_bias`.
+    /// Returns a reader of the process whose memory is `words`. Its executable has `plan`, and was loaded with
+    /// `load_bias`.
     pub fn new(pid: u32, mut words: Words, plan: &Arc<ProbePlan>, load_bias: u64) -> Self {
         // If nothing else is known, this shows whether the program still runs.
         let mut addresses = vec![plan.identity.entry_point.at(load_bias)];
@@ -109,13 +110,13 @@ impl Reader {
         }
     }
 
-    /// Reads the server. If it does nothing, and `may_be_calm` says that nobody waits for what it does, reads only its main
-    /// thread and returns `None`.
+    /// Reads the server. If it does nothing, and `may_be_calm` says that nobody waits for what it does, reads only its
+    /// main thread and returns `None`.
     ///
     /// # Errors
     ///
-    /// Fails with [`MemoryError::Gone`] if the process has ended or runs another program. If its memory cannot be read for
-    /// another reason, its members are missing from the snapshot.
+    /// Fails with [`MemoryError::Gone`] if the process has ended or runs another program. If its memory cannot be read
+    /// for another reason, its members are missing from the snapshot.
     pub fn read(
         &mut self,
         attachment: &Attachment,
@@ -144,13 +145,10 @@ impl Reader {
         let unrun = is_due.then(|| attachment.unrun(&self.memory)).flatten();
         let candidate = (members.as_ref()).and_then(|members| self.candidate(members, at));
         let memory = Memory::of(&self.memory, Walk::Reading);
-        let refusals = members
-            .as_ref()
-            .and_then(|members| self.refusals(&memory, at, members));
+        let refusals = members.as_ref().and_then(|members| self.refusals(&memory, at, members));
         let is_calm = may_be_calm && self.is_calm();
-        let not_counted = members
-            .as_ref()
-            .and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
+        let not_counted =
+            members.as_ref().and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -176,9 +174,10 @@ impl Reader {
     /// Reads it once. Returns what cannot be read, and why.
     pub fn lacks(&mut self) -> Vec<String> {
         let memory = self.memory.read().err().map(|error| error.to_string());
-        let times = self.main_thread.is_none().then(|| {
-            "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)".to_owned()
-        });
+        let times = self
+            .main_thread
+            .is_none()
+            .then(|| "the kernel does not report the times of its main thread (CONFIG_SCHED_INFO)".to_owned());
         memory.into_iter().chain(times).collect()
     }
 
@@ -232,11 +231,7 @@ impl Reader {
     }
 
     fn search_errors(&self, memory: &Memory, errors: u64) -> Option<u64> {
-        let address = |member| {
-            self.plan
-                .member(member)
-                .map(|found| found.address.at(self.load_bias).get())
-        };
+        let address = |member| self.plan.member(member).map(|found| found.address.at(self.load_bias).get());
         let first = Member::of_server().filter_map(address).min()?;
         let all = address(Member::StatTotalErrorReplies)?;
         refusals::search(memory, first, errors, all)
@@ -253,13 +248,10 @@ impl Reader {
         is_read.then(|| Candidate::in_pool(&pool, policy, unit, unix_time))?
     }
 
-    /// Returns for how long its quotas were used up. Reads them only if it has waited for a CPU since, as a thread does whose
-    /// quota is used up.
+    /// Returns for how long its quotas were used up. Reads them only if it has waited for a CPU since, as a thread does
+    /// whose quota is used up.
     fn throttled(&mut self, waiting_ns: u64) -> Option<Duration> {
-        if self
-            .throttled
-            .is_none_or(|(waited, _)| waited != waiting_ns)
-        {
+        if self.throttled.is_none_or(|(waited, _)| waited != waiting_ns) {
             self.throttled = Some((waiting_ns, self.quotas.throttled()));
         }
         self.throttled?.1

@@ -1,5 +1,6 @@
-//! Reads how many commands a server has refused because its memory was full: it counts each kind of error that it answers, by the
-//! first word of the error, in a radix tree, which `server.errors` points to. `INFO errorstats` prints it.
+//! Reads how many commands a server has refused because its memory was full: it counts each kind of error that it
+//! answers, by the first word of the error, in a radix tree, which `server.errors` points to. `INFO errorstats` prints
+//! it.
 
 use crate::keys::Memory;
 
@@ -14,8 +15,8 @@ const NODES: u32 = 4_096;
 /// Bytes of `server` that are searched, before and behind its first known member.
 const AROUND: [u64; 2] = [512, 1_024];
 
-/// Returns how many commands were refused, from the tree whose address is at `errors`. Returns `None` if that is not known: the
-/// server does not count them, or changes the tree just now.
+/// Returns how many commands were refused, from the tree whose address is at `errors`. Returns `None` if that is not
+/// known: the server does not count them, or changes the tree just now.
 pub fn count(memory: &Memory, errors: u64) -> Option<u64> {
     let head = || Some((memory.u64(errors)?, memory.words::<3>(memory.u64(errors)?)?));
     let before = head()?;
@@ -29,8 +30,8 @@ pub fn count(memory: &Memory, errors: u64) -> Option<u64> {
     found.filter(|_| head() == Some(before))
 }
 
-/// Finds where `server` has the address of its tree, if no layout says so: the only one around its first known member that adds up
-/// to as many errors of all kinds as it has answered: that was `errors`, and is at `all` now.
+/// Finds where `server` has the address of its tree, if no layout says so: the only one around its first known member
+/// that adds up to as many errors of all kinds as it has answered: that was `errors`, and is at `all` now.
 pub fn search(memory: &Memory, first_member: u64, errors: u64, all: u64) -> Option<u64> {
     let [before, behind] = AROUND;
     let begin = first_member.checked_sub(before)? & !7;
@@ -96,10 +97,7 @@ fn find(memory: &Memory, first: u64, name: &[u8]) -> Option<Option<u64>> {
         let Some((child, behind)) = way.filter(|(_, behind)| behind.len() < rest.len()) else {
             return Some(None);
         };
-        (node, rest) = (
-            Node::read(memory, memory.u64(node.children.0 + 8 * child)?)?,
-            behind,
-        );
+        (node, rest) = (Node::read(memory, memory.u64(node.children.0 + 8 * child)?)?, behind);
     }
 }
 
@@ -143,15 +141,10 @@ mod tests {
             [(name, value), others @ ..] if name.len() == shared => (Some(*value), others),
             _ => (None, entries),
         };
-        let value: Vec<u64> = own
-            .iter()
-            .map(|value| Box::leak(Box::new(*value)) as *const u64 as u64)
-            .collect();
+        let value: Vec<u64> = own.iter().map(|value| Box::leak(Box::new(*value)) as *const u64 as u64).collect();
         let flags = u32::from(own.is_some());
         let letter = |entry: &Entry| entry.0.as_bytes()[shared];
-        let groups: Vec<_> = others
-            .chunk_by(|one, next| letter(one) == letter(next))
-            .collect();
+        let groups: Vec<_> = others.chunk_by(|one, next| letter(one) == letter(next)).collect();
         match &groups[..] {
             [] => node(flags, b"", &value),
             [group] => {
@@ -159,20 +152,12 @@ mod tests {
                 let until = (shared..first.len()).find(|at| last.get(*at) != Some(&first[*at]));
                 let until = until.unwrap_or(first.len());
                 let child = tree(group, until);
-                node(
-                    flags | 4,
-                    &first[shared..until],
-                    &[&[child][..], &value].concat(),
-                )
+                node(flags | 4, &first[shared..until], &[&[child][..], &value].concat())
             }
             groups => {
                 let letters: Vec<u8> = groups.iter().map(|group| letter(&group[0])).collect();
                 let children = groups.iter().map(|group| tree(group, shared + 1));
-                node(
-                    flags,
-                    &letters,
-                    &[&children.collect::<Vec<_>>()[..], &value].concat(),
-                )
+                node(flags, &letters, &[&children.collect::<Vec<_>>()[..], &value].concat())
             }
         }
     }
@@ -180,10 +165,7 @@ mod tests {
     fn counted(entries: &[Entry]) -> Option<u64> {
         let head = [tree(entries, 0), entries.len() as u64, 9];
         let errors = head.as_ptr() as u64;
-        count(
-            &Memory::open(std::process::id(), crate::keys::Walk::Tables).ok()?,
-            &raw const errors as u64,
-        )
+        count(&Memory::open(std::process::id(), crate::keys::Walk::Tables).ok()?, &raw const errors as u64)
     }
 
     #[test]
@@ -192,10 +174,7 @@ mod tests {
             (&[], Some(0)),
             (&[("ERR", 7)], Some(0)),
             (&[("OOM", 3)], Some(3)),
-            (
-                &[("ERR", 7), ("NOSCRIPT", 2), ("OOM", 3), ("WRONGTYPE", 1)],
-                Some(3),
-            ),
+            (&[("ERR", 7), ("NOSCRIPT", 2), ("OOM", 3), ("WRONGTYPE", 1)], Some(3)),
             (&[("O", 1), ("OO", 2), ("OOM", 3), ("OOMX", 4)], Some(3)),
             (&[("OOMX", 4)], Some(0)),
             (&[("OOPS", 4), ("OUT", 5)], Some(0)),
@@ -216,21 +195,14 @@ mod tests {
         server[90] = clients.as_ptr() as u64;
         server[100] = errors.as_ptr() as u64;
         let address = |word: usize| server.as_ptr() as u64 + 8 * word as u64;
-        let found = |member, errors: u64, now: u64| {
-            search(&memory, address(member), errors, &raw const now as u64)
-        };
+        let found = |member, errors: u64, now: u64| search(&memory, address(member), errors, &raw const now as u64);
         assert_eq!(found(110, 11, 11), Some(address(100)));
         assert_eq!(found(110, 9, 12), Some(address(100)));
         assert_eq!(found(110, 12, 12), None);
         assert_eq!(found(165, 11, 11), None, "it is too far away");
         server[101] = errors.as_ptr() as u64;
         let now = 11_u64;
-        let two = search(
-            &memory,
-            server.as_ptr() as u64 + 880,
-            11,
-            &raw const now as u64,
-        );
+        let two = search(&memory, server.as_ptr() as u64 + 880, 11, &raw const now as u64);
         assert_eq!(two, None, "there are two");
         Ok(())
     }

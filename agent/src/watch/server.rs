@@ -1,5 +1,5 @@
-//! The thread of one server: it plans, attaches, reads and publishes, until the server has ended or the agent is about to end. So
-//! no server holds up another.
+//! The thread of one server: it plans, attaches, reads and publishes, until the server has ended or the agent is about
+//! to end. So no server holds up another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,14 +74,9 @@ pub enum Outcome {
 }
 
 impl Watch {
-    /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end. Calls
-    /// `tried` after each attempt to attach to it, with the reason if that failed.
-    pub fn watch(
-        &self,
-        process: &ServerProcess,
-        label: &str,
-        tried: impl Fn(Option<(Reason, String)>),
-    ) -> Outcome {
+    /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end.
+    /// Calls `tried` after each attempt to attach to it, with the reason if that failed.
+    pub fn watch(&self, process: &ServerProcess, label: &str, tried: impl Fn(Option<(Reason, String)>)) -> Outcome {
         let pid = process.identity.pid;
         let mut before = String::new();
         loop {
@@ -102,7 +97,8 @@ impl Watch {
                     return Outcome::Refused;
                 }
                 Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
-                // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about to end.
+                // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
+                // to end.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
                 Err(Refusal::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
                     return Outcome::Ended;
@@ -145,20 +141,10 @@ impl Watch {
         Ok(watched)
     }
 
-    fn attach_to(
-        &self,
-        process: &ServerProcess,
-        label: &str,
-        prepared: Prepared,
-    ) -> Result<Watched, Refusal> {
+    fn attach_to(&self, process: &ServerProcess, label: &str, prepared: Prepared) -> Result<Watched, Refusal> {
         let pid = process.identity.pid;
         let server = prepared.server(pid);
-        let Prepared {
-            executable,
-            plan,
-            reader,
-            ..
-        } = prepared;
+        let Prepared { executable, plan, reader, .. } = prepared;
         // If no-op calls cannot be counted, every-call mode would only cost.
         let function = plan.function(EVICTION_CALL.description);
         let has_choice = function.and_then(TracedFunction::every_call).is_some();
@@ -168,11 +154,7 @@ impl Watch {
         };
         let is_auto = self.mode == RequestedMode::Auto;
         let auto = is_auto.then(|| AutoMode::new(self.budget, has_choice));
-        let subject = Subject {
-            profiler: self.profiler.clone(),
-            process: process.clone(),
-            executable,
-        };
+        let subject = Subject { profiler: self.profiler.clone(), process: process.clone(), executable };
         let around = Surroundings {
             keeper: self.shared.keeper().cloned().map_err(str::to_owned),
             requests: self.shared.requests().clone(),

@@ -45,12 +45,7 @@ impl ServerLog {
         let (pid, server) = (self.pid, &self.server);
         let version = &plan.identity.version;
         match probes {
-            0 => tracing::warn!(
-                pid,
-                server,
-                version,
-                "watched without probes: evicting calls are not seen"
-            ),
+            0 => tracing::warn!(pid, server, version, "watched without probes: evicting calls are not seen"),
             _ => tracing::info!(pid, server, version, probes, %mode, "attached"),
         }
         if breakpoints > 0 {

@@ -37,12 +37,7 @@ enum Attempt {
 
 impl ServerThread {
     /// Starts the thread of a server; `before` is the one that tried it last.
-    pub fn start(
-        watch: &Watch,
-        process: ServerProcess,
-        label: String,
-        before: Option<Self>,
-    ) -> Self {
+    pub fn start(watch: &Watch, process: ServerProcess, label: String, before: Option<Self>) -> Self {
         let is_told = before.as_ref().is_some_and(|before| before.is_told);
         let first = before.map_or(Attempt::NotYet, |before| before.attempt().clone());
         let mut server = Self {
@@ -95,10 +90,7 @@ impl ServerThread {
 
     /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
-        let waits = matches!(
-            *self.attempt(),
-            Attempt::NotYet | Attempt::Failed(Reason::Resources, _)
-        );
+        let waits = matches!(*self.attempt(), Attempt::NotYet | Attempt::Failed(Reason::Resources, _));
         self.is_alive() && waits
     }
 
@@ -118,9 +110,7 @@ impl ServerThread {
             let label = &self.label;
             anyhow!("the thread of server {label} panicked; please report this")
         };
-        ended
-            .map(|ended| ended.join().map_err(panicked))
-            .transpose()
+        ended.map(|ended| ended.join().map_err(panicked)).transpose()
     }
 
     /// Has it tried again later. Logs that once.

@@ -53,13 +53,9 @@ pub async fn hung(shared: Shared, watcher: Option<Scheduling>) {
     }
 }
 
-/// Returns whether a thread has waited for a CPU since its times were read `before`, because of others or a quota, and so could not
-/// run.
-fn lacked_cpu(
-    thread: Option<&Scheduling>,
-    before: Option<(u64, u64)>,
-    now: Option<(u64, u64)>,
-) -> bool {
+/// Returns whether a thread has waited for a CPU since its times were read `before`, because of others or a quota, and
+/// so could not run.
+fn lacked_cpu(thread: Option<&Scheduling>, before: Option<(u64, u64)>, now: Option<(u64, u64)>) -> bool {
     let Some(((ran_before, waited_before), (ran, waited))) = before.zip(now) else {
         return false;
     };

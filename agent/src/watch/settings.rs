@@ -13,8 +13,8 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedMode {
-    /// For each server by itself, within --overhead-budget: evicting-only at first and under load, every-call while that is
-    /// cheap, and evicting calls for part of the time (sampled) if all of them would cost too much
+    /// For each server by itself, within --overhead-budget: evicting-only at first and under load, every-call while
+    /// that is cheap, and evicting calls for part of the time (sampled) if all of them would cost too much
     Auto,
     /// Count and time every call, no-op or not: costs every command that a server executes one to two
     /// microseconds. The budget does not change it

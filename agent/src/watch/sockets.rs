@@ -21,13 +21,7 @@ pub struct Sockets {
 impl Sockets {
     /// Returns the connections of a process.
     pub fn new(pid: u32, iterator: Option<SocketIterator>) -> Self {
-        Self {
-            pid,
-            iterator,
-            ports: Ports::default(),
-            pace: LookPace::default(),
-            has_failed: false,
-        }
+        Self { pid, iterator, ports: Ports::default(), pace: LookPace::default(), has_failed: false }
     }
 
     /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait.
@@ -67,8 +61,5 @@ impl Sockets {
 /// Returns the CPU time of this thread.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        time.tv_sec.cast_unsigned(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -10,9 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use evictscope_host::{
-    Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias,
-};
+use evictscope_host::{Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
 use evictscope_plan::{EVICTION_CALL, plan_functions};
 use evictscope_probes::{Attachment, LinkKeeper, Probes, Server};
 use evictscope_records::NoProfile;
@@ -63,22 +61,9 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);
     let executable = Arc::new(Executable::open(&exe)?);
     let none = "a test takes none";
-    let subject = Subject {
-        profiler: Err(NoProfile(none.to_owned())),
-        process,
-        executable: executable.clone(),
-    };
-    let around = Surroundings {
-        keeper: Err(none.to_owned()),
-        requests: Requests::default(),
-        budget: 0.01,
-    };
-    let server = Server {
-        pid,
-        exe: executable,
-        load_bias,
-        plan: plan.clone(),
-    };
+    let subject = Subject { profiler: Err(NoProfile(none.to_owned())), process, executable: executable.clone() };
+    let around = Surroundings { keeper: Err(none.to_owned()), requests: Requests::default(), budget: 0.01 };
+    let server = Server { pid, exe: executable, load_bias, plan: plan.clone() };
     let attachment = Attachment::new(&probes, server)?;
     let sources = Sources {
         probing: Probing::new(plan, attachment, HitCosts::DOCUMENTED, "1%".parse()?),
@@ -101,10 +86,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     ensure!(evictions == 0, "{evictions} evicting calls");
     let text = TextEncoder::new().encode_to_string(&families(&[Arc::new(watched.exported())]))?;
     for probe in ["made_up_enter", "made_up_end"] {
-        let series = format!(
-            "evictscope_probe_hits_total{{server=\"made-up\",probe=\"{probe}\"}} {}\n",
-            2 * CALLS
-        );
+        let series = format!("evictscope_probe_hits_total{{server=\"made-up\",probe=\"{probe}\"}} {}\n", 2 * CALLS);
         ensure!(text.contains(&series), "{series} is not in {text}");
     }
     drop(watched);

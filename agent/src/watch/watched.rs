@@ -8,8 +8,8 @@ use evictscope_plan::{EXPIRE_CYCLE, TracedFunction};
 use evictscope_probes::ProbeError;
 use evictscope_records::Ending;
 use evictscope_telemetry::{
-    AutoMode, BrokenInvariant, Burst, Cycle, Moment, Observation, Phase, ProbeMode,
-    RecordedReading, ServerState, Snapshot, Timeline, Withdrawal,
+    AutoMode, BrokenInvariant, Burst, Cycle, Moment, Observation, Phase, ProbeMode, RecordedReading, ServerState,
+    Snapshot, Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
 
@@ -98,8 +98,8 @@ impl Watched {
         }
     }
 
-    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one. Probes that would
-    /// hold up the host are placed later.
+    /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
+    /// Probes that would hold up the host are placed later.
     ///
     /// # Errors
     ///
@@ -159,14 +159,16 @@ impl Watched {
         }
     }
 
-    /// Returns how it has ended, now that its memory is gone, and logs that. Returns `None` if it executes another program.
+    /// Returns how it has ended, now that its memory is gone, and logs that. Returns `None` if it executes another
+    /// program.
     pub fn ended(&self, stop: &Stop) -> Option<Ending> {
         let ending = self.fate.find(&self.process.handle, stop);
         self.log.ended(ending);
         ending
     }
 
-    /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything to read.
+    /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything
+    /// to read.
     ///
     /// # Errors
     ///
@@ -232,17 +234,14 @@ impl Watched {
         self.state.times_cycles = self.probing.times_cycles();
         self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
-            && let Ok(line) =
-                serde_json::to_string(&RecordedReading::of(snapshot, &self.state, since_1970()))
+            && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state, since_1970()))
         {
             tracing::trace!(target: READINGS, server = self.label, "{line}");
         }
         self.withdraw_if_wrong();
         let mut seen = Observation::new(snapshot, &self.state);
         let cycle = self.probing.plan().function(EXPIRE_CYCLE.description);
-        if self.probing.cycles_withdrawn().is_some()
-            || !cycle.is_some_and(TracedFunction::counts_keys)
-        {
+        if self.probing.cycles_withdrawn().is_some() || !cycle.is_some_and(TracedFunction::counts_keys) {
             seen.cycle_keys = None;
         }
         let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
@@ -276,20 +275,19 @@ impl Watched {
             }
         }
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder
-            .answer(self.probing.plan(), timeline.as_deref());
+        self.recorder.answer(self.probing.plan(), timeline.as_deref());
     }
 
-    /// Has all pending records kept: nothing more will be read. `ended` says when and how it ended, if that is to be recorded.
+    /// Has all pending records kept: nothing more will be read. `ended` says when and how it ended, if that is to be
+    /// recorded.
     pub fn finish_records(&mut self, ended: Option<(Duration, Ending)>) {
         self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder
-            .finish(self.probing.plan(), timeline.as_deref(), ended);
+        self.recorder.finish(self.probing.plan(), timeline.as_deref(), ended);
     }
 
-    /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something that the
-    /// plan rules out.
+    /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
+    /// that the plan rules out.
     fn withdraw_if_wrong(&mut self) {
         if self.probing.withdrawn().is_none()
             && let Some(withdrawal) = Withdrawal::of_evictions(&self.state)
@@ -309,8 +307,8 @@ impl Watched {
             let plan = self.probing.plan();
             (self.log).withdrawn("the probe plan", plan, &withdrawal, lost);
         }
-        let are_members_wrong = (self.probing.withdrawn())
-            .is_some_and(|withdrawal| withdrawal.broken.disproves_members());
+        let are_members_wrong =
+            (self.probing.withdrawn()).is_some_and(|withdrawal| withdrawal.broken.disproves_members());
         if self.probing.cycles_withdrawn().is_none()
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
             && !(are_members_wrong && withdrawal.broken.rests_on_members())

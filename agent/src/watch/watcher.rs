@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::{
-    HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels, printable,
-};
+use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels, printable};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
@@ -19,12 +17,12 @@ use super::server_thread::ServerThread;
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the loop turns.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the agent waits, before it is ready, for the servers that it found at first. An executable that takes long to plan
-/// does not hold it up longer.
+/// How long the agent waits, before it is ready, for the servers that it found at first. An executable that takes long
+/// to plan does not hold it up longer.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most servers that wait for their first attempt at once, each in a thread: however many start, threads remain for the
-/// others.
+/// The most servers that wait for their first attempt at once, each in a thread: however many start, threads remain for
+/// the others.
 const MAX_STARTING: usize = 64;
 
 /// How often in a row a search may find the process that holds the probes stopped.
@@ -90,9 +88,7 @@ impl Watcher {
                 is_ready = true;
                 self.watch.shared.set_ready();
                 if self.servers.is_empty() {
-                    tracing::info!(
-                        "no server is watched now; those that start later will be found"
-                    );
+                    tracing::info!("no server is watched now; those that start later will be found");
                 }
             }
             self.watch.shared.set_unwatched(self.unwatched());
@@ -121,17 +117,9 @@ impl Watcher {
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
             let (reason, why) = server.failed()?;
-            Some(Unwatched {
-                server: server.label.clone(),
-                pid: identity.pid,
-                reason,
-                why: printable(&why),
-            })
+            Some(Unwatched { server: server.label.clone(), pid: identity.pid, reason, why: printable(&why) })
         });
-        let silent = self
-            .servers
-            .iter()
-            .filter(|(_, server)| self.stale.contains(&server.label));
+        let silent = self.servers.iter().filter(|(_, server)| self.stale.contains(&server.label));
         let silent = silent.map(|(identity, server)| Unwatched {
             server: server.label.clone(),
             pid: identity.pid,
@@ -191,8 +179,7 @@ impl Watcher {
         self.log_hidden(&scan);
         // A server that cannot be watched is forgotten with its process.
         let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
-        self.servers
-            .retain(|identity, server| server.is_alive() || listed.contains(identity));
+        self.servers.retain(|identity, server| server.is_alive() || listed.contains(identity));
         let starting = self.servers.values().filter(|server| server.is_starting());
         let most = MAX_STARTING.saturating_sub(starting.count());
         let now = Instant::now();
@@ -203,9 +190,8 @@ impl Watcher {
         let mut new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
         self.is_behind = new.len() > most;
         new.truncate(most);
-        let before: Vec<Option<ServerThread>> = (new.iter())
-            .map(|process| self.servers.remove(&process.identity))
-            .collect();
+        let before: Vec<Option<ServerThread>> =
+            (new.iter()).map(|process| self.servers.remove(&process.identity)).collect();
         let labels = self.labels(&new, &listed);
         for ((process, label), before) in new.into_iter().zip(labels).zip(before) {
             let identity = process.identity;
@@ -250,10 +236,7 @@ impl Watcher {
     }
 
     /// Returns the servers that run: the thread of one that has just ended may still be taking off its probes.
-    fn running(
-        &self,
-        listed: &HashSet<Identity>,
-    ) -> impl Iterator<Item = (&Identity, &ServerThread)> {
+    fn running(&self, listed: &HashSet<Identity>) -> impl Iterator<Item = (&Identity, &ServerThread)> {
         let servers = self.servers.iter();
         servers.filter(|(identity, _)| listed.contains(identity))
     }
@@ -271,8 +254,7 @@ impl Watcher {
                 tracing::warn!(pid = server.pid, "cannot watch this server: {}", server.why);
             }
         }
-        self.hidden
-            .retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
+        self.hidden.retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
     /// Logs the messages of the programs, with the name of the server.
@@ -291,10 +273,7 @@ impl Watcher {
     fn log_stale(&mut self) {
         let stale: HashSet<String> = self.watch.shared.stale().into_iter().collect();
         for server in stale.difference(&self.stale) {
-            tracing::warn!(
-                server,
-                "has not been read for seconds: its series are gone until it is read again"
-            );
+            tracing::warn!(server, "has not been read for seconds: its series are gone until it is read again");
         }
         for server in self.stale.difference(&stale) {
             tracing::info!(server, "is read again, or has ended");

@@ -9,8 +9,8 @@
 //! | `cost` | what the probes cost ([`Overhead`]), and which are placed as a result ([`AutoMode`]) |
 //! | `history` | [`Timeline`]: the last ten minutes |
 //!
-//! This crate does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading the maps
-//! (`evictscope-probes`), and names of metrics (`evictscope-web`).
+//! This crate does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading
+//! the maps (`evictscope-probes`), and names of metrics (`evictscope-web`).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

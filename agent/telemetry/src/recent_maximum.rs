@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How far back values count: a scrape every minute or two misses none, and an alert on a single value has time to see it.
+/// How far back values count: a scrape every minute or two misses none, and an alert on a single value has time to see
+/// it.
 pub(super) const SPAN: Duration = Duration::from_secs(300);
 
 /// The highest value of the last five minutes.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::units::nanoseconds;
 use crate::{ServerState, Snapshot};
 
-/// The parts of a snapshot that phases, bursts and stalls by evictions depend on. Times are monotonic nanoseconds, sizes bytes.
+/// The parts of a snapshot that phases, bursts and stalls by evictions depend on. Times are monotonic nanoseconds,
+/// sizes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedReading {
     at: u64,

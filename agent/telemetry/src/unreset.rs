@@ -8,8 +8,8 @@ pub(super) struct Unreset {
 }
 
 impl Unreset {
-    /// Takes in the counter's value and returns how much it has grown since the first. A value lower than the one before shows
-    /// that the counter was reset, and has counted from 0 since.
+    /// Takes in the counter's value and returns how much it has grown since the first. A value lower than the one
+    /// before shows that the counter was reset, and has counted from 0 since.
     pub fn advance(&mut self, counter: Option<u64>) -> Option<u64> {
         let counter = counter?;
         if let Some(last) = self.last {

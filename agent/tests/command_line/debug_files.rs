@@ -61,22 +61,13 @@ fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::R
     let directory = tempfile::tempdir()?;
     let other = tempfile::tempdir()?;
     let store = directory.path().join("store");
-    let (Some(own), Some(other)) = (
-        stripped(directory.path(), "-O2")?,
-        stripped(other.path(), "-O1")?,
-    ) else {
+    let (Some(own), Some(other)) = (stripped(directory.path(), "-O2")?, stripped(other.path(), "-O1")?) else {
         return Ok(());
     };
     let file = store.join(&own.place);
     std::fs::create_dir_all(file.parent().context("no parent")?)?;
     std::fs::write(&file, &own.debug)?;
-    let inspect = || {
-        evictscope()
-            .args(["inspect", "--json", "--debug-dir"])
-            .arg(&store)
-            .arg(&own.program)
-            .output()
-    };
+    let inspect = || evictscope().args(["inspect", "--json", "--debug-dir"]).arg(&store).arg(&own.program).output();
     let output = inspect()?;
     ensure!(output.status.code() == Some(0), "{}", output.status);
     let plan = json(&output)?;

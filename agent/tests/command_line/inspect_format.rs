@@ -65,41 +65,25 @@ fn agree(documented: &Fields, value: &Value, what: &str) -> anyhow::Result<()> {
     let mut found = Fields::new();
     collect("", value, &mut found);
     for (name, kinds) in found.iter().filter(|(name, _)| !name.ends_with("[]")) {
-        let allowed = documented
-            .get(name)
-            .with_context(|| format!("{what}: {name} is not documented"))?;
+        let allowed = documented.get(name).with_context(|| format!("{what}: {name} is not documented"))?;
         for kind in kinds {
-            ensure!(
-                allowed.contains(kind),
-                "{what}: {name} is {kind}, documented as {allowed:?}"
-            );
+            ensure!(allowed.contains(kind), "{what}: {name} is {kind}, documented as {allowed:?}");
         }
     }
-    for name in documented
-        .keys()
-        .filter(|name| !OF_VALKEY_9.contains(&name.as_str()))
-    {
+    for name in documented.keys().filter(|name| !OF_VALKEY_9.contains(&name.as_str())) {
         // Null has no fields, and an empty list has no elements.
         let parent = name.rsplit_once('.').map_or("", |(parent, _)| parent);
-        let has_parent = parent.is_empty()
-            || found
-                .get(parent)
-                .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
-        ensure!(
-            !has_parent || found.contains_key(name),
-            "{what}: {name} is not there"
-        );
+        let has_parent =
+            parent.is_empty() || found.get(parent).is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
+        ensure!(!has_parent || found.contains_key(name), "{what}: {name} is not there");
     }
     Ok(())
 }
 
 fn report(target: &Path) -> anyhow::Result<(Value, Option<i32>)> {
-    let output = evictscope_without_privileges()
-        .args(["inspect", "--json", "--rate", "50000"])
-        .arg(target)
-        .output()?;
-    let value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let output = evictscope_without_privileges().args(["inspect", "--json", "--rate", "50000"]).arg(target).output()?;
+    let value =
+        serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     Ok((value, output.status.code()))
 }
 
@@ -118,13 +102,7 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
     let quantities = &report["functions"][0]["inner"]["quantities"];
     let quantities = quantities.as_array().into_iter().flatten();
     let names: Vec<_> = quantities.map(|each| each["name"].as_str()).collect();
-    let expected = [
-        "mem_reported",
-        "overhead",
-        "mem_used",
-        "mem_tofree",
-        "maxmemory",
-    ];
+    let expected = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
     ensure!(names == expected.map(Some), "{names:?}");
     Ok(())
 }
@@ -137,9 +115,6 @@ fn a_report_names_items_that_were_not_found() -> anyhow::Result<()> {
     agree(&documented, &report, "the report")?;
     let (missing, functions) = (&report["not_found"], &report["functions"]);
     ensure!(missing[0]["item"] == "eviction_call", "{missing}");
-    ensure!(
-        functions.as_array().is_some_and(Vec::is_empty),
-        "{functions}"
-    );
+    ensure!(functions.as_array().is_some_and(Vec::is_empty), "{functions}");
     Ok(())
 }

@@ -56,11 +56,7 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
 
 #[test]
 fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Result<()> {
-    for arguments in [
-        &["run", "--listen", "127.0.0.1:0"][..],
-        &["check"],
-        &["selftest"],
-    ] {
+    for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"], &["selftest"]] {
         let mut command = evictscope_without_privileges();
         let (said, errors) = exits(command.args(arguments), 1)?;
         let all = said + &errors;
@@ -78,18 +74,8 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
     std::fs::write(directory.path().join("web.yml"), web)?;
     for (text, arguments, code, said) in [
-        (
-            "listen = \"127.0.0.1:1\"\n",
-            &["--check-config"][..],
-            0,
-            "is valid",
-        ),
-        (
-            "\nlisen = \"127.0.0.1:1\"\n",
-            &["--check-config"],
-            2,
-            "line 2, lisen: unknown field",
-        ),
+        ("listen = \"127.0.0.1:1\"\n", &["--check-config"][..], 0, "is valid"),
+        ("\nlisen = \"127.0.0.1:1\"\n", &["--check-config"], 2, "line 2, lisen: unknown field"),
         // Also without --check-config, and before anything else is tried.
         ("web-config = \"web.yml\"\n", &[], 2, "server.crt"),
         // The command line wins. The address is from a range for documentation.
@@ -100,12 +86,7 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
             "198.51.100.1:9739 is not an address of this host",
         ),
         // The file wins over the default.
-        (
-            "listen = \"198.51.100.2:9739\"\n",
-            &[],
-            1,
-            "198.51.100.2:9739 is not an address of this host",
-        ),
+        ("listen = \"198.51.100.2:9739\"\n", &[], 1, "198.51.100.2:9739 is not an address of this host"),
     ] {
         std::fs::write(&file, text)?;
         let mut command = evictscope();
@@ -138,10 +119,7 @@ fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
     let other = Owned::start(Command::new("sleep").arg("60"))?;
     let pid = other.pid().to_string();
     let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;
-    let said = [
-        &format!("process {pid} runs"),
-        "not a Redis or Valkey server",
-    ];
+    let said = [&format!("process {pid} runs"), "not a Redis or Valkey server"];
     ensure!(said.iter().all(|said| errors.contains(*said)), "{errors}");
     Ok(())
 }

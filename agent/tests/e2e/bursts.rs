@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use evictscope_testkit::{
-    agent::Agent, burst::Burst, evictions::Evictions, redis::Redis, scrape::Scrape,
-    wait::until_true,
+    agent::Agent, burst::Burst, evictions::Evictions, redis::Redis, scrape::Scrape, wait::until_true,
 };
 
 /// A burst is over this many seconds after its last evicting call (`QUIET_NS` of the abi).
@@ -16,8 +15,8 @@ pub const CLOCK: f64 = 0.003;
 /// The least number of keys to evict.
 const EVICTED: f64 = 5_000.0;
 
-/// Fills a server to just below its limit. Its number of keys is well between two powers of 2: near one, the hash table grows
-/// and makes the server evict a lot; then it is freed, and nothing is evicted for a while.
+/// Fills a server to just below its limit. Its number of keys is well between two powers of 2: near one, the hash table
+/// grows and makes the server evict a lot; then it is freed, and nothing is evicted for a while.
 pub fn fill(redis: &Redis) -> anyhow::Result<()> {
     redis.write_keys(90_000)?;
     let used = redis.info("used_memory")?;
@@ -39,8 +38,8 @@ pub fn is_in(scrape: &Scrape, phase: &str) -> anyhow::Result<bool> {
     Ok(scrape.sum("evictscope_phase", &[("phase", phase)])? == 1.0)
 }
 
-/// Runs a load until the server has evicted and the agent has said so, and waits until the agent says that the burst is over.
-/// Returns when the server evicted, according to itself.
+/// Runs a load until the server has evicted and the agent has said so, and waits until the agent says that the burst is
+/// over. Returns when the server evicted, according to itself.
 pub fn follow(
     agent: &Agent,
     redis: &Redis,

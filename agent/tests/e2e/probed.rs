@@ -40,9 +40,7 @@ impl Probed {
         let turn = turn()?;
         let own = OwnBuild::of_redis()?;
         let start = |_| own.start(&["--maxmemory", "8mb"]);
-        let servers = (0..servers)
-            .map(start)
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let servers = (0..servers).map(start).collect::<anyhow::Result<Vec<_>>>()?;
         let load = |redis: &Redis| {
             redis.write_keys(20_000)?;
             let mut writes = Command::new("redis-cli");
@@ -59,14 +57,7 @@ impl Probed {
         let sites = code[0].changed()?;
         ensure!(sites.len() > 1, "probes at {sites:?}");
         agent.end(Signal::TERM)?;
-        Ok(Self {
-            own,
-            servers,
-            code,
-            sites,
-            _loads: loads,
-            _turn: turn,
-        })
+        Ok(Self { own, servers, code, sites, _loads: loads, _turn: turn })
     }
 
     /// Starts an agent without waiting for it.
@@ -94,11 +85,7 @@ impl Probed {
                 return Ok(placed);
             }
             agent.must_be_alive()?;
-            ensure!(
-                begun.elapsed() < HANGS,
-                "{placed} breakpoints: {}",
-                agent.log()?
-            );
+            ensure!(begun.elapsed() < HANGS, "{placed} breakpoints: {}", agent.log()?);
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -132,8 +119,8 @@ impl Probed {
     }
 }
 
-/// Waits until no other test makes the kernel say that it could not take out a breakpoint, or watches for that. Other such
-/// tests wait until the result is dropped.
+/// Waits until no other test makes the kernel say that it could not take out a breakpoint, or watches for that. Other
+/// such tests wait until the result is dropped.
 pub fn turn() -> anyhow::Result<File> {
     let turn = File::create(std::env::temp_dir().join("evictscope-leaks.lock"))?;
     turn.lock()?;

@@ -19,9 +19,7 @@ pub fn all_programs(test: &str) -> String {
 pub fn compiling(compiler: &str, level: &str, form: &str, program: &Path) -> Command {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
     let mut command = Command::new(compiler);
-    command
-        .args([level, &format!("-DFORM={form}"), "-o"])
-        .args([program, &source]);
+    command.args([level, &format!("-DFORM={form}"), "-o"]).args([program, &source]);
     command
 }
 
@@ -36,11 +34,7 @@ impl Program {
     /// Starts the program and waits until it is ready.
     pub fn start(path: &Path) -> anyhow::Result<Self> {
         let (process, input, output) = Owned::start_with_pipes(&mut Command::new(path))?;
-        let mut program = Self {
-            process,
-            input,
-            output: BufReader::new(output),
-        };
+        let mut program = Self { process, input, output: BufReader::new(output) };
         program.line()?;
         Ok(program)
     }
@@ -56,13 +50,11 @@ impl Program {
         format!("pid-{}", self.process.pid())
     }
 
-    /// Has it make a round of calls, and returns its numbers for all rounds so far: calls, overhead at the last one, the sum of
-    /// mem_tofree, the three results, and evicted keys.
+    /// Has it make a round of calls, and returns its numbers for all rounds so far: calls, overhead at the last one,
+    /// the sum of mem_tofree, the three results, and evicted keys.
     pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
         self.input.write_all(b"\n")?;
         let line = self.line()?;
-        line.split_whitespace()
-            .map(|word| Ok(word.parse()?))
-            .collect()
+        line.split_whitespace().map(|word| Ok(word.parse()?)).collect()
     }
 }

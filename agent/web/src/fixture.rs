@@ -6,14 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evictscope_abi::{
-    CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds,
-};
+use evictscope_abi::{CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds};
 use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_plan::{Item, Member, NotFound, Reason};
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode,
-    ServerState, Snapshot, SocketLook, ThreadTimes, Timeline, Unread,
+    Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
+    SocketLook, ThreadTimes, Timeline, Unread,
 };
 
 use self::history::after_a_burst;
@@ -46,10 +44,7 @@ pub fn new_server() -> ExportedServer {
         },
         container_name: Some(ContainerName {
             name: "redis".to_owned(),
-            pod: Some(PodName {
-                namespace: "shop".to_owned(),
-                name: "cart-0".to_owned(),
-            }),
+            pod: Some(PodName { namespace: "shop".to_owned(), name: "cart-0".to_owned() }),
         }),
         mode: ProbeMode::EvictingOnly,
         overhead_ratio: None,
@@ -70,10 +65,7 @@ pub fn busy_server() -> ExportedServer {
     for (duration, result) in [(900, ResultKind::Ok), (501_000, ResultKind::Running)] {
         let bucket = bounds::INNER_NS.bucket(duration);
         calls.inner.record(bucket, duration);
-        calls.longest[0] = Longest {
-            window: 0,
-            duration_ns: duration,
-        };
+        calls.longest[0] = Longest { window: 0, duration_ns: duration };
         evictions.evicting_results[result as usize] += 1;
     }
     calls.noop.record(0, 250);
@@ -84,20 +76,11 @@ pub fn busy_server() -> ExportedServer {
     calls.lost_exits = 1;
     evictions.checks = [2; 3];
     evictions.check_failures[Check::Allocator as usize] = 1;
-    counted.calls.push(CallStats {
-        hits: [0, 0, 12, 12],
-        ..CallStats::default()
-    });
+    counted.calls.push(CallStats { hits: [0, 0, 12, 12], ..CallStats::default() });
     let expires = &mut counted.expires;
-    expires.cycles[CycleType::Slow as usize] =
-        cycles(&[30_000, 25_100_000, 25_200_000], 4_000, 3_000);
+    expires.cycles[CycleType::Slow as usize] = cycles(&[30_000, 25_100_000, 25_200_000], 4_000, 3_000);
     expires.cycles[CycleType::Fast as usize] = cycles(&[1_010_000], 200, 90);
-    let times = |cpu_ns| {
-        Some(ThreadTimes {
-            cpu_ns,
-            waiting_ns: cpu_ns / 10,
-        })
-    };
+    let times = |cpu_ns| Some(ThreadTimes { cpu_ns, waiting_ns: cpu_ns / 10 });
     let mut members = every_member();
     let own_values = [
         (Member::Maxmemory, 64 * mebi),
@@ -118,29 +101,13 @@ pub fn busy_server() -> ExportedServer {
     snapshot.not_counted = Some(1);
     snapshot.candidate = Some(Candidate::Idle(Duration::from_secs(276_480)));
     snapshot.refusals = Some(0);
-    snapshot.expired = Some(ExpiredSample {
-        keys: 4_000,
-        looked_at: 400,
-        expired: 80,
-    });
-    let before = Snapshot {
-        times: times(0),
-        throttled: Some(Duration::ZERO),
-        ..Snapshot::default()
-    };
+    snapshot.expired = Some(ExpiredSample { keys: 4_000, looked_at: 400, expired: 80 });
+    let before = Snapshot { times: times(0), throttled: Some(Duration::ZERO), ..Snapshot::default() };
     snapshot.times = times(1_750_000_000);
     snapshot.throttled = Some(Duration::from_millis(150));
-    snapshot.look = Some(SocketLook {
-        at: snapshot.at,
-        connected: 50,
-        not_seen: 2,
-        ..SocketLook::default()
-    });
+    snapshot.look = Some(SocketLook { at: snapshot.at, connected: 50, not_seen: 2, ..SocketLook::default() });
     snapshot.at = Duration::from_secs(2);
-    snapshot.observed = Observed {
-        evicting: Duration::from_millis(1_500),
-        noop: Duration::from_secs(1),
-    };
+    snapshot.observed = Observed { evicting: Duration::from_millis(1_500), noop: Duration::from_secs(1) };
     let observed = snapshot.observed;
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
@@ -154,11 +121,7 @@ pub fn busy_server() -> ExportedServer {
 }
 
 fn cycles(durations: &[u64], sampled: u64, expired: u64) -> CycleStats {
-    let mut cycles = CycleStats {
-        sampled,
-        expired,
-        ..CycleStats::default()
-    };
+    let mut cycles = CycleStats { sampled, expired, ..CycleStats::default() };
     record(&mut cycles.duration, bounds::CYCLE_NS, durations);
     cycles
 }
@@ -169,10 +132,7 @@ pub fn partial_server() -> ExportedServer {
     plan.identity.build_id = None;
     plan.identity.version = None;
     plan.functions[0].inner = None;
-    plan.functions[1]
-        .inner
-        .as_mut()
-        .map(|start| start.cycle_type.take());
+    plan.functions[1].inner.as_mut().map(|start| start.cycle_type.take());
     plan.functions[1].exits[0].sampled = None;
     plan.not_found = [
         Item::Inner(EVICTION),
@@ -181,23 +141,14 @@ pub fn partial_server() -> ExportedServer {
         Item::Member(Member::StatNumcommands),
         Item::Inner(EVICTION),
     ]
-    .map(|item| NotFound {
-        item,
-        reason: Reason::Unrecognised("no place where <all> of it is in reach"),
-    })
+    .map(|item| NotFound { item, reason: Reason::Unrecognised("no place where <all> of it is in reach") })
     .into();
-    let snapshot = Snapshot {
-        members: Some(Members::from_iter([(Member::Maxmemory, 0)])),
-        ..Snapshot::default()
-    };
+    let snapshot = Snapshot { members: Some(Members::from_iter([(Member::Maxmemory, 0)])), ..Snapshot::default() };
     let mut server = ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),
         pid: 101,
         exe: PathBuf::from("/opt/<redis> & co/redis-server (deleted)"),
-        container: Container {
-            cgroup: "/system.slice/<redis>.service".to_owned(),
-            ..Container::default()
-        },
+        container: Container { cgroup: "/system.slice/<redis>.service".to_owned(), ..Container::default() },
         container_name: None,
         plan: Arc::new(plan),
         cycle: None,
@@ -209,11 +160,7 @@ pub fn partial_server() -> ExportedServer {
     server
 }
 
-fn record<const BUCKETS: usize>(
-    histogram: &mut Histogram<BUCKETS>,
-    bounds: evictscope_abi::Bounds,
-    values: &[u64],
-) {
+fn record<const BUCKETS: usize>(histogram: &mut Histogram<BUCKETS>, bounds: evictscope_abi::Bounds, values: &[u64]) {
     for value in values {
         histogram.record(bounds.bucket(*value), *value);
     }
@@ -225,19 +172,11 @@ pub fn stalled_server() -> ExportedServer {
     let mut timeline = Timeline::new(Duration::ZERO);
     for tenth in 10..=30_u64 {
         let at = Duration::from_millis(100 * tenth);
-        let unread = |socket| Unread {
-            socket,
-            read_to: 7,
-            answered_to: 0,
-            bytes: 14,
-            came: Some(Duration::from_secs(1)),
-        };
+        let unread =
+            |socket| Unread { socket, read_to: 7, answered_to: 0, bytes: 14, came: Some(Duration::from_secs(1)) };
         let snapshot = Snapshot {
             at,
-            times: Some(ThreadTimes {
-                cpu_ns: tenth * 100_000_000,
-                waiting_ns: 0,
-            }),
+            times: Some(ThreadTimes { cpu_ns: tenth * 100_000_000, waiting_ns: 0 }),
             look: Some(SocketLook {
                 at,
                 unread: (1..=3).map(unread).collect(),
@@ -247,15 +186,8 @@ pub fn stalled_server() -> ExportedServer {
             ..Snapshot::default()
         };
         state.apply(&snapshot);
-        let seen = Observation {
-            at,
-            ..Observation::default()
-        };
+        let seen = Observation { at, ..Observation::default() };
         timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
     }
-    ExportedServer {
-        state,
-        timeline: Some(Arc::new(Mutex::new(timeline))),
-        ..new_server()
-    }
+    ExportedServer { state, timeline: Some(Arc::new(Mutex::new(timeline))), ..new_server() }
 }

@@ -1,8 +1,8 @@
 //! Serves Prometheus metrics, pages and JSON over HTTP.
 //!
-//! Begin with [`Shared`]: the run loop publishes the state of the servers there; each scrape makes metrics from it, and each
-//! page is drawn from a copy of it. `families` lists the families, and `routes` the paths. What a request asks of a server's
-//! thread (a record, a profile) goes through [`Requests`].
+//! Begin with [`Shared`]: the run loop publishes the state of the servers there; each scrape makes metrics from it, and
+//! each page is drawn from a copy of it. `families` lists the families, and `routes` the paths. What a request asks of
+//! a server's thread (a record, a profile) goes through [`Requests`].
 //!
 //! It never changes a server. Deliberately absent: timestamps on samples.
 

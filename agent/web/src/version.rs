@@ -1,6 +1,7 @@
 //! What this program is built from.
 //!
-//! Packing sets the two variables; without them no commit is named, so that a development build is not redone with each commit.
+//! Packing sets the two variables; without them no commit is named, so that a development build is not redone with each
+//! commit.
 
 use std::sync::LazyLock;
 
@@ -29,10 +30,7 @@ mod tests {
 
     #[test]
     fn the_version_names_commit_and_date() {
-        assert_eq!(
-            long(Some(("f3094f1b2c3d", "2026-11-23"))),
-            format!("{NUMBER} (f3094f1b2c3d 2026-11-23)")
-        );
+        assert_eq!(long(Some(("f3094f1b2c3d", "2026-11-23"))), format!("{NUMBER} (f3094f1b2c3d 2026-11-23)"));
         assert_eq!(long(None), format!("{NUMBER} (not a release)"));
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench evictions`: what evicting a key costs the main thread, by its size, as the agent measures it. The table in
-//! `telemetry/src/cycle/lab_costs.rs` is what this printed.
+//! `cargo xtask bench evictions`: what evicting a key costs the main thread, by its size, as the agent measures it. The
+//! table in `telemetry/src/cycle/lab_costs.rs` is what this printed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

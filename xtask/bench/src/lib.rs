@@ -13,7 +13,8 @@ use evictscope_testkit::debian;
 /// What to measure.
 #[derive(clap::Subcommand)]
 pub enum Bench {
-    /// Two redis-servers under one load, one of them watched by evictscope in each probe mode, funclatency and bpftrace, in turn
+    /// Two redis-servers under one load, one of them watched by evictscope in each probe mode, funclatency and
+    /// bpftrace, in turn
     Probes(probes::Arguments),
     /// What evicting a key costs the main thread, by its size
     Evictions(evictions::Arguments),

@@ -1,7 +1,7 @@
 //! `cargo xtask bench probes`: what probes cost a server, evictscope's and others'.
 //!
-//! Each round measures the same two servers, one of them watched by each side in turn. Only measurements of one round are compared. The
-//! servers have a core of their own.
+//! Each round measures the same two servers, one of them watched by each side in turn. Only measurements of one round
+//! are compared. The servers have a core of their own.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -40,10 +40,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
         println!("there is only one core: the load slows the servers down");
     }
     for condition in &CONDITIONS {
-        println!(
-            "\n{} server: maxmemory {}, {} rounds",
-            condition.name, condition.maxmemory, arguments.rounds
-        );
+        println!("\n{} server: maxmemory {}, {} rounds", condition.name, condition.maxmemory, arguments.rounds);
         let twins = Twins::start(&target, condition, cores.as_ref())?;
         let mut rounds = Vec::new();
         print_heading();
@@ -71,13 +68,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
 }
 
 /// Measures the servers under load once, while a side watches one of them.
-fn measure(
-    side: Side,
-    agent: &Path,
-    twins: &Twins,
-    target: &Target,
-    condition: &Condition,
-) -> Result<Measurement> {
+fn measure(side: Side, agent: &Path, twins: &Twins, target: &Target, condition: &Condition) -> Result<Measurement> {
     let watch = side.watch(agent, &twins.watched, target)?;
     let took = twins.load()?;
     let said = watch.finish(&twins.watched, took.commands)?;
@@ -92,24 +83,17 @@ fn measure(
 type Column = (&'static str, usize, fn(&Round<'_>) -> f64);
 
 const OF_COMMANDS: [Column; 4] = [
-    (
-        "CPU of the main thread for a command, times that of an unwatched server",
-        2,
-        |round| by_twin(round.with) / by_twin(round.bare),
-    ),
+    ("CPU of the main thread for a command, times that of an unwatched server", 2, |round| {
+        by_twin(round.with) / by_twin(round.bare)
+    }),
     ("ns added to a command", 0, |round| round.added()),
-    ("the same, by what funclatency adds", 2, |round| {
-        round.added() / (added(round.funclatency) - added(round.bare))
-    }),
-    ("the same, by what evictscope says", 2, |round| {
-        round.added() / round.with.said.cost_ns.unwrap_or(f64::NAN)
-    }),
+    ("the same, by what funclatency adds", 2, |round| round.added() / (added(round.funclatency) - added(round.bare))),
+    ("the same, by what evictscope says", 2, |round| round.added() / round.with.said.cost_ns.unwrap_or(f64::NAN)),
 ];
 
 /// The same for a server that evicts.
-const OF_EVICTING_CALLS: [Column; 1] = [("ns added to an evicting call", 0, |round| {
-    round.added() / round.evicting_share
-})];
+const OF_EVICTING_CALLS: [Column; 1] =
+    [("ns added to an evicting call", 0, |round| round.added() / round.evicting_share)];
 
 /// The measurements of one round that are compared.
 struct Round<'a> {
@@ -208,9 +192,7 @@ impl Spread {
     /// Returns the median, the quartiles in brackets, and the least and the greatest value in parentheses.
     pub fn text(&self, digits: usize) -> String {
         let (median, [lower, upper], [least, greatest]) = (self.median, self.quartiles, self.ends);
-        format!(
-            "{median:.digits$} [{lower:.digits$} {upper:.digits$}] ({least:.digits$} … {greatest:.digits$})"
-        )
+        format!("{median:.digits$} [{lower:.digits$} {upper:.digits$}] ({least:.digits$} … {greatest:.digits$})")
     }
 }
 

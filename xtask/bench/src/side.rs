@@ -5,8 +5,8 @@
 //! Both attach to the entry and to the return of the eviction function of one process, and keep a
 //! histogram of the time between the two.
 //!
-//! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what it takes more
-//! than the other is what watching costs: whatever else happens on the machine affects both.
+//! Two servers of one program under the same load at the same time, on one core. One of them is watched, and what it
+//! takes more than the other is what watching costs: whatever else happens on the machine affects both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,10 +120,7 @@ impl Watch {
         thread::sleep(SETTLE);
         let reading = agent.reading(server)?;
         let in_mode = reading.sum("evictscope_probe_mode", &[("mode", mode)]);
-        ensure!(
-            mode == AUTO || in_mode? == 1.0,
-            "evictscope is not in the probe mode {mode} it was started in"
-        );
+        ensure!(mode == AUTO || in_mode? == 1.0, "evictscope is not in the probe mode {mode} it was started in");
         let calls = |kind| reading.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
         let evicting = calls("evicting")?;
         if mode == EVERY_CALL {
@@ -137,8 +134,7 @@ impl Watch {
         let ratio = reading.sum("evictscope_overhead_ratio", &[])?;
         Ok(Said {
             evicting_share: (mode != AUTO).then_some(evicting / commands),
-            cost_ns: (since.elapsed() < WINDOW)
-                .then_some(ratio * WINDOW.as_nanos() as f64 / commands),
+            cost_ns: (since.elapsed() < WINDOW).then_some(ratio * WINDOW.as_nanos() as f64 / commands),
         })
     }
 }
@@ -162,8 +158,7 @@ impl Rival {
 
     fn command(self, server: &Redis, target: &Target) -> Result<Command> {
         let program = self.program();
-        let program =
-            program.with_context(|| format!("there is no {}: install {}", self.0, self.1))?;
+        let program = program.with_context(|| format!("there is no {}: install {}", self.0, self.1))?;
         let function = target.function;
         let mut command = Command::new(program);
         command.args(["-p", &server.pid().to_string()]);
@@ -232,19 +227,9 @@ pub struct Condition {
 
 pub const CONDITIONS: [Condition; 2] = [
     // All the keys take a fiftieth of the limit.
-    Condition {
-        name: "healthy",
-        maxmemory: "1gb",
-        keys: 100_000,
-        evicts: false,
-    },
+    Condition { name: "healthy", maxmemory: "1gb", keys: 100_000, evicts: false },
     // The limit is reached with about a tenth of the keys: nine of ten writes make a new key.
-    Condition {
-        name: "evicting",
-        maxmemory: "64mb",
-        keys: 3_000_000,
-        evicts: true,
-    },
+    Condition { name: "evicting", maxmemory: "64mb", keys: 3_000_000, evicts: true },
 ];
 
 pub struct Twins {
@@ -285,10 +270,7 @@ impl Twins {
     /// Puts both under load for some seconds.
     pub fn load(&self) -> Result<Took> {
         let begun = Work::of(&self.watched)?;
-        let loads = [
-            self.watched.load_of_sets(self.keys)?,
-            self.other.load_of_sets(self.keys)?,
-        ];
+        let loads = [self.watched.load_of_sets(self.keys)?, self.other.load_of_sets(self.keys)?];
         thread::sleep(BEFORE);
         let watched = Work::of(&self.watched)?;
         let other = Work::of(&self.other)?;
@@ -300,11 +282,7 @@ impl Twins {
             load.must_be_alive()?;
         }
         let commands = Work::of(&self.watched)?.commands - begun.commands;
-        Ok(Took {
-            watched_ns,
-            other_ns,
-            commands,
-        })
+        Ok(Took { watched_ns, other_ns, commands })
     }
 }
 
@@ -348,16 +326,10 @@ impl Target {
             Some(program) => program.to_owned(),
             None => which::which("redis-server").context("no redis-server on PATH")?,
         };
-        let data =
-            fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
+        let data = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
         let function = eviction_function(&data).with_context(|| program.display().to_string())?;
         let version = process::answer_of(Command::new(&program).arg("--version"))?;
-        Ok(Self {
-            watched: OwnBuild::of(&program)?,
-            program,
-            version: version.trim().to_owned(),
-            function,
-        })
+        Ok(Self { watched: OwnBuild::of(&program)?, program, version: version.trim().to_owned(), function })
     }
 }
 
@@ -368,10 +340,6 @@ fn eviction_function(data: &[u8]) -> Result<&'static str> {
         symbols.any(|symbol| symbol.name() == Ok(*name))
     };
     let found = NAMES.into_iter().find(is_there);
-    found.with_context(|| {
-        format!(
-            "it names no function {}: the rivals find functions by name only",
-            NAMES.join(" or ")
-        )
-    })
+    found
+        .with_context(|| format!("it names no function {}: the rivals find functions by name only", NAMES.join(" or ")))
 }

@@ -53,10 +53,8 @@ impl Client {
             for _ in 0..batch {
                 workload.set_earlier(&mut commands);
             }
-            let answers = self
-                .0
-                .req_packed_commands(&commands, 0, batch)
-                .context("cannot fill the redis-server of the lab")?;
+            let answers =
+                self.0.req_packed_commands(&commands, 0, batch).context("cannot fill the redis-server of the lab")?;
             let done = answers.iter().filter(|answer| **answer == Value::Okay);
             let errors = batch - done.count();
             ensure!(errors == 0, "the server refused {errors} of {batch} SETs");

@@ -11,14 +11,15 @@ use hdrhistogram::Histogram;
 /// From one [`Load`] to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A generator that comes to a request later than this is behind its pace. Its timer alone makes it late by 1 ms, and by more
-/// beside the threads of the recorder.
+/// A generator that comes to a request later than this is behind its pace. Its timer alone makes it late by 1 ms, and
+/// by more beside the threads of the recorder.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The longest latency that is measured: 10 minutes, in microseconds.
 const LONGEST: u64 = 600_000_000;
 
-/// The largest share of the time that may lack something. On two idle cores the main thread waited for 1 to 3 % of a phase.
+/// The largest share of the time that may lack something. On two idle cores the main thread waited for 1 to 3 % of a
+/// phase.
 const MOST_LACKED: f64 = 0.05;
 
 /// Counts since the generator connected.
@@ -56,15 +57,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Says what was missing since an earlier count, if that was too much: a CPU for the server's main thread, or a load that
-    /// keeps its pace. Without these, a burst is of another kind, or there is none, and that is not the agent's fault.
+    /// Says what was missing since an earlier count, if that was too much: a CPU for the server's main thread, or a
+    /// load that keeps its pace. Without these, a burst is of another kind, or there is none, and that is not the
+    /// agent's fault.
     pub fn disturbance_since(&self, earlier: &Self) -> Option<String> {
         let seconds = self.at - earlier.at;
         let what = [
-            (
-                self.waiting - earlier.waiting,
-                "the server's main thread waited for a CPU",
-            ),
+            (self.waiting - earlier.waiting, "the server's main thread waited for a CPU"),
             (self.behind - earlier.behind, "the load was behind its pace"),
         ];
         let what = what.map(|(lacked, text)| (lacked / seconds, text));
@@ -103,7 +102,8 @@ impl Meter {
         self.latencies.reset();
     }
 
-    /// Counts a request to which the generator comes now. Others that fell due while it waited were late for the same reason.
+    /// Counts a request to which the generator comes now. Others that fell due while it waited were late for the same
+    /// reason.
     pub fn due(&mut self, due: Instant, now: Instant) {
         self.totals.due += 1;
         if due < self.came {
@@ -121,8 +121,7 @@ impl Meter {
         self.totals.answered += 1;
         self.totals.errors += u64::from(is_error);
         let latency = now.saturating_duration_since(due).as_micros();
-        self.latencies
-            .saturating_record(u64::try_from(latency).unwrap_or(LONGEST));
+        self.latencies.saturating_record(u64::try_from(latency).unwrap_or(LONGEST));
     }
 
     /// Returns the counts when an interval is complete by `now`. The generator calls this often.

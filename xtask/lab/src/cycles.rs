@@ -1,10 +1,10 @@
-//! The bursts of a run, as the samples show them: they come from the server's own `INFO`, so that the agent can be judged
-//! against them.
+//! The bursts of a run, as the samples show them: they come from the server's own `INFO`, so that the agent can be
+//! judged against them.
 
 use crate::client::Sample;
 
-/// How long without an eviction ends a burst, in seconds: by the definition of a burst, and as known from samples, which are
-/// 0.1 s apart or less.
+/// How long without an eviction ends a burst, in seconds: by the definition of a burst, and as known from samples,
+/// which are 0.1 s apart or less.
 const QUIET: f64 = 1.0;
 
 /// From the first eviction after a quiet time until the last one before a quiet time. Times are seconds since 1970.
@@ -32,11 +32,7 @@ pub fn find(samples: &[Sample]) -> Vec<Cycle> {
                 cycle.end = at;
                 cycle.evicted_keys += evicted_keys;
             }
-            _ => cycles.push(Cycle {
-                start: at,
-                end: at,
-                evicted_keys,
-            }),
+            _ => cycles.push(Cycle { start: at, end: at, evicted_keys }),
         }
         evicted_at = pair[1].at;
     }
@@ -50,18 +46,8 @@ mod tests {
     #[test]
     fn only_a_quiet_time_ends_a_burst() {
         let found = |pause: f64| {
-            let evicted = [
-                (0.0, 9),
-                (0.5, 10),
-                (1.0, 11),
-                (1.0 + pause, 11),
-                (2.0 + pause, 13),
-            ];
-            let samples = evicted.map(|(at, evicted_keys)| Sample {
-                at,
-                evicted_keys,
-                ..Sample::default()
-            });
+            let evicted = [(0.0, 9), (0.5, 10), (1.0, 11), (1.0 + pause, 11), (2.0 + pause, 13)];
+            let samples = evicted.map(|(at, evicted_keys)| Sample { at, evicted_keys, ..Sample::default() });
             let cycles = find(&samples).into_iter();
             Vec::from_iter(cycles.map(|cycle| (cycle.start, cycle.end, cycle.evicted_keys)))
         };

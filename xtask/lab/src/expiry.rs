@@ -52,18 +52,13 @@ impl Switch {
         set_active_expire(client, "0")?;
         let before = Sample::take(client)?;
         client.call(&["EVAL", SCAN, "0"])?;
-        Ok(Expiry {
-            begin: self.begin,
-            before,
-            after: Sample::take(client)?,
-        })
+        Ok(Expiry { begin: self.begin, before, after: Sample::take(client)? })
     }
 }
 
 fn set_active_expire(client: &mut Client, value: &str) -> Result<()> {
     let set = client.call(&["DEBUG", "SET-ACTIVE-EXPIRE", value]);
-    set.map(drop)
-        .context("active expiry cannot be switched off and on")
+    set.map(drop).context("active expiry cannot be switched off and on")
 }
 
 impl Expiry {
@@ -77,7 +72,8 @@ impl Expiry {
         self.after.expired_keys - self.before.expired_keys
     }
 
-    /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client buffers.
+    /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client
+    /// buffers.
     pub fn estimate(&self) -> f64 {
         self.before.stale_ratio * self.before.without_clients() as f64
     }

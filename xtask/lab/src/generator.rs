@@ -1,12 +1,12 @@
 //! The load: thousands of clients in one thread, whose requests fall due whether or not earlier ones were answered.
 //!
-//! Each request goes to the next connection when it is due. If the connection has as many requests under way as it may have,
-//! the request waits in the generator. Latency counts from when a request was due, so that it includes this wait and any
-//! lateness of the generator.
+//! Each request goes to the next connection when it is due. If the connection has as many requests under way as it may
+//! have, the request waits in the generator. Latency counts from when a request was due, so that it includes this wait
+//! and any lateness of the generator.
 //!
-//! Replies are skimmed: the generator needs to know only where one ends and whether it is an error. It receives some 100 MB a second
-//! on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in one buffer
-//! for all connections. A parser would keep each unfinished reply and read it from its beginning again.
+//! Replies are skimmed: the generator needs to know only where one ends and whether it is an error. It receives some
+//! 100 MB a second on a core that it shares with the recorder. [`Skim`] therefore steps over the bytes as they come, in
+//! one buffer for all connections. A parser would keep each unfinished reply and read it from its beginning again.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read as _, Write as _};
@@ -24,8 +24,8 @@ use crate::scenario::Parameters;
 use crate::schedule::{Rate, Schedule};
 use crate::workload::Workload;
 
-/// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers of
-/// 3,000 clients that connected at once would swell and shrink together by 10 MB.
+/// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers
+/// of 3,000 clients that connected at once would swell and shrink together by 10 MB.
 const CONNECTING: Duration = Duration::from_secs(5);
 
 /// With more waiting requests than this, some minutes of load, the server is considered dead.
@@ -69,14 +69,9 @@ impl Generator {
         })
     }
 
-    /// Makes requests at `rate` until `stop`, and calls `tell` with the counts. Requests that are unanswered then are left to
-    /// the next run.
-    pub fn run(
-        &mut self,
-        rate: &Rate,
-        mut tell: impl FnMut(Load),
-        stop: impl Fn(&Totals) -> bool,
-    ) -> Result<()> {
+    /// Makes requests at `rate` until `stop`, and calls `tell` with the counts. Requests that are unanswered then are
+    /// left to the next run.
+    pub fn run(&mut self, rate: &Rate, mut tell: impl FnMut(Load), stop: impl Fn(&Totals) -> bool) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let begun = Instant::now();
         let mut schedule = Schedule::new(rate, begun);
@@ -202,13 +197,9 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the time
-    /// when its request was due.
-    pub fn receive(
-        &mut self,
-        buffer: &mut [u8],
-        mut answered: impl FnMut(bool, Instant),
-    ) -> Result<()> {
+    /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the
+    /// time when its request was due.
+    pub fn receive(&mut self, buffer: &mut [u8], mut answered: impl FnMut(bool, Instant)) -> Result<()> {
         loop {
             let count = match self.stream.read(buffer) {
                 Ok(0) => bail!("the redis-server closes a connection"),
@@ -218,11 +209,10 @@ impl Connection {
             };
             let mut unasked = false;
             let under_way = &mut self.under_way;
-            self.skim
-                .feed(&buffer[..count], |is_error| match under_way.pop_front() {
-                    Some(due) => answered(is_error, due),
-                    None => unasked = true,
-                })?;
+            self.skim.feed(&buffer[..count], |is_error| match under_way.pop_front() {
+                Some(due) => answered(is_error, due),
+                None => unasked = true,
+            })?;
             ensure!(!unasked, "the redis-server sent a reply without a request");
         }
     }
@@ -303,10 +293,7 @@ impl Skim {
                 self.elements = self.elements.saturating_add(more as u64);
                 self.element(finished);
             }
-            _ => bail!(
-                "the server does not speak RESP2: {:?}",
-                String::from_utf8_lossy(line)
-            ),
+            _ => bail!("the server does not speak RESP2: {:?}", String::from_utf8_lossy(line)),
         }
         Ok(())
     }
@@ -327,17 +314,14 @@ fn number(digits: &[u8]) -> Result<Option<usize>> {
     }
     let text = String::from_utf8_lossy(digits);
     let number = text.parse();
-    Ok(Some(number.with_context(|| {
-        format!("the server sends {text:?} as a length")
-    })?))
+    Ok(Some(number.with_context(|| format!("the server sends {text:?} as a length"))?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const REPLIES: &[u8] =
-        b"+OK\r\n*3\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n$0\r\n\r\n-OOM no\r\n*0\r\n*-1\r\n";
+    const REPLIES: &[u8] = b"+OK\r\n*3\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n$0\r\n\r\n-OOM no\r\n*0\r\n*-1\r\n";
     const EXPECTED: [bool; 5] = [false, false, true, false, false];
 
     #[test]

@@ -61,16 +61,13 @@ impl Observer {
     pub fn cycles(&mut self) -> Vec<Cycle> {
         // They come from several threads. The count of commands orders two from the same instant.
         let order = |left: &Sample, right: &Sample| left.at.total_cmp(&right.at);
-        (self.samples)
-            .sort_by(|left, right| order(left, right).then(left.commands.cmp(&right.commands)));
+        (self.samples).sort_by(|left, right| order(left, right).then(left.commands.cmp(&right.commands)));
         cycles::find(&self.samples)
     }
 
     fn evicted_keys(&self) -> u64 {
         let ends = self.samples.first().zip(self.samples.last());
-        ends.map_or(0, |(first, last)| {
-            last.evicted_keys.saturating_sub(first.evicted_keys)
-        })
+        ends.map_or(0, |(first, last)| last.evicted_keys.saturating_sub(first.evicted_keys))
     }
 
     /// Ends with a load that ended `at`, and returns what was seen.
@@ -83,8 +80,7 @@ impl Observer {
         expiry: Option<Expiry>,
     ) -> Result<Outcome> {
         let cycles = self.cycles();
-        let (begin, load) =
-            (self.loads.first().zip(self.loads.last())).context("there was no load")?;
+        let (begin, load) = (self.loads.first().zip(self.loads.last())).context("there was no load")?;
         Ok(Outcome {
             at,
             interrupted,
@@ -167,8 +163,8 @@ pub struct Outcome {
 /// asked within the first twentieth of a round.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// How many of the clients' connections there are for each connection to ask on. Each question that waits for its answer
-/// needs one.
+/// How many of the clients' connections there are for each connection to ask on. Each question that waits for its
+/// answer needs one.
 ///
 /// A saturated server answers in one round of its event loop what it was asked in the round before, and a
 /// round may take more than a second. One connection would get one answer a round. Fewer clients make shorter rounds.
@@ -185,14 +181,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Connects to a server with this many clients on this loopback port. What the connections take is part of its memory.
+    /// Connects to a server with this many clients on this loopback port. What the connections take is part of its
+    /// memory.
     pub fn connect(port: u16, clients: usize) -> Result<Self> {
         let connections = (clients / SHARE).max(FEWEST);
         let clients = (0..connections).map(|_| Client::connect(port));
-        Ok(Self {
-            clients: clients.collect::<Result<_>>()?,
-            next: Mutex::new(Instant::now()),
-        })
+        Ok(Self { clients: clients.collect::<Result<_>>()?, next: Mutex::new(Instant::now()) })
     }
 
     /// Returns functions that ask until `stop`, however late the answers are, each for a thread of its own.

@@ -39,10 +39,10 @@ pub fn start_server(parameters: &Parameters, cores: Option<&Cores>) -> Result<Re
     allow_open_files(parameters.connections)?;
     let others = cores.map_or(&[][..], |cores| &cores.others[..]);
     let others: Vec<String> = others.iter().map(usize::to_string).collect();
-    // With DEBUG, active expiry can be switched off and on. The limit of clients' memory is far more than they take: it makes the
-    // server account for a client after each command. Otherwise it visits a tenth of them in each round of its event loop, and is
-    // ten rounds late. A replica gets all data from a child process over its connection, as soon as it asks. The recorder and a
-    // replica also connect.
+    // With DEBUG, active expiry can be switched off and on. The limit of clients' memory is far more than they take: it
+    // makes the server account for a client after each command. Otherwise it visits a tenth of them in each round of
+    // its event loop, and is ten rounds late. A replica gets all data from a child process over its connection, as soon
+    // as it asks. The recorder and a replica also connect.
     let options = format!(
         "--maxmemory {} --maxclients {} --maxmemory-clients 4gb --enable-debug-command local --latency-monitor-threshold {THRESHOLD} \
          --lazyfree-lazy-eviction no --repl-diskless-sync yes --repl-diskless-sync-delay 0 {} {}",
@@ -67,13 +67,9 @@ fn allow_open_files(connections: usize) -> Result<()> {
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let raised = Rlimit {
-        current: Some(needed),
-        maximum: limit.maximum,
-    };
-    setrlimit(Resource::Nofile, raised).with_context(|| {
-        format!("cannot raise the limit of open files: run `ulimit -Hn {needed}` as root")
-    })
+    let raised = Rlimit { current: Some(needed), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised)
+        .with_context(|| format!("cannot raise the limit of open files: run `ulimit -Hn {needed}` as root"))
 }
 
 pub struct Prepared {
@@ -83,12 +79,7 @@ pub struct Prepared {
 }
 
 /// Connects the clients, finds the rate, warms up and fills.
-pub fn prepare(
-    plan: &Plan,
-    server: &Redis,
-    progress: &Progress,
-    interrupted: &AtomicBool,
-) -> Result<Prepared> {
+pub fn prepare(plan: &Plan, server: &Redis, progress: &Progress, interrupted: &AtomicBool) -> Result<Prepared> {
     let (parameters, port) = (&plan.parameters, server.port());
     let step = |text: &str| {
         progress.show(text.to_owned());
@@ -104,9 +95,7 @@ pub fn prepare(
     let rate = Rate::new(plan.rate.unwrap_or(GUESS));
     let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Load)| {
         let begun = Instant::now();
-        generator.run(&rate, tell, |_| {
-            begun.elapsed() >= time || interrupted.load(Ordering::Relaxed)
-        })
+        generator.run(&rate, tell, |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed))
     };
     if plan.rate.is_none() {
         step("finding the rate")?;
@@ -128,24 +117,13 @@ pub fn prepare(
     let capacity = answered as f64 / (after.running - before.running);
     ensure!(capacity > 0.0, "the redis-server answered nothing");
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
-    filler.fill_up(&mut generator, rate.get(), |generator| {
-        run_for(generator, WARM, &mut |_| {})
-    })?;
+    filler.fill_up(&mut generator, rate.get(), |generator| run_for(generator, WARM, &mut |_| {}))?;
     generator.settle()?;
     let recorder = Recorder::connect(port, parameters.connections)?;
     let maxmemory = filler.set_limit()?;
     step("starting the load")?;
-    let measured = Measured {
-        capacity,
-        rate: rate.get(),
-        key_bytes: filler.key_bytes,
-        maxmemory,
-    };
-    Ok(Prepared {
-        generator,
-        recorder,
-        measured,
-    })
+    let measured = Measured { capacity, rate: rate.get(), key_bytes: filler.key_bytes, maxmemory };
+    Ok(Prepared { generator, recorder, measured })
 }
 
 /// How far the server is filled before its clients do anything, as a share of the memory that the load begins with. The
@@ -158,8 +136,8 @@ const FIRST_KEYS: usize = 50_000;
 /// Keys that are written between two looks at the server's memory. Its hash tables grow by megabytes at once.
 const FILLED_AT_ONCE: u64 = 10_000;
 
-/// The number of keys for each bucket at which Redis doubles a hash table of the keys even if that exceeds the limit. With
-/// fewer, from one on, it doubles the table only if the new one fits below the limit.
+/// The number of keys for each bucket at which Redis doubles a hash table of the keys even if that exceeds the limit.
+/// With fewer, from one on, it doubles the table only if the new one fits below the limit.
 const DOUBLES_AT: f64 = 1.618;
 
 /// The most that a load may write before the tables double, as a share of the room below the limit.
@@ -172,7 +150,8 @@ const GROWS_ON: f64 = 3.0;
 const FIELDS_AT_ONCE: u64 = 100_000;
 
 /// Writes fields of a hash from the first one to the last one. Their values are all the same.
-const WRITE_FIELDS: &str = "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
+const WRITE_FIELDS: &str =
+    "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value') end return 'OK'";
 
 #[derive(Clone, Copy)]
 enum To {
@@ -205,15 +184,11 @@ impl<'a> Filler<'a> {
         let first = (bytes as f64 * FILLED_AT_FIRST) as u64;
         let missing = first.saturating_sub(used) / key_bytes;
         client.fill(workload, missing as usize)?;
-        Ok(Self {
-            client,
-            parameters,
-            key_bytes,
-        })
+        Ok(Self { client, parameters, key_bytes })
     }
 
-    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the clients
-    /// at that rate for a moment: Redis takes buffers away from idle clients.
+    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the
+    /// clients at that rate for a moment: Redis takes buffers away from idle clients.
     pub fn fill_up(
         &mut self,
         generator: &mut Generator,

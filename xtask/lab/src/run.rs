@@ -30,7 +30,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell once more.
+/// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell
+/// once more.
 const FINAL: f64 = 5.0;
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
@@ -40,18 +41,10 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
     let prepared = prepare(plan, &server, &progress, interrupted);
     // If the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let Prepared {
-        mut generator,
-        mut recorder,
-        measured,
-    } = prepared?;
+    let Prepared { mut generator, mut recorder, measured } = prepared?;
     // Off while the agent starts, so that it sees each key that expires under load and no other.
-    let mut expiry = (plan.measures_expiry)
-        .then(|| Switch::off_without_keys(server.port()))
-        .transpose()?;
-    let mut witness = (plan.agent.as_ref())
-        .map(|agent| Witness::start(agent, &server))
-        .transpose()?;
+    let mut expiry = (plan.measures_expiry).then(|| Switch::off_without_keys(server.port())).transpose()?;
+    let mut witness = (plan.agent.as_ref()).map(|agent| Witness::start(agent, &server)).transpose()?;
     if let Some(expiry) = &mut expiry {
         expiry.on()?;
     }
@@ -91,8 +84,7 @@ pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -
             observer: &mut observer,
             printed: 0,
             // If expiry is to fall behind, the server must have more to do than it can.
-            pacer: (plan.rate.is_none() && !plan.measures_expiry)
-                .then(|| Pacer::corrects(plan.parameters.busy)),
+            pacer: (plan.rate.is_none() && !plan.measures_expiry).then(|| Pacer::corrects(plan.parameters.busy)),
         };
         let watched = watch.until_fulfilled(|| threads.iter().any(ScopedJoinHandle::is_finished));
         // The load still goes on here, because memory also falls when the clients leave.
@@ -152,7 +144,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Records until the plan is fulfilled, or a thread has ended, which happens early only on an error or an interruption.
+    /// Records until the plan is fulfilled, or a thread has ended, which happens early only on an error or an
+    /// interruption.
     fn until_fulfilled(&mut self, has_ended: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
         let mut told = begun;
@@ -234,16 +227,8 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let scenario = arguments.scenario;
     let remedy = arguments.remedy;
     let is_remedy = scenario == Scenario::Remedy;
-    let tried_in = if is_remedy {
-        arguments.cause.unwrap_or_else(|| remedy.scenario())
-    } else {
-        scenario
-    };
-    let mut plan = Plan {
-        name: name_of(&scenario),
-        rate: arguments.rate,
-        ..Plan::new(tried_in, agent)
-    };
+    let tried_in = if is_remedy { arguments.cause.unwrap_or_else(|| remedy.scenario()) } else { scenario };
+    let mut plan = Plan { name: name_of(&scenario), rate: arguments.rate, ..Plan::new(tried_in, agent) };
     plan.cycles = arguments.cycles.or(plan.cycles);
     let carry_out = |plan: &Plan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
@@ -286,10 +271,7 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
 /// Makes one complete cycle, watched by the agent.
 pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
-    let plan = Plan {
-        cycles: Some(1),
-        ..Plan::new(Scenario::Burst, Some(agent))
-    };
+    let plan = Plan { cycles: Some(1), ..Plan::new(Scenario::Burst, Some(agent)) };
     carry_out(&plan, cores.as_ref(), interrupted)
 }
 

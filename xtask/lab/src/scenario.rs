@@ -1,5 +1,5 @@
-//! The scenarios and the remedies, as rows: how the server is configured, what its clients ask for, how long that lasts, and
-//! what a remedy changes.
+//! The scenarios and the remedies, as rows: how the server is configured, what its clients ask for, how long that
+//! lasts, and what a remedy changes.
 //!
 //! The documentation of the [crate] says what the numbers are for.
 
@@ -62,7 +62,8 @@ pub struct Parameters {
     /// Requests under way on one connection, at most.
     pub most_under_way: usize,
     pub maxmemory: u64,
-    /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is `maxmemory`.
+    /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is
+    /// `maxmemory`.
     pub room: Option<u64>,
     /// More options of the server, and those that a remedy adds.
     pub options: &'static str,
@@ -101,8 +102,8 @@ pub struct Visitor {
 
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
-    /// it piles up in the buffers that replicas and the replication backlog share.
+    /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes
+    /// for it piles up in the buffers that replicas and the replication backlog share.
     Replica,
     /// Subscribers that read nothing, and a client that publishes.
     Subscribers,
@@ -144,12 +145,7 @@ const STEADY: Parameters = Parameters {
     busy: 0.3,
     // The recorder's connections take 14 MiB more.
     filled: Filled::Memory { bytes: 112 * MIB },
-    mix: Mix {
-        set_share: 0.5,
-        keys_per_read: 5,
-        read_window: 100_000,
-        ..BURST.mix
-    },
+    mix: Mix { set_share: 0.5, keys_per_read: 5, read_window: 100_000, ..BURST.mix },
     ..BURST
 };
 
@@ -202,15 +198,8 @@ const TABLE: Parameters = Parameters {
     room: Some(8 * MIB),
     options: BURST.options,
     busy: 0.65,
-    mix: Mix {
-        set_share: 0.03,
-        lives: Lives::Even { mean: 90_000.0 },
-        ..STEADY.mix
-    },
-    filled: Filled::Table {
-        buckets: 1 << 20,
-        after: 12.0,
-    },
+    mix: Mix { set_share: 0.03, lives: Lives::Even { mean: 90_000.0 }, ..STEADY.mix },
+    filled: Filled::Table { buckets: 1 << 20, after: 12.0 },
     ..STEADY
 };
 
@@ -220,11 +209,7 @@ const REPLICATION: Parameters = Parameters {
     ..REWRITES
 };
 
-const SUBSCRIBERS: Parameters = Parameters {
-    busy: 0.4,
-    visitor: visitor(10.0, What::Subscribers),
-    ..REWRITES
-};
+const SUBSCRIBERS: Parameters = Parameters { busy: 0.4, visitor: visitor(10.0, What::Subscribers), ..REWRITES };
 
 /// When the keys of `pile-up` expire, in seconds of load.
 const PILE_UP_AFTER: f64 = 35.0;
@@ -314,23 +299,17 @@ impl Remedy {
         match self {
             Self::Ttl => &[("ttl", "")],
             Self::Maxmemory => &[("maxmemory", "")],
-            Self::Effort => &[
-                ("effort-5", "--active-expire-effort 5"),
-                ("effort-10", "--active-expire-effort 10"),
-            ],
+            Self::Effort => &[("effort-5", "--active-expire-effort 5"), ("effort-10", "--active-expire-effort 10")],
             Self::Lazyfree => &[("lazyfree", "--lazyfree-lazy-eviction yes")],
             // The server's default.
             Self::Backlog => &[("backlog", "--repl-backlog-size 1mb")],
-            Self::OutputLimit => &[(
-                "output-limit",
-                "--client-output-buffer-limit pubsub 1mb 256kb 5",
-            )],
+            Self::OutputLimit => &[("output-limit", "--client-output-buffer-limit pubsub 1mb 256kb 5")],
             Self::Spread => &[("spread", "")],
         }
     }
 
-    /// Applies what it changes besides options to the parameters of the run without it, which had keys of this size and made so
-    /// many requests a second.
+    /// Applies what it changes besides options to the parameters of the run without it, which had keys of this size and
+    /// made so many requests a second.
     pub fn apply(self, parameters: &mut Parameters, key_bytes: u64, rate: f64) {
         match self {
             Self::Ttl => {
@@ -342,9 +321,7 @@ impl Remedy {
                 Some(room) => *room += MORE_ROOM,
                 None => parameters.maxmemory *= 2,
             },
-            Self::Spread => {
-                parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD })
-            }
+            Self::Spread => parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD }),
             Self::Effort | Self::Lazyfree | Self::Backlog | Self::OutputLimit => {}
         }
     }

@@ -3,8 +3,8 @@
 //! The rate at which the server's main thread is as busy as wanted.
 //!
 //! What a command costs depends on the machine, on what runs beside it, on the rate itself (a round of the event loop
-//! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time that
-//! it takes, look after look.
+//! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time
+//! that it takes, look after look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -78,21 +78,13 @@ pub struct Pacer {
 impl Pacer {
     /// Finds a rate from a guess, so it may change a lot in each look.
     pub fn finds(busy: f64) -> Self {
-        Self {
-            busy,
-            interval: 0.5,
-            most: 2.0,
-            last: None,
-        }
+        Self { busy, interval: 0.5, most: 2.0, last: None }
     }
 
-    /// Corrects a rate that was found. A look is longer here, so that it takes in everything that happens once a second.
+    /// Corrects a rate that was found. A look is longer here, so that it takes in everything that happens once a
+    /// second.
     pub fn corrects(busy: f64) -> Self {
-        Self {
-            interval: 2.0,
-            most: 1.1,
-            ..Self::finds(busy)
-        }
+        Self { interval: 2.0, most: 1.1, ..Self::finds(busy) }
     }
 
     /// Returns the rate that follows `rate`, if it is time for a look.
@@ -138,11 +130,7 @@ mod tests {
         for tenth in 0..=10 * seconds {
             let load = Load {
                 at: f64::from(tenth) / 10.0,
-                totals: Totals {
-                    due: due as u64,
-                    answered: answered as u64,
-                    ..Totals::default()
-                },
+                totals: Totals { due: due as u64, answered: answered as u64, ..Totals::default() },
                 running,
                 ..Load::default()
             };

@@ -25,12 +25,7 @@ pub struct Finished {
     pub records: Vec<PathBuf>,
 }
 
-pub fn heading(
-    server: &Redis,
-    cores: Option<&Cores>,
-    measured: &Measured,
-    parameters: &Parameters,
-) -> String {
+pub fn heading(server: &Redis, cores: Option<&Cores>, measured: &Measured, parameters: &Parameters) -> String {
     let place = match cores {
         Some(cores) => format!("on core {}, the rest on {:?}", cores.server, cores.others),
         None => "and all else on one core: these numbers prove nothing".to_owned(),
@@ -61,11 +56,7 @@ pub fn outcome(outcome: &Outcome) -> String {
         "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts\n\
          latency: highest {}, p99 {}\n",
         outcome.seconds,
-        if outcome.interrupted {
-            ", interrupted"
-        } else {
-            ""
-        },
+        if outcome.interrupted { ", interrupted" } else { "" },
         count(outcome.answered as f64),
         count(totals.errors as f64),
         count(outcome.evicted_keys as f64),
@@ -74,10 +65,7 @@ pub fn outcome(outcome: &Outcome) -> String {
         milliseconds(load.latency_p99),
     );
     if let Some(longest) = outcome.longest_call {
-        text += &format!(
-            "longest evicting call, by the server: {}\n",
-            milliseconds(longest)
-        );
+        text += &format!("longest evicting call, by the server: {}\n", milliseconds(longest));
     }
     if let Some(disturbance) = &outcome.disturbance {
         text += &format!("disturbed: {disturbance}\n");
@@ -122,12 +110,7 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     };
     let mut text = String::new();
     for (number, cycle) in (1..).zip(&outcome.cycles) {
-        let record = line(
-            "record",
-            cycle.start,
-            cycle.end,
-            Some(cycle.evicted_keys as f64),
-        );
+        let record = line("record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64));
         let burst = testimony.bursts.iter().find(|burst| is_same(cycle, burst));
         let agent = burst.map_or_else(|| "  evictscope does not have it\n".to_owned(), of_agent);
         text += &format!("burst {number}\n{record}\n{agent}");
@@ -145,36 +128,16 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
 type Line = (&'static str, fn(&Finished) -> Option<String>);
 
 const LINES: &[Line] = &[
-    ("seconds of load", |run| {
-        Some(format!("{:.0}", run.outcome.seconds))
-    }),
-    ("requests answered a second", |run| {
-        Some(count(run.outcome.answered as f64 / run.outcome.seconds))
-    }),
-    ("bursts", |run| {
-        of_bursts(run, run.outcome.cycles.len().to_string())
-    }),
-    ("keys evicted", |run| {
-        of_bursts(run, count(run.outcome.evicted_keys as f64))
-    }),
-    ("p99 of the latency", |run| {
-        Some(milliseconds(run.outcome.load.latency_p99))
-    }),
-    ("highest latency", |run| {
-        Some(milliseconds(run.outcome.load.latency_max))
-    }),
-    ("stalled by evictions", |run| {
-        Some(format!("{:.1} s", run.testimony.as_ref()?.stalled()?))
-    }),
-    ("longest evicting call", |run| {
-        of_bursts(run, known(run.outcome.longest_call, milliseconds))
-    }),
-    ("keys expired", |run| {
-        of_expiry(run, |expiry| count(expiry.expired_keys() as f64))
-    }),
-    ("held by expired keys", |run| {
-        of_expiry(run, |expiry| bytes(expiry.held()))
-    }),
+    ("seconds of load", |run| Some(format!("{:.0}", run.outcome.seconds))),
+    ("requests answered a second", |run| Some(count(run.outcome.answered as f64 / run.outcome.seconds))),
+    ("bursts", |run| of_bursts(run, run.outcome.cycles.len().to_string())),
+    ("keys evicted", |run| of_bursts(run, count(run.outcome.evicted_keys as f64))),
+    ("p99 of the latency", |run| Some(milliseconds(run.outcome.load.latency_p99))),
+    ("highest latency", |run| Some(milliseconds(run.outcome.load.latency_max))),
+    ("stalled by evictions", |run| Some(format!("{:.1} s", run.testimony.as_ref()?.stalled()?))),
+    ("longest evicting call", |run| of_bursts(run, known(run.outcome.longest_call, milliseconds))),
+    ("keys expired", |run| of_expiry(run, |expiry| count(expiry.expired_keys() as f64))),
+    ("held by expired keys", |run| of_expiry(run, |expiry| bytes(expiry.held()))),
 ];
 
 pub fn comparison(runs: &[(String, Finished)]) -> String {

@@ -31,7 +31,8 @@ const BETWEEN_MESSAGES: f64 = 0.1;
 const PILE: u64 = 2_000_000;
 const AT_ONCE: usize = 1_000;
 const BETWEEN_SCRIPTS: Duration = Duration::from_millis(4);
-/// Writes keys from the first one to the last one, which expire at a given time, or up to a given number of milliseconds later.
+/// Writes keys from the first one to the last one, which expire at a given time, or up to a given number of
+/// milliseconds later.
 const WRITE: &str = "for i = ARGV[1], ARGV[2] do \
      redis.call('SET', 'pile:' .. i, 'value', 'PXAT', ARGV[3] + math.random(0, ARGV[4])) end return 'OK'";
 

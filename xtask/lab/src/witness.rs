@@ -69,14 +69,11 @@ impl Witness {
         while asked.elapsed() < SETTLE && self.phase_of(server)?.as_deref() != Some(CALM) {
             thread::sleep(Duration::from_millis(200));
         }
-        Ok(Testimony {
-            bursts: self.agent.bursts(server)?,
-            reading: self.agent.reading(server)?,
-        })
+        Ok(Testimony { bursts: self.agent.bursts(server)?, reading: self.agent.reading(server)? })
     }
 
-    /// Ends it, which makes it write the records that wait, and copies all records into `target/lab`, into a directory with this
-    /// name and the time.
+    /// Ends it, which makes it write the records that wait, and copies all records into `target/lab`, into a directory
+    /// with this name and the time.
     pub fn end(self, name: &str) -> Result<Vec<PathBuf>> {
         let into = workspace::target_directory()?.join("lab");
         let into = into.join(format!("{name}-{:.0}", unix_time()?));
@@ -87,8 +84,7 @@ impl Witness {
         for record in records {
             fs::create_dir_all(&into)?;
             let copy = into.join(record.file_name().context("a record has no name")?);
-            fs::copy(&record, &copy)
-                .with_context(|| format!("cannot copy {}", record.display()))?;
+            fs::copy(&record, &copy).with_context(|| format!("cannot copy {}", record.display()))?;
             copies.push(copy);
         }
         Ok(copies)

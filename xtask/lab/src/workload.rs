@@ -65,13 +65,7 @@ pub struct Workload {
 impl Workload {
     /// Begins a workload. It is always the same for the same mix.
     pub fn new(mix: Mix) -> Self {
-        Self {
-            random: Rng::with_seed(1),
-            value: vec![b'v'; mix.value_bytes],
-            keys: 0,
-            most_keys: u64::MAX,
-            mix,
-        }
+        Self { random: Rng::with_seed(1), value: vec![b'v'; mix.value_bytes], keys: 0, most_keys: u64::MAX, mix }
     }
 
     pub fn request(&mut self, output: &mut Vec<u8>) {
@@ -130,9 +124,7 @@ impl Workload {
     }
 
     fn read(&mut self, output: &mut Vec<u8>) {
-        let keys: Vec<String> = (0..self.mix.keys_per_read)
-            .map(|_| self.one_of_the_newest())
-            .collect();
+        let keys: Vec<String> = (0..self.mix.keys_per_read).map(|_| self.one_of_the_newest()).collect();
         redis::cmd("MGET").arg(keys).write_packed_command(output);
     }
 }
@@ -192,11 +184,7 @@ mod tests {
                 assert_eq!(words.len(), 4);
                 let newest = key(sets.saturating_sub(1));
                 let oldest = key(sets.saturating_sub(100));
-                assert!(
-                    words[1..]
-                        .iter()
-                        .all(|key| *key >= oldest && *key <= newest)
-                );
+                assert!(words[1..].iter().all(|key| *key >= oldest && *key <= newest));
             }
         }
         assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");

@@ -47,10 +47,7 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     let small = answers.get("check_with_small_set")?;
     let (right, found) = match kernel.has_multi_links {
         true => (small.success, "not needed"),
-        false => (
-            !small.success && small.text.contains("older-kernels.conf"),
-            "`check` asks for it",
-        ),
+        false => (!small.success && small.text.contains("older-kernels.conf"), "`check` asks for it"),
     };
     row.check("drop-in", right, found);
     let links: Vec<_> = answers.text("links")?.lines().map(str::trim).collect();
@@ -72,21 +69,14 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
         let found = format!("{found} of {} sites", PORTS.len() * sites.len());
         row.check(column, !sites.is_empty() && set, &found);
     }
-    for (column, answer) in [
-        ("left by SIGTERM", "code_after_term"),
-        ("left by SIGKILL", "code_after_kill"),
-    ] {
+    for (column, answer) in [("left by SIGTERM", "code_after_term"), ("left by SIGKILL", "code_after_kill")] {
         let code = changed_code(answers, answer)?;
         let left: usize = code.iter().map(BTreeSet::len).sum();
         row.check(column, left == 0, &left.to_string());
     }
     let traced = answers.text("trace")?;
     let is_exact = traced.contains("pingCommand, which implements PING: 1000 calls in ");
-    row.check(
-        "traced calls",
-        is_exact,
-        if is_exact { "1000 of 1000" } else { traced },
-    );
+    row.check("traced calls", is_exact, if is_exact { "1000 of 1000" } else { traced });
     let leaks = table::leaks(answers)?;
     row.check("leaks logged", leaks == 0, &leaks.to_string());
 
@@ -99,8 +89,8 @@ fn judge(kernel: &Kernel, capabilities: &str, answers: &Answers) -> Result<Row> 
     Ok(row)
 }
 
-/// Returns the file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed at
-/// the same sites in every mode.
+/// Returns the file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed
+/// at the same sites in every mode.
 fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
     let functions = plan["functions"].as_array().into_iter().flatten();
     let parts = functions.flat_map(|function| {
@@ -114,9 +104,7 @@ fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
         Value::Array(sites) => sites.iter().collect(),
         site => vec![site],
     });
-    sites
-        .filter_map(|site| site["file_offset"].as_u64())
-        .collect()
+    sites.filter_map(|site| site["file_offset"].as_u64()).collect()
 }
 
 /// Returns the file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
@@ -128,9 +116,7 @@ fn changed_code(answers: &Answers, name: &str) -> Result<Vec<BTreeSet<u64>>> {
             Some(begin + number.checked_sub(1)?)
         };
         let lines = answers.text(&format!("{name} {port}"))?.lines();
-        lines
-            .map(|line| place(line).with_context(|| format!("`{name}` says `{line}`")))
-            .collect()
+        lines.map(|line| place(line).with_context(|| format!("`{name}` says `{line}`"))).collect()
     };
     PORTS.into_iter().map(changed).collect()
 }

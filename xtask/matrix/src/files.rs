@@ -13,8 +13,7 @@ pub fn directory() -> Result<PathBuf> {
 /// Makes a directory, and removes what was in it.
 pub fn make_empty(directory: &Path) -> Result<()> {
     if directory.exists() {
-        fs::remove_dir_all(directory)
-            .with_context(|| format!("cannot remove {}", directory.display()))?;
+        fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
     }
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))
 }

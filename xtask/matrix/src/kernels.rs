@@ -22,22 +22,14 @@ pub struct Kernel {
 
 /// The kernels on which the agent is tried.
 pub const KERNELS: [Kernel; 3] = [
-    Kernel {
-        suite: "bookworm",
-        has_multi_links: false,
-    },
-    Kernel {
-        suite: "trixie",
-        has_multi_links: true,
-    },
-    Kernel {
-        suite: "unstable",
-        has_multi_links: true,
-    },
+    Kernel { suite: "bookworm", has_multi_links: false },
+    Kernel { suite: "trixie", has_multi_links: true },
+    Kernel { suite: "unstable", has_multi_links: true },
 ];
 
 impl Kernel {
-    /// Returns the capabilities that the agent gets on this kernel: those of the unit, with the drop-in if the kernel needs it.
+    /// Returns the capabilities that the agent gets on this kernel: those of the unit, with the drop-in if the kernel
+    /// needs it.
     pub fn capabilities(&self) -> Result<String> {
         let small = small_set()?;
         match self.has_multi_links {

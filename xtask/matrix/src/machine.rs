@@ -31,17 +31,11 @@ pub fn run(
     console: &Path,
 ) -> Result<Answers> {
     let initramfs = initramfs.pack()?;
-    // Time that others take from QEMU counts as CPU time of the programs in its machine, which then reach their limits. So
-    // QEMU has priority over the steps that run beside it. `timeout` ends QEMU even if this program has ended.
+    // Time that others take from QEMU counts as CPU time of the programs in its machine, which then reach their limits.
+    // So QEMU has priority over the steps that run beside it. `timeout` ends QEMU even if this program has ended.
     let mut command = Command::new("nice");
     command
-        .args([
-            "--adjustment=-10",
-            "timeout",
-            "--foreground",
-            "--kill-after=5",
-            LIMIT,
-        ])
+        .args(["--adjustment=-10", "timeout", "--foreground", "--kill-after=5", LIMIT])
         .arg("qemu-system-x86_64")
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
         // Two processors in turns: with a thread for each, one ran code that the other had just changed,
@@ -52,10 +46,9 @@ pub fn run(
         .arg("-initrd")
         .arg(&initramfs)
         .arg("-append")
-        // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the check.
-        .arg(format!(
-            "no_timer_check console=ttyS0 quiet panic=-1 {command_line}"
-        ))
+        // Without the first option, a kernel panics if the host is so busy that its timer does not tick during the
+        // check.
+        .arg(format!("no_timer_check console=ttyS0 quiet panic=-1 {command_line}"))
         .arg("-serial")
         .arg(format!("file:{}", console.display()));
     let ended = process::answer_of(&mut command);
@@ -122,12 +115,7 @@ impl Initramfs {
     /// Packs all of it into an archive that a kernel unpacks.
     fn pack(self) -> Result<PathBuf> {
         let archive = self.0.with_extension("cpio");
-        process::answer_of(
-            Command::new("sh")
-                .current_dir(&self.0)
-                .args(["-c", PACK, "sh"])
-                .arg(&archive),
-        )?;
+        process::answer_of(Command::new("sh").current_dir(&self.0).args(["-c", PACK, "sh"]).arg(&archive))?;
         fs::remove_dir_all(self.0).context("cannot remove what was packed")?;
         Ok(archive)
     }
@@ -155,10 +143,7 @@ impl Answers {
             match (line.strip_prefix(MARK), &mut open) {
                 (Some(mark), Some((name, text))) => {
                     if let Some(code) = mark.strip_prefix("ended ") {
-                        let answer = Answer {
-                            text: std::mem::take(text),
-                            success: code == "0",
-                        };
+                        let answer = Answer { text: std::mem::take(text), success: code == "0" };
                         answers.insert((*name).to_owned(), answer);
                         open = None;
                     }
@@ -171,9 +156,7 @@ impl Answers {
                 (None, None) => {}
             }
         }
-        let mut in_vain = answers
-            .iter()
-            .filter(|(name, _)| name.starts_with("never_true"));
+        let mut in_vain = answers.iter().filter(|(name, _)| name.starts_with("never_true"));
         if let Some((name, answer)) = in_vain.next() {
             bail!("in the machine, {name}:\n{}", answer.text);
         }

@@ -82,28 +82,15 @@ fn judge(kernel: &Kernel, answers: &Answers) -> Result<Row> {
     succeeded(answers, &mut row, "ready", &["active", "ready"])?;
     row.no_faults("restricted", &restrictions(answers)?, "as the unit says");
     table::compare(answers, &[PORT], &mut row)?;
-    succeeded(
-        answers,
-        &mut row,
-        "watchdog",
-        &["restart", "signs_of_life", "watchdog"],
-    )?;
-    let (result, code) = (
-        answers.value("stopped", "Result")?,
-        answers.value("stopped", "ExecMainStatus")?,
-    );
+    succeeded(answers, &mut row, "watchdog", &["restart", "signs_of_life", "watchdog"])?;
+    let (result, code) = (answers.value("stopped", "Result")?, answers.value("stopped", "ExecMainStatus")?);
     let leaks = table::leaks(answers)?;
     row.check(
         "stopped",
         (result, code, leaks) == ("success", "0", 0),
         &format!("{result}, exit code {code}, {leaks} leaks"),
     );
-    succeeded(
-        answers,
-        &mut row,
-        "purged",
-        &["purge", "left", "server_lives"],
-    )?;
+    succeeded(answers, &mut row, "purged", &["purge", "left", "server_lives"])?;
     Ok(row)
 }
 
@@ -123,11 +110,9 @@ fn succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&s
 /// Returns where the restrictions of the running agent differ from what systemd says about the unit.
 fn restrictions(answers: &Answers) -> Result<Vec<String>> {
     let mut expected: Vec<(&str, String)> = Vec::new();
-    for (key, property) in [
-        ("CapBnd", "CapabilityBoundingSet"),
-        ("CapPrm", "AmbientCapabilities"),
-        ("CapEff", "AmbientCapabilities"),
-    ] {
+    for (key, property) in
+        [("CapBnd", "CapabilityBoundingSet"), ("CapPrm", "AmbientCapabilities"), ("CapEff", "AmbientCapabilities")]
+    {
         expected.push((key, mask(answers.value("unit", property)?)?));
     }
     expected.extend(STATUS.map(|(key, value)| (key, value.to_owned())));
@@ -141,11 +126,9 @@ fn restrictions(answers: &Answers) -> Result<Vec<String>> {
     for (key, expected) in expected {
         compare(key, answers.value("status", key)?, &expected);
     }
-    for (file, property) in [
-        ("oom_score_adj", "OOMScoreAdjust"),
-        ("memory_max", "MemoryMax"),
-        ("tasks_max", "TasksMax"),
-    ] {
+    for (file, property) in
+        [("oom_score_adj", "OOMScoreAdjust"), ("memory_max", "MemoryMax"), ("tasks_max", "TasksMax")]
+    {
         compare(file, answers.text(file)?, answers.value("unit", property)?);
     }
     if answers.value("status", "Uid")?.starts_with('0') {

@@ -19,17 +19,12 @@ impl Row {
     /// Returns the faults, each after the name in the first column.
     pub fn named_faults(&self) -> impl Iterator<Item = String> {
         let name = self.columns.first().map_or("", |(_, name)| name);
-        self.faults
-            .iter()
-            .map(move |fault| format!("{name}: {fault}"))
+        self.faults.iter().map(move |fault| format!("{name}: {fault}"))
     }
 
     /// Begins a row with its first column.
     pub fn new(column: &'static str, name: &str) -> Self {
-        Self {
-            columns: vec![(column, name.to_owned())],
-            faults: Vec::new(),
-        }
+        Self { columns: vec![(column, name.to_owned())], faults: Vec::new() }
     }
 
     /// Adds what is reported but not judged.
@@ -67,7 +62,8 @@ impl Row {
     }
 }
 
-/// Formats rows as a table of Markdown. It has the columns of the row with the most; what another row lacks is a hyphen.
+/// Formats rows as a table of Markdown. It has the columns of the row with the most; what another row lacks is a
+/// hyphen.
 pub fn markdown(rows: &[Row]) -> String {
     let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
     let Some(longest) = rows.iter().max_by_key(|row| row.columns.len()) else {
@@ -91,10 +87,7 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
     let brief = |row: &Row| {
         let told = row.columns.iter();
         let told = told.filter(|(column, _)| columns.contains(column));
-        let mut brief = Row {
-            columns: told.cloned().collect(),
-            faults: Vec::new(),
-        };
+        let mut brief = Row { columns: told.cloned().collect(), faults: Vec::new() };
         brief.no_faults("all else", &row.faults, "right");
         brief
     };
@@ -103,10 +96,8 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
 
 /// Replaces the text below a heading of a page.
 pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
-    let old =
-        fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-    fs::write(page, with_section(&old, heading, text))
-        .with_context(|| format!("cannot write {}", page.display()))
+    let old = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+    fs::write(page, with_section(&old, heading, text)).with_context(|| format!("cannot write {}", page.display()))
 }
 
 fn with_section(page: &str, heading: &str, text: &str) -> String {
@@ -114,16 +105,8 @@ fn with_section(page: &str, heading: &str, text: &str) -> String {
     let (before, from) = page.split_at(start);
     let after = from.get(heading.len()..).unwrap_or_default();
     let after = after.find("\n## ").map_or("", |end| &after[end + 1..]);
-    let section = format!(
-        "{}\n\n{heading}\n\n{}\n",
-        before.trim_end(),
-        text.trim_end()
-    );
-    if after.is_empty() {
-        section
-    } else {
-        format!("{section}\n{after}")
-    }
+    let section = format!("{}\n\n{heading}\n\n{}\n", before.trim_end(), text.trim_end());
+    if after.is_empty() { section } else { format!("{section}\n{after}") }
 }
 
 /// What the kernel logs when a thread dies while it removes a probe.
@@ -139,16 +122,8 @@ pub fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
     });
     let pages: Vec<_> = pages.collect::<Result<_>>()?;
     for (what, metric, field) in [
-        (
-            "evicted keys",
-            "evictscope_evicted_keys_total",
-            "evicted_keys",
-        ),
-        (
-            "commands",
-            "evictscope_commands_processed_total",
-            "total_commands_processed",
-        ),
+        ("evicted keys", "evictscope_evicted_keys_total", "evicted_keys"),
+        ("commands", "evictscope_commands_processed_total", "total_commands_processed"),
     ] {
         let pairs = pages.iter().map(|(port, page)| {
             let own = answers.value(&format!("info {port}"), field)?;
@@ -169,18 +144,13 @@ pub fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
 /// Adds the sums of both numbers over all servers; each server's two must be equal and not zero.
 fn equal(what: &'static str, pairs: Vec<(f64, f64)>, row: &mut Row) {
     let right = pairs.iter().all(|(told, own)| told == own && *own > 0.0);
-    let (told, own) = pairs
-        .iter()
-        .fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
+    let (told, own) = pairs.iter().fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
     row.check(what, right, &format!("{told} = {own}"));
 }
 
 pub fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
-    ensure!(
-        log.contains("Linux version"),
-        "the kernel's log has no beginning"
-    );
+    ensure!(log.contains("Linux version"), "the kernel's log has no beginning");
     Ok(log.lines().filter(|line| line.contains(LEAK)).count())
 }
 
@@ -193,9 +163,6 @@ mod tests {
         let page = with_section("# Page\n", "## Kernels", "old");
         assert_eq!(page, "# Page\n\n## Kernels\n\nold\n");
         let page = format!("{page}\n## Servers\n\nkept\n");
-        assert_eq!(
-            with_section(&page, "## Kernels", "new\n"),
-            "# Page\n\n## Kernels\n\nnew\n\n## Servers\n\nkept\n"
-        );
+        assert_eq!(with_section(&page, "## Kernels", "new\n"), "# Page\n\n## Kernels\n\nnew\n\n## Servers\n\nkept\n");
     }
 }

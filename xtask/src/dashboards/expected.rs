@@ -1,7 +1,7 @@
 //! Queries that have no data, and alerts that fire, while a server is stalled by evictions.
 
-/// Queries of dashboards that have no data, by their place: everything is found in Debian's redis-server, no check fails,
-/// every server can be watched, and there is no kube-state-metrics.
+/// Queries of dashboards that have no data, by their place: everything is found in Debian's redis-server, no check
+/// fails, every server can be watched, and there is no kube-state-metrics.
 pub const EMPTY_QUERIES: [&str; 9] = [
     "evictscope / Eviction cycle / Not found / A",
     "evictscope / Fleet / Servers / K",
@@ -14,8 +14,8 @@ pub const EMPTY_QUERIES: [&str; 9] = [
     "evictscope / Agent / Not found, or switched off / B",
 ];
 
-/// Queries that may or may not have data: they show what changed between two scrapes, what is known once memory has grown
-/// for a minute without evictions, or a share of keys with a time to live, of which there are too few.
+/// Queries that may or may not have data: they show what changed between two scrapes, what is known once memory has
+/// grown for a minute without evictions, or a share of keys with a time to live, of which there are too few.
 pub const UNCERTAIN_QUERIES: [&str; 4] = [
     "evictscope / Eviction cycle / Expired keys that are held / A",
     "evictscope / Eviction cycle / Client buffers / B",
@@ -33,7 +33,8 @@ pub const EMPTY_SELECTORS: [&str; 4] = [
     "evictscope_server_ended_timestamp_seconds{status!~\"0|unknown\"}",
 ];
 
-/// Series in the rules of alerts that may or may not have data, for the same reason, or because too few keys have a time to live.
+/// Series in the rules of alerts that may or may not have data, for the same reason, or because too few keys have a
+/// time to live.
 pub const UNCERTAIN_SELECTORS: [&str; 3] = [
     "evictscope_expired_held_ratio",
     "evictscope_evictions_would_add_ratio",

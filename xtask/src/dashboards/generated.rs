@@ -27,10 +27,7 @@ pub fn check() -> Result<()> {
     must_be_fresh(&generator)?;
     process::succeed(Command::new(&generator).arg("validate").args(&committed))?;
     lint(&go, &committed)?;
-    println!(
-        "{} dashboards are as generated, in Grafana's schema, and pass its linter",
-        committed.len()
-    );
+    println!("{} dashboards are as generated, in Grafana's schema, and pass its linter", committed.len());
     Ok(())
 }
 
@@ -56,8 +53,7 @@ fn must_be_fresh(generator: &Path) -> Result<()> {
     generate(generator, scratch.path())?;
     let read = |folder: &Path| {
         let files = files(folder)?.into_iter();
-        let named = files
-            .map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), folders::read(&file)?)));
+        let named = files.map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), folders::read(&file)?)));
         named.collect::<Result<Vec<_>>>()
     };
     ensure!(
@@ -71,11 +67,7 @@ fn must_be_fresh(generator: &Path) -> Result<()> {
 /// Runs Grafana's linter. The exceptions from its rules are in `dashboards/.lint`.
 fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
     let linter = folders::built()?.join("dashboard-linter");
-    go.build(
-        &folders::sources().join("linter"),
-        "github.com/grafana/dashboard-linter",
-        &linter,
-    )?;
+    go.build(&folders::sources().join("linter"), "github.com/grafana/dashboard-linter", &linter)?;
     for dashboard in dashboards {
         let mut lint = Command::new(&linter);
         process::succeed(lint.args(["lint", "--strict"]).arg(dashboard))?;

@@ -20,9 +20,7 @@ use evictscope_testkit::service::Installed;
 use evictscope_testkit::wait::{HANG, until_true};
 use evictscope_testkit::{own_build, process};
 
-use super::expected::{
-    EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS,
-};
+use super::expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS};
 use super::queries::{ALL, Kind, Opened, Query};
 use super::{folders, queries, rules};
 
@@ -32,8 +30,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// The keys that fill the stalled server.
 const KEYS: u32 = 150_000;
 
-/// Proves that the installed agent, dashboards and rules work together: every query and every rule has data, and the alert
-/// on a stall fires.
+/// Proves that the installed agent, dashboards and rules work together: every query and every rule has data, and the
+/// alert on a stall fires.
 pub fn run(installed: &Installed) -> Result<()> {
     process::comes_before_other_sessions()?;
     let start = unix_time()?;
@@ -41,8 +39,8 @@ pub fn run(installed: &Installed) -> Result<()> {
     // So many keys are looked at for each eviction that a request waits for seconds.
     let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
-    // It grows by 200 kB a second, for 200 s at most. Otherwise, only by chance would a server's memory be on its way to the
-    // limit.
+    // It grows by 200 kB a second, for 200 s at most. Otherwise, only by chance would a server's memory be on its way
+    // to the limit.
     let growing = Redis::own(&[])?;
     let mut grow = Command::new("redis-cli");
     grow.args(["-p", &growing.name(), "-r", "4000", "-i", "0.05"]);
@@ -50,9 +48,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     let _growth = Owned::start(&mut grow)?;
     // It may not find everything in other people's servers.
     let agent = Agent::start_command(installed.start(&[&own_build::all()]), port, &[])?;
-    installed
-        .must_be(agent.pid())
-        .context("the agent does not run as it is installed")?;
+    installed.must_be(agent.pid()).context("the agent does not run as it is installed")?;
     agent.watches(&stalled)?;
     let rules = rules::files(&installed.path("/usr/share/evictscope/rules"))?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;
@@ -68,41 +64,32 @@ pub fn run(installed: &Installed) -> Result<()> {
     })?;
     let reclaims = || {
         let query = format!("evictscope_reclaim_duration_seconds_count{{server=\"{server}\"}}");
-        let points = prometheus
-            .now(&query)?
-            .into_iter()
-            .flat_map(|series| series.points);
+        let points = prometheus.now(&query)?.into_iter().flat_map(|series| series.points);
         anyhow::Ok(points.map(|(_, count)| count).sum::<f64>())
     };
     let before = reclaims()?;
     drop(load);
     evict_and_flush(stalled.port())?;
-    until_true(
-        "the burst is over, and scraped",
-        || Ok(reclaims()? > before),
-    )?;
+    until_true("the burst is over, and scraped", || Ok(reclaims()? > before))?;
     // The burst's panels have a value for each second.
     thread::sleep(3 * PACE);
     let rules = of_rules(&prometheus, &server, start)?;
     let dashboards = installed.path("/usr/share/evictscope/dashboards");
     let queries = of_dashboards(&prometheus, &dashboards, &server, start)?;
     ensure!(queries > 0, "no dashboard is installed");
-    println!(
-        "{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired"
-    );
+    println!("{queries} queries of the dashboards and {rules} rules have data, and {FIRING:?} fired");
     Ok(())
 }
 
-/// Makes a server at its limit evict, and its memory fall right after that: otherwise, chance decides whether a reclaim follows.
+/// Makes a server at its limit evict, and its memory fall right after that: otherwise, chance decides whether a reclaim
+/// follows.
 fn evict_and_flush(port: u16) -> Result<()> {
     let mut client = TcpStream::connect(("127.0.0.1", port))?;
     client.set_read_timeout(Some(HANG))?;
     let value = "x".repeat(500);
     let sets = (0..200).map(|number| format!("SET last:{number} {value}\r\n"));
     // At once, so that nothing comes in between.
-    let all: String = sets
-        .chain(["FLUSHALL\r\n".into(), "QUIT\r\n".into()])
-        .collect();
+    let all: String = sets.chain(["FLUSHALL\r\n".into(), "QUIT\r\n".into()]).collect();
     client.write_all(all.as_bytes())?;
     let mut answers = String::new();
     client.read_to_string(&mut answers)?;
@@ -110,18 +97,14 @@ fn evict_and_flush(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns how
-/// many there are.
+/// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns
+/// how many there are.
 ///
 /// # Errors
 ///
-/// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must have none.
-pub fn of_dashboards(
-    prometheus: &Prometheus,
-    dashboards: &Path,
-    server: &str,
-    start: f64,
-) -> Result<usize> {
+/// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must
+/// have none.
+pub fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
     let mut count = 0;
     let mut strange = Vec::new();
     let opened = Opened {
@@ -163,26 +146,17 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
         }
     };
     // With the variables at All, series such as `up` also come from other jobs.
-    let strange = series
-        .iter()
-        .filter_map(|series| series.labels.get("job"))
-        .find(|job| *job != JOB);
-    ensure!(
-        strange.is_none(),
-        "the answer is about other jobs than {JOB}: {strange:?}"
-    );
+    let strange = series.iter().filter_map(|series| series.labels.get("job")).find(|job| *job != JOB);
+    ensure!(strange.is_none(), "the answer is about other jobs than {JOB}: {strange:?}");
     Ok(has_data(&series))
 }
 
 fn has_data(series: &[Series]) -> bool {
-    series
-        .iter()
-        .flat_map(|series| &series.points)
-        .any(|(_, value)| !value.is_nan())
+    series.iter().flat_map(|series| &series.points).any(|(_, value)| !value.is_nan())
 }
 
-/// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts that
-/// fire about this server have sound texts. Returns how many rules there are.
+/// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts
+/// that fire about this server have sound texts. Returns how many rules there are.
 pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
     let rules = prometheus.rules()?;
     let mut wrong = Vec::new();
@@ -222,16 +196,10 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
 pub fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
     let alerts = prometheus.alerts()?.into_iter();
     let named = alerts.filter_map(|mut alert| {
-        let is_about = alert
-            .labels
-            .get("server")
-            .is_some_and(|about| about == server);
+        let is_about = alert.labels.get("server").is_some_and(|about| about == server);
         let description = alert.annotations.remove("description");
         let fires = alert.state == "firing" && is_about;
-        fires.then_some((
-            alert.labels.remove("alertname")?,
-            description.unwrap_or_default(),
-        ))
+        fires.then_some((alert.labels.remove("alertname")?, description.unwrap_or_default()))
     });
     Ok(named.collect())
 }

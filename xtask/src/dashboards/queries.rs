@@ -1,7 +1,7 @@
 //! Finds the queries in the JSON of a dashboard, and fills in their variables.
 //!
-//! Checks that the dashboard of all servers finds their pods from kube-state-metrics, and shows all servers if there is none,
-//! and that the query in docs/KUBERNETES.md finds them too. promtool evaluates the queries on made-up series.
+//! Checks that the dashboard of all servers finds their pods from kube-state-metrics, and shows all servers if there is
+//! none, and that the query in docs/KUBERNETES.md finds them too. promtool evaluates the queries on made-up series.
 
 use std::process::Command;
 use std::time::Duration;
@@ -68,12 +68,12 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("cannot understand a dashboard")?;
     let title = text(&dashboard["title"]);
     // A collapsed row has panels of its own.
-    let panels = each(&dashboard["panels"])
-        .flat_map(|panel| iter::once(panel).chain(each(&panel["panels"])))
-        .flat_map(|panel| {
+    let panels = each(&dashboard["panels"]).flat_map(|panel| iter::once(panel).chain(each(&panel["panels"]))).flat_map(
+        |panel| {
             let targets = each(&panel["targets"]);
             targets.map(move |target| (text(&panel["title"]), panel["interval"].as_str(), target))
-        });
+        },
+    );
     let annotations = each(&dashboard["annotations"]["list"])
         .map(|annotation| (text(&annotation["name"]), None, &annotation["target"]));
     let mut queries = Vec::new();
@@ -179,18 +179,9 @@ pub fn check() -> Result<()> {
         if let (Value::Array(all), Value::Array(kube)) = (&mut test["input_series"], kube) {
             all.extend(kube);
         }
-        for asked in test["promql_expr_test"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
+        for asked in test["promql_expr_test"].as_array_mut().into_iter().flatten() {
             let place = text(&asked["expr"]);
-            asked["expr"] = if place == PAGE {
-                of_page()
-            } else {
-                query(place)
-            }?
-            .into();
+            asked["expr"] = if place == PAGE { of_page() } else { query(place) }?.into();
         }
     }
     let scratch = tempfile::tempdir().context("cannot make a directory")?;
@@ -235,10 +226,8 @@ mod tests {
             range: Duration::from_secs(120),
         };
         let queries = of_dashboard(json, &opened)?;
-        let seen: Vec<_> = queries
-            .iter()
-            .map(|query| (query.place.as_str(), query.text.as_str(), &query.kind))
-            .collect();
+        let seen: Vec<_> =
+            queries.iter().map(|query| (query.place.as_str(), query.text.as_str(), &query.kind)).collect();
         let label = Kind::Label("job".to_owned());
         assert_eq!(
             seen,
@@ -261,12 +250,7 @@ mod tests {
                     (rate(evictscope_c[5m]) == 0) unless up{job=~\"e.*\"} == 0";
         assert_eq!(
             selectors(text)?,
-            [
-                "server:evictscope_a:p99",
-                "evictscope_b{kind=\"x\"}",
-                "evictscope_c",
-                "up{job=~\"e.*\"}"
-            ]
+            ["server:evictscope_a:p99", "evictscope_b{kind=\"x\"}", "evictscope_c", "up{job=~\"e.*\"}"]
         );
         Ok(())
     }

@@ -27,29 +27,16 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
 pub fn check(directory: &Path) -> Result<()> {
     let files = files(directory)?;
     let tests = workspace::files_ending(&directory.join("tests"), "yaml")?;
-    process::succeed(
-        Command::new("promtool")
-            .args(["check", "rules", "--lint-fatal"])
-            .args(&files),
-    )?;
-    process::succeed(
-        Command::new("promtool")
-            .args(["test", "rules"])
-            .args(&tests),
-    )?;
+    process::succeed(Command::new("promtool").args(["check", "rules", "--lint-fatal"]).args(&files))?;
+    process::succeed(Command::new("promtool").args(["test", "rules"]).args(&tests))?;
 
     let groups = parse_all(&files)?;
-    let rules: Vec<&Value> = (groups.iter())
-        .flat_map(|file| each(&file["groups"]))
-        .flat_map(|group| each(&group["rules"]))
-        .collect();
+    let rules: Vec<&Value> =
+        (groups.iter()).flat_map(|file| each(&file["groups"])).flat_map(|group| each(&group["rules"])).collect();
     let tests = parse_all(&tests)?;
     let tests: Vec<&Value> = tests.iter().flat_map(|file| each(&file["tests"])).collect();
     let dashboards = parse_all(&folders::dashboards(&folders::sources())?)?;
-    let alerts: BTreeSet<&str> = rules
-        .iter()
-        .filter_map(|rule| rule["alert"].as_str())
-        .collect();
+    let alerts: BTreeSet<&str> = rules.iter().filter_map(|rule| rule["alert"].as_str()).collect();
     for rule in &rules {
         match (rule["alert"].as_str(), rule["record"].as_str()) {
             (Some(alert), None) => check_alert(alert, rule, &tests, &dashboards)?,
@@ -64,19 +51,14 @@ pub fn check(directory: &Path) -> Result<()> {
         }
     }
     check_runbooks(&alerts)?;
-    println!(
-        "{} alerts and {} recording rules are sound and tested",
-        alerts.len(),
-        rules.len() - alerts.len()
-    );
+    println!("{} alerts and {} recording rules are sound and tested", alerts.len(), rules.len() - alerts.len());
     Ok(())
 }
 
 /// Reads YAML files. JSON is YAML too.
 fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
     let parse = |file: &PathBuf| {
-        serde_saphyr::from_str(&folders::read(file)?)
-            .with_context(|| format!("cannot understand {}", file.display()))
+        serde_saphyr::from_str(&folders::read(file)?).with_context(|| format!("cannot understand {}", file.display()))
     };
     files.iter().map(parse).collect()
 }
@@ -84,10 +66,7 @@ fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
 /// Checks that an alert has its annotations, and tests in which it fires and does not fire.
 fn check_alert(alert: &str, rule: &Value, tests: &[&Value], dashboards: &[Value]) -> Result<()> {
     let severity = text(&rule["labels"]["severity"]);
-    ensure!(
-        matches!(severity, "critical" | "warning"),
-        "{alert} has the severity {severity:?}"
-    );
+    ensure!(matches!(severity, "critical" | "warning"), "{alert} has the severity {severity:?}");
     let annotation = |name: &str| text(&rule["annotations"][name]);
     let (summary, description) = (annotation("summary"), annotation("description"));
     // Annotations contain queries, too.
@@ -97,15 +76,9 @@ fn check_alert(alert: &str, rule: &Value, tests: &[&Value], dashboards: &[Value]
         "{alert} reads a histogram: a level that evaluates the alerts alone has none \
          (docs/METRICS.md). Let recording.yaml read it"
     );
-    ensure!(
-        !summary.is_empty() && !description.is_empty(),
-        "{alert} has no summary or no description"
-    );
+    ensure!(!summary.is_empty() && !description.is_empty(), "{alert} has no summary or no description");
     let runbook = annotation("runbook_url");
-    ensure!(
-        runbook == format!("{RUNBOOKS}{alert}.md"),
-        "the runbook of {alert} is {runbook}"
-    );
+    ensure!(runbook == format!("{RUNBOOKS}{alert}.md"), "the runbook of {alert} is {runbook}");
     check_link(alert, annotation("dashboard_url"), dashboards)?;
     let cases = || {
         tests
@@ -114,21 +87,14 @@ fn check_alert(alert: &str, rule: &Value, tests: &[&Value], dashboards: &[Value]
             .filter(|test| test["alertname"] == alert)
             .map(|test| each(&test["exp_alerts"]).count())
     };
-    ensure!(
-        cases().any(|fired| fired > 0),
-        "no test in dashboards/rules/tests has {alert} fire"
-    );
-    ensure!(
-        cases().any(|fired| fired == 0),
-        "no test in dashboards/rules/tests has {alert} not fire"
-    );
+    ensure!(cases().any(|fired| fired > 0), "no test in dashboards/rules/tests has {alert} fire");
+    ensure!(cases().any(|fired| fired == 0), "no test in dashboards/rules/tests has {alert} not fire");
     Ok(())
 }
 
 /// Returns whether an expression reads one of our histograms, as classic buckets or as a native one.
 fn reads_histogram(expression: &str) -> Result<bool> {
-    const READ: &str =
-        r"(?:^|[^\w:])(?:histogram_|evictscope_\w+_(?:bucket|sum|count)(?:$|[^\w:]))";
+    const READ: &str = r"(?:^|[^\w:])(?:histogram_|evictscope_\w+_(?:bucket|sum|count)(?:$|[^\w:]))";
     Ok(Regex::new(READ)?.is_match(expression))
 }
 
@@ -140,15 +106,11 @@ fn check_link(alert: &str, address: &str, dashboards: &[Value]) -> Result<()> {
     let dashboard = dashboard.with_context(|| format!("{alert} leads to no dashboard: {path}"))?;
     let names = each(&dashboard["templating"]["list"]).map(|variable| text(&variable["name"]));
     let names: Vec<&str> = names.collect();
-    ensure!(
-        !variables.is_empty(),
-        "{alert} leads to a dashboard with no variable filled in"
-    );
+    ensure!(!variables.is_empty(), "{alert} leads to a dashboard with no variable filled in");
     for pair in variables.split('&') {
         let name = pair.split('=').next().unwrap_or(pair);
         ensure!(
-            name.strip_prefix("var-")
-                .is_some_and(|name| names.contains(&name)),
+            name.strip_prefix("var-").is_some_and(|name| names.contains(&name)),
             "{alert} fills in {name}, but {path} has the variables {names:?}"
         );
     }
@@ -177,10 +139,7 @@ mod tests {
     fn both_forms_of_a_histogram_are_known() -> Result<()> {
         for (expression, reads) in [
             ("rate(evictscope_burst_duration_seconds_sum[1h]) > 1", true),
-            (
-                "histogram_avg(rate(evictscope_burst_duration_seconds[1h]))",
-                true,
-            ),
+            ("histogram_avg(rate(evictscope_burst_duration_seconds[1h]))", true),
             ("server:evictscope_burst_duration_seconds:mean1h > 1", false),
             ("evictscope_bursts_total > 1", false),
         ] {

@@ -21,44 +21,25 @@ pub struct Commit {
 
 impl Commit {
     pub fn of_checkout() -> Result<Self> {
-        let describe = [
-            "describe",
-            "--always",
-            "--exclude=*",
-            "--abbrev=12",
-            "--dirty=-modified",
-        ];
-        Ok(Self {
-            name: is_repository().then(|| git(&describe)).transpose()?,
-            ..Self::unnamed()?
-        })
+        let describe = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=-modified"];
+        Ok(Self { name: is_repository().then(|| git(&describe)).transpose()?, ..Self::unnamed()? })
     }
 
     /// Asks git for the time alone, for an agent that names no commit.
     pub fn unnamed() -> Result<Self> {
         let seconds = match std::env::var(EPOCH) {
-            Ok(set) => set
-                .parse()
-                .with_context(|| format!("{EPOCH} is not a number of seconds: {set}"))?,
-            Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?
-                .parse()
-                .context("git reports no time")?,
+            Ok(set) => set.parse().with_context(|| format!("{EPOCH} is not a number of seconds: {set}"))?,
+            Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?.parse().context("git reports no time")?,
             Err(_) => clock::unix_time()? as i64,
         };
-        Ok(Self {
-            name: None,
-            time: Timestamp::from_second(seconds).context("the time of the commit is wrong")?,
-        })
+        Ok(Self { name: None, time: Timestamp::from_second(seconds).context("the time of the commit is wrong")? })
     }
 
     /// Returns the variables that make the agent name this commit.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let date = self.time.to_zoned(TimeZone::UTC).date().to_string();
         match &self.name {
-            Some(name) => vec![
-                ("EVICTSCOPE_COMMIT", name.clone()),
-                ("EVICTSCOPE_COMMIT_DATE", date),
-            ],
+            Some(name) => vec![("EVICTSCOPE_COMMIT", name.clone()), ("EVICTSCOPE_COMMIT_DATE", date)],
             None => Vec::new(),
         }
     }
@@ -66,9 +47,7 @@ impl Commit {
     /// Returns a command for a tool that makes the same bytes from the same commit.
     pub fn reproducibly(&self, tool: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(tool);
-        command
-            .current_dir(workspace::root())
-            .env(EPOCH, self.time.as_second().to_string());
+        command.current_dir(workspace::root()).env(EPOCH, self.time.as_second().to_string());
         command
     }
 }

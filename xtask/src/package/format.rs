@@ -69,10 +69,7 @@ impl Format {
                 process::answer_of(&mut verify)?
             }
         };
-        ensure!(
-            changed.is_empty(),
-            "some files are not as packed:\n{changed}"
-        );
+        ensure!(changed.is_empty(), "some files are not as packed:\n{changed}");
         Ok(())
     }
 
@@ -107,10 +104,7 @@ fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
         let what = line.split(['(', ' ']).next().unwrap_or(line);
         let is_there = match what.strip_prefix('/') {
             Some(file) => root.path().join(file).exists(),
-            None => {
-                PROVIDED.contains(&what)
-                    || linked.iter().any(|library| library.path.ends_with(what))
-            }
+            None => PROVIDED.contains(&what) || linked.iter().any(|library| library.path.ends_with(what)),
         };
         ensure!(is_there, "the .rpm requires {line}, which is not there");
     }
@@ -171,11 +165,7 @@ impl Root {
 
     /// Runs a program in it and returns what it prints.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        process::answer_of(
-            enter(&self.0, program)
-                .args(arguments)
-                .env("DEBIAN_FRONTEND", "noninteractive"),
-        )
+        process::answer_of(enter(&self.0, program).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
     }
 
     pub fn traces(&self) -> Result<Traces> {
@@ -211,14 +201,8 @@ impl Traces {
         let left: Vec<_> = self.files.difference(&before.files).collect();
         ensure!(left.is_empty(), "removing the package leaves {left:?}");
         let gone: Vec<_> = before.files.difference(&self.files).collect();
-        ensure!(
-            gone.is_empty(),
-            "removing the package removes {gone:?}, which it did not install"
-        );
-        ensure!(
-            self.users == before.users,
-            "removing the package leaves its user or group"
-        );
+        ensure!(gone.is_empty(), "removing the package removes {gone:?}, which it did not install");
+        ensure!(self.users == before.users, "removing the package leaves its user or group");
         Ok(())
     }
 }

@@ -27,13 +27,7 @@ const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", 
 /// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
 ///
 /// `work` is a directory that is removed later.
-pub fn make(
-    archive: &Path,
-    files: &Path,
-    libraries: &[Library],
-    commit: &Commit,
-    work: &Path,
-) -> Result<()> {
+pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit, work: &Path) -> Result<()> {
     let root = work.join("root");
     fill(&root, files, libraries).context("cannot lay out the image")?;
     set_times_and_modes(&root, commit)?;
@@ -46,14 +40,7 @@ pub fn make(
     umoci(&["new", "--image"], &[&image])?;
     umoci(
         &["insert", "--rootless", "--history.created", &created],
-        &[
-            "--history.created_by",
-            "cargo xtask package",
-            "--image",
-            &image,
-            &root.display().to_string(),
-            "/",
-        ],
+        &["--history.created_by", "cargo xtask package", "--image", &image, &root.display().to_string(), "/"],
     )?;
     let mut settings = vec![
         ("--config.user", "0:0".to_owned()),
@@ -69,20 +56,12 @@ pub fn make(
         let label = format!("org.opencontainers.image.{label}={value}");
         settings.push(("--config.label", label));
     }
-    let settings: Vec<_> = settings
-        .iter()
-        .flat_map(|(option, value)| [*option, value])
-        .collect();
+    let settings: Vec<_> = settings.iter().flat_map(|(option, value)| [*option, value]).collect();
     umoci(&["config", "--no-history", "--image", &image], &settings)?;
     umoci(&["gc", "--layout"], &[&layout.display().to_string()])?;
     name_for_docker(&layout, version)?;
     process::succeed(
-        super::tar(commit)
-            .args(["--create", "--file"])
-            .arg(archive)
-            .arg("--directory")
-            .arg(&layout)
-            .arg("."),
+        super::tar(commit).args(["--create", "--file"]).arg(archive).arg("--directory").arg(&layout).arg("."),
     )
 }
 
@@ -94,15 +73,11 @@ fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
         Ok(serde_json::from_slice(&text)?)
     };
     let blob = |described: &Value| -> Result<String> {
-        let digest = described["digest"]
-            .as_str()
-            .context("umoci names no digest")?;
+        let digest = described["digest"].as_str().context("umoci names no digest")?;
         Ok(format!("blobs/{}", digest.replace(':', "/")))
     };
     let manifest = read(&blob(&read("index.json")?["manifests"][0])?)?;
-    let layers = manifest["layers"]
-        .as_array()
-        .context("the image has no layers")?;
+    let layers = manifest["layers"].as_array().context("the image has no layers")?;
     let images = json!([{
         "Config": blob(&manifest["config"])?,
         "RepoTags": [format!("{NAME}:{version}")],
@@ -114,10 +89,7 @@ fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
 fn labels(version: &str, created: String, commit: &Commit) -> Vec<(&'static str, String)> {
     let mut labels = vec![
         ("title", "evictscope".to_owned()),
-        (
-            "description",
-            "Eviction metrics of the Redis servers on a host".to_owned(),
-        ),
+        ("description", "Eviction metrics of the Redis servers on a host".to_owned()),
         ("version", version.to_owned()),
         ("created", created),
         ("licenses", "MIT OR Apache-2.0".to_owned()),

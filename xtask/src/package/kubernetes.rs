@@ -24,15 +24,13 @@ pub fn make(directory: &Path, commit: &Commit) -> Result<[PathBuf; 2]> {
     Ok([chart, plain])
 }
 
-/// Packs the chart as `helm package` does, without what `.helmignore` names, and with the dashboards that a link leads to.
-/// Its bytes do not depend on the permissions in a checkout either.
+/// Packs the chart as `helm package` does, without what `.helmignore` names, and with the dashboards that a link leads
+/// to. Its bytes do not depend on the permissions in a checkout either.
 fn make_chart(tarball: &Path, commit: &Commit) -> Result<()> {
     let above = workspace::root().join(ABOVE_CHART);
-    let ignored = fs::read_to_string(above.join(CHART).join(".helmignore"))
-        .context("cannot read the chart's .helmignore")?;
-    let paths = ignored
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let ignored =
+        fs::read_to_string(above.join(CHART).join(".helmignore")).context("cannot read the chart's .helmignore")?;
+    let paths = ignored.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     process::succeed(
         tar(commit)
             .args(["--mode=u=rwX,go=rX", "--gzip", "--create", "--file"])
@@ -55,8 +53,7 @@ mod tests {
         let scratch = tempfile::tempdir()?;
         let tarball = scratch.path().join("chart.tgz");
         make_chart(&tarball, &Commit::unnamed()?)?;
-        let listed =
-            process::answer_of(Command::new("tar").args(["--list", "--file"]).arg(&tarball))?;
+        let listed = process::answer_of(Command::new("tar").args(["--list", "--file"]).arg(&tarball))?;
         let files: Vec<&str> = listed.lines().filter(|file| !file.ends_with('/')).collect();
         for wanted in [
             "evictscope/Chart.yaml",
@@ -71,10 +68,7 @@ mod tests {
             let file = file.trim_start_matches("evictscope/");
             let dashboard = file.starts_with("files/") && file.ends_with(".json");
             let rules = file.starts_with("files/rules/") && !file.contains("tests");
-            assert!(
-                dashboard || rules || own.iter().any(|it| file.starts_with(it)),
-                "{file}"
-            );
+            assert!(dashboard || rules || own.iter().any(|it| file.starts_with(it)), "{file}");
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm from its files, and the tarball
-//! and the image are made from them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes is packed
-//! as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages out.
+//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm from its files, and the
+//! tarball and the image are made from them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes
+//! is packed as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages
+//! out.
 
 mod commit;
 mod format;
@@ -101,17 +102,9 @@ pub fn packages(source: Source) -> Result<Packages> {
 /// Finds the packages that were made before.
 fn packed() -> Result<Packages> {
     let directory = directory()?;
-    process::answer_of(
-        Command::new("sha256sum")
-            .current_dir(&directory)
-            .args(["--check", "--strict", SUMS]),
-    )
-    .context("the packages are not those that were made; pack again without --packed")?;
-    Ok(Packages {
-        deb: only(&directory, "deb")?,
-        rpm: only(&directory, "rpm")?,
-        image: only(&directory, "tar")?,
-    })
+    process::answer_of(Command::new("sha256sum").current_dir(&directory).args(["--check", "--strict", SUMS]))
+        .context("the packages are not those that were made; pack again without --packed")?;
+    Ok(Packages { deb: only(&directory, "deb")?, rpm: only(&directory, "rpm")?, image: only(&directory, "tar")? })
 }
 
 /// Returns why the package cannot be made or tried out on this machine.
@@ -131,11 +124,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
     }
     let generated = directory.join("generated");
     fs::create_dir_all(&generated).context("cannot create target/package")?;
-    process::succeed(
-        Command::new(workspace::agent_binary()?)
-            .arg("generate")
-            .arg(&generated),
-    )?;
+    process::succeed(Command::new(workspace::agent_binary()?).arg("generate").arg(&generated))?;
     let filter = generated.join(SECCOMP);
     sequence::write(&filter)?;
 
@@ -172,11 +161,8 @@ fn pack(commit: &Commit) -> Result<Packages> {
 /// Writes the checksums of the products, and returns them.
 fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
     let names = products.iter().map(|product| name(product));
-    let sums = process::answer_of(
-        Command::new("sha256sum")
-            .current_dir(directory)
-            .args(names.collect::<Result<Vec<_>>>()?),
-    )?;
+    let sums =
+        process::answer_of(Command::new("sha256sum").current_dir(directory).args(names.collect::<Result<Vec<_>>>()?))?;
     fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     Ok(sums)
 }
@@ -197,8 +183,8 @@ fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
 /// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
     let files = workspace::files_ending(directory, ending)?;
-    let [file] = <[PathBuf; 1]>::try_from(files)
-        .map_err(|files| anyhow!("one *.{ending} was expected, not {files:?}"))?;
+    let [file] =
+        <[PathBuf; 1]>::try_from(files).map_err(|files| anyhow!("one *.{ending} was expected, not {files:?}"))?;
     Ok(file)
 }
 
@@ -210,12 +196,7 @@ fn unpack(deb: &Path, files: &Path) -> Result<()> {
 fn make_tarball(tarball: &Path, files: &Path, commit: &Commit) -> Result<()> {
     let above = files.parent().context("a path has no parent")?;
     process::succeed(
-        tar(commit)
-            .args(["--gzip", "--create", "--file"])
-            .arg(tarball)
-            .arg("--directory")
-            .arg(above)
-            .arg(name(files)?),
+        tar(commit).args(["--gzip", "--create", "--file"]).arg(tarball).arg("--directory").arg(above).arg(name(files)?),
     )
 }
 

@@ -18,8 +18,8 @@ impl Bill {
     /// Lists every crate in the agent. `work` is a directory that is removed later.
     pub fn of_crates(work: &Path, commit: &Commit) -> Result<Self> {
         const NAME: &str = "evictscope-sbom";
-        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. This happens in a copy, because
-        // cargo rebuilds the agent whenever something has changed in agent-ebpf.
+        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. This happens in a copy,
+        // because cargo rebuilds the agent whenever something has changed in agent-ebpf.
         let copy = work.join("sources");
         fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
         process::succeed(
@@ -39,8 +39,7 @@ impl Bill {
                 .arg(&manifest),
         )?;
         let written = copy.join("agent").join(format!("{NAME}.json"));
-        let text =
-            fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
+        let text = fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
         // The crates of the workspace are named by their paths.
         let here = copy.display().to_string();
         let text = text.replace(&here, "/evictscope");
@@ -50,9 +49,7 @@ impl Bill {
 
     /// Adds the packages that these libraries are from.
     pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
-        let components = self.0["components"]
-            .as_array_mut()
-            .context("the bill of materials lists no components")?;
+        let components = self.0["components"].as_array_mut().context("the bill of materials lists no components")?;
         components.extend(packages(libraries).into_iter().map(component));
         Ok(())
     }
@@ -69,11 +66,7 @@ impl Bill {
 }
 
 fn component(package: &Package) -> Value {
-    let Package {
-        name,
-        version,
-        architecture,
-    } = package;
+    let Package { name, version, architecture } = package;
     // `+` and `:` have a meaning in a package URL.
     let escaped = version.replace('+', "%2B").replace(':', "%3A");
     let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
@@ -111,10 +104,7 @@ pub fn of(program: &Path) -> Result<Vec<Library>> {
     paths
         .map(|path| {
             let package = package_of(&path).with_context(|| {
-                format!(
-                    "cannot tell which Debian package {} is from: make the image on Debian",
-                    path.display()
-                )
+                format!("cannot tell which Debian package {} is from: make the image on Debian", path.display())
             })?;
             Ok(Library { path, package })
         })
@@ -141,20 +131,14 @@ fn package_of(file: &Path) -> Result<Package> {
     let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
         bail!("dpkg-query says {shown:?} of {found}");
     };
-    Ok(Package {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        architecture: architecture.to_owned(),
-    })
+    Ok(Package { name: name.to_owned(), version: version.to_owned(), architecture: architecture.to_owned() })
 }
 
 /// Returns the package that installed a file: `libc6:amd64` from `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
 fn search(file: &Path) -> Result<String> {
     let answer = process::answer_of(Command::new("dpkg-query").arg("--search").arg(file))?;
-    let mut owners = answer
-        .lines()
-        .filter(|line| !line.starts_with("diversion by"))
-        .filter_map(|line| line.split_once(": "));
+    let mut owners =
+        answer.lines().filter(|line| !line.starts_with("diversion by")).filter_map(|line| line.split_once(": "));
     let (owner, _) = owners.next().context("no package has it")?;
     Ok(owner.to_owned())
 }
@@ -178,10 +162,7 @@ mod tests {
         bill.add(&libraries)?;
         let components = bill.0["components"].as_array().map_or(0, Vec::len);
         assert_eq!(components, 1);
-        assert_eq!(
-            bill.0["components"][0]["purl"],
-            "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64"
-        );
+        assert_eq!(bill.0["components"][0]["purl"], "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64");
         Ok(())
     }
 }

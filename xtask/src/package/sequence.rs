@@ -1,6 +1,7 @@
-//! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed agent as its
-//! unit's user while evictions stall a server, runs the queries of the installed dashboards and rules in a Prometheus, and
-//! purges the package. Before that come the image, and the .rpm in the same root, each with a short look at one server.
+//! From the package to the alert: installs the .deb in a clean root, checks every file, starts the installed agent as
+//! its unit's user while evictions stall a server, runs the queries of the installed dashboards and rules in a
+//! Prometheus, and purges the package. Before that come the image, and the .rpm in the same root, each with a short
+//! look at one server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,11 +41,7 @@ const FILES: [&str; 10] = [
 const SHIPPED: [(&str, &str, &str); 3] = [
     ("dashboards", "json", "/usr/share/evictscope/dashboards"),
     ("dashboards/rules", "yaml", "/usr/share/evictscope/rules"),
-    (
-        "docs/runbooks",
-        "md",
-        "/usr/share/doc/evictscope/docs/runbooks",
-    ),
+    ("docs/runbooks", "md", "/usr/share/doc/evictscope/docs/runbooks"),
 ];
 
 /// Keys that are written to a server of 64 MB while a packed agent watches: more than it can keep.
@@ -97,19 +94,13 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     counts_evictions(&agent)?;
     drop(agent);
     installed.wait_for_end()?;
-    println!(
-        "the agent of the .rpm counts what a server evicts ({})",
-        seconds(begun.elapsed())
-    );
+    println!("the agent of the .rpm counts what a server evicts ({})", seconds(begun.elapsed()));
 
     let begun = Instant::now();
     let own = root.path().join("etc/evictscope/own.pem");
     fs::write(&own, "the administrator's")?;
     Format::Rpm.remove(root)?;
-    ensure!(
-        own.exists(),
-        "erasing the .rpm removes a file that is not its own"
-    );
+    ensure!(own.exists(), "erasing the .rpm removes a file that is not its own");
     for command in [
         ["rm", "--recursive", "/etc/evictscope"],
         ["rm", "--recursive", "/var/lib/evictscope"],
@@ -138,10 +129,7 @@ pub fn counts_evictions(agent: &Agent) -> Result<()> {
     let reading = agent.settled_reading(&redis)?;
     let counted = reading.sum("evictscope_evicted_keys_total", &[]);
     let counted = counted.with_context(|| agent.log().unwrap_or_default())?;
-    ensure!(
-        counted == evicted,
-        "the server evicted {evicted} keys, and the agent says {counted}"
-    );
+    ensure!(counted == evicted, "the server evicted {evicted} keys, and the agent says {counted}");
     let calls = [("kind", "evicting")];
     let calls = reading.sum("evictscope_eviction_calls_total", &calls)?;
     ensure!(calls > 0.0, "the agent saw no evicting call");
@@ -161,11 +149,7 @@ fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
     }
     for file in expected {
         let file = format.place_of(file);
-        ensure!(
-            installed.contains(&file),
-            "no {file} in it:\n{}",
-            installed.join("\n")
-        );
+        ensure!(installed.contains(&file), "no {file} in it:\n{}", installed.join("\n"));
     }
     for file in installed {
         let there = fs::symlink_metadata(root.path().join(file.trim_start_matches('/')));
@@ -195,21 +179,9 @@ const FILTER: &str = "--security-opt seccomp=";
 /// What `check` says without the options that begin like this, or with others in their place.
 const MISSING: [(&str, &str, &str); 4] = [
     ("--pid=", "", "add --pid=host (podman, Docker)"),
-    (
-        "--cap-add=PERFMON",
-        "",
-        "add --cap-add=PERFMON (podman, Docker)",
-    ),
-    (
-        FILTER,
-        "",
-        "add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker",
-    ),
-    (
-        "--pid=",
-        "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536",
-        "in a user namespace",
-    ),
+    ("--cap-add=PERFMON", "", "add --cap-add=PERFMON (podman, Docker)"),
+    (FILTER, "", "add --security-opt seccomp=/usr/share/evictscope/seccomp.json (podman, Docker"),
+    ("--pid=", "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536", "in a user namespace"),
 ];
 
 /// Tries out the image in this archive.
@@ -217,11 +189,7 @@ pub fn try_out(archive: &Path) -> Result<()> {
     let loaded = Loaded::load(archive)?;
     let page = fs::read_to_string(workspace::root().join(PAGE));
     let (options, image) = printed(&page.with_context(|| format!("cannot read {PAGE}"))?)?;
-    ensure!(
-        image == loaded.0,
-        "{PAGE} runs {image}, and the image is {}",
-        loaded.0
-    );
+    ensure!(image == loaded.0, "{PAGE} runs {image}, and the image is {}", loaded.0);
     let filter = tempfile::NamedTempFile::new()?;
     write(filter.path())?;
     let filter = format!("{FILTER}{}", filter.path().display());
@@ -233,17 +201,11 @@ pub fn try_out(archive: &Path) -> Result<()> {
 
     let all = check(&image, &options)?;
     let said = String::from_utf8_lossy(&all.stdout);
-    ensure!(
-        all.status.success(),
-        "check fails in a container with all options:\n{said}"
-    );
+    ensure!(all.status.success(), "check fails in a container with all options:\n{said}");
     for (option, instead, message) in MISSING {
         let mut others = options.clone();
         others.retain(|given| !given.starts_with(option));
-        ensure!(
-            others.len() < options.len(),
-            "{PAGE} does not name {option}"
-        );
+        ensure!(others.len() < options.len(), "{PAGE} does not name {option}");
         others.push(instead.to_owned());
         let check = check(&image, &others)?;
         let said = String::from_utf8_lossy(&check.stdout);
@@ -345,7 +307,8 @@ impl Drop for Named {
 
 /// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).
 const DIRECTIVE: &str = "SystemCallFilter=";
-/// What a container runtime calls under the filter until it executes the agent, and what systemd calls before it sets its own.
+/// What a container runtime calls under the filter until it executes the agent, and what systemd calls before it sets
+/// its own.
 const OF_RUNTIMES: &str = "@setuid";
 
 /// Writes the profile.
@@ -411,12 +374,7 @@ mod tests {
         }
         let unit = "SystemCallFilter=@io-event\nSystemCallFilter=~poll\nSystemCallFilter=bpf\n";
         let allowed = allowed(unit)?;
-        for (name, is_allowed) in [
-            ("epoll_wait", true),
-            ("poll", false),
-            ("bpf", true),
-            ("setuid", true),
-        ] {
+        for (name, is_allowed) in [("epoll_wait", true), ("poll", false), ("bpf", true), ("setuid", true)] {
             assert_eq!(allowed.contains(name), is_allowed, "{name}");
         }
         assert!(!calls("@system-service")?.contains("bpf"));

@@ -18,18 +18,12 @@ pub const SBOM: Tool = ("cargo-cyclonedx", "0.5.9");
 pub fn path((package, version): Tool) -> Result<PathBuf> {
     let root = workspace::target_directory()?.join("tools");
     let path = root.join("bin").join(package);
-    let present = Command::new(&path)
-        .args([&package["cargo-".len()..], "--version"])
-        .output();
-    let fits =
-        present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version));
+    let present = Command::new(&path).args([&package["cargo-".len()..], "--version"]).output();
+    let fits = present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version));
     if fits {
         return Ok(path);
     }
-    println!(
-        "  installing {package} {version} into {} (up to a minute)",
-        root.display()
-    );
+    println!("  installing {package} {version} into {} (up to a minute)", root.display());
     let mut install = workspace::cargo();
     install
         // A debug build takes half the time, and less without debug information. It is as fast at what it does here.

@@ -50,11 +50,7 @@ pub struct Compiler {
 impl fmt::Display for Compiler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (version, llvm) = (&self.version, self.llvm);
-        write!(
-            f,
-            "rustc {version} (LLVM {llvm}) in {}",
-            self.sysroot.display()
-        )
+        write!(f, "rustc {version} (LLVM {llvm}) in {}", self.sysroot.display())
     }
 }
 
@@ -63,8 +59,7 @@ impl Compiler {
     pub fn compile_for_bpf(&self, source: &str, arguments: &[&str]) -> Result<()> {
         let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
         let file = scratch.path().join("probe.rs");
-        std::fs::write(&file, source)
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        std::fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
         let mut rustc = rustc(&self.call);
         rustc
             .env("RUSTC_BOOTSTRAP", "1")
@@ -88,19 +83,10 @@ pub fn rustup() -> Option<PathBuf> {
 /// Returns the compiler that the build would take now, if it is suitable.
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
-        Some(rustup) => vec![
-            rustup.into(),
-            "run".into(),
-            TOOLCHAIN.into(),
-            "rustc".into(),
-        ],
+        Some(rustup) => vec![rustup.into(), "run".into(), TOOLCHAIN.into(), "rustc".into()],
         None => {
             let rustc = which::which("rustc");
-            vec![
-                rustc
-                    .context("there is neither rustup nor rustc on PATH")?
-                    .into(),
-            ]
+            vec![rustc.context("there is neither rustup nor rustc on PATH")?.into()]
         }
     })
 }
@@ -121,31 +107,21 @@ fn suitable(call: Call) -> Result<Compiler> {
     let compiler = describe(call)?;
     let sysroot = compiler.sysroot.display();
     if compiler.channel == Channel::Nightly {
-        ensure!(
-            compiler.has_source_of_core(),
-            "the nightly compiler in {sysroot} lacks the component `rust-src`"
-        );
+        ensure!(compiler.has_source_of_core(), "the nightly compiler in {sysroot} lacks the component `rust-src`");
     } else {
         compiler
             .compile_for_bpf("#![no_std]\n", &["--crate-type=lib", "--emit=metadata"])
             .with_context(|| format!("the compiler in {sysroot} has no built `core` for BPF"))?;
     }
-    ensure!(
-        compiler.sysroot.join("bin/cargo").exists(),
-        "there is no cargo beside the compiler in {sysroot}"
-    );
+    ensure!(compiler.sysroot.join("bin/cargo").exists(), "there is no cargo beside the compiler in {sysroot}");
     Ok(compiler)
 }
 
 /// Asks a compiler about itself, and refuses it if it is too old for the workspace.
 fn describe(call: Call) -> Result<Compiler> {
     let answer = process::answer_of(rustc(&call).arg("-vV"))?;
-    let meta = rustc_version::version_meta_for(&answer)
-        .context("the compiler does not report its version")?;
-    let llvm = meta
-        .llvm_version
-        .context("the compiler does not report its LLVM version")?
-        .major;
+    let meta = rustc_version::version_meta_for(&answer).context("the compiler does not report its version")?;
+    let llvm = meta.llvm_version.context("the compiler does not report its LLVM version")?.major;
     let needed = env!("CARGO_PKG_RUST_VERSION");
     // A nightly counts as the release that it leads to.
     let least = Version::parse(&format!("{needed}.0"))?;
@@ -155,13 +131,7 @@ fn describe(call: Call) -> Result<Compiler> {
         meta.semver
     );
     let sysroot = process::answer_of(rustc(&call).args(["--print", "sysroot"]))?;
-    Ok(Compiler {
-        call,
-        version: meta.semver,
-        channel: meta.channel,
-        llvm,
-        sysroot: sysroot.trim().into(),
-    })
+    Ok(Compiler { call, version: meta.semver, channel: meta.channel, llvm, sysroot: sysroot.trim().into() })
 }
 
 /// The version that set-up installs.
@@ -170,21 +140,17 @@ const VERSION: &str = "0.13.0";
 /// The LLVM versions on which [`VERSION`] can be built, by its features.
 const LLVM_VERSIONS: std::ops::RangeInclusive<u64> = 21..=23;
 
-/// The shortest program to link. It has no `core`, because linking `core` takes seconds and tells no more about the linker.
-const PROBE: &str =
-    "#![feature(no_core)]\n#![no_core]\n#![no_main]\n#![allow(internal_features)]\n";
+/// The shortest program to link. It has no `core`, because linking `core` takes seconds and tells no more about the
+/// linker.
+const PROBE: &str = "#![feature(no_core)]\n#![no_core]\n#![no_main]\n#![allow(internal_features)]\n";
 
-/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes. It cannot if its LLVM is
-/// older than the compiler's.
+/// Returns the name, version and path of the bpf-linker on `PATH`, if it can link what `compiler` makes. It cannot if
+/// its LLVM is older than the compiler's.
 pub fn fit_for(compiler: &Compiler) -> Result<String> {
     let path = which::which("bpf-linker").context("there is no bpf-linker on PATH")?;
     let version = process::answer_of(Command::new(&path).arg("--version"))?;
     let linker = format!("{} at {}", version.trim(), path.display());
-    let arguments = [
-        "--crate-type=bin",
-        "-Clinker=bpf-linker",
-        "-Clink-arg=--btf",
-    ];
+    let arguments = ["--crate-type=bin", "-Clinker=bpf-linker", "-Clink-arg=--btf"];
     compiler
         .compile_for_bpf(PROBE, &arguments)
         .with_context(|| format!("{linker} cannot link what {compiler} makes"))?;
@@ -243,9 +209,7 @@ pub fn must_not_be_off_path() -> Result<()> {
 
 /// Returns the oldest LLVM, from `at_least` on, whose development files are installed.
 fn installed_llvm(at_least: u64) -> Option<u64> {
-    LLVM_VERSIONS
-        .filter(|&llvm| llvm >= at_least)
-        .find(|&llvm| prefix(llvm).join("bin/llvm-config").exists())
+    LLVM_VERSIONS.filter(|&llvm| llvm >= at_least).find(|&llvm| prefix(llvm).join("bin/llvm-config").exists())
 }
 
 fn prefix(llvm: u64) -> PathBuf {

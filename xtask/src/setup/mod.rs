@@ -30,8 +30,7 @@ pub fn run(purpose: For) -> Result<()> {
         println!("{reason:#}");
         provide()?;
     }
-    let (compiler, linker) =
-        look().context("set-up is complete, but something is still missing")?;
+    let (compiler, linker) = look().context("set-up is complete, but something is still missing")?;
     if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
@@ -39,13 +38,7 @@ pub fn run(purpose: For) -> Result<()> {
         debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
     }
     if purpose == For::AllTests {
-        debian::provide(&[
-            &debian::GO,
-            &debian::PACKING,
-            &debian::PACKAGE,
-            &debian::MATRIX,
-            &debian::CONTAINERS,
-        ])?;
+        debian::provide(&[&debian::GO, &debian::PACKING, &debian::PACKAGE, &debian::MATRIX, &debian::CONTAINERS])?;
         source::provide();
     }
     Ok(())
@@ -99,8 +92,8 @@ fn install(packages: &[String]) -> Result<()> {
     debian::install(packages)
 }
 
-/// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed: its
-/// packages fit together.
+/// Chooses the compiler for the BPF programs among those that are here. Returns `None` if Debian's must be installed:
+/// its packages fit together.
 fn choose_compiler() -> Result<Option<Compiler>> {
     let current = compiler::current().ok().filter(compiler::obtainable);
     if current.is_some() {
@@ -109,9 +102,7 @@ fn choose_compiler() -> Result<Option<Compiler>> {
     let debians = compiler::debian().ok().filter(compiler::obtainable);
     if let (None, Some(compiler)) = (compiler::rustup(), &debians) {
         // The build takes the first cargo on PATH, and only the user can change that.
-        bail!(
-            "{compiler} is suitable, but another one comes before it on PATH: put /usr/bin first"
-        );
+        bail!("{compiler} is suitable, but another one comes before it on PATH: put /usr/bin first");
     }
     Ok(debians)
 }

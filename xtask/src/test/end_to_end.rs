@@ -28,21 +28,14 @@ impl EndToEnd {
     /// Finds what the build of the tests has left: their programs, and the agent that was built with them.
     pub fn built() -> Result<Self> {
         let mut cargo = tests();
-        cargo
-            .args(["--no-run", "--message-format=json"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        cargo.args(["--no-run", "--message-format=json"]).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = cargo.spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
         let (mut program, mut units, mut agent) = (None, Vec::new(), None);
         let crates = workspace::root().join("agent");
         for message in Message::parse_stream(BufReader::new(output)) {
             if let Message::CompilerArtifact(Artifact {
-                target,
-                executable: Some(path),
-                profile,
-                manifest_path,
-                ..
+                target, executable: Some(path), profile, manifest_path, ..
             }) = message?
                 && manifest_path.starts_with(&crates)
             {
@@ -69,15 +62,11 @@ impl EndToEnd {
         self.of_servers("core::", 2)
     }
 
-    /// Runs the other tests on real servers, with the release build: beside so much else, an unoptimized agent would plan
-    /// for seconds.
+    /// Runs the other tests on real servers, with the release build: beside so much else, an unoptimized agent would
+    /// plan for seconds.
     pub fn long(&self) -> Result<Outcome> {
         let agent = workspace::agent_binary()?;
-        Self {
-            agent,
-            ..self.clone()
-        }
-        .of_servers("long::", 1)
+        Self { agent, ..self.clone() }.of_servers("long::", 1)
     }
 
     fn of_servers(&self, module: &str, for_each_core: usize) -> Result<Outcome> {
@@ -91,13 +80,7 @@ impl EndToEnd {
     }
 
     /// Runs the tests in some programs whose names begin with `module`, `for_each_core` at once for each core.
-    fn run(
-        &self,
-        programs: &[PathBuf],
-        option: &str,
-        module: &str,
-        for_each_core: usize,
-    ) -> Result<Outcome> {
+    fn run(&self, programs: &[PathBuf], option: &str, module: &str, for_each_core: usize) -> Result<Outcome> {
         if let Some(reason) = cannot_attach(&self.agent)? {
             return Ok(Outcome::Skipped(reason));
         }
@@ -115,13 +98,10 @@ impl EndToEnd {
         let cores = thread::available_parallelism()?.get();
         let ended = thread::scope(|scope| {
             let work = || {
-                let runs = std::iter::from_fn(next)
-                    .map(|(program, name)| self.run_one(program, option, name));
+                let runs = std::iter::from_fn(next).map(|(program, name)| self.run_one(program, option, name));
                 runs.collect::<Result<Vec<_>>>()
             };
-            let workers: Vec<_> = (0..for_each_core * cores)
-                .map(|_| scope.spawn(work))
-                .collect();
+            let workers: Vec<_> = (0..for_each_core * cores).map(|_| scope.spawn(work)).collect();
             let workers = workers.into_iter().map(|worker| {
                 let ended = worker.join();
                 ended.map_err(|_| anyhow!("a thread panicked"))?
@@ -130,10 +110,7 @@ impl EndToEnd {
         })?;
         let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
         ended.sort_by(|one, other| one.name.cmp(&other.name));
-        let failed: Vec<_> = ended
-            .iter()
-            .filter_map(|test| test.failed.clone())
-            .collect();
+        let failed: Vec<_> = ended.iter().filter_map(|test| test.failed.clone()).collect();
         if !failed.is_empty() {
             return Ok(Outcome::Failed(failed.join("\n\n")));
         }
@@ -143,9 +120,7 @@ impl EndToEnd {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command
-            .current_dir(workspace::root().join("agent"))
-            .env(AGENT, &self.agent);
+        command.current_dir(workspace::root().join("agent")).env(AGENT, &self.agent);
         command
     }
 
@@ -162,12 +137,7 @@ impl EndToEnd {
         // A test that is skipped says so there.
         let said = String::from_utf8_lossy(&output.stderr);
         let skipped = said.lines().find(|line| line.starts_with("skipped: "));
-        Ok(Ended {
-            name,
-            took: begun.elapsed(),
-            failed,
-            skipped: skipped.map(str::to_owned),
-        })
+        Ok(Ended { name, took: begun.elapsed(), failed, skipped: skipped.map(str::to_owned) })
     }
 }
 

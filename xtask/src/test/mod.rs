@@ -18,16 +18,16 @@ use crate::{dashboards, fuzz, kubernetes, package, setup};
 
 const EBPF: &str = "evictscope-ebpf";
 
-/// The seed of property tests and of fuzzing. Property tests take the same cases each time here, so that what fails is what
-/// the change broke. Fuzzing starts the same way; how far it gets in its minute depends on the machine. A plain `cargo test`
-/// and `cargo xtask fuzz` take a new seed each time.
+/// The seed of property tests and of fuzzing. Property tests take the same cases each time here, so that what fails is
+/// what the change broke. Fuzzing starts the same way; how far it gets in its minute depends on the machine. A plain
+/// `cargo test` and `cargo xtask fuzz` take a new seed each time.
 const SEED: &str = "20221122";
 
 /// What to run.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Also run what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the long
-    /// end-to-end tests
+    /// Also run what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the
+    /// long end-to-end tests
     #[arg(long)]
     all: bool,
 }
@@ -60,24 +60,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         })
     };
     begun.push(beside(&report, "end-to-end tests", EndToEnd::core));
-    begun.push(beside(
-        &report,
-        "unit tests that need root",
-        EndToEnd::of_programs,
-    ));
+    begun.push(beside(&report, "unit tests that need root", EndToEnd::of_programs));
     if all {
-        report.step("release build", || {
-            cargo(&["build", "--release", "--locked", "--package", "evictscope"])
-        });
+        report.step("release build", || cargo(&["build", "--release", "--locked", "--package", "evictscope"]));
         begun.extend(more(&report));
         begun.push(beside(&report, "long end-to-end tests", EndToEnd::long));
     }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
-    report.step("dashboards and rules", || {
-        match dashboards::missing_rules() {
-            Some(reason) => Ok(Outcome::Skipped(reason)),
-            None => dashboards::check_rules().map(|()| Outcome::Passed),
-        }
+    report.step("dashboards and rules", || match dashboards::missing_rules() {
+        Some(reason) => Ok(Outcome::Skipped(reason)),
+        None => dashboards::check_rules().map(|()| Outcome::Passed),
     });
     // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
     const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
@@ -89,9 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         clippy(cargo, &["--package", EBPF])
     });
     report.step("documentation", || documentation(&ALL));
-    report.step("documentation, BPF programs", || {
-        documentation(&["--package", EBPF])
-    });
+    report.step("documentation, BPF programs", || documentation(&["--package", EBPF]));
     for step in begun {
         report.end(step);
     }
@@ -101,16 +91,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Begins the steps that take minutes with the release build.
 fn more(report: &Report) -> Vec<Beside> {
     vec![
-        report.begin("fuzzing for a minute", || {
-            task(
-                fuzz::missing(),
-                &["fuzz", "--seconds", "60", "--seed", SEED],
-            )
-        }),
+        report.begin("fuzzing for a minute", || task(fuzz::missing(), &["fuzz", "--seconds", "60", "--seed", SEED])),
         report.begin("packages, and the agent on Linux 6.1", || {
-            task(package::missing(), &["package", "--as-built"])?
-                .then(try_out)?
-                .then(on_an_old_kernel)
+            task(package::missing(), &["package", "--as-built"])?.then(try_out)?.then(on_an_old_kernel)
         }),
         report.begin("the agent on other builds", on_builds),
     ]
@@ -131,26 +114,20 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason));
     }
     let mut command = Command::new("nice");
-    command
-        .args(["-n", "3"])
-        .arg(this_program())
-        .args(arguments);
+    command.args(["-n", "3"]).arg(this_program()).args(arguments);
     let said = process::answer_of(&mut command)?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
-/// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there, which
-/// no other step does: this machine's kernel usually has uprobe_multi links.
+/// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there,
+/// which no other step does: this machine's kernel usually has uprobe_multi links.
 fn on_an_old_kernel() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
-    task(
-        evictscope_matrix::missing_kernel(SUITE),
-        &["matrix", "--kernels", "--only", SUITE, "--packed"],
-    )
+    task(evictscope_matrix::missing_kernel(SUITE), &["matrix", "--kernels", "--only", SUITE, "--packed"])
 }
 
-/// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the newest that
-/// runs on Debian 12, each also stripped.
+/// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the
+/// newest that runs on Debian 12, each also stripped.
 fn on_builds() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
     let mut arguments = vec!["matrix", "--packed", "--only", SUITE];
@@ -159,10 +136,7 @@ fn on_builds() -> Result<Outcome> {
             arguments.extend(["--only", wheel]);
         }
     }
-    task(
-        cannot_attach()?.or_else(|| evictscope_matrix::missing_servers(SUITE)),
-        &arguments,
-    )
+    task(cannot_attach()?.or_else(|| evictscope_matrix::missing_servers(SUITE)), &arguments)
 }
 
 /// Tries the packages out: installs each, runs the installed agent, and removes it without a trace.
@@ -199,14 +173,12 @@ fn missing_tool(name: &str) -> Option<String> {
 
 fn documentation(packages: &[&str]) -> Result<Outcome> {
     let mut cargo = workspace::cargo();
-    let doc = cargo
-        .env("RUSTDOCFLAGS", "-Dwarnings")
-        .args(["doc", "--no-deps"]);
+    let doc = cargo.env("RUSTDOCFLAGS", "-Dwarnings").args(["doc", "--no-deps"]);
     outcome(doc.args(packages))
 }
 
-/// Returns the cargo command of every step that runs tests. With fewer packages, dependencies might have fewer features and
-/// be built again.
+/// Returns the cargo command of every step that runs tests. With fewer packages, dependencies might have fewer features
+/// and be built again.
 fn tests() -> Command {
     let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--exclude", EBPF]);
@@ -272,11 +244,7 @@ impl Report {
     }
 
     /// Begins a step beside those that follow. It must not print anything itself, but return what is to be printed.
-    pub fn begin(
-        &self,
-        name: &'static str,
-        run: impl FnOnce() -> Result<Outcome> + Send + 'static,
-    ) -> Beside {
+    pub fn begin(&self, name: &'static str, run: impl FnOnce() -> Result<Outcome> + Send + 'static) -> Beside {
         println!("== {name}: begins, and runs beside the next steps");
         let thread = thread::spawn(move || {
             let started = Instant::now();
@@ -289,18 +257,15 @@ impl Report {
     pub fn end(&mut self, beside: Beside) {
         let name = beside.name;
         println!("== {name}: began above");
-        let (outcome, elapsed) = beside
-            .thread
-            .join()
-            .unwrap_or_else(|_| (Err(anyhow!("it panicked")), Duration::ZERO));
+        let (outcome, elapsed) = beside.thread.join().unwrap_or_else(|_| (Err(anyhow!("it panicked")), Duration::ZERO));
         self.close_step(name, outcome, elapsed);
     }
 
     fn close_step(&mut self, name: &'static str, outcome: Result<Outcome>, elapsed: Duration) {
         let outcome = match outcome {
-            Ok(Outcome::Skipped(reason)) if in_ci() => Outcome::Failed(format!(
-                "in CI nothing may be skipped, but this was: {reason}"
-            )),
+            Ok(Outcome::Skipped(reason)) if in_ci() => {
+                Outcome::Failed(format!("in CI nothing may be skipped, but this was: {reason}"))
+            }
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
@@ -325,11 +290,7 @@ impl Report {
         }
         let count = |word| self.steps.iter().filter(|step| step.1 == word).count();
         let failed = count("failed");
-        println!(
-            "\n{} passed, {failed} failed, {} skipped",
-            count("passed"),
-            count("skipped")
-        );
+        println!("\n{} passed, {failed} failed, {} skipped", count("passed"), count("skipped"));
         ExitCode::from(u8::from(failed > 0))
     }
 }

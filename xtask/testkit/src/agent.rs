@@ -16,8 +16,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
-    burst::Burst, http::Http, own_build, owned::Owned, port::free_port, redis::Redis,
-    scrape::Scrape, wait::until,
+    burst::Burst, http::Http, own_build, owned::Owned, port::free_port, redis::Redis, scrape::Scrape, wait::until,
 };
 
 /// The variable that says where an agent keeps what it writes.
@@ -40,9 +39,7 @@ const BUILT_WITH_TEST: &str = "CARGO_BIN_EXE_evictscope";
 
 /// Returns the agent's program in a test of the agent.
 pub fn evictscope() -> Command {
-    let mut named = [AGENT, BUILT_WITH_TEST]
-        .into_iter()
-        .filter_map(std::env::var_os);
+    let mut named = [AGENT, BUILT_WITH_TEST].into_iter().filter_map(std::env::var_os);
     let mut command = Command::new(named.next().unwrap_or_else(|| "evictscope".into()));
     command.env(STATE_DIRECTORY, NO_STATE);
     command
@@ -111,17 +108,9 @@ impl Agent {
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.
     pub fn start_command(mut run: Command, port: u16, options: &[&str]) -> Result<Self> {
         let state = state_directory()?;
-        run.arg(format!("--listen=127.0.0.1:{port}"))
-            .env(STATE_DIRECTORY, state.path())
-            .args(options);
-        let agent = Self {
-            process: Owned::start(&mut run)?,
-            http: Http::new(port),
-            state,
-        };
-        agent.process.until("evictscope is ready", || {
-            Ok(agent.http.get("/-/ready").ok())
-        })?;
+        run.arg(format!("--listen=127.0.0.1:{port}")).env(STATE_DIRECTORY, state.path()).args(options);
+        let agent = Self { process: Owned::start(&mut run)?, http: Http::new(port), state };
+        agent.process.until("evictscope is ready", || Ok(agent.http.get("/-/ready").ok()))?;
         Ok(agent)
     }
 
@@ -179,8 +168,8 @@ impl Agent {
         self.settle(|| self.reading(redis))
     }
 
-    /// Scrapes until all servers have been read again. Each reading of a server whose calls are observed adds to its observed
-    /// time. Two readings of any other server cannot be told apart.
+    /// Scrapes until all servers have been read again. Each reading of a server whose calls are observed adds to its
+    /// observed time. Two readings of any other server cannot be told apart.
     fn settle(&self, scrape: impl Fn() -> Result<Scrape>) -> Result<Scrape> {
         let observed = |scrape: &Scrape| scrape.by_label(OBSERVED, "server");
         let mut last = scrape()?;
@@ -190,25 +179,20 @@ impl Agent {
             last = until("the agent reads its servers", || {
                 let scrape = scrape()?;
                 let now = observed(&scrape);
-                let is_older =
-                    |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
+                let is_older = |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
                 Ok((!before.iter().any(is_older)).then_some(scrape))
             })?;
         }
         let observed = observed(&last);
-        if last
-            .servers()
-            .iter()
-            .any(|server| !observed.contains_key(*server))
-        {
+        if last.servers().iter().any(|server| !observed.contains_key(*server)) {
             thread::sleep(OLDEST);
             last = scrape()?;
         }
         Ok(last)
     }
 
-    /// Returns what /metrics says about one server, once it says something: an agent that had no CPU for seconds exports
-    /// nothing, because nothing that it knows is new.
+    /// Returns what /metrics says about one server, once it says something: an agent that had no CPU for seconds
+    /// exports nothing, because nothing that it knows is new.
     pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
         let about = || Ok(self.scrape()?.of_server(redis.pid()).ok());
         self.process.until("evictscope shows the server", about)

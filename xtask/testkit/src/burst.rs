@@ -42,8 +42,8 @@ impl Burst {
         struct Answer {
             bursts: Vec<Burst>,
         }
-        let answer: Answer = serde_json::from_str(json)
-            .context("the agent's bursts are not as docs/METRICS.md describes them")?;
+        let answer: Answer =
+            serde_json::from_str(json).context("the agent's bursts are not as docs/METRICS.md describes them")?;
         Ok(answer.bursts)
     }
 }

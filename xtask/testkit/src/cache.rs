@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{process, redis::Redis};
 
-/// Makes keys of all types, small and large. Every third one expires, as does a field of half the hashes if fields can, and every
-/// second one is named `b:`.
+/// Makes keys of all types, small and large. Every third one expires, as does a field of half the hashes if fields can,
+/// and every second one is named `b:`.
 const FILL: &str = "
 for i = 1, tonumber(ARGV[1]) do
   local key = (i % 2 == 0 and 'a:' or 'b:') .. i
@@ -95,10 +95,6 @@ fn kind(line: &str) -> Option<(String, Kind)> {
     let (name, lasting) = line.rsplit_once(' ')?;
     let (name, bytes) = name.rsplit_once(' ')?;
     let (name, keys) = name.rsplit_once(' ')?;
-    let kind = Kind {
-        keys: keys.parse().ok()?,
-        bytes: bytes.parse().ok()?,
-        lasting: lasting.parse().ok()?,
-    };
+    let kind = Kind { keys: keys.parse().ok()?, bytes: bytes.parse().ok()?, lasting: lasting.parse().ok()? };
     Some((name.to_owned(), kind))
 }

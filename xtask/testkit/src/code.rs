@@ -33,12 +33,7 @@ impl Code {
         // The rest of the last page is not in the file.
         let in_file = exe.read_at(&mut original, code.offset)?;
         original.truncate(in_file);
-        Ok(Self {
-            memory,
-            address: code.address.0,
-            offset: code.offset,
-            original,
-        })
+        Ok(Self { memory, address: code.address.0, offset: code.offset, original })
     }
 
     /// Returns the offsets in the file of the bytes that differ in memory.
@@ -68,8 +63,7 @@ impl Code {
             let original = index.and_then(|index| self.original.get(index));
             let original = original.context("not in this code")?;
             let mut running = [0];
-            self.memory
-                .read_exact_at(&mut running, self.address_of(*offset))?;
+            self.memory.read_exact_at(&mut running, self.address_of(*offset))?;
             changed += usize::from(*original != running[0]);
         }
         Ok(changed)

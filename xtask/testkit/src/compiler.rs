@@ -25,7 +25,8 @@ pub fn run(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// Compiles `source`, which can include what is in `agent/plan/tests/fixtures`. Returns `None` if the compiler is not installed.
+/// Compiles `source`, which can include what is in `agent/plan/tests/fixtures`. Returns `None` if the compiler is not
+/// installed.
 pub fn compile(compiler: &str, source: &str, options: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let file = |name| folder.path().join(name);

@@ -28,22 +28,16 @@ pub const SERVERS: Needed = Needed {
 };
 
 /// What checking the rules needs.
-pub const RULES: Needed = Needed {
-    by: "checking the rules",
-    programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")],
-};
+pub const RULES: Needed =
+    Needed { by: "checking the rules", programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")] };
 
 /// What tests of plans need: they compile small programs.
-pub const COMPILERS: Needed = Needed {
-    by: "planning for programs of both compilers",
-    programs: &[("gcc", "gcc"), ("clang", "clang")],
-};
+pub const COMPILERS: Needed =
+    Needed { by: "planning for programs of both compilers", programs: &[("gcc", "gcc"), ("clang", "clang")] };
 
 /// What generating the dashboards and checking the chart needs.
-pub const GO: Needed = Needed {
-    by: "generating the dashboards and checking the Helm chart",
-    programs: &[("go", "golang-go")],
-};
+pub const GO: Needed =
+    Needed { by: "generating the dashboards and checking the Helm chart", programs: &[("go", "golang-go")] };
 
 /// What packing needs.
 pub const PACKING: Needed = Needed {
@@ -117,10 +111,7 @@ impl Needed {
 
 /// Checks that packages can be installed here.
 pub fn installable() -> Result<()> {
-    ensure!(
-        which::which("apt-get").is_ok(),
-        "there is no apt-get here (set-up knows Debian's packages only)"
-    );
+    ensure!(which::which("apt-get").is_ok(), "there is no apt-get here (set-up knows Debian's packages only)");
     must_be_root("install packages")
 }
 
@@ -130,7 +121,8 @@ pub fn knows(package: &str) -> bool {
         .is_ok_and(|answer| !answer.trim().is_empty())
 }
 
-/// Installs the needed programs that are absent, all at once. If it may not, it prints what cannot be done without them.
+/// Installs the needed programs that are absent, all at once. If it may not, it prints what cannot be done without
+/// them.
 pub fn provide(all: &[&Needed]) -> Result<()> {
     let absent = |needed: &&Needed| {
         let packages = needed.absent().map(|(_, package)| package.to_owned());
@@ -162,9 +154,7 @@ pub fn require(all: &[&Needed]) -> Result<()> {
 /// Returns what to install first, if one of the needed programs is absent.
 pub fn missing(needed: &Needed) -> Option<String> {
     let (program, package) = needed.absent().next()?;
-    Some(format!(
-        "there is no {program} on PATH: on Debian, the package {package} brings it"
-    ))
+    Some(format!("there is no {program} on PATH: on Debian, the package {package} brings it"))
 }
 
 /// Returns the commands that install these packages, as one would type them.
@@ -172,9 +162,7 @@ pub fn install_commands(packages: &[String]) -> [Command; 2] {
     let mut update = Command::new("apt-get");
     update.arg("update");
     let mut install = Command::new("apt-get");
-    install
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(packages);
+    install.args(["install", "--yes", "--no-install-recommends"]).args(packages);
     [update, install]
 }
 
@@ -182,9 +170,7 @@ pub fn install_commands(packages: &[String]) -> [Command; 2] {
 /// services from running here, because the tests start servers of their own.
 pub fn install(packages: &[String]) -> Result<()> {
     let services = SERVICES.into_iter();
-    let services: Vec<_> = services
-        .filter(|service| packages.iter().any(|package| package == service))
-        .collect();
+    let services: Vec<_> = services.filter(|service| packages.iter().any(|package| package == service)).collect();
     for service in &services {
         // A masked service is not started at the next boot either.
         if Path::new(SYSTEMD).exists() {
@@ -205,9 +191,8 @@ pub fn install(packages: &[String]) -> Result<()> {
         process::succeed(&mut command)?;
     }
     for service in &services {
-        process::answer_of(Command::new("service").args([service, "stop"])).with_context(|| {
-            format!("the package {service} may have started a service: stop it")
-        })?;
+        process::answer_of(Command::new("service").args([service, "stop"]))
+            .with_context(|| format!("the package {service} may have started a service: stop it"))?;
     }
     Ok(())
 }

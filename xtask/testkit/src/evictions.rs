@@ -51,10 +51,7 @@ impl Evictions {
         });
         let first = usize::from(!self.grown.is_empty());
         pauses.fold((first, first), |(least, most), (shortest, longest)| {
-            (
-                least + usize::from(shortest > quiet),
-                most + usize::from(longest > quiet),
-            )
+            (least + usize::from(shortest > quiet), most + usize::from(longest > quiet))
         })
     }
 }

@@ -22,10 +22,7 @@ impl Http {
             // A proxy that the environment names cannot reach this interface.
             .proxy(None)
             .build();
-        Self {
-            client: config.new_agent(),
-            base: format!("http://127.0.0.1:{port}"),
-        }
+        Self { client: config.new_agent(), base: format!("http://127.0.0.1:{port}") }
     }
 
     /// Returns the address of a page.

@@ -71,7 +71,8 @@ impl OwnBuild {
         self.directory.path().join(&self.name)
     }
 
-    /// Returns the option by which an agent watches the servers of this file, and of files with its name and an extension.
+    /// Returns the option by which an agent watches the servers of this file, and of files with its name and an
+    /// extension.
     pub fn only(&self) -> String {
         format!("{OPTION}=^{}(\\.|$)", self.name)
     }

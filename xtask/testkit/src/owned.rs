@@ -32,10 +32,7 @@ impl Owned {
     pub fn start(command: &mut Command) -> Result<Self> {
         let log = NamedTempFile::new().context("cannot make a log file")?;
         let output = log.reopen().context("cannot open a log file")?;
-        command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Self::spawn(command, log)
     }
 
@@ -43,10 +40,7 @@ impl Owned {
     pub fn start_with_pipes(command: &mut Command) -> Result<(Self, ChildStdin, ChildStdout)> {
         let log = NamedTempFile::new().context("cannot make a log file")?;
         let errors = log.reopen().context("cannot open a log file")?;
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let owned = Self::spawn(command, log)?;
         let mut child = owned.child();
         let pipes = (child.stdin.take(), child.stdout.take());
@@ -62,17 +56,10 @@ impl Owned {
             // Then a Ctrl-C on the terminal is not for the child: its owner ends it in order.
             command.process_group(0);
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start `{}`", process::display(command)))?;
+        let child = command.spawn().with_context(|| format!("cannot start `{}`", process::display(command)))?;
         let program = Path::new(command.get_program());
         let name = program.file_name().unwrap_or(program.as_os_str());
-        Ok(Self {
-            pid: child.id(),
-            child: Mutex::new(child),
-            name: name.to_string_lossy().into_owned(),
-            log,
-        })
+        Ok(Self { pid: child.id(), child: Mutex::new(child), name: name.to_string_lossy().into_owned(), log })
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
@@ -88,8 +75,7 @@ impl Owned {
     /// Gives it a CPU before any process of ordinary priority.
     pub fn comes_first(&self) -> Result<()> {
         let pid = Pid::from_raw(self.pid.cast_signed());
-        setpriority_process(pid, -20)
-            .with_context(|| format!("cannot raise the priority of {}", self.name))
+        setpriority_process(pid, -20).with_context(|| format!("cannot raise the priority of {}", self.name))
     }
 
     /// Returns what it has written into its log.
@@ -119,11 +105,7 @@ impl Owned {
     /// # Errors
     ///
     /// Also fails if the child ends; the error has its log.
-    pub fn until<T>(
-        &self,
-        what: &str,
-        mut attempt: impl FnMut() -> Result<Option<T>>,
-    ) -> Result<T> {
+    pub fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let attempt = || {
             self.must_be_alive()?;
             attempt()

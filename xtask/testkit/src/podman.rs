@@ -1,7 +1,7 @@
 //! Servers in containers, by podman.
 //!
-//! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The only
-//! image holds nothing but servers and the libraries that they need: it is made in two seconds.
+//! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The
+//! only image holds nothing but servers and the libraries that they need: it is made in two seconds.
 
 use std::{
     collections::BTreeSet,
@@ -38,19 +38,14 @@ pub const PORT: u16 = 6379;
 /// musl itself, where Debian's package has it.
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
-/// Options in place of podman's own limits. Those need CAP_SYS_RESOURCE, which not every machine grants; and if version 2
-/// of control groups is mounted beside version 1, it has no controller for the number of processes.
-pub const LIMITS: [&str; 3] = [
-    "--ulimit=nofile=4096:4096",
-    "--ulimit=nproc=4096:4096",
-    "--pids-limit=-1",
-];
+/// Options in place of podman's own limits. Those need CAP_SYS_RESOURCE, which not every machine grants; and if version
+/// 2 of control groups is mounted beside version 1, it has no controller for the number of processes.
+pub const LIMITS: [&str; 3] = ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", "--pids-limit=-1"];
 
 /// A file that exists if all control groups are of version 2.
 const CGROUPS_ARE_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 /// Runs a command with version 2 in place of the mounted control groups.
-const WITH_CGROUP_V2: &str =
-    r#"umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@""#;
+const WITH_CGROUP_V2: &str = r#"umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@""#;
 
 /// Numbers the containers of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -59,23 +54,12 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 pub fn command() -> Result<Command> {
     let directory = workspace::target_directory()?.join("podman");
     let mut podman = Command::new("podman");
-    for (option, below) in [
-        ("--root", "root"),
-        ("--runroot", "run"),
-        ("--tmpdir", "tmp"),
-    ] {
+    for (option, below) in [("--root", "root"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
         podman.arg(option).arg(directory.join(below));
     }
     // So that nothing stays mounted when the last container is gone.
-    podman.args([
-        "--storage-driver=overlay",
-        "--storage-opt=overlay.skip_mount_home=true",
-    ]);
-    podman.args([
-        "--runtime=runc",
-        "--cgroup-manager=cgroupfs",
-        "--events-backend=none",
-    ]);
+    podman.args(["--storage-driver=overlay", "--storage-opt=overlay.skip_mount_home=true"]);
+    podman.args(["--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]);
     Ok(podman)
 }
 
@@ -97,10 +81,7 @@ impl Podman {
             return Ok(Err(missing));
         }
         if !musl.is_file() {
-            let missing = format!(
-                "there is no {}: `cargo xtask setup` builds it",
-                musl.display()
-            );
+            let missing = format!("there is no {}: `cargo xtask setup` builds it", musl.display());
             return Ok(Err(missing));
         }
         let turn = File::create(std::env::temp_dir().join("evictscope-podman.lock"))?;
@@ -111,10 +92,7 @@ impl Podman {
             let found = fs::metadata(file)?;
             versions.push(format!("{}-{}", found.size(), found.mtime()));
         }
-        let podman = Self {
-            image: format!("localhost/contained:{}", versions.join("-")),
-            _turn: Arc::new(turn),
-        };
+        let podman = Self { image: format!("localhost/contained:{}", versions.join("-")), _turn: Arc::new(turn) };
         let exists = command()?.args(["image", "exists", &podman.image]).status();
         if !exists.context("cannot run podman")?.success() {
             podman.import(&files)?;
@@ -150,18 +128,14 @@ impl Podman {
         Ok(())
     }
 
-    /// Makes a container, with more options of `podman create`, that will run a server of the image. The server evicts at
-    /// 4 MB and saves nothing.
+    /// Makes a container, with more options of `podman create`, that will run a server of the image. The server evicts
+    /// at 4 MB and saves nothing.
     pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let mut create = command()?;
         create.args(["create", "--name", &name, "--network=none"]);
-        create
-            .args(LIMITS)
-            .args(options)
-            .arg(&self.image)
-            .arg(server);
+        create.args(LIMITS).args(options).arg(&self.image).arg(server);
         create.args(["--port", &PORT.to_string(), "--save", ""]);
         create.args(["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"]);
         // Each command makes one eviction call, and nothing else does.
@@ -240,9 +214,7 @@ impl Container {
     /// Returns its server, which must be running.
     pub fn server(&self) -> Result<Server> {
         let mut servers = self.podman.servers(std::slice::from_ref(self))?;
-        servers
-            .pop()
-            .context("podman says nothing of the container")
+        servers.pop().context("podman says nothing of the container")
     }
 
     fn remove(&self) -> Result<()> {
@@ -250,16 +222,12 @@ impl Container {
         let mut remove = match self.conmon.map(|pid| format!("/proc/{pid}/ns/mnt")) {
             Some(mounts) if Path::new(&mounts).exists() => {
                 let mut enter = Command::new("nsenter");
-                enter
-                    .arg(format!("--mount={mounts}"))
-                    .arg(podman.get_program());
+                enter.arg(format!("--mount={mounts}")).arg(podman.get_program());
                 enter
             }
             _ => Command::new(podman.get_program()),
         };
-        remove
-            .args(podman.get_args())
-            .args(["rm", "--force", "--ignore", "--time=0", &self.id]);
+        remove.args(podman.get_args()).args(["rm", "--force", "--ignore", "--time=0", &self.id]);
         // When a container ends, podman cleans up after it too, and gets in its own way.
         let mut why = None;
         let removed = until_true("podman removes a container", || {
@@ -296,9 +264,7 @@ impl Server {
     /// Returns a client that runs in its network namespace.
     fn client(self, program: &str) -> Command {
         let mut client = Command::new("nsenter");
-        client
-            .arg(format!("--net=/proc/{}/ns/net", self.pid))
-            .arg(program);
+        client.arg(format!("--net=/proc/{}/ns/net", self.pid)).arg(program);
         client.args(["-p", &PORT.to_string()]);
         client
     }
@@ -311,9 +277,7 @@ impl Server {
 
     /// Returns all of `INFO`.
     pub fn all_info(self) -> Result<Info> {
-        Ok(Info::new(process::answer_of(
-            self.client("redis-cli").args(["info", "all"]),
-        )?))
+        Ok(Info::new(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
     }
 
     /// Writes this many random keys of 500 bytes, so that it has to evict.
@@ -335,13 +299,12 @@ pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     paths(&listed).with_context(|| format!("{} cannot be started", program.display()))
 }
 
-/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path alone.
+/// Returns the paths in what `ldd` prints: `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`, or the path
+/// alone.
 fn paths(listed: &str) -> Result<Vec<PathBuf>> {
     if let Some(line) = listed.lines().find(|line| line.ends_with("not found")) {
         bail!("a library is not here: {}", line.trim());
     }
-    let paths = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(paths.map(PathBuf::from).collect())
 }

@@ -12,8 +12,7 @@ const BELOW_CONNECTIONS: Range<u16> = 20_000..32_768;
 
 /// Returns a port that is free at this moment.
 pub fn free_port() -> Result<u16> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free loopback port")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free loopback port")?;
     Ok(listener.local_addr()?.port())
 }
 

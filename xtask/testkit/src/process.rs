@@ -16,17 +16,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{
-    Signal, kill_current_process_group, set_parent_process_death_signal, setsid,
-};
+use rustix::process::{Signal, kill_current_process_group, set_parent_process_death_signal, setsid};
 
 use crate::progress::Progress;
 
 /// Whether Ctrl-C is for this program to handle.
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 
-/// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between sessions, priorities
-/// do not count (`sched_autogroup` of sched(7)).
+/// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between sessions,
+/// priorities do not count (`sched_autogroup` of sched(7)).
 ///
 /// Changes nothing if this process leads a group, because it then stays in its session.
 pub fn comes_before_other_sessions() -> Result<()> {
@@ -34,15 +32,15 @@ pub fn comes_before_other_sessions() -> Result<()> {
     if setsid().is_err() {
         return Ok(());
     }
-    // The terminal's Ctrl-C no longer comes here. It ends the parent, and that ends this process and all that it has started.
+    // The terminal's Ctrl-C no longer comes here. It ends the parent, and that ends this process and all that it has
+    // started.
     ctrlc::set_handler(|| {
         // This process ends all the same.
         let _ = kill_current_process_group(Signal::TERM);
         std::process::exit(1)
     })
     .context("cannot catch Ctrl-C")?;
-    set_parent_process_death_signal(Some(Signal::INT))
-        .context("cannot follow the parent process")?;
+    set_parent_process_death_signal(Some(Signal::INT)).context("cannot follow the parent process")?;
     if !Path::new(PRIORITY).exists() {
         return Ok(());
     }
@@ -54,17 +52,12 @@ pub fn succeed(command: &mut Command) -> Result<()> {
     succeed_as(&display(command), command).map(drop)
 }
 
-/// Does the same with the progress under `label`: on a terminal a spinner with the time and the last line that it wrote, elsewhere
-/// a line now and then. Returns what the command wrote to stdout and stderr, in the order it wrote it.
+/// Does the same with the progress under `label`: on a terminal a spinner with the time and the last line that it
+/// wrote, elsewhere a line now and then. Returns what the command wrote to stdout and stderr, in the order it wrote it.
 pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    command
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone().context("cannot duplicate a pipe")?)
-        .stderr(writer);
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", display(command)))?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone().context("cannot duplicate a pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot start `{}`", display(command)))?;
     // The command holds our ends of the pipe; the reader sees the end only without them.
     command.stdout(Stdio::null()).stderr(Stdio::null());
 
@@ -90,17 +83,10 @@ pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let status = child
-        .wait()
-        .with_context(|| format!("cannot wait for `{}`", display(command)))?;
+    let status = child.wait().with_context(|| format!("cannot wait for `{}`", display(command)))?;
     progress.finish();
     let output = collector.join().unwrap_or_default();
-    ensure!(
-        status.success(),
-        "{}\n`{}` failed ({status})",
-        output.trim_end(),
-        display(command)
-    );
+    ensure!(status.success(), "{}\n`{}` failed ({status})", output.trim_end(), display(command));
     Ok(output)
 }
 
@@ -110,18 +96,11 @@ pub fn succeed_as(label: &str, command: &mut Command) -> Result<String> {
 ///
 /// Fails if the command does, with what it wrote to stderr.
 pub fn answer_of(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start `{}`", display(command)))?;
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{}`", display(command)))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "`{}` failed ({}): {}",
-            display(command),
-            output.status,
-            complaint.trim()
-        );
+        bail!("`{}` failed ({}): {}", display(command), output.status, complaint.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -131,8 +110,7 @@ pub fn answer_of(command: &mut Command) -> Result<String> {
 pub fn catch_ctrl_c() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .context("cannot catch Ctrl-C")?;
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot catch Ctrl-C")?;
     CATCHES_CTRL_C.store(true, Ordering::Relaxed);
     Ok(interrupted)
 }
@@ -144,9 +122,8 @@ pub(crate) fn catches_ctrl_c() -> bool {
 
 /// Returns a command as one would type it.
 pub fn display(command: &Command) -> String {
-    let variables = command
-        .get_envs()
-        .filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
+    let variables =
+        command.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
     // rustup's `cargo` sets `CARGO` to the path of the real one.
     let program = Path::new(command.get_program()).file_name();
     let words = program.into_iter().chain(command.get_args());

@@ -29,22 +29,14 @@ impl Progress {
         let started = Instant::now();
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
-            if let Ok(style) =
-                ProgressStyle::with_template("  {spinner} {prefix} {elapsed} {wide_msg:.dim}")
-            {
+            if let Ok(style) = ProgressStyle::with_template("  {spinner} {prefix} {elapsed} {wide_msg:.dim}") {
                 bar.set_style(style);
             }
             bar.set_prefix(label.to_owned());
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Self {
-            label: label.to_owned(),
-            bar,
-            started,
-            last_message: RefCell::default(),
-            last_line: Cell::new(started),
-        }
+        Self { label: label.to_owned(), bar, started, last_message: RefCell::default(), last_line: Cell::new(started) }
     }
 
     /// Shows what the task is doing now: at once on a terminal, elsewhere in a line once the last one is 30 s old.
@@ -58,12 +50,7 @@ impl Progress {
         }
         if self.bar.is_none() && self.last_line.get().elapsed() >= SIGN_OF_LIFE {
             self.last_line.set(Instant::now());
-            println!(
-                "  {}: {} so far: {}",
-                self.label,
-                seconds(self.started.elapsed()),
-                self.last_message.borrow()
-            );
+            println!("  {}: {} so far: {}", self.label, seconds(self.started.elapsed()), self.last_message.borrow());
         }
     }
 

@@ -63,8 +63,8 @@ pub struct Alert {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that, once in each `pace`, scrapes the agent on this loopback port as [`JOB`] and itself, and
-    /// evaluates all rules.
+    /// Starts a Prometheus that, once in each `pace`, scrapes the agent on this loopback port as [`JOB`] and itself,
+    /// and evaluates all rules.
     pub fn start(agent_port: u16, rules: &[PathBuf], pace: Duration) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("evictscope-prometheus-")
@@ -88,21 +88,13 @@ impl Prometheus {
         let mut command = Command::new("prometheus");
         command
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                directory.path().join("data").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .arg("--log.level=warn");
         let process = Owned::start(&mut command)?;
         let http = Http::new(port);
         process.until("prometheus is ready", || Ok(http.get("/-/ready").ok()))?;
-        Ok(Self {
-            process,
-            _directory: directory,
-            http,
-            pace,
-        })
+        Ok(Self { process, _directory: directory, http, pace })
     }
 
     /// Fails with its log if it has ended.
@@ -124,12 +116,7 @@ impl Prometheus {
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
         let (start, end) = (start.to_string(), unix_time()?.to_string());
         let step = self.pace.as_secs().to_string();
-        let pairs = [
-            ("query", query),
-            ("start", &start),
-            ("end", &end),
-            ("step", &step),
-        ];
+        let pairs = [("query", query), ("start", &start), ("end", &end), ("step", &step)];
         self.series("query_range", &pairs)
     }
 
@@ -179,10 +166,7 @@ impl Prometheus {
             let points = (found.values.into_iter().chain(found.value))
                 .map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)))
                 .collect::<Result<_>>()?;
-            Ok(Series {
-                labels: found.metric,
-                points,
-            })
+            Ok(Series { labels: found.metric, points })
         });
         series.collect()
     }
@@ -197,19 +181,14 @@ impl Prometheus {
         let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
         let answer: Answer<T> = serde_json::from_str(&text)
             .with_context(|| format!("cannot understand the answer of prometheus to {path}"))?;
-        ensure!(
-            answer.status == "success",
-            "prometheus answers {}",
-            answer.error.unwrap_or_default()
-        );
+        ensure!(answer.status == "success", "prometheus answers {}", answer.error.unwrap_or_default());
         answer.data.context("prometheus answers without data")
     }
 }
 
 /// Copies a rule file and lets all its groups be evaluated at this pace.
 fn copy_at_pace(rule: &Path, to: &Path, pace: Duration) -> Result<()> {
-    let text =
-        fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
+    let text = fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
     let name = rule.file_name().context("a rule file has no name")?;
     let pace = format!("interval: {}s", pace.as_secs());
     fs::write(to.join(name), text.replace(SLOWER, &pace)).context("cannot copy a rule file")

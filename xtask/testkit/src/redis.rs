@@ -22,9 +22,10 @@ use crate::{
 /// How long giving keys a time to live may take: they expire this long after it began.
 const TO_EXPIRE: Duration = Duration::from_secs(5);
 
-/// A load that stalls the clients of a full server, on any machine: evictions leave it time for nothing else, because the clients
-/// send pipelined `SET`s without a pause. A turn of its event loop has 27,000 evictions, and its requests are answered only at
-/// its end: after 0.3 s with `maxmemory-samples` 64, or 3 s with 1,000. All but the first 0.1 s is a stall.
+/// A load that stalls the clients of a full server, on any machine: evictions leave it time for nothing else, because
+/// the clients send pipelined `SET`s without a pause. A turn of its event loop has 27,000 evictions, and its requests
+/// are answered only at its end: after 0.3 s with `maxmemory-samples` 64, or 3 s with 1,000. All but the first 0.1 s is
+/// a stall.
 pub const EVICTING_WITHOUT_PAUSE: &str = "-t set -d 500 -r 10000000 -c 900 -P 30 -n 100000000";
 
 /// A running redis-server, which is killed when this is dropped.
@@ -81,8 +82,7 @@ impl Redis {
             .args(options)
             .current_dir(directory.path());
         let redis = Self {
-            process: Owned::start(&mut program)
-                .context("`cargo xtask setup` installs redis-server")?,
+            process: Owned::start(&mut program).context("`cargo xtask setup` installs redis-server")?,
             port,
             _directory: directory,
             own: None,
@@ -90,11 +90,7 @@ impl Redis {
         let mut ping = Command::new("timeout");
         // A server that hangs must not hang this.
         ping.args(["10", "redis-cli", "-p", &port.to_string(), "ping"]);
-        let is_up = || {
-            Ok(process::answer_of(&mut ping)
-                .ok()
-                .filter(|pong| pong == "PONG\n"))
-        };
+        let is_up = || Ok(process::answer_of(&mut ping).ok().filter(|pong| pong == "PONG\n"));
         redis.process.until("redis-server answers", is_up)?;
         Ok(redis)
     }
@@ -137,20 +133,13 @@ impl Redis {
 
     /// Returns what redis-cli prints for a command.
     pub fn cli(&self, arguments: &[&str]) -> Result<String> {
-        process::answer_of(
-            Command::new("redis-cli")
-                .args(["-p", &self.port.to_string()])
-                .args(arguments),
-        )
+        process::answer_of(Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments))
     }
 
     /// Changes one directive.
     pub fn config_set(&self, directive: &str, value: &str) -> Result<()> {
         let answer = self.cli(&["config", "set", directive, value])?;
-        ensure!(
-            answer.trim() == "OK",
-            "CONFIG SET {directive} {value}: {answer}"
-        );
+        ensure!(answer.trim() == "OK", "CONFIG SET {directive} {value}: {answer}");
         Ok(())
     }
 
@@ -167,9 +156,7 @@ impl Redis {
     /// Returns a redis-benchmark of this server, not started yet. Spaces separate its arguments.
     pub fn benchmark(&self, arguments: &str) -> Command {
         let mut command = Command::new("redis-benchmark");
-        command
-            .args(["-p", &self.port.to_string(), "-q"])
-            .args(arguments.split(' '));
+        command.args(["-p", &self.port.to_string(), "-q"]).args(arguments.split(' '));
         command
     }
 
@@ -178,8 +165,8 @@ impl Redis {
         Owned::start(&mut self.benchmark(arguments))
     }
 
-    /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. If a call stops at
-    /// its time limit, a timer continues it, before the next command or the one after that.
+    /// Writes `requests` random keys of 500 bytes, so that the server has to evict, and waits until it has. If a call
+    /// stops at its time limit, a timer continues it, before the next command or the one after that.
     pub fn write_keys(&self, requests: u32) -> Result<()> {
         let load = format!("-t set -d 500 -r 10000000 -P 4 -n {requests}");
         process::answer_of(&mut self.benchmark(&load))?;
@@ -190,8 +177,8 @@ impl Redis {
         })
     }
 
-    /// Writes this many keys, most of which expire at the same moment, and waits until none that can expire is left. With 20,000
-    /// of them and `hz` at 500, expire cycles reach their time limit.
+    /// Writes this many keys, most of which expire at the same moment, and waits until none that can expire is left.
+    /// With 20,000 of them and `hz` at 500, expire cycles reach their time limit.
     pub fn expire_keys(&self, keys: u32) -> Result<()> {
         let among = format!("-r {keys} -P 100");
         // More requests than keys, because they choose at random.
@@ -200,10 +187,7 @@ impl Redis {
         let moment = SystemTime::now() + TO_EXPIRE;
         let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
         // Fewer of these, because the last must arrive before that moment, even on a busy machine.
-        let expire = format!(
-            "-n {} {among} pexpireat short:__rand_int__ {moment}",
-            2 * keys
-        );
+        let expire = format!("-n {} {among} pexpireat short:__rand_int__ {moment}", 2 * keys);
         process::answer_of(&mut self.benchmark(&expire))?;
         let none_is_left = || {
             let keys = self.cli(&["info", "keyspace"])?;
@@ -259,11 +243,9 @@ impl Info {
 
 /// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
-    let program = which::which("redis-server")
-        .context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
-    program
-        .canonicalize()
-        .context("redis-server is a broken link")
+    let program =
+        which::which("redis-server").context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
+    program.canonicalize().context("redis-server is a broken link")
 }
 
 /// Returns a command that starts a copy of redis-server under another name.

@@ -7,10 +7,7 @@ use anyhow::{Result, ensure};
 
 /// Fails if this does not run as root, and says what root is needed for.
 pub fn must_be_root(what: &str) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "only root may {what}: run this as root"
-    );
+    ensure!(rustix::process::geteuid().is_root(), "only root may {what}: run this as root");
     Ok(())
 }
 
@@ -21,13 +18,11 @@ for shared in proc sys dev; do mount --rbind "/$shared" "$1/$shared"; done
 exec chroot "$@"
 "#;
 
-/// Returns a command that runs a shell script in a mount namespace of its own: nobody else sees what it mounts. Arguments added
-/// to the command go to the script. A program that the script executes keeps the process id.
+/// Returns a command that runs a shell script in a mount namespace of its own: nobody else sees what it mounts.
+/// Arguments added to the command go to the script. A program that the script executes keeps the process id.
 pub fn unseen(script: &str) -> Command {
     let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private"])
-        .args(["sh", "-c", script, "sh"]);
+    command.args(["--mount", "--propagation", "private"]).args(["sh", "-c", script, "sh"]);
     command
 }
 
@@ -36,10 +31,6 @@ pub fn unseen(script: &str) -> Command {
 /// The environment has a `PATH` and nothing else, because the caller's variables are about another root.
 pub fn enter(root: &Path, program: &str) -> Command {
     let mut command = unseen(ENTER);
-    command
-        .arg(root)
-        .arg(program)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.arg(root).arg(program).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     command
 }

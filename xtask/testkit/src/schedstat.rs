@@ -1,4 +1,5 @@
-//! CPU time according to the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too coarse.
+//! CPU time according to the kernel's scheduler, to the nanosecond. The clock ticks of `/proc/PID/stat` are far too
+//! coarse.
 
 use std::time::Duration;
 

@@ -19,9 +19,7 @@ impl Scrape {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let scrape = prometheus_parse::Scrape::parse(lines);
         let scrape = scrape.context("the metrics are not in the text format")?;
-        Ok(Self {
-            samples: scrape.samples,
-        })
+        Ok(Self { samples: scrape.samples })
     }
 
     /// Returns the series about the server with this process id.
@@ -42,21 +40,14 @@ impl Scrape {
             let server = sample.labels.get("server");
             server.is_some_and(|server| names.contains(&server))
         };
-        Self {
-            samples: self.samples.into_iter().filter(is_about).collect(),
-        }
+        Self { samples: self.samples.into_iter().filter(is_about).collect() }
     }
 
     /// Returns the labels with which the agent describes the server with this process id, if it watches it.
     pub fn server_info(&self, pid: u32) -> Option<&Labels> {
         let pid = pid.to_string();
-        let infos = self
-            .samples
-            .iter()
-            .filter(|sample| sample.metric == "evictscope_server_info");
-        infos
-            .map(|sample| &sample.labels)
-            .find(|labels| labels.get("pid") == Some(&pid))
+        let infos = self.samples.iter().filter(|sample| sample.metric == "evictscope_server_info");
+        infos.map(|sample| &sample.labels).find(|labels| labels.get("pid") == Some(&pid))
     }
 
     /// Returns whether there are series about the server of this name.
@@ -67,11 +58,8 @@ impl Scrape {
     /// Returns the names of all servers that there are series about, other than how they ended.
     pub fn servers(&self) -> BTreeSet<&str> {
         let samples = self.samples.iter();
-        let samples =
-            samples.filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
-        samples
-            .filter_map(|sample| sample.labels.get("server"))
-            .collect()
+        let samples = samples.filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
+        samples.filter_map(|sample| sample.labels.get("server")).collect()
     }
 
     /// Returns the sum of the counters or gauges of this name that have these labels.
@@ -105,16 +93,9 @@ impl Scrape {
         values
     }
 
-    fn matching<'a>(
-        &'a self,
-        name: &'a str,
-        labels: &'a [(&str, &str)],
-    ) -> impl Iterator<Item = &'a Sample> {
+    fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
-            sample.metric == name
-                && labels
-                    .iter()
-                    .all(|(label, value)| sample.labels.get(label) == Some(*value))
+            sample.metric == name && labels.iter().all(|(label, value)| sample.labels.get(label) == Some(*value))
         })
     }
 }

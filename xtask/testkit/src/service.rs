@@ -1,7 +1,7 @@
 //! The agent with the user and the capabilities that `packaging/evictscope.service` gives it.
 //!
-//! `setpriv` applies them, because there is no systemd to ask. Everything else in the unit (the filter of system calls, the
-//! read-only file system, the limits of control groups) is absent here.
+//! `setpriv` applies them, because there is no systemd to ask. Everything else in the unit (the filter of system calls,
+//! the read-only file system, the limits of control groups) is absent here.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,12 +15,8 @@ use procfs::process::{Process, all_processes};
 use crate::{process, root, wait::until_true};
 
 /// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
-const CAPABILITIES: [(&str, u32); 4] = [
-    ("CAP_BPF", 39),
-    ("CAP_PERFMON", 38),
-    ("CAP_SYS_PTRACE", 19),
-    ("CAP_DAC_READ_SEARCH", 2),
-];
+const CAPABILITIES: [(&str, u32); 4] =
+    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19), ("CAP_DAC_READ_SEARCH", 2)];
 
 /// The user of the unit. Its group has the same name.
 const USER: &str = "evictscope";
@@ -133,12 +129,12 @@ impl Installed {
     }
 }
 
-/// What opening executables needs: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE. The agent passes them on to the processes that plan,
-/// which drop them before they read.
+/// What opening executables needs: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE. The agent passes them on to the processes
+/// that plan, which drop them before they read.
 const PASSED_ON: u64 = 1 << 2 | 1 << 19;
 
-/// Checks that each thread of a process has this user and this group, holds the unit's capabilities, can pass on only those that
-/// opening executables needs, and can gain none.
+/// Checks that each thread of a process has this user and this group, holds the unit's capabilities, can pass on only
+/// those that opening executables needs, and can gain none.
 ///
 /// # Errors
 ///
@@ -154,14 +150,10 @@ pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Re
             status.capprm
         );
         ensure!(
-            (status.capinh, status.capamb) == (PASSED_ON, Some(PASSED_ON))
-                && status.capbnd == Some(allowed),
+            (status.capinh, status.capamb) == (PASSED_ON, Some(PASSED_ON)) && status.capbnd == Some(allowed),
             "{name} can pass capabilities on, or gain others"
         );
-        ensure!(
-            status.nonewprivs == Some(1),
-            "{name} can gain privileges from a program that it executes"
-        );
+        ensure!(status.nonewprivs == Some(1), "{name} can gain privileges from a program that it executes");
         ensure!(
             status.euid == user && status.egid == group && status.groups.is_empty(),
             "{name} runs as {}:{} with the groups {:?}",
@@ -187,10 +179,7 @@ fn unit_must_ask_for_these_privileges(unit: &Path) -> anyhow::Result<()> {
         ("NoNewPrivileges=", "yes".to_owned()),
         ("StateDirectory=", USER.to_owned()),
     ] {
-        let values: Vec<_> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix(directive))
-            .collect();
+        let values: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(directive)).collect();
         ensure!(
             values == [value.as_str()],
             "{} has {directive}{values:?}, and the tests start the agent with {value}",

@@ -11,9 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen,
-    Request, SessionACL, spawn_mount,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL, spawn_mount,
 };
 use tempfile::TempDir;
 
@@ -46,11 +45,7 @@ impl SilentFiles {
     pub fn mount(content: Vec<u8>) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let (held, name) = (Held::default(), format!("{}silent", own_build::prefix()));
-        let files = Files {
-            content,
-            name: name.clone(),
-            held: held.clone(),
-        };
+        let files = Files { content, name: name.clone(), held: held.clone() };
         let mut config = Config::default();
         config.acl = SessionACL::All;
         let session = spawn_mount(files, directory.path(), &config);
@@ -61,13 +56,7 @@ impl SilentFiles {
         mount.args(["-t", "overlay", "overlay", "-o"]);
         mount.arg(format!("lowerdir={}", layers.join(":")));
         process::answer_of(mount.arg(overlay.path()))?;
-        Ok(Self {
-            held,
-            _session: session,
-            directory,
-            overlay,
-            name,
-        })
+        Ok(Self { held, _session: session, directory, overlay, name })
     }
 
     /// Returns the path of the program.
@@ -109,21 +98,13 @@ impl Files {
         let is_file = file == FILE;
         FileAttr {
             ino: file,
-            size: if is_file {
-                self.content.len() as u64
-            } else {
-                0
-            },
+            size: if is_file { self.content.len() as u64 } else { 0 },
             blocks: 0,
             atime: UNIX_EPOCH,
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if is_file {
-                FileType::RegularFile
-            } else {
-                FileType::Directory
-            },
+            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
             perm: 0o755,
             nlink: 1,
             uid: 0,

@@ -59,11 +59,7 @@ pub fn agent_binary() -> Result<PathBuf> {
 
 /// Returns all that is in a directory, sorted by name.
 pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let list = || {
-        fs::read_dir(directory)?
-            .map(|entry| Ok(entry?.path()))
-            .collect()
-    };
+    let list = || fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect();
     let entries: std::io::Result<Vec<PathBuf>> = list();
     let mut entries = entries.with_context(|| format!("cannot list {}", directory.display()))?;
     entries.sort();
@@ -78,10 +74,6 @@ pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = entries(directory)?;
     files.retain(|path| path.extension().is_some_and(|found| found == extension));
-    ensure!(
-        !files.is_empty(),
-        "there is no *.{extension} in {}",
-        directory.display()
-    );
+    ensure!(!files.is_empty(), "there is no *.{extension} in {}", directory.display());
     Ok(files)
 }

@@ -77,11 +77,7 @@ impl Cgroups {
         let Some((_, path)) = paths.into_iter().rev().max_by_key(tells) else {
             return Container::default();
         };
-        Container {
-            id: ids(path).last().map(str::to_owned),
-            pod_uid: pod_uid(path),
-            cgroup: path.to_owned(),
-        }
+        Container { id: ids(path).last().map(str::to_owned), pod_uid: pod_uid(path), cgroup: path.to_owned() }
     }
 
     /// Returns the controllers of each hierarchy (none for cgroup v2), and the path of the process in it.

@@ -1,7 +1,7 @@
 //! Finds the names of a container and its pod, if its runtime keeps them within reach.
 //!
-//! What other programs store is not trusted: a name is taken only if it belongs to the container's id and is spelt like a
-//! container's name. If anything goes wrong, there is no name.
+//! What other programs store is not trusted: a name is taken only if it belongs to the container's id and is spelt like
+//! a container's name. If anything goes wrong, there is no name.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use crate::files::debug_file::{open_in, root_of};
 use crate::process::observed::Observed;
 
-/// The host's first process: its root directory is the host's, even for an agent in a container. An agent that may not enter it
-/// looks in its own, which is the same on the host itself.
+/// The host's first process: its root directory is the host's, even for an agent in a container. An agent that may not
+/// enter it looks in its own, which is the same on the host itself.
 const INIT: u32 = 1;
 
-/// How many ancestors of a server are looked at: the container's init process and shells may be between it and `conmon`.
+/// How many ancestors of a server are looked at: the container's init process and shells may be between it and
+/// `conmon`.
 const MAX_PARENTS: usize = 8;
 
 /// The largest file that is read. That of a container with hundreds of mounts has some 100 KiB.
@@ -24,14 +25,8 @@ const MAX_NAME: usize = 506;
 
 /// The runtimes' files about a container: the path before its id, and after it.
 const FILES: [(&str, &str); 3] = [
-    (
-        "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
-        "config.json",
-    ),
-    (
-        "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io",
-        "config.json",
-    ),
+    ("/run/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
+    ("/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
     ("/var/lib/docker/containers", "config.v2.json"),
 ];
 
@@ -62,14 +57,13 @@ impl ContainerName {
         }
     }
 
-    /// Parses a name that a runtime gave. Docker's begin with a slash, and those of containers in Kubernetes also name the pod.
+    /// Parses a name that a runtime gave. Docker's begin with a slash, and those of containers in Kubernetes also name
+    /// the pod.
     fn given(name: &str) -> Option<Self> {
         let name = name.strip_prefix('/').unwrap_or(name);
         let fields: Vec<_> = name.split('_').collect();
         match fields[..] {
-            ["k8s", container, pod, namespace, _uid, _attempt] => {
-                Self::spelt(container, Some((namespace, pod)))
-            }
+            ["k8s", container, pod, namespace, _uid, _attempt] => Self::spelt(container, Some((namespace, pod))),
             _ => Self::spelt(name, None),
         }
     }
@@ -80,10 +74,7 @@ impl ContainerName {
         let pod = pod.filter(|(namespace, name)| is_name(namespace) && is_name(name));
         Some(Self {
             name: name.to_owned(),
-            pod: pod.map(|(namespace, name)| PodName {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
+            pod: pod.map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() }),
         })
     }
 }
@@ -170,9 +161,7 @@ mod tests {
     /// Returns what a name says: the container, and the namespace and the name of its pod.
     fn said(name: Option<ContainerName>) -> Option<String> {
         let ContainerName { name, pod } = name?;
-        let pod = pod.map_or_else(String::new, |pod| {
-            format!(" {} {}", pod.namespace, pod.name)
-        });
+        let pod = pod.map_or_else(String::new, |pod| format!(" {} {}", pod.namespace, pod.name));
         Some(name + &pod)
     }
 
@@ -187,13 +176,7 @@ mod tests {
         assert_eq!(said(name_at(alone)).as_deref(), Some("redis"));
         let docker = br#"{"ID": "3601", "Name": "/cache", "Driver": "overlay2"}"#;
         assert_eq!(said(name_at(docker)).as_deref(), Some("cache"));
-        for text in [
-            &b""[..],
-            b"{}",
-            b"[1]",
-            br#"{"Name": 7}"#,
-            br#"{"Name": "/cut"#,
-        ] {
+        for text in [&b""[..], b"{}", b"[1]", br#"{"Name": 7}"#, br#"{"Name": "/cut"#] {
             assert_eq!(name_at(text), None);
         }
         let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();

@@ -1,4 +1,5 @@
-//! Tells whether the OOM killer has killed a process, and for whose want of memory, by the kernel's counters before and after.
+//! Tells whether the OOM killer has killed a process, and for whose want of memory, by the kernel's counters before and
+//! after.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::quota::files;
 
-/// How long ago the host's counter may have risen for a process that ends now. The kernel counts before a process ends, which
-/// may take it a while.
+/// How long ago the host's counter may have risen for a process that ends now. The kernel counts before a process ends,
+/// which may take it a while.
 const RECENT: Duration = Duration::from_secs(15);
 
 /// The counter of processes that the OOM killer has killed on this host, for whatever reason.
@@ -20,10 +21,7 @@ pub struct HostKills {
 impl HostKills {
     /// Begins to follow it.
     pub fn new() -> Self {
-        Self {
-            count: read(),
-            rose: None,
-        }
+        Self { count: read(), rose: None }
     }
 
     /// Reads it again.
@@ -91,15 +89,12 @@ impl OomGroup {
         self.before = counts(&self.files);
     }
 
-    /// Returns whether a process of the group was killed since, and whether the group, or one above it, was at its limit; each
-    /// `None` if that cannot be read.
+    /// Returns whether a process of the group was killed since, and whether the group, or one above it, was at its
+    /// limit; each `None` if that cannot be read.
     pub fn killed(&self) -> (Option<bool>, Option<bool>) {
         let now = counts(&self.files);
         let rose = |before: Option<u64>, now: Option<u64>| Some(now? > before?);
-        (
-            rose(self.before.killed, now.killed),
-            rose(self.before.limit, now.limit),
-        )
+        (rose(self.before.killed, now.killed), rose(self.before.limit, now.limit))
     }
 }
 
@@ -112,10 +107,7 @@ fn counts(files: &[PathBuf]) -> Counts {
         let failures = || failures().ok()?.trim().parse().ok();
         value(&text(file)?, "oom").or_else(failures)
     });
-    Counts {
-        killed: own.and_then(|own| value(&own, "oom_kill")),
-        limit: limits.reduce(u64::wrapping_add),
-    }
+    Counts { killed: own.and_then(|own| value(&own, "oom_kill")), limit: limits.reduce(u64::wrapping_add) }
 }
 
 #[cfg(test)]
@@ -127,10 +119,7 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let (own, above) = (directory.path().join("own"), directory.path().join("above"));
         let group = |file: &PathBuf, oom: u64, killed: u64| {
-            fs::write(
-                file,
-                format!("low 0\nmax 40\noom {oom}\noom_kill {killed}\n"),
-            )
+            fs::write(file, format!("low 0\nmax 40\noom {oom}\noom_kill {killed}\n"))
         };
         group(&own, 1, 1)?;
         group(&above, 3, 7)?;
@@ -157,21 +146,12 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let own = directory.path().join("memory.oom_control");
         let group = |failures: u64, killed: u64| {
-            fs::write(
-                directory.path().join("memory.failcnt"),
-                format!("{failures}\n"),
-            )?;
-            fs::write(
-                &own,
-                format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n"),
-            )
+            fs::write(directory.path().join("memory.failcnt"), format!("{failures}\n"))?;
+            fs::write(&own, format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n"))
         };
         group(2, 0)?;
         let files = vec![own.clone()];
-        let watched = OomGroup {
-            before: counts(&files),
-            files,
-        };
+        let watched = OomGroup { before: counts(&files), files };
         group(9, 1)?;
         assert_eq!(watched.killed(), (Some(true), Some(true)));
         Ok(())

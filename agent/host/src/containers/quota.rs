@@ -14,16 +14,15 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Finds those of a running process. There are none if its control groups cannot be seen from here, as in a container that
-    /// sees only its own. The process's own view is not read: its file systems may never answer.
+    /// Finds those of a running process. There are none if its control groups cannot be seen from here, as in a
+    /// container that sees only its own. The process's own view is not read: its file systems may never answer.
     pub fn of(pid: u32) -> Self {
-        Self {
-            files: files(pid, "cpu", &["cpu.stat"]).unwrap_or_default(),
-        }
+        Self { files: files(pid, "cpu", &["cpu.stat"]).unwrap_or_default() }
     }
 
-    /// Returns for how long they have been used up since the groups were created, all groups and CPUs together (`throttled_usec`
-    /// of `cgroup-v2.rst`, `throttled_time` of `sched-bwc.rst`). Returns `None` if no group has such a time.
+    /// Returns for how long they have been used up since the groups were created, all groups and CPUs together
+    /// (`throttled_usec` of `cgroup-v2.rst`, `throttled_time` of `sched-bwc.rst`). Returns `None` if no group has such
+    /// a time.
     pub fn throttled(&self) -> Option<Duration> {
         let texts = self.files.iter().map(fs::read_to_string);
         let times = texts.filter_map(|text| throttled_in(&text.ok()?));
@@ -45,10 +44,7 @@ fn throttled_in(text: &str) -> Option<Duration> {
 /// Returns the files of these names in a process's control group of a controller, and in the groups above it.
 pub(super) fn files(pid: u32, controller: &str, names: &[&str]) -> Option<Vec<PathBuf>> {
     let (mount, group) = place(pid, controller)?;
-    let group: PathBuf = Path::new(&group)
-        .components()
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .collect();
+    let group: PathBuf = Path::new(&group).components().filter(|part| matches!(part, Component::Normal(_))).collect();
     let groups: Vec<_> = group.ancestors().collect();
     // The last is the root of the hierarchy, which has no limit.
     let (_, groups) = groups.split_last()?;
@@ -69,9 +65,7 @@ fn place(pid: u32, controller: &str) -> Option<(PathBuf, String)> {
     };
     groups.into_iter().find_map(|group| {
         let mount = match group.controllers.iter().any(|name| name == controller) {
-            true => mounted(&|mount| {
-                mount.fs_type == "cgroup" && mount.super_options.contains_key(controller)
-            }),
+            true => mounted(&|mount| mount.fs_type == "cgroup" && mount.super_options.contains_key(controller)),
             // cgroup v2 is the last in the list.
             false if group.hierarchy == 0 => mounted(&|mount| mount.fs_type == "cgroup2"),
             false => None,
@@ -90,14 +84,8 @@ mod tests {
     #[test]
     fn the_time_is_read_of_either_version() {
         let second = Some(Duration::from_secs(1));
-        assert_eq!(
-            throttled_in("nr_throttled 7\nthrottled_usec 1000000\n"),
-            second
-        );
-        assert_eq!(
-            throttled_in("nr_throttled 7\nthrottled_time 1000000000\n"),
-            second
-        );
+        assert_eq!(throttled_in("nr_throttled 7\nthrottled_usec 1000000\n"), second);
+        assert_eq!(throttled_in("nr_throttled 7\nthrottled_time 1000000000\n"), second);
         assert_eq!(throttled_in("usage_usec 5\n"), None);
     }
 
@@ -122,9 +110,7 @@ mod tests {
         for (file, quota) in quota.iter().filter(|(file, _)| file.exists()) {
             fs::write(file, quota)?;
         }
-        let mut busy = Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .spawn()?;
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?;
         fs::write(group.0.join("cgroup.procs"), busy.id().to_string())?;
         let quotas = Quotas::of(busy.id());
         let begun = std::time::Instant::now();

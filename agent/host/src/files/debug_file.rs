@@ -83,23 +83,10 @@ pub fn mount_namespace(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
 }
 
-/// Returns where the debug file of an executable with these names may be, in order: in `directories` of this host, then where
-/// the process would find it.
-pub fn debug_places(
-    directories: &[PathBuf],
-    names: &DebugFileNames,
-    exe: &Path,
-    root: &Path,
-) -> Vec<DebugPlace> {
-    candidates(
-        directories,
-        Wanted {
-            exe,
-            root,
-            build_id: names.build_id.as_deref(),
-            link: names.link.as_deref(),
-        },
-    )
+/// Returns where the debug file of an executable with these names may be, in order: in `directories` of this host, then
+/// where the process would find it.
+pub fn debug_places(directories: &[PathBuf], names: &DebugFileNames, exe: &Path, root: &Path) -> Vec<DebugPlace> {
+    candidates(directories, Wanted { exe, root, build_id: names.build_id.as_deref(), link: names.link.as_deref() })
 }
 
 impl DebugPlace {
@@ -112,11 +99,9 @@ impl DebugPlace {
     }
 }
 
-/// Takes the first of these files that `accept` accepts. Its error says why a file with this content is not the right one.
-pub fn search(
-    files: impl IntoIterator<Item = Opened>,
-    accept: impl Fn(&[u8]) -> Result<(), String>,
-) -> Search {
+/// Takes the first of these files that `accept` accepts. Its error says why a file with this content is not the right
+/// one.
+pub fn search(files: impl IntoIterator<Item = Opened>, accept: impl Fn(&[u8]) -> Result<(), String>) -> Search {
     let mut search = Search::default();
     for (seen, file) in files {
         let read = file.and_then(Contents::read);
@@ -141,10 +126,7 @@ fn candidates(directories: &[PathBuf], wanted: Wanted<'_>) -> Vec<DebugPlace> {
     let host = Path::new("/");
     let default = Path::new(DEFAULT_DIRECTORY);
     let mut found = Vec::new();
-    let place = |root: &Path, path| DebugPlace {
-        root: root.to_owned(),
-        path,
-    };
+    let place = |root: &Path, path| DebugPlace { root: root.to_owned(), path };
     let mut below = |root: &Path, directory: &Path| {
         let by_build_id = by_build_id(directory, wanted.build_id);
         let both = by_build_id.into_iter().chain(by_link(directory, &wanted));
@@ -193,13 +175,8 @@ fn file_name(name: &str) -> Option<&str> {
 /// Opens a regular file as a process with the root directory `root` would: symbolic links lead to files below it.
 pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
     let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
-    let directory = openat(
-        CWD,
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(error)?;
+    let directory =
+        openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(error)?;
     let file = openat2(
         directory,
         path,

@@ -82,8 +82,8 @@ impl Executable {
         Self::from_file(file.into(), path)
     }
 
-    /// Finds what a process runs, and opens it for reading, unless its file system may be one in user space: one may lie beneath
-    /// an overlay.
+    /// Finds what a process runs, and opens it for reading, unless its file system may be one in user space: one may
+    /// lie beneath an overlay.
     pub fn of_process(pid: u32) -> Result<Self, ExecutableError> {
         let executable = Self::open(&exe_proc_path(pid))?;
         let answers = match Mount::of_exe(pid) {
@@ -91,11 +91,7 @@ impl Executable {
             Ok(Found::Unlisted { has_device }) => has_device,
             Ok(Found::Untold) | Err(_) => false,
         };
-        Ok(if answers {
-            executable.readable()
-        } else {
-            executable
-        })
+        Ok(if answers { executable.readable() } else { executable })
     }
 
     /// Opens it for reading, too, if that is allowed. Waits for its file system.
@@ -117,12 +113,7 @@ impl Executable {
             bytes: found.stx_size,
         };
         let path = path.to_owned();
-        Ok(Self {
-            file,
-            readable: None,
-            path,
-            id,
-        })
+        Ok(Self { file, readable: None, path, id })
     }
 
     /// Returns which file it is.
@@ -166,12 +157,7 @@ impl Contents {
         let metadata = file.metadata();
         let metadata = metadata.map_err(|source| ExecutableError::of(path, source))?;
         check(metadata.is_file(), metadata.len(), path)?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-        })
+        Ok(Self { file, path: path.to_owned(), inode: metadata.ino(), bytes: metadata.len() })
     }
 
     /// Returns it if it has this number on its device.
@@ -197,8 +183,7 @@ impl Contents {
         let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or(0));
         // One more than allowed, to notice a file that has grown since it was opened.
         let mut file = self.file.take(MAX_BYTES + 1);
-        file.read_to_end(&mut bytes)
-            .map_err(|source| ExecutableError::of(&self.path, source))?;
+        file.read_to_end(&mut bytes).map_err(|source| ExecutableError::of(&self.path, source))?;
         check(true, bytes.len() as u64, &self.path)?;
         Ok(bytes)
     }

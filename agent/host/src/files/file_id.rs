@@ -34,10 +34,7 @@ impl FileId {
 
 impl From<&Statx> for FileId {
     fn from(found: &Statx) -> Self {
-        Self {
-            device: makedev(found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
-        }
+        Self { device: makedev(found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino }
     }
 }
 

@@ -61,9 +61,7 @@ impl Mount {
             }
         }
         // Major number 0 means that there is no device.
-        Ok(Found::Unlisted {
-            has_device: found.stx_dev_major != 0,
-        })
+        Ok(Found::Unlisted { has_device: found.stx_dev_major != 0 })
     }
 
     /// Finds the mount that a process (`self`, or a pid) sees at an absolute path, without following it.
@@ -117,9 +115,7 @@ pub fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
-        let code = part
-            .get(..3)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
         let rest = if code.is_some() { &part[3..] } else { part };
         bytes.push(code.unwrap_or(b'\\'));
         bytes.extend_from_slice(rest.as_bytes());

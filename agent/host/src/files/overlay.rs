@@ -1,8 +1,8 @@
 //! The file beneath an executable on an overlay (Documentation/filesystems/overlayfs.rst).
 //!
-//! Whatever changes such a file, if only its mode or its times, copies it to the upper layer first. A process that executes it
-//! already goes on with the lower file, but `/proc/PID/exe` leads to the copy, under the same device and inode numbers, and
-//! a probe there is never hit.
+//! Whatever changes such a file, if only its mode or its times, copies it to the upper layer first. A process that
+//! executes it already goes on with the lower file, but `/proc/PID/exe` leads to the copy, under the same device and
+//! inode numbers, and a probe there is never hit.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ const LAYERS: [&str; 2] = ["lowerdir=", "lowerdir+="];
 /// What `/proc/PID/exe` appends to the path of a file that was deleted.
 const DELETED: &str = " (deleted)";
 
-/// Returns the file beneath what a process executes, in the highest lower layer that has one; `None` if that is not on an overlay,
-/// or the agent cannot reach it. `path` is where the process sees its executable.
+/// Returns the file beneath what a process executes, in the highest lower layer that has one; `None` if that is not on
+/// an overlay, or the agent cannot reach it. `path` is where the process sees its executable.
 pub fn lower_file(pid: u32, path: &Path) -> Option<Executable> {
     let Ok(Found::Mount(mount)) = Mount::of_exe(pid) else {
         return None;

@@ -30,9 +30,7 @@ pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
         };
         let bytes = file.metadata().ok()?.len().min(MAX_LIST);
         left = left.checked_sub(bytes)?;
-        let mut lines = BufReader::new(file.take(bytes))
-            .lines()
-            .map_while(Result::ok);
+        let mut lines = BufReader::new(file.take(bytes)).lines().map_while(Result::ok);
         if lines.any(|line| line == wanted) {
             // If a package is installed for several architectures, one of them follows its name.
             return package.split(':').next().map(printable);
@@ -54,18 +52,9 @@ mod tests {
         assert_eq!(package_of(exe, root.path()), None);
         let lists = root.path().join(LISTS);
         std::fs::create_dir_all(&lists)?;
-        std::fs::write(
-            lists.join("redis-server.list"),
-            "/.\n/usr/bin/redis-server\n",
-        )?;
-        std::fs::write(
-            lists.join("redis-tools:amd64.list"),
-            "/.\n/usr/bin/redis-check-rdb\n",
-        )?;
-        std::fs::write(
-            lists.join("redis-tools:amd64.md5sums"),
-            "/usr/bin/redis-check-rdb\n",
-        )?;
+        std::fs::write(lists.join("redis-server.list"), "/.\n/usr/bin/redis-server\n")?;
+        std::fs::write(lists.join("redis-tools:amd64.list"), "/.\n/usr/bin/redis-check-rdb\n")?;
+        std::fs::write(lists.join("redis-tools:amd64.md5sums"), "/usr/bin/redis-check-rdb\n")?;
         assert_eq!(package_of(exe, root.path()).as_deref(), Some("redis-tools"));
         Ok(())
     }

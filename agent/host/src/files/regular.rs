@@ -1,6 +1,7 @@
 //! Opens files that somebody else chose: only regular ones.
 //!
-//! Opening a device may do something, and opening a pipe waits for its other end, so what is there is looked at before it is opened.
+//! Opening a device may do something, and opening a pipe waits for its other end, so what is there is looked at before
+//! it is opened.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -68,12 +69,7 @@ mod tests {
             assert_eq!(read_regular(regular, 5)?, b"12345");
             assert!(read_regular(regular, 4).is_err());
         }
-        let none = [
-            Path::new("/dev/zero"),
-            Path::new("/dev/tty"),
-            folder.path(),
-            &pipe,
-        ];
+        let none = [Path::new("/dev/zero"), Path::new("/dev/tty"), folder.path(), &pipe];
         for other in none {
             let kind = read_regular(other, 5).map_err(|error| error.kind());
             assert_eq!(kind, Err(ErrorKind::InvalidInput), "{}", other.display());

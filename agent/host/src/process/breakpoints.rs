@@ -16,7 +16,8 @@ const COMPARED: usize = 16;
 /// The most pages of code that are looked at: anybody can map a file again and again, and far beyond its end.
 const MOST_PAGES: u64 = 1 << 16;
 
-/// Returns whether a process has the code of this file at each of `places`: an offset in the file, and an address in the process.
+/// Returns whether a process has the code of this file at each of `places`: an offset in the file, and an address in
+/// the process.
 ///
 /// # Errors
 ///
@@ -60,8 +61,7 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
         let in_file = file.read_at(&mut original, offset)?;
         memory.read_exact_at(&mut running, address)?;
         let pairs = (offset..).zip(running.iter().zip(&original[..in_file]));
-        let breakpoints = pairs
-            .filter(|(_, (running, original))| **running == BREAKPOINT && **original != BREAKPOINT);
+        let breakpoints = pairs.filter(|(_, (running, original))| **running == BREAKPOINT && **original != BREAKPOINT);
         found.extend(breakpoints.map(|(offset, _)| FileOffset::new(offset)));
     }
     Ok(found)

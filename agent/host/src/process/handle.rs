@@ -75,10 +75,7 @@ impl ProcessHandle {
     /// Returns what is left of it. What cannot be read is taken to be gone.
     pub fn remains(&self) -> Remains {
         let stat = Process::new(self.identity.pid.cast_signed()).and_then(|process| process.stat());
-        match stat
-            .ok()
-            .filter(|stat| stat.starttime == self.identity.start_time_ticks)
-        {
+        match stat.ok().filter(|stat| stat.starttime == self.identity.start_time_ticks) {
             None => Remains::Nothing,
             Some(stat) if matches!(stat.state, 'Z' | 'X') => match stat.exit_code {
                 // The main thread alone has ended.
@@ -109,9 +106,7 @@ impl Eq for ProcessHandle {}
 /// Returns whether a process has ended according to `/proc/PID/stat`.
 fn has_gone(identity: &Identity) -> ProcResult<bool> {
     match Process::new(identity.pid.cast_signed()).and_then(|process| process.stat()) {
-        Ok(stat) => {
-            Ok(stat.starttime != identity.start_time_ticks || matches!(stat.state, 'Z' | 'X'))
-        }
+        Ok(stat) => Ok(stat.starttime != identity.start_time_ticks || matches!(stat.state, 'Z' | 'X')),
         Err(ProcError::NotFound(_)) => Ok(true),
         Err(error) => Err(error),
     }
@@ -135,10 +130,7 @@ mod tests {
         let remains = handle.remains();
         process.wait()?;
         as_zombie?;
-        assert_eq!(
-            (remains, handle.remains()),
-            (Remains::Zombie(9), Remains::Nothing)
-        );
+        assert_eq!((remains, handle.remains()), (Remains::Zombie(9), Remains::Nothing));
         assert!(was_running && handle.has_ended());
         Ok(())
     }
@@ -158,10 +150,7 @@ mod tests {
     #[test]
     fn a_pid_that_went_to_another_process_is_not_taken_hold_of() -> anyhow::Result<()> {
         let own = Identity::read(std::process::id())?;
-        let earlier = Identity {
-            start_time_ticks: own.start_time_ticks - 1,
-            ..own
-        };
+        let earlier = Identity { start_time_ticks: own.start_time_ticks - 1, ..own };
         let opened = ProcessHandle::open(earlier);
         assert!(matches!(opened, Err(ProcError::NotFound(_))), "{opened:?}");
         Ok(())

@@ -102,10 +102,7 @@ mod tests {
         assert_eq!(before.start_time_ticks, after.start_time_ticks);
         assert!(!before.is_still(&after));
         // Even if it were at the same addresses.
-        let at_the_same = Identity {
-            text_start: before.text_start,
-            ..after
-        };
+        let at_the_same = Identity { text_start: before.text_start, ..after };
         assert!(!before.is_still(&at_the_same));
         Ok(())
     }
@@ -114,21 +111,11 @@ mod tests {
     fn what_cannot_be_read_makes_no_other_identity() -> anyhow::Result<()> {
         let seen = Identity::read(std::process::id())?;
         assert!(seen.executable.is_some() && seen.text_start > TEXT_NOT_SHOWN);
-        let denied = Identity {
-            text_start: TEXT_NOT_SHOWN,
-            executable: None,
-            ..seen
-        };
+        let denied = Identity { text_start: TEXT_NOT_SHOWN, executable: None, ..seen };
         assert!(seen.is_still(&denied));
-        let later = Identity {
-            start_time_ticks: seen.start_time_ticks + 1,
-            ..denied
-        };
+        let later = Identity { start_time_ticks: seen.start_time_ticks + 1, ..denied };
         assert!(!seen.is_still(&later), "another process with the same pid");
-        let ending = Identity {
-            text_start: 0,
-            ..denied
-        };
+        let ending = Identity { text_start: 0, ..denied };
         assert!(!seen.is_still(&ending), "its memory is gone");
         Ok(())
     }

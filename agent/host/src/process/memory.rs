@@ -30,12 +30,10 @@ const WORD: usize = size_of::<u64>();
 /// Fails if the process has ended, may not be looked into, or now runs another program.
 pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     let vector = Process::new(pid.cast_signed()).and_then(|process| process.auxv());
-    let vector = vector.map_err(|error| {
-        anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs")
-    })?;
+    let vector = vector
+        .map_err(|error| anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs"))?;
     let actual = vector.get(&AT_ENTRY).copied().map(ProcessAddress::new);
-    let actual = actual
-        .with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
+    let actual = actual.with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
     let bias = actual.load_bias(entry).filter(|bias| bias % PAGE == 0);
     bias.with_context(|| {
         format!(
@@ -50,10 +48,7 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
 /// # Errors
 ///
 /// Fails if the process has ended, may not be looked into, or has no file there.
-pub fn offsets_of_code<const N: usize>(
-    pid: u32,
-    addresses: [ProcessAddress; N],
-) -> io::Result<[FileOffset; N]> {
+pub fn offsets_of_code<const N: usize>(pid: u32, addresses: [ProcessAddress; N]) -> io::Result<[FileOffset; N]> {
     let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
     let maps = maps.map_err(io::Error::other)?;
     let mut offsets = [FileOffset::new(0); N];
@@ -129,10 +124,7 @@ impl Words {
             }
         }
         let place = |address: &ProcessAddress| {
-            let range = self
-                .ranges
-                .partition_point(|(begin, _)| *begin <= address.get())
-                - 1;
+            let range = self.ranges.partition_point(|(begin, _)| *begin <= address.get()) - 1;
             (range, (address.get() - self.ranges[range].0) as usize)
         };
         self.places = addresses.iter().map(place).collect();
@@ -233,12 +225,7 @@ mod tests {
     #[test]
     fn words_of_a_process_are_read_in_order() -> Result<(), MemoryError> {
         let local = Box::new(42_u64);
-        let addresses = [
-            &raw const FAR[1_999],
-            &raw const HERE,
-            &raw const *local,
-            &raw const FAR[0],
-        ];
+        let addresses = [&raw const FAR[1_999], &raw const HERE, &raw const *local, &raw const FAR[0]];
         let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
         assert_eq!(words(&addresses)?, [7, HERE, 42, 7]);
         assert!(words(&[])?.is_empty());
@@ -253,10 +240,7 @@ mod tests {
     #[test]
     fn an_address_that_is_not_mapped_is_an_error() {
         let here = ProcessAddress::new(&raw const HERE as u64);
-        for addresses in [
-            [ProcessAddress::new(8), here],
-            [here, ProcessAddress::new(8)],
-        ] {
+        for addresses in [[ProcessAddress::new(8), here], [here, ProcessAddress::new(8)]] {
             let read = words(&addresses);
             assert!(matches!(read, Err(MemoryError::Other(..))), "{read:?}");
         }

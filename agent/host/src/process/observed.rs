@@ -71,19 +71,12 @@ impl Observed {
         let process = Process::new(pid.cast_signed())?;
         let stat = process.stat()?;
         let mut command_line = Vec::new();
-        process
-            .open_relative("cmdline")?
-            .take(MAX_COMMAND_LINE)
-            .read_to_end(&mut command_line)?;
+        process.open_relative("cmdline")?.take(MAX_COMMAND_LINE).read_to_end(&mut command_line)?;
         // A title that got shorter is followed by zeros.
         let command_line = String::from_utf8_lossy(&command_line);
         let arguments = command_line.trim_end_matches('\0').split('\0');
         let exe = ExeLink::read(pid);
-        let before = if exe.is_loader() {
-            of_loader(arguments.clone())
-        } else {
-            0
-        };
+        let before = if exe.is_loader() { of_loader(arguments.clone()) } else { 0 };
         Ok(Self {
             identity: Identity::of(&stat),
             parent: stat.ppid.cast_unsigned(),
@@ -134,8 +127,5 @@ fn of_loader<'a>(arguments: impl Iterator<Item = &'a str>) -> usize {
 
 /// Returns the last component of a path.
 pub(crate) fn file_name(path: &str) -> &str {
-    Path::new(path)
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or("")
+    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or("")
 }

@@ -26,8 +26,8 @@ impl Scheduling {
         })
     }
 
-    /// Returns whether the thread sleeps in its event loop, `epoll_wait(2)`. Returns `None` if it runs, or the kernel does not
-    /// say (`wchan` of proc(5)).
+    /// Returns whether the thread sleeps in its event loop, `epoll_wait(2)`. Returns `None` if it runs, or the kernel
+    /// does not say (`wchan` of proc(5)).
     pub fn is_resting(&self) -> Option<bool> {
         let mut text = [0; 64];
         match read(self.channel.as_ref()?, &mut text)? {
@@ -37,17 +37,16 @@ impl Scheduling {
         }
     }
 
-    /// Returns how often the thread has gone to sleep since its start (`voluntary_ctxt_switches` of proc(5)). Returns `None` if
-    /// the kernel does not say.
+    /// Returns how often the thread has gone to sleep since its start (`voluntary_ctxt_switches` of proc(5)). Returns
+    /// `None` if the kernel does not say.
     pub fn sleeps(&self) -> Option<u64> {
         let mut text = [0; 4096];
-        self.status(&mut text, "voluntary_ctxt_switches:")?
-            .parse()
-            .ok()
+        self.status(&mut text, "voluntary_ctxt_switches:")?.parse().ok()
     }
 
-    /// Returns for how long the thread, started `age` ago, has slept: it neither ran nor waited for a CPU. Returns 0 while it is
-    /// ready to run, because the kernel counts a wait for a CPU only once it is over. Returns `None` if the process has ended.
+    /// Returns for how long the thread, started `age` ago, has slept: it neither ran nor waited for a CPU. Returns 0
+    /// while it is ready to run, because the kernel counts a wait for a CPU only once it is over. Returns `None` if the
+    /// process has ended.
     pub fn slept(&self, age: Duration) -> Option<Duration> {
         let mut text = [0; 4096];
         if self.status(&mut text, "State:")?.starts_with('R') {
@@ -60,24 +59,16 @@ impl Scheduling {
     /// Returns the value of this line in `status` of proc(5).
     fn status<'a>(&self, text: &'a mut [u8], name: &str) -> Option<&'a str> {
         let mut lines = read(self.status.as_ref()?, text)?.lines();
-        lines
-            .find_map(|line| line.strip_prefix(name))
-            .map(str::trim)
+        lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 
-    /// Returns for how many nanoseconds the thread's running child, one that writes an RDB or AOF file, has been on a CPU.
-    /// Returns `None` if it has none, or the kernel does not say (`children` of proc(5)).
+    /// Returns for how many nanoseconds the thread's running child, one that writes an RDB or AOF file, has been on a
+    /// CPU. Returns `None` if it has none, or the kernel does not say (`children` of proc(5)).
     pub fn child_ns(&self) -> Option<u64> {
         let (mut text, mut times) = ([0; 16], [0; 64]);
-        let child = read(self.children.as_ref()?, &mut text)?
-            .split_whitespace()
-            .next()?;
+        let child = read(self.children.as_ref()?, &mut text)?.split_whitespace().next()?;
         let file = File::open(format!("/proc/{child}/schedstat")).ok()?;
-        read(&file, &mut times)?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
+        read(&file, &mut times)?.split_whitespace().next()?.parse().ok()
     }
 
     /// Returns for how many nanoseconds since its start the thread was on a CPU, and for how many it was ready to

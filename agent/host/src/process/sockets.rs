@@ -61,14 +61,11 @@ impl Listening {
             paths.extend(listens.filter(|(inode, _)| sockets.contains(inode)));
             line.clear();
         }
-        Ok(Self {
-            ports,
-            paths: certain(paths),
-        })
+        Ok(Self { ports, paths: certain(paths) })
     }
 
-    /// Returns the name of the server: its TCP port, else the path of its Unix socket, as people may read it; `None` if it does not
-    /// listen.
+    /// Returns the name of the server: its TCP port, else the path of its Unix socket, as people may read it; `None` if
+    /// it does not listen.
     ///
     /// Of several ports it takes the one in the server's title, else the lowest that is not a cluster bus.
     pub(crate) fn name(&self, title_port: Option<u16>) -> Option<String> {
@@ -101,21 +98,15 @@ fn certain(paths: Vec<(u64, String)>) -> Vec<String> {
         of_socket.entry(inode).or_default().push(path);
     }
     let alone = |paths: Vec<String>| <[String; 1]>::try_from(paths).ok();
-    of_socket
-        .into_values()
-        .filter_map(alone)
-        .flatten()
-        .collect()
+    of_socket.into_values().filter_map(alone).flatten().collect()
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
     if let Some(port) = title_port.filter(|port| ports.contains(port)) {
         return Some(port);
     }
-    let is_bus = |port: &u16| {
-        port.checked_sub(CLUSTER_BUS_OFFSET)
-            .is_some_and(|client_port| ports.contains(&client_port))
-    };
+    let is_bus =
+        |port: &u16| port.checked_sub(CLUSTER_BUS_OFFSET).is_some_and(|client_port| ports.contains(&client_port));
     ports.iter().copied().filter(|port| !is_bus(port)).min()
 }
 
@@ -142,9 +133,7 @@ mod tests {
 
     #[test]
     fn the_path_of_a_socket_is_whole() {
-        let line = |inode, path| {
-            format!("00000000d0c0ffee: 00000002 00000000 00010000 0001 01 {inode} {path}\n")
-        };
+        let line = |inode, path| format!("00000000d0c0ffee: 00000002 00000000 00010000 0001 01 {inode} {path}\n");
         for path in ["/run/redis.sock", "/run/a b.sock", " a  b ", "@abstract"] {
             let found = stream_listener(&line("12345", path));
             assert_eq!(found, Some((12345, path.to_owned())));
@@ -157,10 +146,7 @@ mod tests {
             (" 0001 ", " 0002 "),
             (" 12345 /run/redis.sock", " 12345"),
             ("12345", "x"),
-            (
-                &listening,
-                "Num       RefCount Protocol Flags    Type St Inode Path\n",
-            ),
+            (&listening, "Num       RefCount Protocol Flags    Type St Inode Path\n"),
             (&listening, "the rest of a path"),
             (&listening, "\n"),
             (&listening, ""),

@@ -32,12 +32,10 @@ impl FromStr for Exclusion {
                 _ => Err(format!("{port} is not a TCP port: {ALLOWED}")),
             },
             Some(("user", user)) => user_number(user).map(Self::User),
-            Some(("container", id)) => {
-                match (SHORT_ID_DIGITS..=ID_DIGITS).contains(&id.len()) && is_hexadecimal(id) {
-                    true => Ok(Self::Container(id.to_ascii_lowercase())),
-                    false => Err(format!("{id} is not the id of a container: {ALLOWED}")),
-                }
-            }
+            Some(("container", id)) => match (SHORT_ID_DIGITS..=ID_DIGITS).contains(&id.len()) && is_hexadecimal(id) {
+                true => Ok(Self::Container(id.to_ascii_lowercase())),
+                false => Err(format!("{id} is not the id of a container: {ALLOWED}")),
+            },
             _ => Err(format!("this excludes nothing: {ALLOWED}")),
         }
     }
@@ -55,9 +53,7 @@ fn user_number(user: &str) -> Result<u32, String> {
             "this host has no user {user}: {ALLOWED}. The users of a container may have other names there: \
              take the number that `ps -eo uid,pid,args` shows"
         )),
-        Err(error) => Err(format!(
-            "cannot look up the user {user} ({error}): give the number"
-        )),
+        Err(error) => Err(format!("cannot look up the user {user} ({error}): give the number")),
     }
 }
 
@@ -137,21 +133,13 @@ mod tests {
             ("port=0", "0 is not a TCP port"),
             ("port=65536", "65536 is not a TCP port"),
             ("user=", "this host has no user"),
-            (
-                "user=nobody-is-called-so",
-                "this host has no user nobody-is-called-so",
-            ),
+            ("user=nobody-is-called-so", "this host has no user nobody-is-called-so"),
             ("container=redis", "redis is not the id of a container"),
-            (
-                "container=3601745b3bd",
-                "3601745b3bd is not the id of a container",
-            ),
+            ("container=3601745b3bd", "3601745b3bd is not the id of a container"),
             ("container=", "is not the id of a container"),
         ] {
             let parsed = text.parse::<Exclusion>();
-            let right = parsed
-                .as_ref()
-                .is_err_and(|error| error.contains(said) && error.contains("write port=6380"));
+            let right = parsed.as_ref().is_err_and(|error| error.contains(said) && error.contains("write port=6380"));
             assert!(right, "{text}: {parsed:?}");
         }
     }

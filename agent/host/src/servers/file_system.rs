@@ -1,7 +1,8 @@
 //! Finds executables on file systems that may never answer: a probe in one could stop the whole host.
 //!
-//! While the kernel places a probe, no process can fork (`dup_mmap_sem`, kernel/events/uprobes.c), and it may have to read the
-//! page from the file first. On Linux 6.18 every fork waited for as long as a file system in user space did not answer.
+//! While the kernel places a probe, no process can fork (`dup_mmap_sem`, kernel/events/uprobes.c), and it may have to
+//! read the page from the file first. On Linux 6.18 every fork waited for as long as a file system in user space did
+//! not answer.
 
 use std::io;
 

@@ -88,9 +88,7 @@ mod tests {
                 had: had.get(pid).map(String::as_str),
             });
             let live = self.0.values();
-            let live: Vec<_> = live
-                .map(|((_, name, _), label)| (*name, label.as_str()))
-                .collect();
+            let live: Vec<_> = live.map(|((_, name, _), label)| (*name, label.as_str())).collect();
             let given = labels(&called.collect::<Vec<_>>(), &live);
             for (server, label) in new.iter().zip(given) {
                 self.0.insert(server.0, (*server, label));
@@ -149,10 +147,7 @@ mod tests {
         // The name alone is free again, but would tell nobody which of the two it is.
         live.0.remove(&10);
         live.start(&[(12, "6379", A)]);
-        assert_eq!(
-            live.labels(),
-            together[..2].iter().rev().copied().collect::<Vec<_>>()
-        );
+        assert_eq!(live.labels(), together[..2].iter().rev().copied().collect::<Vec<_>>());
     }
 
     #[test]
@@ -178,13 +173,7 @@ mod tests {
         // Two were started while there was no agent, and the second has the pid of one that has ended since.
         live.0.remove(&12);
         live.restart_agent(&[(9, "6379", None), (12, "6380", A)]);
-        let after = [
-            "6379@9",
-            before[0],
-            before[1],
-            "6380@3601745b3bd5",
-            "6380@13",
-        ];
+        let after = ["6379@9", before[0], before[1], "6380@3601745b3bd5", "6380@13"];
         assert_eq!(live.labels(), after);
         live.0.remove(&10);
         live.0.remove(&12);
@@ -202,10 +191,7 @@ mod tests {
         // Only a foreign file says that.
         let mut live = Live::default();
         live.start(&[(9, "6379", None)]);
-        live.find(
-            &[(10, "1", None), (11, "6379", None)],
-            &had("6379@11").into(),
-        );
+        live.find(&[(10, "1", None), (11, "6379", None)], &had("6379@11").into());
         assert_eq!(live.labels(), ["6379", "6379@11", "6379@11@11"]);
     }
 

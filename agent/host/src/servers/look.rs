@@ -75,11 +75,7 @@ pub(super) enum Look {
 }
 
 /// Finds out where a candidate listens, which may take long. The scanner has waited for it since `since`.
-pub(super) fn look_into(
-    candidate: &Observed,
-    since: Instant,
-    exclusions: &[Exclusion],
-) -> ProcResult<Look> {
+pub(super) fn look_into(candidate: &Observed, since: Instant, exclusions: &[Exclusion]) -> ProcResult<Look> {
     let pid = candidate.identity.pid;
     let mut traits = match exclusions {
         [] => Traits::default(),
@@ -132,28 +128,16 @@ pub(super) fn look_into(
 }
 
 fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
-    Ok(Look::Excluded {
-        handle: ProcessHandle::open(candidate.identity)?,
-        by: by.clone(),
-    })
+    Ok(Look::Excluded { handle: ProcessHandle::open(candidate.identity)?, by: by.clone() })
 }
 
 fn denied(pid: u32, what: &str) -> ProcResult<Look> {
     let lacks = Confinement::of_process().lacks_others();
-    hidden(
-        pid,
-        true,
-        format!("may not read /proc/{pid}/{what}; {lacks}"),
-    )
+    hidden(pid, true, format!("may not read /proc/{pid}/{what}; {lacks}"))
 }
 
 fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {
-    Ok(Look::Hidden(HiddenServer {
-        pid,
-        uid: Process::new(pid.cast_signed())?.status()?.euid,
-        is_denied,
-        why,
-    }))
+    Ok(Look::Hidden(HiddenServer { pid, uid: Process::new(pid.cast_signed())?.status()?.euid, is_denied, why }))
 }
 
 /// Returns a candidate of which `what` cannot be read in time.

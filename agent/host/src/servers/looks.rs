@@ -1,7 +1,8 @@
 //! Looks at processes in threads, because a look may never end.
 //!
-//! What `/proc/PID/cmdline` shows is in the memory of the process. Reading it takes the lock of that memory, which the process may
-//! hold for as long as it likes, and may wait for a file system in user space. Nothing ends such a read from outside.
+//! What `/proc/PID/cmdline` shows is in the memory of the process. Reading it takes the lock of that memory, which the
+//! process may hold for as long as it likes, and may wait for a file system in user space. Nothing ends such a read
+//! from outside.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,8 +12,9 @@ use procfs::process::Process;
 
 /// How long the search waits for a look, less the more are late. Its answer is taken later, if it comes.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The most looks that are late, and how many may be so at the processes of one user when one more begins at a process that has a
-/// server's name, or none: each has a thread. What hangs without such a name hides no server of the same user.
+/// The most looks that are late, and how many may be so at the processes of one user when one more begins at a process
+/// that has a server's name, or none: each has a thread. What hangs without such a name hides no server of the same
+/// user.
 const MOST: usize = 64;
 pub(super) const MOST_NAMED: usize = 16;
 pub(super) const MOST_OTHERS: usize = 2;
@@ -42,22 +44,14 @@ struct Late<T> {
 
 impl<T> Default for Looks<T> {
     fn default() -> Self {
-        Self {
-            idle: None,
-            late: HashMap::new(),
-        }
+        Self { idle: None, late: HashMap::new() }
     }
 }
 
 impl<T: Send + 'static> Looks<T> {
-    /// Looks at a process. Returns `None` if that takes long: call this again later. Does not begin if too many looks are late:
-    /// `most` at processes of the same user.
-    pub(super) fn at(
-        &mut self,
-        pid: u32,
-        most: usize,
-        look: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
+    /// Looks at a process. Returns `None` if that takes long: call this again later. Does not begin if too many looks
+    /// are late: `most` at processes of the same user.
+    pub(super) fn at(&mut self, pid: u32, most: usize, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if let Some(late) = self.late.get_mut(&pid) {
             let answer = late.answer()?;
             self.idle = self.late.remove(&pid).map(|late| late.worker);
@@ -80,13 +74,7 @@ impl<T: Send + 'static> Looks<T> {
             return Some(answer);
         }
         let user = user_of(pid);
-        let late = Late {
-            worker,
-            answer,
-            came: None,
-            user,
-            begun,
-        };
+        let late = Late { worker, answer, came: None, user, begun };
         self.late.insert(pid, late);
         None
     }
@@ -113,7 +101,8 @@ impl<T: Send + 'static> Looks<T> {
         late.map(|(pid, _)| *pid)
     }
 
-    /// Takes the answers that have come, and forgets those about processes that have ended. `pids` are all processes, ascending.
+    /// Takes the answers that have come, and forgets those about processes that have ended. `pids` are all processes,
+    /// ascending.
     pub(super) fn take_answers(&mut self, pids: &[u32]) {
         self.late.retain(|pid, late| {
             late.came = late.answer();
@@ -178,21 +167,12 @@ mod tests {
         let none = u32::MAX / 2;
         for pid in 0..MOST_OTHERS as u32 {
             let (end, hangs) = channel::<()>();
-            assert_eq!(
-                looks.at(none + pid, MOST_OTHERS, move || hangs.recv().is_ok()),
-                None
-            );
+            assert_eq!(looks.at(none + pid, MOST_OTHERS, move || hangs.recv().is_ok()), None);
             ends.push(std::sync::mpsc::sync_channel(0).0);
             std::mem::forget(end);
         }
-        assert_eq!(
-            looks.at(none - 1, MOST_OTHERS, || unreachable!("there are enough")),
-            None
-        );
+        assert_eq!(looks.at(none - 1, MOST_OTHERS, || unreachable!("there are enough")), None);
         assert_eq!(looks.at(none - 1, MOST_NAMED, || true), Some(true));
-        assert_eq!(
-            looks.at(std::process::id(), MOST_OTHERS, || true),
-            Some(true)
-        );
+        assert_eq!(looks.at(std::process::id(), MOST_OTHERS, || true), Some(true));
     }
 }

@@ -24,14 +24,11 @@ impl FromStr for Matcher {
     type Err = String;
 
     fn from_str(pattern: &str) -> Result<Self, Self::Err> {
-        let pattern =
-            Regex::new(pattern).map_err(|error| format!("not a regular expression: {error}"))?;
+        let pattern = Regex::new(pattern).map_err(|error| format!("not a regular expression: {error}"))?;
         match pattern.is_match("") {
-            true => Err(
-                "it matches the empty string, and so every process: name the servers, as in \
+            true => Err("it matches the empty string, and so every process: name the servers, as in \
                          ^redis-server$"
-                    .to_owned(),
-            ),
+                .to_owned()),
             false => Ok(Self(pattern)),
         }
     }
@@ -73,9 +70,11 @@ impl Matcher {
 /// Returns whether it is a script with a `#!` line: `comm` is the script's name, but an interpreter
 /// runs, with the script among its arguments.
 fn is_script(process: &Observed) -> bool {
-    process.arguments.iter().skip(1).any(|argument| {
-        file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm
-    })
+    process
+        .arguments
+        .iter()
+        .skip(1)
+        .any(|argument| file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm)
 }
 
 fn is_sentinel(process: &Observed) -> bool {
@@ -83,19 +82,14 @@ fn is_sentinel(process: &Observed) -> bool {
     name.ends_with("-sentinel")
         || process.comm.ends_with("-sentinel")
         || process.title().contains("[sentinel]")
-        || process
-            .arguments
-            .iter()
-            .any(|argument| argument == "--sentinel")
+        || process.arguments.iter().any(|argument| argument == "--sentinel")
 }
 
 /// Returns whether it is a child that saves, rewrites the AOF, feeds a replica or works for a module,
 /// such as `redis-rdb-bgsave`, `redis-aof-rewrite`, `redis-rdb-to-slaves`, `redis-module-fork`.
 fn is_saving_child(process: &Observed) -> bool {
     let name = process.title_name();
-    let mut works = FAMILIES
-        .iter()
-        .filter_map(|family| name.strip_prefix(family));
+    let mut works = FAMILIES.iter().filter_map(|family| name.strip_prefix(family));
     let kinds = ["rdb-", "aof-", "module-fork"];
     works.any(|work| kinds.iter().any(|kind| work.starts_with(kind)))
 }
@@ -110,21 +104,13 @@ mod tests {
 
     fn process(comm: &str, exe: &str, arguments: &[&str]) -> Observed {
         Observed {
-            identity: Identity {
-                pid: 100,
-                start_time_ticks: 1,
-                text_start: 0x1000,
-                executable: None,
-            },
+            identity: Identity { pid: 100, start_time_ticks: 1, text_start: 0x1000, executable: None },
             parent: 1,
             state: 'S',
             flags: 0,
             comm: comm.to_owned(),
             exe: ExeLink::Path(PathBuf::from(exe)),
-            arguments: arguments
-                .iter()
-                .map(|argument| (*argument).to_owned())
-                .collect(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         }
     }
 
@@ -148,18 +134,10 @@ mod tests {
     #[test]
     fn other_programs_are_unrelated() -> Result<(), String> {
         for (comm, exe, arguments) in [
-            (
-                "redis-check-rdb",
-                "/redis-check-rdb",
-                ["redis-check-rdb", "dump.rdb"],
-            ),
+            ("redis-check-rdb", "/redis-check-rdb", ["redis-check-rdb", "dump.rdb"]),
             ("redis-cli", "/redis-cli", ["redis-cli", "redis-server"]),
             ("vim", "/usr/bin/vim", ["vim", "/usr/bin/redis-server"]),
-            (
-                "redis-server",
-                "/usr/bin/dash",
-                ["/bin/sh", "/usr/local/bin/redis-server"],
-            ),
+            ("redis-server", "/usr/bin/dash", ["/bin/sh", "/usr/local/bin/redis-server"]),
         ] {
             let role = role(&process(comm, exe, &arguments))?;
             assert_eq!(role, Role::Unrelated, "{arguments:?}");
@@ -187,14 +165,8 @@ mod tests {
     #[test]
     fn zombies_and_kernel_threads_are_unrelated() -> Result<(), String> {
         let server = process("redis-server", "/redis-server", &["redis-server *:6379"]);
-        let zombie = Observed {
-            state: 'Z',
-            ..server.clone()
-        };
-        let kernel_thread = Observed {
-            flags: 0x0020_8040,
-            ..server
-        };
+        let zombie = Observed { state: 'Z', ..server.clone() };
+        let kernel_thread = Observed { flags: 0x0020_8040, ..server };
         assert_eq!(role(&zombie)?, Role::Unrelated);
         assert_eq!(role(&kernel_thread)?, Role::Unrelated);
         Ok(())

@@ -23,7 +23,8 @@ use crate::process::handle::ProcessHandle;
 use crate::process::identity::Identity;
 use crate::process::observed::{ExeLink, Observed};
 
-/// How long one search of the host takes at most: what it does not come to is first at the next. The first one may take longer.
+/// How long one search of the host takes at most: what it does not come to is first at the next. The first one may take
+/// longer.
 const BUDGET: Duration = Duration::from_millis(250);
 const FIRST_BUDGET: Duration = Duration::from_secs(5);
 /// A look that is late for longer is told.
@@ -112,20 +113,13 @@ impl Scanner {
         }
         self.troubles.end_scan();
         scan.servers = self.servers.values().cloned().collect();
-        scan.servers
-            .sort_unstable_by_key(|server| server.identity.pid);
+        scan.servers.sort_unstable_by_key(|server| server.identity.pid);
         Ok(scan)
     }
 
     /// Forgets the servers that have ended, or execute something else.
     fn forget_ended(&mut self) {
-        let Self {
-            slow,
-            troubles,
-            servers,
-            excluded,
-            ..
-        } = self;
+        let Self { slow, troubles, servers, excluded, .. } = self;
         let mut runs = |handle: &ProcessHandle| {
             let identity = handle.identity();
             let begun = Instant::now();
@@ -165,9 +159,7 @@ impl Scanner {
             }
             let identity = candidate.identity;
             let pid = identity.pid;
-            let since = waiting
-                .remove(&identity)
-                .unwrap_or_else(|| self.waiting_since(&candidate));
+            let since = waiting.remove(&identity).unwrap_or_else(|| self.waiting_since(&candidate));
             let begun = Instant::now();
             let look = match begun < until {
                 true => {
@@ -198,15 +190,8 @@ impl Scanner {
                 }
             }
         }
-        let Self {
-            matcher,
-            observing,
-            looking,
-            ..
-        } = self;
-        let observing = observing
-            .late_for(LATE)
-            .filter(|pid| has_name(matcher, *pid));
+        let Self { matcher, observing, looking, .. } = self;
+        let observing = observing.late_for(LATE).filter(|pid| has_name(matcher, *pid));
         let late = observing.filter_map(|pid| silent(pid, "cmdline"));
         let looking = looking.late_for(LATE).filter_map(|pid| silent(pid, "fd"));
         scan.hidden.extend(late.chain(looking));
@@ -224,8 +209,8 @@ impl Scanner {
         now.checked_sub(candidate.identity.age()).unwrap_or(now)
     }
 
-    /// Returns all processes that have a server's name, are not helpers and are not known yet. Those that it does not come to
-    /// until `until` are first at the next search.
+    /// Returns all processes that have a server's name, are not helpers and are not known yet. Those that it does not
+    /// come to until `until` are first at the next search.
     fn candidates(&mut self, pids: &[u32], until: Instant) -> Vec<Observed> {
         self.unrelated.begin();
         let mut candidates = Vec::new();

@@ -60,10 +60,7 @@ fn kind(error: &ProcError) -> Option<String> {
         // A file of a process that has ended since it was opened.
         ProcError::Io(error, _) if error.raw_os_error() == gone => return None,
         ProcError::PermissionDenied(_) => {
-            format!(
-                "permission denied; {}",
-                Confinement::of_process().lacks_others()
-            )
+            format!("permission denied; {}", Confinement::of_process().lacks_others())
         }
         ProcError::Io(error, _) if error.raw_os_error() == full => {
             format!("too many open files: {MORE_FILES}")

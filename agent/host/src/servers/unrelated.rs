@@ -92,9 +92,7 @@ impl Unrelated {
 impl Fingerprint {
     fn take(pid: u32) -> Self {
         match ExeLink::read(pid) {
-            ExeLink::Denied => {
-                Self::Comm(std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default())
-            }
+            ExeLink::Denied => Self::Comm(std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default()),
             link => Self::Exe(link),
         }
     }

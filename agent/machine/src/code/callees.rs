@@ -25,10 +25,7 @@ pub fn of(
     code: &FunctionCode,
     blocks: impl IntoIterator<Item = BlockId>,
 ) -> HashMap<FileAddress, Callee> {
-    let mut survey = Survey {
-        image,
-        known: HashMap::new(),
-    };
+    let mut survey = Survey { image, known: HashMap::new() };
     blocks
         .into_iter()
         .flat_map(|block| &code.blocks[block].instructions)
@@ -55,8 +52,8 @@ impl Survey<'_, '_> {
         }
         // While a function is being analysed, nothing is known about it: it may call itself.
         self.known.insert(function, Callee::UNKNOWN);
-        let callee = FunctionCode::decode(self.image, function)
-            .map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
+        let callee =
+            FunctionCode::decode(self.image, function).map_or(Callee::UNKNOWN, |code| self.registers_of(&code, depth));
         self.known.insert(function, callee);
         callee
     }
@@ -65,10 +62,7 @@ impl Survey<'_, '_> {
         if !code.unresolved_jumps.is_empty() {
             return Callee::UNKNOWN;
         }
-        Callee {
-            reads: self.read_by(code, depth),
-            writes: self.written_by(code, depth),
-        }
+        Callee { reads: self.read_by(code, depth), writes: self.written_by(code, depth) }
     }
 
     fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
@@ -142,12 +136,7 @@ impl Survey<'_, '_> {
             if let Some(function) = block.tail_callee() {
                 read |= self.look_at(function, depth).reads & !gone;
             }
-            pending.extend(
-                block
-                    .successors
-                    .iter()
-                    .map(|(successor, _)| (*successor, gone)),
-            );
+            pending.extend(block.successors.iter().map(|(successor, _)| (*successor, gone)));
         }
         read
     }

@@ -13,9 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use iced_x86::{
-    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use super::instruction::{address, next_address, target};
@@ -89,10 +87,7 @@ struct Walk<'a, 'data> {
 
 impl Walk<'_, '_> {
     fn run(&mut self) -> Result<(), CodeError> {
-        let mut pending = vec![Begin {
-            address: self.entry,
-            is_certain: true,
-        }];
+        let mut pending = vec![Begin { address: self.entry, is_certain: true }];
         while let Some(begin) = pending.pop() {
             match self.straight_line(begin, &mut pending) {
                 // Compilers emit only valid instructions, so this was not a table entry.
@@ -113,8 +108,7 @@ impl Walk<'_, '_> {
             let behind = (Bound::Excluded(*check), Bound::Included(*jump));
             check < jump && targets.range(behind).next().is_some()
         });
-        self.unresolved_jumps
-            .extend(distrusted.map(|(_, jump)| jump));
+        self.unresolved_jumps.extend(distrusted.map(|(_, jump)| jump));
     }
 
     /// Forgets the instructions from an address up to the first unknown one.
@@ -134,10 +128,7 @@ impl Walk<'_, '_> {
         let bytes = bytes.ok_or(CodeError::NotCode(from))?;
         let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
         while decoder.can_decode() {
-            if self
-                .instructions
-                .contains_key(&FileAddress::new(decoder.ip()))
-            {
+            if self.instructions.contains_key(&FileAddress::new(decoder.ip())) {
                 return Ok(());
             }
             let instruction = decoder.decode();
@@ -158,10 +149,7 @@ impl Walk<'_, '_> {
             for (target, kind) in &exits {
                 self.leaders.insert(*target);
                 if *kind != EdgeKind::FallThrough {
-                    pending.push(Begin {
-                        address: *target,
-                        is_certain: begin.is_certain && *kind != EdgeKind::Switch,
-                    });
+                    pending.push(Begin { address: *target, is_certain: begin.is_certain && *kind != EdgeKind::Switch });
                 }
             }
             self.ends.insert(address(&instruction), exits);
@@ -182,13 +170,11 @@ impl Walk<'_, '_> {
             FlowControl::Call | FlowControl::IndirectCall if self.returns(instruction) => {
                 return None;
             }
-            FlowControl::ConditionalBranch => {
-                match intact_edge(instruction, before().map(|(_, other)| other)) {
-                    Some(EdgeKind::Taken) => vec![taken],
-                    Some(_) => vec![next],
-                    None => vec![taken, next],
-                }
-            }
+            FlowControl::ConditionalBranch => match intact_edge(instruction, before().map(|(_, other)| other)) {
+                Some(EdgeKind::Taken) => vec![taken],
+                Some(_) => vec![next],
+                None => vec![taken, next],
+            },
             FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
             FlowControl::IndirectBranch => {
                 let before = before().map(|(_, other)| other);
@@ -270,15 +256,9 @@ impl Walk<'_, '_> {
             return;
         };
         let next = [(next_address(last), EdgeKind::FallThrough)];
-        let exits = self
-            .ends
-            .get(&address(last))
-            .map_or(&next[..], Vec::as_slice);
-        block.leaves = exits.is_empty()
-            && matches!(
-                last.flow_control(),
-                FlowControl::Return | FlowControl::UnconditionalBranch
-            );
+        let exits = self.ends.get(&address(last)).map_or(&next[..], Vec::as_slice);
+        block.leaves =
+            exits.is_empty() && matches!(last.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch);
         let known = exits.iter().filter_map(|(target, kind)| {
             let index = index_of.get(target)?;
             Some((*index, *kind))
@@ -313,10 +293,7 @@ const LOAD_DISTANCE: usize = 2;
 
 /// Returns the edge that a branch takes if the canary is intact, if the branch depends on that.
 /// `before` has the instructions before the branch, the nearest first.
-pub fn intact_edge<'a>(
-    branch: &Instruction,
-    mut before: impl Iterator<Item = &'a Instruction>,
-) -> Option<EdgeKind> {
+pub fn intact_edge<'a>(branch: &Instruction, mut before: impl Iterator<Item = &'a Instruction>) -> Option<EdgeKind> {
     let edge = match branch.condition_code() {
         ConditionCode::e => EdgeKind::Taken,
         ConditionCode::ne => EdgeKind::FallThrough,
@@ -325,16 +302,13 @@ pub fn intact_edge<'a>(
     let comparison = before.next().filter(|last| compares(last))?;
     let before: Vec<_> = before.take(LOAD_DISTANCE).collect();
     let is_from = |operand, is_meant| is_from(comparison, &before, operand, is_meant);
-    let is_check = (is_from(0, is_canary) && is_from(1, is_on_stack))
-        || (is_from(0, is_on_stack) && is_from(1, is_canary));
+    let is_check =
+        (is_from(0, is_canary) && is_from(1, is_on_stack)) || (is_from(0, is_on_stack) && is_from(1, is_canary));
     is_check.then_some(edge)
 }
 
 fn compares(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
-    )
+    matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
 }
 
 /// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant`
@@ -351,13 +325,10 @@ fn is_from(
         OpKind::Register => {
             let register = comparison.op_register(operand).full_register();
             let mut writers = before.iter().filter(|writer| {
-                writer.op0_kind() == OpKind::Register
-                    && writer.op0_register().full_register() == register
+                writer.op0_kind() == OpKind::Register && writer.op0_register().full_register() == register
             });
             writers.next().is_some_and(|load| {
-                load.mnemonic() == Mnemonic::Mov
-                    && load.op1_kind() == OpKind::Memory
-                    && is_meant(load)
+                load.mnemonic() == Mnemonic::Mov && load.op1_kind() == OpKind::Memory && is_meant(load)
             })
         }
         _ => false,

@@ -20,17 +20,13 @@ pub fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Returns whether it is a nop that the kernel turns into a jump, or newer kernels may: on Linux 6.18 the calling function then
-/// loses what it keeps in the red zone. No probe ever goes there.
+/// Returns whether it is a nop that the kernel turns into a jump, or newer kernels may: on Linux 6.18 the calling
+/// function then loses what it keeps in the red zone. No probe ever goes there.
 pub fn is_long_nop(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Nop && matches!(instruction.len(), 5 | 10)
 }
 
 /// Returns the relative cost of one hit.
 pub fn cost(instruction: &Instruction) -> u32 {
-    if is_emulated(instruction) {
-        EMULATED_COST
-    } else {
-        SINGLE_STEPPED_COST
-    }
+    if is_emulated(instruction) { EMULATED_COST } else { SINGLE_STEPPED_COST }
 }

@@ -6,9 +6,7 @@
 //!
 //! Each calls its own end, which replaces its return address, or drops it, and returns.
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::instruction::target;
 use crate::elf::address::FileAddress;
@@ -51,8 +49,7 @@ fn slot_of_stub(image: &Image<'_>, address: FileAddress) -> Option<FileAddress> 
 
 /// Returns the slot that a call or jump goes through.
 fn slot(instruction: &Instruction) -> Option<FileAddress> {
-    let is_slot =
-        instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RIP;
+    let is_slot = instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RIP;
     is_slot.then(|| FileAddress::new(instruction.memory_displacement64()))
 }
 
@@ -103,9 +100,7 @@ fn end_of_thunk(image: &Image<'_>, thunk: FileAddress) -> Option<Register> {
         return None;
     }
     match (places.code(), places.memory_displacement64()) {
-        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => {
-            Some(places.op1_register())
-        }
+        (Code::Mov_rm64_r64, 0) if places.op0_kind() == OpKind::Memory => Some(places.op1_register()),
         (Code::Lea_r64_m, 8) if places.op0_register() == Register::RSP => Some(Register::None),
         _ => None,
     }
@@ -128,9 +123,8 @@ mod tests {
     /// `call 1f; jmp 2f; 1: call 3f; 0: pause; jmp 0b; 3: mov %r11, (%rsp); ret; 2: call 4f; 0: pause; jmp 0b;
     /// 4: lea 8(%rsp), %rsp; ret`, the first two of which are the function.
     const CODE: [u8; 36] = [
-        0xe8, 0x02, 0x00, 0x00, 0x00, 0xeb, 0x0e, 0xe8, 0x04, 0x00, 0x00, 0x00, 0xf3, 0x90, 0xeb,
-        0xfc, 0x4c, 0x89, 0x1c, 0x24, 0xc3, 0xe8, 0x04, 0x00, 0x00, 0x00, 0xf3, 0x90, 0xeb, 0xfc,
-        0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3,
+        0xe8, 0x02, 0x00, 0x00, 0x00, 0xeb, 0x0e, 0xe8, 0x04, 0x00, 0x00, 0x00, 0xf3, 0x90, 0xeb, 0xfc, 0x4c, 0x89,
+        0x1c, 0x24, 0xc3, 0xe8, 0x04, 0x00, 0x00, 0x00, 0xf3, 0x90, 0xeb, 0xfc, 0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3,
     ];
 
     #[test]
@@ -139,13 +133,8 @@ mod tests {
         let image = Image::of_code(&CODE, address);
         let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
         let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        let seen: Vec<_> = instructions
-            .map(|own| (own.ip(), own.code(), own.op0_register()))
-            .collect();
-        let expected = [
-            (0x1000, Code::Call_rm64, Register::R11),
-            (0x1005, Code::Retnq, Register::None),
-        ];
+        let seen: Vec<_> = instructions.map(|own| (own.ip(), own.code(), own.op0_register())).collect();
+        let expected = [(0x1000, Code::Call_rm64, Register::R11), (0x1005, Code::Retnq, Register::None)];
         assert_eq!(seen, expected);
     }
 }

@@ -8,10 +8,7 @@ pub use iced_x86::Instruction;
 
 /// Returns whether it is a call of any kind.
 pub fn is_call(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    )
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
 /// Returns whether it is a jump that depends on the flags.
@@ -47,10 +44,7 @@ pub fn word_displacement(instruction: &Instruction) -> Option<FileAddress> {
 
 /// Returns whether an access changes what it accesses.
 pub fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
+    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
 /// Returns the width of an operand in bits.

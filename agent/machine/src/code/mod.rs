@@ -12,7 +12,5 @@ pub mod registers;
 mod switches;
 
 pub use self::decode::CodeError;
-pub use self::graph::{
-    Block, BlockId, Dominators, EdgeKind, FunctionCode, InstructionId, PerBlock,
-};
+pub use self::graph::{Block, BlockId, Dominators, EdgeKind, FunctionCode, InstructionId, PerBlock};
 pub use self::instruction::Instruction;

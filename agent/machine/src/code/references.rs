@@ -52,11 +52,8 @@ pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference>
     for (address, code) in image.code() {
         let mut behind = low_half(address.get()).wrapping_add(4);
         for (at, word) in (address.get()..).zip(code.windows(4)) {
-            let word = word
-                .first_chunk()
-                .map_or(0, |word| u32::from_le_bytes(*word));
-            let is_candidate =
-                is_target(word.wrapping_add(behind)) || (image.is_fixed && is_target(word));
+            let word = word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+            let is_candidate = is_target(word.wrapping_add(behind)) || (image.is_fixed && is_target(word));
             behind = behind.wrapping_add(1);
             if !is_candidate {
                 continue;
@@ -78,30 +75,21 @@ fn low_half(address: u64) -> u32 {
 
 /// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a
 /// target.
-fn verify(
-    image: &Image<'_>,
-    at: FileAddress,
-    targets: &[Range<FileAddress>],
-    budget: &mut u64,
-) -> Option<Reference> {
+fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], budget: &mut u64) -> Option<Reference> {
     let frame = image.frames.at(at)?;
     let distance = at.checked_sub(frame.start)?;
     if distance > MAX_FUNCTION {
         return None;
     }
     *budget = budget.checked_sub(distance)?;
-    let instruction =
-        instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
+    let instruction = instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
     let is_target = |address: &FileAddress| targets.iter().any(|target| target.contains(address));
     let target = mentioned(&instruction).find(is_target)?;
     Some(Reference { target, frame })
 }
 
 /// Decodes what a table entry covers, instruction by instruction.
-pub fn instructions<'data>(
-    image: &Image<'data>,
-    frame: Frame,
-) -> impl Iterator<Item = Instruction> + use<'data> {
+pub fn instructions<'data>(image: &Image<'data>, frame: Frame) -> impl Iterator<Item = Instruction> + use<'data> {
     let size = usize::try_from(frame.end.wrapping_sub(frame.start).min(MAX_FUNCTION)).unwrap_or(0);
     let bytes = image.bytes_at(frame.start).unwrap_or_default();
     let bytes = bytes.get(..size).unwrap_or(bytes);
@@ -115,10 +103,7 @@ pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress>
         .clone()
         .any(|operand| instruction.op_kind(operand) == OpKind::Memory)
         .then(|| instruction.memory_displacement64());
-    let jumps = matches!(
-        instruction.flow_control(),
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-    );
+    let jumps = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
     let jumped_to = jumps.then(|| instruction.near_branch_target());
     let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());
     let mentioned = memory.into_iter().chain(jumped_to).chain(numbers);

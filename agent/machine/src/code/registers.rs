@@ -20,13 +20,11 @@ pub const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// the static chain. `rax` only holds the number of vector registers.
 pub const PASSED: [usize; 7] = [1, 2, 6, 7, 8, 9, 10];
 
-const NAMES_8: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
+const NAMES_8: [&str; 16] =
+    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 const NAMES_4: [&str; 16] = [
-    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
-    "r13d", "r14d", "r15d",
+    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d",
+    "r15d",
 ];
 
 /// A set of registers: bit i is number i.
@@ -43,10 +41,7 @@ pub struct Callee {
 
 impl Callee {
     /// A function about which nothing is known.
-    pub const UNKNOWN: Self = Self {
-        reads: Registers::MAX,
-        writes: Registers::MAX,
-    };
+    pub const UNKNOWN: Self = Self { reads: Registers::MAX, writes: Registers::MAX };
 
     /// Returns whether it may take an argument in a register.
     pub fn reads(self, number: usize) -> bool {
@@ -67,10 +62,7 @@ pub fn general_register(register: Register) -> Option<usize> {
 
 /// Returns whether a register is a high byte, such as `ah`.
 pub fn is_high_byte(register: Register) -> bool {
-    matches!(
-        register,
-        Register::AH | Register::BH | Register::CH | Register::DH
-    )
+    matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
 }
 
 /// Returns what a register, or its low 4 bytes, is called.

@@ -1,9 +1,6 @@
 //! The targets of a `switch`: the entries of the table that an indirect jump reads.
 
-use iced_x86::{
-    Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register,
-};
+use iced_x86::{Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::instruction::{address, target, writes};
 use crate::elf::address::FileAddress;
@@ -53,22 +50,15 @@ pub fn targets<'a>(
         _ => offset_load(jump, &near),
     };
     let check = read.and_then(|read| check(read, &near));
-    let length = check.map_or(MAX_TABLE, |check| {
-        check.last.saturating_add(1).min(MAX_TABLE)
-    });
-    let found = |all| Targets {
-        all,
-        check: check.map(|check| check.at),
-    };
+    let length = check.map_or(MAX_TABLE, |check| check.last.saturating_add(1).min(MAX_TABLE));
+    let found = |all| Targets { all, check: check.map(|check| check.at) };
     // jmp *table(,%index,8)
     if jump.op0_kind() == OpKind::Memory {
         if jump.memory_index_scale() != 8 || jump.memory_base() != Register::None {
             return Targets::default();
         }
         let table = FileAddress::new(jump.memory_displacement64());
-        return found(entries(image, entry, length, |index| {
-            image.pointer_at(table.wrapping_add(8 * index))
-        }));
+        return found(entries(image, entry, length, |index| image.pointer_at(table.wrapping_add(8 * index))));
     }
     // lea table(%rip), %base; movslq (%base,%index,4), %offset; add %base, %offset; jmp *%offset
     let base = read.map(Instruction::memory_base);
@@ -142,8 +132,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
         if is_guarded && narrow.is_none() && instruction.rflags_modified() != 0 {
             is_guarded = false;
             let last = instruction.try_immediate(1).ok();
-            if let Some(last) = last.filter(|_| is_index && instruction.mnemonic() == Mnemonic::Cmp)
-            {
+            if let Some(last) = last.filter(|_| is_index && instruction.mnemonic() == Mnemonic::Cmp) {
                 let at = address(instruction);
                 let check = Check { at, last };
                 // A 32-bit number is a 64-bit index only if the upper half is 0.
@@ -154,9 +143,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
             }
         }
         let used = info.info(instruction).used_registers();
-        let is_written = used
-            .iter()
-            .any(|used| writes(used.access()) && used.register().full_register() == index);
+        let is_written = used.iter().any(|used| writes(used.access()) && used.register().full_register() == index);
         if !is_written {
             continue;
         }
@@ -167,9 +154,8 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
             _ => return None,
         };
         if let Some((check, checked)) = narrow {
-            let is_certain = instruction.mnemonic() == Mnemonic::Movzx
-                && (is_index && to.size() >= 4)
-                && extended <= checked;
+            let is_certain =
+                instruction.mnemonic() == Mnemonic::Movzx && (is_index && to.size() >= 4) && extended <= checked;
             let at = address(instruction);
             return is_certain.then_some(Check { at, ..check });
         }
@@ -184,10 +170,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<Check> {
 
 /// Returns whether a register is the lowest bytes of a general register, or all of them.
 fn is_low_part(register: Register, whole: Register) -> bool {
-    let is_high = matches!(
-        register,
-        Register::AH | Register::BH | Register::CH | Register::DH
-    );
+    let is_high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
     register.is_gpr() && register.full_register() == whole && !is_high
 }
 
@@ -205,9 +188,7 @@ fn entries(
         (None, _) => entry.saturating_add(DEFAULT_SIZE),
     };
     let entries = (0..length).map_while(at);
-    let mut targets: Vec<FileAddress> = entries
-        .take_while(|target| (entry..end).contains(target))
-        .collect();
+    let mut targets: Vec<FileAddress> = entries.take_while(|target| (entry..end).contains(target)).collect();
     targets.sort_unstable();
     targets.dedup();
     targets

@@ -54,11 +54,7 @@ pub struct Asked<'a> {
 impl Globals {
     /// Searches all units for variables of these names, and for a function. A unit is read up to the first entry that
     /// cannot be read. Fails if there are too many entries.
-    pub fn find(
-        units: &Units<'_>,
-        variables: &[&'static str],
-        asked: Asked<'_>,
-    ) -> Result<Self, DwarfError> {
+    pub fn find(units: &Units<'_>, variables: &[&'static str], asked: Asked<'_>) -> Result<Self, DwarfError> {
         let mut found = Self::default();
         for (index, unit) in units.units.iter().enumerate() {
             found.look_through(units, index, unit, variables, asked)?;
@@ -105,10 +101,7 @@ impl Globals {
             };
             units.count(abbreviation.attributes().len())?;
             let tag = abbreviation.tag();
-            let wanted = matches!(
-                tag,
-                constants::DW_TAG_variable | constants::DW_TAG_subprogram
-            );
+            let wanted = matches!(tag, constants::DW_TAG_variable | constants::DW_TAG_subprogram);
             if depth != 1 || !wanted {
                 if ahead.skip_attributes(abbreviation.attributes()).is_err() {
                     return Ok(());
@@ -119,10 +112,7 @@ impl Globals {
             if entries.read_entry(&mut entry).is_err() {
                 return Ok(());
             }
-            let id = EntryId {
-                unit: index,
-                offset,
-            };
+            let id = EntryId { unit: index, offset };
             match tag {
                 constants::DW_TAG_variable => self.add_variable(units, id, &entry, variables),
                 _ => self.add_function(units, id, &entry, asked),
@@ -131,13 +121,7 @@ impl Globals {
         Ok(())
     }
 
-    fn add_variable<'a>(
-        &mut self,
-        units: &Units<'a>,
-        id: EntryId,
-        entry: &Entry<'a>,
-        wanted: &[&'static str],
-    ) {
+    fn add_variable<'a>(&mut self, units: &Units<'a>, id: EntryId, entry: &Entry<'a>, wanted: &[&'static str]) {
         let Some(address) = static_address(units, id.unit, entry) else {
             return;
         };
@@ -155,16 +139,9 @@ impl Globals {
         }
     }
 
-    fn add_function<'a>(
-        &mut self,
-        units: &Units<'a>,
-        id: EntryId,
-        entry: &Entry<'a>,
-        asked: Asked<'_>,
-    ) {
-        let has_code = [constants::DW_AT_low_pc, constants::DW_AT_ranges]
-            .iter()
-            .any(|attribute| entry.attr(*attribute).is_some());
+    fn add_function<'a>(&mut self, units: &Units<'a>, id: EntryId, entry: &Entry<'a>, asked: Asked<'_>) {
+        let has_code =
+            [constants::DW_AT_low_pc, constants::DW_AT_ranges].iter().any(|attribute| entry.attr(*attribute).is_some());
         if !has_code || self.functions.len() >= MAX_FOUND {
             return;
         }
@@ -185,9 +162,7 @@ impl Globals {
 /// Returns the fixed address of a variable.
 fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<FileAddress> {
     let unit = units.units.get(unit)?;
-    let expression = entry
-        .attr_value(constants::DW_AT_location)?
-        .exprloc_value()?;
+    let expression = entry.attr_value(constants::DW_AT_location)?.exprloc_value()?;
     let mut bytes = expression.0;
     let operation = Operation::parse(&mut bytes, unit.encoding()).ok()?;
     if !bytes.is_empty() {
@@ -222,9 +197,7 @@ impl<'a> Units<'a> {
         is_wanted: impl Fn(&str) -> bool,
     ) -> Option<BTreeMap<&'a str, u64>> {
         let (id, structure) = self.unqualified(id)?;
-        if structure.tag() != constants::DW_TAG_structure_type
-            || !names.contains(&self.name(id.unit, &structure)?)
-        {
+        if structure.tag() != constants::DW_TAG_structure_type || !names.contains(&self.name(id.unit, &structure)?) {
             return None;
         }
         let size = number(&structure, constants::DW_AT_byte_size)?;
@@ -239,8 +212,7 @@ impl<'a> Units<'a> {
                 return;
             };
             let offset = number(child, constants::DW_AT_data_member_location);
-            is_clear &= offset
-                .is_some_and(|offset| offset < size && members.insert(name, offset).is_none());
+            is_clear &= offset.is_some_and(|offset| offset < size && members.insert(name, offset).is_none());
         })
         .ok()?;
         is_clear.then_some(members)
@@ -249,8 +221,7 @@ impl<'a> Units<'a> {
     /// Returns whether the type at `id` is a number of `bytes` bytes.
     pub fn is_number(&self, id: EntryId, bytes: u64) -> bool {
         self.unqualified(id).is_some_and(|(_, of)| {
-            of.tag() == constants::DW_TAG_base_type
-                && number(&of, constants::DW_AT_byte_size) == Some(bytes)
+            of.tag() == constants::DW_TAG_base_type && number(&of, constants::DW_AT_byte_size) == Some(bytes)
         })
     }
 

@@ -14,6 +14,4 @@ mod variables;
 pub use self::globals::{Asked, Function, Global, Globals};
 pub use self::sections::{DwarfError, Sections};
 pub use self::units::{EntryId, Units};
-pub use self::variables::{
-    Base, LocatedAt, Location, Sum, VariableLocations, Variables, variables,
-};
+pub use self::variables::{Base, LocatedAt, Location, Sum, VariableLocations, Variables, variables};

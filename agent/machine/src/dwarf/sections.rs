@@ -65,8 +65,8 @@ impl<'data> Sections<'data> {
                     Cow::Owned(inflate(decoder, section.uncompressed_size, &mut left)?)
                 }
                 CompressionFormat::Zstandard => {
-                    let decoder = ruzstd::decoding::StreamingDecoder::new(section.data)
-                        .map_err(|_| DwarfError::Compression)?;
+                    let decoder =
+                        ruzstd::decoding::StreamingDecoder::new(section.data).map_err(|_| DwarfError::Compression)?;
                     Cow::Owned(inflate(decoder, section.uncompressed_size, &mut left)?)
                 }
                 _ => return Err(DwarfError::Compression),
@@ -95,10 +95,7 @@ impl<'data> Sections<'data> {
 fn inflate(decoder: impl Read, size: u64, left: &mut u64) -> Result<Vec<u8>, DwarfError> {
     *left = left.checked_sub(size).ok_or(DwarfError::TooLarge)?;
     let mut bytes = Vec::new();
-    decoder
-        .take(size)
-        .read_to_end(&mut bytes)
-        .map_err(|_| DwarfError::Compression)?;
+    decoder.take(size).read_to_end(&mut bytes).map_err(|_| DwarfError::Compression)?;
     match bytes.len() as u64 == size {
         true => Ok(bytes),
         false => Err(DwarfError::Compression),

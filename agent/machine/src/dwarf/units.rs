@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gimli::{
-    Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebuggingInformationEntry, DwAt,
-    Dwarf, LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
+    Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebuggingInformationEntry, DwAt, Dwarf,
+    LittleEndian, Range, Section as _, Unit, UnitHeader, UnitOffset, UnitType, constants,
 };
 
 use super::sections::{DwarfError, Reader};
@@ -66,11 +66,7 @@ impl<'a> Units<'a> {
             headers.push(header);
         }
         let tables = abbreviations(&dwarf, &headers);
-        let mut read = Self {
-            dwarf,
-            units: Vec::new(),
-            steps: Cell::new(0),
-        };
+        let mut read = Self { dwarf, units: Vec::new(), steps: Cell::new(0) };
         for header in headers {
             // Type units hold no code and no variables; what skeletons point to is not in this file.
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
@@ -87,27 +83,14 @@ impl<'a> Units<'a> {
     }
 
     /// Returns a unit with what its first entry says about where its indexed values are.
-    fn unit(
-        &self,
-        header: UnitHeader<Reader<'a>>,
-        abbreviations: Arc<Abbreviations>,
-    ) -> Option<Unit<Reader<'a>>> {
+    fn unit(&self, header: UnitHeader<Reader<'a>>, abbreviations: Arc<Abbreviations>) -> Option<Unit<Reader<'a>>> {
         let root = header.entry(&abbreviations, header.root_offset()).ok()?;
         let encoding = header.encoding();
         let mut unit = Unit {
-            str_offsets_base: gimli::DebugStrOffsetsBase::default_for_encoding_and_file(
-                encoding,
-                self.dwarf.file_type,
-            ),
+            str_offsets_base: gimli::DebugStrOffsetsBase::default_for_encoding_and_file(encoding, self.dwarf.file_type),
             addr_base: gimli::DebugAddrBase(0),
-            loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(
-                encoding,
-                self.dwarf.file_type,
-            ),
-            rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(
-                encoding,
-                self.dwarf.file_type,
-            ),
+            loclists_base: gimli::DebugLocListsBase::default_for_encoding_and_file(encoding, self.dwarf.file_type),
+            rnglists_base: gimli::DebugRngListsBase::default_for_encoding_and_file(encoding, self.dwarf.file_type),
             name: None,
             comp_dir: None,
             low_pc: 0,
@@ -145,13 +128,10 @@ impl<'a> Units<'a> {
     pub fn entry(&self, id: EntryId) -> Option<Entry<'a>> {
         let entry = self.units.get(id.unit)?.entry(id.offset).ok()?;
         // An entry that many refer to is read again for each, with its text.
-        let text = entry
-            .attrs()
-            .iter()
-            .map(|attribute| match attribute.value() {
-                AttributeValue::String(text) => text.len() / BYTES_PER_STEP,
-                _ => 0,
-            });
+        let text = entry.attrs().iter().map(|attribute| match attribute.value() {
+            AttributeValue::String(text) => text.len() / BYTES_PER_STEP,
+            _ => 0,
+        });
         let text: usize = text.sum();
         self.count(entry.attrs().len() + text).ok()?;
         Some(entry)
@@ -213,15 +193,9 @@ impl<'a> Units<'a> {
 }
 
 /// Parses the abbreviation tables of all units. A table ends where the next begins, so overlapping tables are cut off.
-fn abbreviations(
-    dwarf: &Dwarf<Reader<'_>>,
-    headers: &[UnitHeader<Reader<'_>>],
-) -> BTreeMap<usize, Arc<Abbreviations>> {
+fn abbreviations(dwarf: &Dwarf<Reader<'_>>, headers: &[UnitHeader<Reader<'_>>]) -> BTreeMap<usize, Arc<Abbreviations>> {
     let section = dwarf.debug_abbrev.reader().slice();
-    let mut offsets: Vec<usize> = headers
-        .iter()
-        .map(|header| header.debug_abbrev_offset().0)
-        .collect();
+    let mut offsets: Vec<usize> = headers.iter().map(|header| header.debug_abbrev_offset().0).collect();
     offsets.push(section.len());
     offsets.sort_unstable();
     offsets.dedup();
@@ -246,9 +220,7 @@ impl<'a> Units<'a> {
         match value {
             AttributeValue::UnitRef(offset) => Some(EntryId { unit, offset }),
             AttributeValue::DebugInfoRef(offset) => {
-                let after = self
-                    .units
-                    .partition_point(|unit| unit.header.offset().0 <= offset.0);
+                let after = self.units.partition_point(|unit| unit.header.offset().0 <= offset.0);
                 let unit = after.checked_sub(1)?;
                 let header = &self.units.get(unit)?.header;
                 let offset = offset.to_unit_offset(header)?;
@@ -272,9 +244,7 @@ impl<'a> Units<'a> {
                 return (text.len() <= MAX_NAME).then(|| std::str::from_utf8(text).ok())?;
             }
             AttributeValue::DebugStrRef(offset) => (self.dwarf.debug_str.reader(), offset.0),
-            AttributeValue::DebugLineStrRef(offset) => {
-                (self.dwarf.debug_line_str.reader(), offset.0)
-            }
+            AttributeValue::DebugLineStrRef(offset) => (self.dwarf.debug_line_str.reader(), offset.0),
             AttributeValue::DebugStrOffsetsIndex(index) => {
                 let offset = self.dwarf.string_offset(unit, index).ok()?;
                 (self.dwarf.debug_str.reader(), offset.0)

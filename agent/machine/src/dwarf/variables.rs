@@ -1,6 +1,7 @@
 //! The variables in a function: its own, and those of the first copy of another function inlined in it.
 //!
-//! That copy is the first in the source, by the place of the call; compilers list copies in any order, and place them anywhere.
+//! That copy is the first in the source, by the place of the call; compilers list copies in any order, and place them
+//! anywhere.
 //!
 //! Where a variable is according to DWARF expressions: sums of registers and what they point to.
 //!
@@ -68,8 +69,8 @@ enum Scope {
     Other,
 }
 
-/// Finds the variables called `names` of the function at `id`, and of the first copy of the function `inlined` in it. Fails if
-/// there are too many entries.
+/// Finds the variables called `names` of the function at `id`, and of the first copy of the function `inlined` in it.
+/// Fails if there are too many entries.
 pub fn variables(
     units: &Units<'_>,
     id: EntryId,
@@ -107,21 +108,13 @@ pub fn variables(
             }
             (Some(Scope::Function), constants::DW_TAG_variable) if found.own.len() < MAX_COPIES => {
                 let found = &mut found.own;
-                found.extend(variable(
-                    units,
-                    id.unit,
-                    entry,
-                    names,
-                    &own_ranges,
-                    frame.as_ref(),
-                ));
+                found.extend(variable(units, id.unit, entry, names, &own_ranges, frame.as_ref()));
                 Scope::Other
             }
             (Some(Scope::Copy(index)), constants::DW_TAG_variable) => {
                 let copy = copies.get_mut(index);
                 if let Some(copy) = copy.filter(|copy| copy.variables.len() < MAX_COPIES) {
-                    let found =
-                        variable(units, id.unit, entry, names, &copy.ranges, frame.as_ref());
+                    let found = variable(units, id.unit, entry, names, &copy.ranges, frame.as_ref());
                     copy.variables.extend(found);
                 }
                 Scope::Other
@@ -152,30 +145,18 @@ fn variable<'a>(
     let locations = match value.exprloc_value() {
         Some(expression) => {
             let location = parse(expression)?;
-            let everywhere = scope.iter().map(|range| LocatedAt {
-                range: *range,
-                location: location.clone(),
-            });
+            let everywhere = scope.iter().map(|range| LocatedAt { range: *range, location: location.clone() });
             everywhere.collect()
         }
         None => {
             let mut list = units.dwarf.attr_locations(unit, value).ok()??;
             std::iter::from_fn(|| list.next().ok().flatten())
                 .take(MAX_LOCATIONS)
-                .filter_map(|entry| {
-                    Some(LocatedAt {
-                        range: entry.range,
-                        location: parse(entry.data)?,
-                    })
-                })
+                .filter_map(|entry| Some(LocatedAt { range: entry.range, location: parse(entry.data)? }))
                 .collect()
         }
     };
-    Some(VariableLocations {
-        name,
-        locations,
-        always: value.exprloc_value().is_some(),
-    })
+    Some(VariableLocations { name, locations, always: value.exprloc_value().is_some() })
 }
 
 /// The most operations of one expression.
@@ -207,26 +188,17 @@ pub struct Sum {
 
 impl Sum {
     fn constant(constant: u64) -> Self {
-        Self {
-            constant,
-            terms: Vec::new(),
-        }
+        Self { constant, terms: Vec::new() }
     }
 
     fn of(base: Base, constant: u64) -> Self {
-        Self {
-            constant,
-            terms: vec![(base, 1)],
-        }
+        Self { constant, terms: vec![(base, 1)] }
     }
 
     fn plus(mut self, other: Self, factor: u64) -> Self {
-        self.constant = self
-            .constant
-            .wrapping_add(other.constant.wrapping_mul(factor));
+        self.constant = self.constant.wrapping_add(other.constant.wrapping_mul(factor));
         let added = other.terms.into_iter();
-        self.terms
-            .extend(added.map(|(base, coefficient)| (base, coefficient.wrapping_mul(factor))));
+        self.terms.extend(added.map(|(base, coefficient)| (base, coefficient.wrapping_mul(factor))));
         self
     }
 }
@@ -282,11 +254,7 @@ impl std::fmt::Display for Sum {
 }
 
 /// Returns what an expression means in a function whose frame base is `frame`.
-pub fn parse(
-    expression: Expression<Reader<'_>>,
-    encoding: Encoding,
-    frame: Option<&Sum>,
-) -> Option<Location> {
+pub fn parse(expression: Expression<Reader<'_>>, encoding: Encoding, frame: Option<&Sum>) -> Option<Location> {
     evaluate(expression, encoding, frame, MAX_DEPTH)
 }
 
@@ -320,20 +288,12 @@ fn evaluate(
                 stack.push(Sum::of(Base::Register(x86_number(register)?), 0));
                 in_register = true;
             }
-            Operation::RegisterOffset {
-                register,
-                offset,
-                base_type,
-            } if base_type.0 == 0 => {
+            Operation::RegisterOffset { register, offset, base_type } if base_type.0 == 0 => {
                 let base = Base::Register(x86_number(register)?);
                 stack.push(Sum::of(base, offset.cast_unsigned()));
             }
             Operation::FrameOffset { offset } => {
-                stack.push(
-                    frame?
-                        .clone()
-                        .plus(Sum::constant(offset.cast_unsigned()), 1),
-                );
+                stack.push(frame?.clone().plus(Sum::constant(offset.cast_unsigned()), 1));
             }
             // The stack pointer before the call, which pushed 8 bytes.
             Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP as u8), 8)),
@@ -358,11 +318,7 @@ fn evaluate(
                 let (right, left) = (stack.pop()?, stack.pop()?);
                 stack.push(left.plus(right, u64::MAX));
             }
-            Operation::Deref {
-                size: 8,
-                space: false,
-                ..
-            } => {
+            Operation::Deref { size: 8, space: false, .. } => {
                 let address = stack.pop()?;
                 stack.push(Sum::of(Base::Loaded(Box::new(address)), 0));
             }

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr,
-    EhFrameOffset, LittleEndian, Reader, UnwindSection as _, X86_64,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr, EhFrameOffset,
+    LittleEndian, Reader, UnwindSection as _, X86_64,
 };
 use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
@@ -66,8 +66,7 @@ impl Frames {
 
     /// Returns whether a function can begin at `address`.
     pub fn is_entry(&self, address: FileAddress) -> bool {
-        self.at(address)
-            .is_some_and(|frame| frame.start == address && frame.is_entry)
+        self.at(address).is_some_and(|frame| frame.start == address && frame.is_entry)
     }
 }
 
@@ -87,10 +86,7 @@ impl<'data> UnwindTable<'data> {
             bases = bases.set_text(text.address());
         }
         let (address, data) = by_section(file).or_else(|| by_segment(file))?;
-        Some(Self {
-            data,
-            bases: bases.set_eh_frame(address),
-        })
+        Some(Self { data, bases: bases.set_eh_frame(address) })
     }
 }
 
@@ -105,15 +101,11 @@ fn by_section<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data
 fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data [u8])> {
     let endian = file.endian();
     let headers = file.elf_program_headers();
-    let header = headers
-        .iter()
-        .find(|header| header.p_type(endian) == PT_GNU_EH_FRAME)?;
+    let header = headers.iter().find(|header| header.p_type(endian) == PT_GNU_EH_FRAME)?;
     let address = header.p_vaddr(endian);
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let content = header.data(endian, file.data()).ok()?;
-    let parsed = EhFrameHdr::new(content, LittleEndian)
-        .parse(&bases, 8)
-        .ok()?;
+    let parsed = EhFrameHdr::new(content, LittleEndian).parse(&bases, 8).ok()?;
     let address = parsed.eh_frame_ptr().direct().ok()?;
     headers.iter().find_map(|segment| {
         let distance = address.checked_sub(segment.p_vaddr(endian))?;

@@ -86,12 +86,7 @@ impl<'data> Image<'data> {
 
     /// Makes an executable of nothing but code, which begins at `address`.
     pub fn of_code(code: &'data [u8], address: FileAddress) -> Self {
-        Self {
-            segments: Segments::of_code(code, address),
-            is_fixed: true,
-            entry: address,
-            ..Self::default()
-        }
+        Self { segments: Segments::of_code(code, address), is_fixed: true, entry: address, ..Self::default() }
     }
 
     /// Adds the names in the executable's debug file, whose whole content is `debug`. The
@@ -226,8 +221,7 @@ impl<'data> Image<'data> {
             for at in finder.find_iter(bytes).take(MAX_TEXTS) {
                 let before = bytes.get(at.saturating_sub(longest)..at);
                 let before = before.unwrap_or_default();
-                let length =
-                    memchr::memrchr(0, before).map_or(before.len(), |nul| before.len() - nul - 1);
+                let length = memchr::memrchr(0, before).map_or(before.len(), |nul| before.len() - nul - 1);
                 let place = |at: usize| segment.address.wrapping_add(at as u64);
                 found.push(place(at - length)..place(at + 1));
             }
@@ -247,8 +241,7 @@ impl<'data> Image<'data> {
         if !self.budget.scan(16 * self.relocations.pointers.len()) {
             return Vec::new();
         }
-        let relocated =
-            (self.relocations.pointers.iter()).filter(|(_, pointer)| **pointer == target);
+        let relocated = (self.relocations.pointers.iter()).filter(|(_, pointer)| **pointer == target);
         let mut found: Vec<FileAddress> = relocated.map(|(at, _)| *at).take(MAX_MENTIONS).collect();
         for (segment, bytes) in self.segments.iter() {
             if !segment.is_writable {
@@ -263,8 +256,7 @@ impl<'data> Image<'data> {
             let (words, _) = bytes.get(skip..).unwrap_or_default().as_chunks::<8>();
             let addresses = (first..).step_by(8).map(FileAddress::new);
             let stored = words.iter().zip(addresses).filter(|(word, at)| {
-                u64::from_le_bytes(**word) == target.get()
-                    && !self.relocations.pointers.contains_key(at)
+                u64::from_le_bytes(**word) == target.get() && !self.relocations.pointers.contains_key(at)
             });
             found.extend(stored.map(|(_, at)| at).take(MAX_MENTIONS));
         }

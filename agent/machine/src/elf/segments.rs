@@ -12,14 +12,11 @@ use std::collections::HashMap;
 
 use object::Endianness;
 use object::elf::{
-    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W,
-    PF_X, PT_LOAD, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64,
-    SHN_UNDEF, SHT_NOBITS, Sym64,
+    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_LOAD,
+    R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, Rela64, SHN_UNDEF, SHT_NOBITS, Sym64,
 };
 use object::pod::slice_from_bytes;
-use object::read::elf::{
-    Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _,
-};
+use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
 use super::address::{FileAddress, FileOffset};
 use super::error::ElfError;
@@ -120,8 +117,8 @@ impl<'data> Segments<'data> {
         (distance < segment.file_size).then_some(FileOffset::new(offset))
     }
 
-    /// Returns the address of each code segment, and where it begins and ends in the file. The loader maps whole pages, so each
-    /// begins on a page boundary.
+    /// Returns the address of each code segment, and where it begins and ends in the file. The loader maps whole pages,
+    /// so each begins on a page boundary.
     pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
         let code = self.segments.iter().filter(|segment| segment.is_code);
         let mapped = code.map(|segment| {
@@ -166,11 +163,7 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
             return Err(ElfError::Unreasonable("a segment that cannot be loaded"));
         }
     }
-    fit(
-        data,
-        loaded().map(|segment| (segment.p_offset(endian), segment.p_filesz(endian))),
-        "segments that overlap",
-    )?;
+    fit(data, loaded().map(|segment| (segment.p_offset(endian), segment.p_filesz(endian))), "segments that overlap")?;
 
     let sections = header.section_headers(endian, data)?;
     if sections.len() > MAX_SECTIONS {
@@ -183,20 +176,12 @@ pub fn check(data: &[u8]) -> Result<(), ElfError> {
         return Err(ElfError::Unreasonable("too many section names"));
     }
     let stored = (sections.iter()).filter(|section| section.sh_type(endian) != SHT_NOBITS);
-    fit(
-        data,
-        stored.map(|section| (section.sh_offset(endian), section.sh_size(endian))),
-        "sections that overlap",
-    )
+    fit(data, stored.map(|section| (section.sh_offset(endian), section.sh_size(endian))), "sections that overlap")
 }
 
 /// Checks that all these ranges lie in the file, and that the sum of their sizes is at most one and
 /// a half times the file's. (Linkers map the same page into two segments.)
-fn fit(
-    data: &[u8],
-    ranges: impl Iterator<Item = (u64, u64)>,
-    otherwise: &'static str,
-) -> Result<(), ElfError> {
+fn fit(data: &[u8], ranges: impl Iterator<Item = (u64, u64)>, otherwise: &'static str) -> Result<(), ElfError> {
     let file = data.len() as u64;
     let mut sum = 0_u64;
     for (offset, size) in ranges {
@@ -227,10 +212,7 @@ pub struct Relocations<'data> {
 
 impl<'data> Relocations<'data> {
     /// Reads them. `bytes_at` returns the bytes from an address to the end of its segment.
-    pub fn read(
-        file: &ElfFile64<'data, Endianness>,
-        bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>,
-    ) -> Self {
+    pub fn read(file: &ElfFile64<'data, Endianness>, bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>) -> Self {
         let endian = file.endian();
         let mut headers = file.elf_program_headers().iter();
         let dynamic = headers.find_map(|header| header.dynamic(endian, file.data()).ok()?);
@@ -268,9 +250,7 @@ impl<'data> Relocations<'data> {
                 let is_import = |symbol: &&Sym64<Endianness>| symbol.st_shndx(endian) == SHN_UNDEF;
                 let base = match relocation.r_type(endian, false) {
                     R_X86_64_RELATIVE => Some(0),
-                    R_X86_64_64 => symbol()
-                        .filter(|symbol| !is_import(symbol))
-                        .map(|symbol| symbol.st_value(endian)),
+                    R_X86_64_64 => symbol().filter(|symbol| !is_import(symbol)).map(|symbol| symbol.st_value(endian)),
                     R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
                         let imported = symbol().filter(is_import).and_then(name);
                         found.imports.extend(imported.map(|name| (at, name)));

@@ -40,10 +40,7 @@ impl<'data> Symbols<'data> {
             };
             // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
             let name = name.split('@').next().unwrap_or(name);
-            let found = Symbol {
-                address: FileAddress::new(symbol.address()),
-                size: symbol.size(),
-            };
+            let found = Symbol { address: FileAddress::new(symbol.address()), size: symbol.size() };
             match symbol.kind() {
                 SymbolKind::Text => self.add_function(name, found),
                 SymbolKind::Data => {
@@ -79,9 +76,7 @@ impl<'data> Symbols<'data> {
 
     /// Returns the start and name of each function that has a name.
     pub fn function_names(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
-        self.function_names
-            .iter()
-            .map(|(address, name)| (*address, *name))
+        self.function_names.iter().map(|(address, name)| (*address, *name))
     }
 
     /// Finds the global variable called `name`.
@@ -91,11 +86,7 @@ impl<'data> Symbols<'data> {
 }
 
 /// Returns a symbol's name in the file whose whole content is `data`, if it has one and the budget suffices.
-pub fn name<'data>(
-    symbol: &ElfSymbol64<'data, '_, Endianness>,
-    data: &[u8],
-    budget: &Budget,
-) -> Option<&'data str> {
+pub fn name<'data>(symbol: &ElfSymbol64<'data, '_, Endianness>, data: &[u8], budget: &Budget) -> Option<&'data str> {
     if budget.is_spent() {
         return None;
     }
@@ -166,9 +157,7 @@ impl<'data> FunctionNames<'data> {
             return of(exact).into_iter().collect();
         }
         let is_clone = |(own, _): &(&&str, &BTreeSet<FileAddress>)| {
-            let rest = own
-                .strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('.'));
+            let rest = own.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
             rest.is_some_and(|clone| !is_part(clone))
         };
         self.names.iter().filter(is_clone).flat_map(of).collect()

@@ -33,12 +33,9 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
     found
 }
 
-/// Returns the 8-byte globals that hold a pointer from which the function reaches one of these `offsets`: a register holds that
-/// address, or an instruction accesses it, even if only in the first iteration of a loop.
-pub fn reached_by_pointers(
-    execution: &mut Execution<'_>,
-    offsets: &[i64],
-) -> BTreeSet<FileAddress> {
+/// Returns the 8-byte globals that hold a pointer from which the function reaches one of these `offsets`: a register
+/// holds that address, or an instruction accesses it, even if only in the first iteration of a loop.
+pub fn reached_by_pointers(execution: &mut Execution<'_>, offsets: &[i64]) -> BTreeSet<FileAddress> {
     let code = execution.code;
     let mut found = BTreeSet::new();
     for block in code.blocks.ids() {
@@ -86,11 +83,7 @@ pub fn counted_in_loops(execution: &mut Execution<'_>) -> Vec<FileAddress> {
 }
 
 /// Returns the 8-byte global that an instruction leaves 1 higher than it was.
-fn incremented(
-    execution: &mut Execution<'_>,
-    state: &State,
-    instruction: &Instruction,
-) -> Option<FileAddress> {
+fn incremented(execution: &mut Execution<'_>, state: &State, instruction: &Instruction) -> Option<FileAddress> {
     if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
         return None;
     }

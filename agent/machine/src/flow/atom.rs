@@ -117,22 +117,15 @@ impl Atom {
     /// Estimates the memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
         let inside = match self {
-            Self::Merged { options: of, .. } | Self::Computed { of, .. } => {
-                of.iter().map(Value::bytes).sum()
-            }
+            Self::Merged { options: of, .. } | Self::Computed { of, .. } => of.iter().map(Value::bytes).sum(),
             Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
             Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
-            Self::Truth(truth) => (truth.conditions.iter())
-                .map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes())
-                .sum(),
-            Self::Select {
-                condition,
-                then,
-                otherwise,
-            } => [&condition.left, &condition.right, then, otherwise]
-                .map(Value::bytes)
-                .iter()
-                .sum(),
+            Self::Truth(truth) => {
+                (truth.conditions.iter()).map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes()).sum()
+            }
+            Self::Select { condition, then, otherwise } => {
+                [&condition.left, &condition.right, then, otherwise].map(Value::bytes).iter().sum()
+            }
             Self::Entry(_) | Self::Opaque { .. } | Self::Global { .. } | Self::Call { .. } => 0,
         };
         size_of::<Self>() + inside

@@ -40,11 +40,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            summands: 8,
-            reach: None,
-            private_below: i64::MIN,
-        }
+        Self { summands: 8, reach: None, private_below: i64::MIN }
     }
 }
 
@@ -68,10 +64,7 @@ impl Clone for Atoms {
 impl Atoms {
     /// Makes an empty set.
     pub fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            ..Self::default()
-        }
+        Self { budget, ..Self::default() }
     }
 
     /// Returns the value that is one atom.
@@ -107,9 +100,7 @@ impl Atoms {
         match atom {
             Atom::Entry(number) => (usize::from(*number) == RSP).then_some(0),
             Atom::Merged { options, .. } => self.lowest_of_all(options),
-            Atom::Select {
-                then, otherwise, ..
-            } => self.lowest_of_all([then, otherwise]),
+            Atom::Select { then, otherwise, .. } => self.lowest_of_all([then, otherwise]),
             Atom::LowByte { rest, .. } => self.may_be_on_stack(rest).then_some(i64::MIN),
             _ => None,
         }
@@ -171,10 +162,7 @@ impl Atoms {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
             .filter_map(|(id, atom)| match &**atom {
-                Atom::Merged {
-                    address: own,
-                    options,
-                } if *own == address => Some((id, options.clone())),
+                Atom::Merged { address: own, options } if *own == address => Some((id, options.clone())),
                 _ => None,
             })
             .collect()
@@ -184,9 +172,7 @@ impl Atoms {
     /// global on each path.
     pub fn as_global(&self, value: &Value) -> Option<FileAddress> {
         let options = match self.get(value.as_atom()?)? {
-            Atom::Global {
-                address, width: 8, ..
-            } => return Some(*address),
+            Atom::Global { address, width: 8, .. } => return Some(*address),
             Atom::Merged { options, .. } => options,
             _ => return None,
         };
@@ -203,9 +189,7 @@ impl Atoms {
 
     /// Returns whether anything was loaded from the global at `address`.
     pub fn loads(&self, address: FileAddress) -> bool {
-        self.atoms
-            .iter()
-            .any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
+        self.atoms.iter().any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
     }
 
     /// Returns the addresses of the globals whose sum `value` is, if it is a sum of 8-byte loads.
@@ -214,9 +198,7 @@ impl Atoms {
             let global = self.as_global(&Value::atom(*atom))?;
             (*coefficient == 1).then_some(global)
         });
-        summands
-            .collect::<Option<_>>()
-            .filter(|_| value.constant == 0)
+        summands.collect::<Option<_>>().filter(|_| value.constant == 0)
     }
 
     /// Returns the low `bits` bits, zero-extended.
@@ -237,8 +219,7 @@ impl Atoms {
             if narrow {
                 return value.clone();
             }
-            if let Atom::ZeroExtended { bits: inner, of } | Atom::SignExtended { bits: inner, of } =
-                atom
+            if let Atom::ZeroExtended { bits: inner, of } | Atom::SignExtended { bits: inner, of } = atom
                 && *inner >= bits
             {
                 let of = of.clone();
@@ -256,10 +237,7 @@ impl Atoms {
                 return self.zero_extended(&byte, bits);
             }
         }
-        self.value(Atom::ZeroExtended {
-            bits,
-            of: value.clone(),
-        })
+        self.value(Atom::ZeroExtended { bits, of: value.clone() })
     }
 
     /// Returns the low `bits` bits, sign-extended.
@@ -270,10 +248,7 @@ impl Atoms {
         if let Some(constant) = value.as_constant() {
             return Value::constant(sign_extended(constant, u64::from(bits)).cast_unsigned());
         }
-        self.value(Atom::SignExtended {
-            bits,
-            of: value.clone(),
-        })
+        self.value(Atom::SignExtended { bits, of: value.clone() })
     }
 
     /// Returns `then` if the condition holds, else `otherwise`.
@@ -284,11 +259,7 @@ impl Atoms {
         match condition.evaluate() {
             Some(true) => then,
             Some(false) => otherwise,
-            None => self.value(Atom::Select {
-                condition,
-                then,
-                otherwise,
-            }),
+            None => self.value(Atom::Select { condition, then, otherwise }),
         }
     }
 

@@ -38,16 +38,8 @@ pub struct Condition {
 impl Condition {
     /// Returns the opposite.
     pub fn negated(&self) -> Self {
-        let swapped = |relation| Self {
-            relation,
-            left: self.right.clone(),
-            right: self.left.clone(),
-            bits: self.bits,
-        };
-        let same = |relation| Self {
-            relation,
-            ..self.clone()
-        };
+        let swapped = |relation| Self { relation, left: self.right.clone(), right: self.left.clone(), bits: self.bits };
+        let same = |relation| Self { relation, ..self.clone() };
         match self.relation {
             Relation::Equal => same(Relation::NotEqual),
             Relation::NotEqual => same(Relation::Equal),
@@ -85,13 +77,9 @@ pub fn decide(facts: &[Condition], condition: &Condition) -> Option<bool> {
 
 /// Returns whether nothing can fulfil a condition.
 pub fn is_impossible(condition: &Condition) -> bool {
-    let nothing_is_below =
-        condition.relation == Relation::Below && condition.right == Value::constant(0);
+    let nothing_is_below = condition.relation == Relation::Below && condition.right == Value::constant(0);
     let itself = condition.left == condition.right
-        && matches!(
-            condition.relation,
-            Relation::Below | Relation::Less | Relation::NotEqual
-        );
+        && matches!(condition.relation, Relation::Below | Relation::Less | Relation::NotEqual);
     nothing_is_below || itself || condition.evaluate() == Some(false)
 }
 
@@ -103,13 +91,9 @@ pub fn implies(facts: &[Condition], condition: &Condition) -> bool {
     let same_sides = |fact: &Condition| {
         fact.bits == condition.bits
             && ((fact.left == condition.left && fact.right == condition.right)
-                || (is_symmetric(fact.relation)
-                    && fact.left == condition.right
-                    && fact.right == condition.left))
+                || (is_symmetric(fact.relation) && fact.left == condition.right && fact.right == condition.left))
     };
-    facts
-        .iter()
-        .any(|fact| same_sides(fact) && is_at_least_as_strong(fact.relation, condition.relation))
+    facts.iter().any(|fact| same_sides(fact) && is_at_least_as_strong(fact.relation, condition.relation))
 }
 
 fn is_symmetric(relation: Relation) -> bool {
@@ -123,10 +107,7 @@ fn is_at_least_as_strong(stronger: Relation, weaker: Relation) -> bool {
             (stronger, weaker),
             (Relation::Below, Relation::BelowOrEqual | Relation::NotEqual)
                 | (Relation::Less, Relation::LessOrEqual | Relation::NotEqual)
-                | (
-                    Relation::Equal,
-                    Relation::BelowOrEqual | Relation::LessOrEqual
-                )
+                | (Relation::Equal, Relation::BelowOrEqual | Relation::LessOrEqual)
         )
 }
 
@@ -157,8 +138,7 @@ impl Flags {
     /// Returns the condition under which an instruction jumps, if it is a conditional jump and the flags are known.
     pub fn condition_of_jump(&self, instruction: &Instruction) -> Option<Condition> {
         let is_jump = instruction.is_jcc_short_or_near();
-        self.condition(instruction.condition_code())
-            .filter(|_| is_jump)
+        self.condition(instruction.condition_code()).filter(|_| is_jump)
     }
 
     /// Returns the condition that `code` stands for.
@@ -185,12 +165,7 @@ impl Flags {
             ConditionCode::le => (Relation::LessOrEqual, left, right),
             _ => return None,
         };
-        Some(Condition {
-            relation,
-            left,
-            right,
-            bits,
-        })
+        Some(Condition { relation, left, right, bits })
     }
 }
 

@@ -51,11 +51,7 @@ pub enum CutError {
 
 /// Finds a minimum cut between the block `from` and the returns, by the weight of each point. All points must be in
 /// blocks from which a return can be reached. Fails if the function does not return from there, or cannot be cut.
-pub fn minimum_cut(
-    code: &FunctionCode,
-    weights: &BTreeMap<Point, u64>,
-    from: BlockId,
-) -> Result<Vec<Point>, CutError> {
+pub fn minimum_cut(code: &FunctionCode, weights: &BTreeMap<Point, u64>, from: BlockId) -> Result<Vec<Point>, CutError> {
     if weights.len() > MAX_POINTS || !code.budget.spend(STEPS_OF_CUT * weights.len() as u64) {
         code.budget.exhaust();
         return Err(CutError::NoCut);
@@ -135,11 +131,7 @@ fn connect(network: &mut DiGraph<(), u64>, nodes: &Nodes, from: Point, to: Point
 }
 
 /// Returns the nodes from which the sink can still be reached in the residual network.
-fn can_reach_sink(
-    network: &DiGraph<(), u64>,
-    flows: &[u64],
-    sink: NodeIndex,
-) -> BTreeSet<NodeIndex> {
+fn can_reach_sink(network: &DiGraph<(), u64>, flows: &[u64], sink: NodeIndex) -> BTreeSet<NodeIndex> {
     let mut seen = BTreeSet::from([sink]);
     let mut pending = vec![sink];
     while let Some(node) = pending.pop() {
@@ -205,10 +197,7 @@ mod tests {
             let ways = block.successors.iter();
             points.extend(ways.map(|(_, kind)| Point::Way(id, *kind)));
         }
-        let all: Nodes = points
-            .iter()
-            .map(|point| (*point, Default::default()))
-            .collect();
+        let all: Nodes = points.iter().map(|point| (*point, Default::default())).collect();
         let mut returning: Vec<Point> = points.clone();
         returning.retain(|point| is_return(code, *point));
         for _ in 0..points.len() {
@@ -219,10 +208,7 @@ mod tests {
             let more: Vec<Point> = more.copied().collect();
             returning.extend(more);
         }
-        returning
-            .into_iter()
-            .zip(chosen.iter().copied().cycle())
-            .collect()
+        returning.into_iter().zip(chosen.iter().copied().cycle()).collect()
     }
 
     proptest! {

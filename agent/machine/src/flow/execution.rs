@@ -1,8 +1,9 @@
 //! Symbolic execution: what every register holds at every instruction of a function.
 //!
-//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At the head of a loop, what
-//! the loop changes is forgotten. A branch that is decided by what is known is not taken the other way. If a pass shows that a
-//! loop comes back to its head with what a register held before it, another pass knows the register there.
+//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged. At the head of a
+//! loop, what the loop changes is forgotten. A branch that is decided by what is known is not taken the other way. If a
+//! pass shows that a loop comes back to its head with what a register held before it, another pass knows the register
+//! there.
 
 mod ways;
 
@@ -35,14 +36,15 @@ pub struct Execution<'a> {
     /// The order in which blocks are executed.
     pub order: Order,
     entry_states: PerBlock<Option<State>>,
-    /// For the blocks whose branch depends on where control comes from: the blocks it can come from, with the state on each path.
+    /// For the blocks whose branch depends on where control comes from: the blocks it can come from, with the state on
+    /// each path.
     ways: HashMap<BlockId, Vec<(BlockId, State)>>,
     /// What holds at the ends of blocks, until all blocks that follow have been executed.
     ends: HashMap<BlockId, Rc<State>>,
     /// By their heads.
     loops: HashMap<BlockId, Loop>,
-    /// By the head of a loop: the registers that the loop writes, but that hold what they held before it whenever control comes
-    /// to the head.
+    /// By the head of a loop: the registers that the loop writes, but that hold what they held before it whenever
+    /// control comes to the head.
     restored: HashMap<BlockId, Registers>,
     /// What is known about calls and loads.
     pub known: Known,
@@ -59,12 +61,7 @@ impl<'a> Execution<'a> {
     }
 
     /// Executes `code` from its entry, where `entry` holds. The edge `without` is never taken.
-    pub fn run_from(
-        code: &'a FunctionCode,
-        entry: State,
-        atoms: Atoms,
-        without: Option<(BlockId, EdgeKind)>,
-    ) -> Self {
+    pub fn run_from(code: &'a FunctionCode, entry: State, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         let mut execution = Self::new(code, atoms, without);
         let begin = execution.atoms.stack_offset(&entry.registers[RSP]);
         execution.atoms.limits.private_below = match begin {
@@ -125,8 +122,8 @@ impl<'a> Execution<'a> {
         true
     }
 
-    /// Finds the registers that hold the same on every path to the head of a loop, or what they held at the start of the
-    /// iteration, according to what a pass has found there. Returns whether any were not known.
+    /// Finds the registers that hold the same on every path to the head of a loop, or what they held at the start of
+    /// the iteration, according to what a pass has found there. Returns whether any were not known.
     fn find_restored(&mut self, entry: &State) -> bool {
         let mut is_new = false;
         for index in self.order.blocks.clone() {
@@ -181,8 +178,7 @@ impl<'a> Execution<'a> {
                 return None;
             }
             for fact in self.atoms.consequences(&end.facts, condition)? {
-                let is_whole =
-                    fact.bits == 64 || self.atoms.zero_extended(&fact.left, fact.bits) == fact.left;
+                let is_whole = fact.bits == 64 || self.atoms.zero_extended(&fact.left, fact.bits) == fact.left;
                 state.assume(fact, is_whole);
             }
         }
@@ -286,12 +282,7 @@ impl<'a> Execution<'a> {
         }
         let callee = instruction::callee(instruction);
         let callee = callee.and_then(|callee| self.code.callees.get(&callee));
-        let step = Step {
-            instruction,
-            state,
-            atoms: &mut self.atoms,
-            known: &self.known,
-        };
+        let step = Step { instruction, state, atoms: &mut self.atoms, known: &self.known };
         step.execute(*callee.unwrap_or(&Callee::UNKNOWN), &mut self.info);
     }
 }

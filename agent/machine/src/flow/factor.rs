@@ -45,9 +45,7 @@ pub fn multiplied(
         let product = state.lanes.get(&(to, lane))?;
         let alone = atoms.computed::<2>(product, Operation::Product);
         let and_sum = || atoms.computed::<3>(product, Operation::ProductAndSum);
-        let factors = alone
-            .map(|own| own.as_slice())
-            .or_else(|| Some(and_sum()?.as_slice()));
+        let factors = alone.map(|own| own.as_slice()).or_else(|| Some(and_sum()?.as_slice()));
         let [left, right, ..] = factors? else {
             return None;
         };
@@ -79,9 +77,7 @@ pub fn is_product(instruction: &Instruction) -> bool {
 fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
     let constant = || {
         let address = atoms.as_global(value)?;
-        let bytes = image
-            .bytes_at(address)
-            .filter(|_| !image.is_writable(address));
+        let bytes = image.bytes_at(address).filter(|_| !image.is_writable(address));
         Some(u64::from_le_bytes(*bytes?.first_chunk()?))
     };
     value.as_constant().or_else(constant) == Some(number.to_bits())

@@ -52,13 +52,7 @@ impl Action {
         let mode = register << 3;
         match place {
             Register(other) => vec![0x48, opcode, 0xc0 | mode | other],
-            Slot(slot) => vec![
-                0x48,
-                opcode,
-                0x44 | mode,
-                0x24,
-                (8 * (slot + 1)).wrapping_neg(),
-            ],
+            Slot(slot) => vec![0x48, opcode, 0x44 | mode, 0x24, (8 * (slot + 1)).wrapping_neg()],
             Global(global) => {
                 let away = 0x1_0000 + 8 * u64::from(global) - next;
                 let away = (away as u32).to_le_bytes();

@@ -74,11 +74,7 @@ impl LoopEffects {
                 self.stack |= instruction.memory_base() == Register::RSP;
             }
         }
-        for used in info
-            .used_registers()
-            .iter()
-            .filter(|used| writes(used.access()))
-        {
+        for used in info.used_registers().iter().filter(|used| writes(used.access())) {
             let register = used.register();
             if let Some(number) = general_register(register) {
                 self.registers[number] = true;
@@ -92,13 +88,7 @@ impl LoopEffects {
 impl State {
     /// Forgets what a loop changes. Its head is the block at `address`, which begins by writing `replaced`. Facts
     /// remain: they are about values, not about places.
-    pub fn enter_loop(
-        &mut self,
-        effects: &LoopEffects,
-        replaced: Registers,
-        address: FileAddress,
-        atoms: &mut Atoms,
-    ) {
+    pub fn enter_loop(&mut self, effects: &LoopEffects, replaced: Registers, address: FileAddress, atoms: &mut Atoms) {
         if effects.memory {
             self.generation = address;
         }
@@ -112,8 +102,7 @@ impl State {
                 }
             }
         }
-        self.lanes
-            .retain(|(number, _), _| effects.vectors >> number & 1 == 0);
+        self.lanes.retain(|(number, _), _| effects.vectors >> number & 1 == 0);
         self.flags = Flags::Unknown;
     }
 
@@ -196,15 +185,9 @@ fn address_taken(instruction: &Instruction) -> Option<LoopSlot> {
         Mnemonic::Lea => {
             let is_element = instruction.memory_index() != Register::None;
             let displacement = instruction.memory_displacement64().cast_signed();
-            slot(
-                instruction.memory_base(),
-                if is_element { i64::MIN } else { displacement },
-                0,
-            )
+            slot(instruction.memory_base(), if is_element { i64::MIN } else { displacement }, 0)
         }
-        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-            slot(instruction.op1_register(), 0, 0)
-        }
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => slot(instruction.op1_register(), 0, 0),
         _ => None,
     }
 }
@@ -221,9 +204,5 @@ fn stack_operand(instruction: &Instruction, operand: u32) -> Option<LoopSlot> {
 
 fn slot(base: Register, displacement: i64, width: i64) -> Option<LoopSlot> {
     let base = general_register(base).filter(|base| matches!(*base, RSP | RBP))?;
-    Some(LoopSlot {
-        base,
-        displacement,
-        width,
-    })
+    Some(LoopSlot { base, displacement, width })
 }

@@ -60,10 +60,7 @@ impl<'a, 'data> Machine<'a, 'data> {
     /// Makes a machine for a function of `image`.
     pub fn new(image: &'a Image<'data>, code: &'a FunctionCode) -> Self {
         let mut atoms = Atoms::new(code.budget.clone());
-        atoms.limits = Limits {
-            summands: MAX_SUMMANDS,
-            ..Limits::default()
-        };
+        atoms.limits = Limits { summands: MAX_SUMMANDS, ..Limits::default() };
         Self {
             image,
             execution: Execution::new(code, atoms, None),
@@ -90,9 +87,7 @@ impl<'a, 'data> Machine<'a, 'data> {
                 self.look_at_memory(&state, instruction)?;
                 match instruction.flow_control() {
                     FlowControl::Return => return Ok(self.sum(&state.registers[0])),
-                    FlowControl::Next
-                    | FlowControl::ConditionalBranch
-                    | FlowControl::UnconditionalBranch => {}
+                    FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {}
                     _ if code.hooks.contains(&address(instruction)) => {}
                     _ => return Err(Halt::Instruction(address(instruction))),
                 }

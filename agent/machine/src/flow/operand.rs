@@ -42,27 +42,16 @@ pub enum Operand {
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Register {
-                number,
-                width,
-                plus,
-            } => {
+            Self::Register { number, width, plus } => {
                 f.write_str(register_name(*number, *width))?;
                 match plus {
                     0 => Ok(()),
                     plus => write!(f, "{plus:+}"),
                 }
             }
-            Self::Memory {
-                base, displacement, ..
-            } => {
+            Self::Memory { base, displacement, .. } => {
                 let sign = if *displacement < 0 { '-' } else { '+' };
-                write!(
-                    f,
-                    "[{}{sign}{:#x}]",
-                    register_name(*base, 8),
-                    displacement.unsigned_abs()
-                )
+                write!(f, "[{}{sign}{:#x}]", register_name(*base, 8), displacement.unsigned_abs())
             }
             Self::Constant(value) => write!(f, "{value}"),
             Self::Global { name, .. } => f.write_str(name),

@@ -54,8 +54,7 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         let number = general_register(register);
         number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
     };
-    match may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index())
-    {
+    match may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
         true => Place::SomewhereOnStack,
         false => Place::Unknown,
     }
@@ -63,16 +62,11 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
 
 /// Computes the address of the memory operand, without its segment; `None` if it uses a register other than a whole
 /// general one, or is too long a sum.
-pub(super) fn effective_address(
-    atoms: &Atoms,
-    state: &State,
-    instruction: &Instruction,
-) -> Option<Value> {
+pub(super) fn effective_address(atoms: &Atoms, state: &State, instruction: &Instruction) -> Option<Value> {
     let mut address = Value::constant(instruction.memory_displacement64());
-    for (register, scale) in [
-        (instruction.memory_base(), 1),
-        (instruction.memory_index(), instruction.memory_index_scale()),
-    ] {
+    for (register, scale) in
+        [(instruction.memory_base(), 1), (instruction.memory_index(), instruction.memory_index_scale())]
+    {
         if !matches!(register, Register::None | Register::RIP) {
             let number = general_register(register).filter(|_| register.size() == 8)?;
             address = address.plus(&state.registers[number], u64::from(scale));
@@ -116,8 +110,7 @@ impl Step<'_> {
         match general_register(register) {
             Some(number) if !is_high_byte(register) => {
                 let bits = operand_bits(self.instruction, operand);
-                self.atoms
-                    .zero_extended(&self.state.registers[number], bits)
+                self.atoms.zero_extended(&self.state.registers[number], bits)
             }
             _ => self.opaque(OPERAND + operand),
         }
@@ -127,9 +120,7 @@ impl Step<'_> {
         let width = self.memory_width();
         match self.place() {
             Place::Stack(offset) => self.load_slot(offset, width),
-            Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => {
-                self.load_global(address, width)
-            }
+            Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => self.load_global(address, width),
             _ => self.opaque_bytes(OPERAND + operand, width),
         }
     }
@@ -138,11 +129,7 @@ impl Step<'_> {
     pub fn load_global(&mut self, address: FileAddress, width: u8) -> Value {
         match self.known.loads.get(&(address, width)) {
             Some(number) => Value::constant(*number),
-            None => self.atoms.value(Atom::Global {
-                address,
-                width,
-                generation: self.state.generation,
-            }),
+            None => self.atoms.value(Atom::Global { address, width, generation: self.state.generation }),
         }
     }
 
@@ -234,8 +221,7 @@ impl Step<'_> {
             Place::Global(_) | Place::Unknown => {}
         }
         if !matches!(place, Place::Stack(_)) {
-            self.state
-                .clobber_memory(address(self.instruction), self.atoms);
+            self.state.clobber_memory(address(self.instruction), self.atoms);
         }
     }
 
@@ -271,10 +257,7 @@ impl Step<'_> {
 
     /// Makes a value about which nothing is known, as result number `index` of the instruction.
     pub fn opaque(&mut self, index: u32) -> Value {
-        self.atoms.value(Atom::Opaque {
-            address: address(self.instruction),
-            index,
-        })
+        self.atoms.value(Atom::Opaque { address: address(self.instruction), index })
     }
 
     fn opaque_bytes(&mut self, index: u32, bytes: u8) -> Value {

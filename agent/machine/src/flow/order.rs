@@ -21,8 +21,8 @@ pub struct Order {
 pub struct Loop {
     /// What it changes.
     pub effects: Rc<LoopEffects>,
-    /// If it is also entered past its head: the blocks of all loops that can be reached from each other there, which count as
-    /// one.
+    /// If it is also entered past its head: the blocks of all loops that can be reached from each other there, which
+    /// count as one.
     pub component: Option<BTreeSet<BlockId>>,
 }
 
@@ -62,12 +62,9 @@ impl Order {
         before.any(|from| self.is_back(*from, id))
     }
 
-    /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing it.
-    pub fn loops(
-        &self,
-        code: &FunctionCode,
-        info: &mut InstructionInfoFactory,
-    ) -> HashMap<BlockId, Loop> {
+    /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing
+    /// it.
+    pub fn loops(&self, code: &FunctionCode, info: &mut InstructionInfoFactory) -> HashMap<BlockId, Loop> {
         let components = code.loops();
         let mut loops = HashMap::new();
         for head in self.blocks.iter().copied() {

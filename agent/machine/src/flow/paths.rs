@@ -18,19 +18,14 @@ pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
     let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
     let before_returns = code.passed_before(&leaving.collect::<Vec<_>>());
     let from_the_returns = before_returns.into_iter().rev();
-    let free =
-        from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping));
+    let free = from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping));
     free.last()
 }
 
 /// Returns what is known at each return that can be reached from `point`, where `state` holds, on every path that is
 /// not known to be impossible. Returns `None` if there are too many paths, or one of them loops or leaves in another
 /// way.
-pub fn to_returns(
-    execution: &mut Execution<'_>,
-    state: State,
-    point: InstructionId,
-) -> Option<Vec<State>> {
+pub fn to_returns(execution: &mut Execution<'_>, state: State, point: InstructionId) -> Option<Vec<State>> {
     let ends = watch(execution, state, point, &(), |_, _, _, ()| {})?;
     Some(ends.into_iter().map(|(state, ())| state).collect())
 }

@@ -1,7 +1,7 @@
 //! The stack slots that only their own name reaches, if an array of any length moves the stack pointer.
 //!
-//! Such an array is below all that the frame pointer names. What is below all addresses that the function computes from the frame
-//! pointer is part of no object that others can reach: the compiler's own slots, and variables.
+//! Such an array is below all that the frame pointer names. What is below all addresses that the function computes from
+//! the frame pointer is part of no object that others can reach: the compiler's own slots, and variables.
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
@@ -11,7 +11,8 @@ use crate::code::instruction::{Instruction, writes};
 /// Where the frame pointer points, as an offset from the stack pointer at entry.
 const FRAME: i64 = -8;
 
-/// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to be.
+/// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to
+/// be.
 pub fn below(code: &FunctionCode) -> i64 {
     let moved = |own: &Instruction| {
         own.op0_register() == Register::RSP
@@ -41,15 +42,14 @@ fn is_save(own: &Instruction) -> bool {
 }
 
 fn is_begin(own: &Instruction) -> bool {
-    own.mnemonic() == Mnemonic::Mov
-        && (own.op0_register(), own.op1_register()) == (Register::RBP, Register::RSP)
+    own.mnemonic() == Mnemonic::Mov && (own.op0_register(), own.op1_register()) == (Register::RBP, Register::RSP)
 }
 
-/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none; `None` if that
-/// is not known.
+/// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
+/// `None` if that is not known.
 fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
-    let restores = own.mnemonic() == Mnemonic::Pop && own.op0_register() == Register::RBP
-        || own.mnemonic() == Mnemonic::Leave;
+    let restores =
+        own.mnemonic() == Mnemonic::Pop && own.op0_register() == Register::RBP || own.mnemonic() == Mnemonic::Leave;
     let to_rsp = own.op0_register() == Register::RSP;
     if is_save(own) || is_begin(own) || restores || own.flow_control() == FlowControl::Return {
         return Some(0);
@@ -68,13 +68,9 @@ fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
         let is_element = is_frame(memory.base()) && memory.index() != Register::None;
         writes(memory.access()) && (is_element || is_frame(memory.index()))
     });
-    let operands = (0..own.op_count()).any(|operand| {
-        own.op_kind(operand) == OpKind::Register && is_frame(own.op_register(operand))
-    });
-    let changes = info
-        .used_registers()
-        .iter()
-        .any(|used| is_frame(used.register()) && writes(used.access()));
+    let operands = (0..own.op_count())
+        .any(|operand| own.op_kind(operand) == OpKind::Register && is_frame(own.op_register(operand)));
+    let changes = info.used_registers().iter().any(|used| is_frame(used.register()) && writes(used.access()));
     (!stores_element && !changes && (!operands || to_rsp)).then_some(0)
 }
 
@@ -88,26 +84,23 @@ mod tests {
 
     /// `push %rbp; mov %rsp, %rbp; sub $0x40, %rsp; movl $5, -0x30(%rbp); lea -0x20(%rbp), %rdi`
     const BEGIN: [u8; 19] = [
-        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x40, 0xc7, 0x45, 0xd0, 0x05, 0x00, 0x00, 0x00,
-        0x48, 0x8d, 0x7d, 0xe0,
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x40, 0xc7, 0x45, 0xd0, 0x05, 0x00, 0x00, 0x00, 0x48, 0x8d, 0x7d,
+        0xe0,
     ];
     /// `1: sub %rdx, %rsp; mov %rsp, %rdi; call *%rcx; dec %ebx; jnz 1b; mov -0x30(%rbp), %eax; leave; ret`
-    const ARRAYS: [u8; 17] = [
-        0x48, 0x29, 0xd4, 0x48, 0x89, 0xe7, 0xff, 0xd1, 0xff, 0xcb, 0x75, 0xf4, 0x8b, 0x45, 0xd0,
-        0xc9, 0xc3,
-    ];
+    const ARRAYS: [u8; 17] =
+        [0x48, 0x29, 0xd4, 0x48, 0x89, 0xe7, 0xff, 0xd1, 0xff, 0xcb, 0x75, 0xf4, 0x8b, 0x45, 0xd0, 0xc9, 0xc3];
 
-    /// Returns below which offset slots are private in this function with `code` in it, and what the slot at -0x30(%rbp) is known
-    /// to hold at the end.
+    /// Returns below which offset slots are private in this function with `code` in it, and what the slot at
+    /// -0x30(%rbp) is known to hold at the end.
     fn found(code: &[u8]) -> (i64, Option<u64>) {
         let bytes = [&BEGIN, code, &ARRAYS].concat();
         let address = FileAddress::new(0x1000);
         let image = Image::of_code(&bytes, address);
         let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
         let mut execution = Execution::run(&code);
-        let (last, _) = (code.blocks.entries())
-            .find(|(_, block)| block.leaves)
-            .unwrap_or_else(|| panic!("it does not return"));
+        let (last, _) =
+            (code.blocks.entries()).find(|(_, block)| block.leaves).unwrap_or_else(|| panic!("it does not return"));
         let end = execution.states_in(last).pop();
         let end = end.unwrap_or_else(|| panic!("it is not reached"));
         (below(&code), end.registers[0].as_constant())

@@ -38,11 +38,7 @@ pub struct Quotient {
 impl Quotient {
     /// Looks for the stack slots from which `blocks` load numbers. Returns `None` unless the function divides exactly
     /// once, because otherwise it is not certain which quotient is meant.
-    pub fn find(
-        execution: &mut Execution<'_>,
-        blocks: &BTreeSet<BlockId>,
-        weight: f64,
-    ) -> Option<Self> {
+    pub fn find(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, weight: f64) -> Option<Self> {
         let code = execution.code;
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
             let instructions = block.instructions.iter();
@@ -52,20 +48,11 @@ impl Quotient {
         let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
             return None;
         };
-        Some(Self {
-            weight,
-            slots: loaded_slots(execution, blocks, is_load),
-            divided: code.reachable(division, &[]),
-        })
+        Some(Self { weight, slots: loaded_slots(execution, blocks, is_load), divided: code.reachable(division, &[]) })
     }
 
     /// Returns what holds the dividend and the divisor at `point`: 0 for both, if nothing is divided from there on.
-    pub fn at(
-        &self,
-        image: &Image<'_>,
-        execution: &mut Execution<'_>,
-        point: Point,
-    ) -> Option<[Option<Operand>; 2]> {
+    pub fn at(&self, image: &Image<'_>, execution: &mut Execution<'_>, point: Point) -> Option<[Option<Operand>; 2]> {
         let (Point::Instruction(InstructionId { block, .. }) | Point::Way(block, _)) = point;
         if self.divided.contains(&block) {
             return None;
@@ -98,11 +85,9 @@ fn divisions(
     begin: InstructionId,
     weight: f64,
 ) -> Option<Option<Division>> {
-    let look =
-        |execution: &mut Execution<'_>,
-         state: &mut State,
-         instruction: &Instruction,
-         notes: &mut Notes| { notes.look(image, execution, state, instruction, weight) };
+    let look = |execution: &mut Execution<'_>, state: &mut State, instruction: &Instruction, notes: &mut Notes| {
+        notes.look(image, execution, state, instruction, weight)
+    };
     let ends = paths::watch(execution, state, begin, &Notes::default(), look)?;
     if (ends.iter()).any(|(_, notes)| notes.has_divided && notes.made.is_none()) {
         return None;
@@ -111,12 +96,8 @@ fn divisions(
     let Some(first) = made.next() else {
         return Some(None);
     };
-    let is_nothing = Condition {
-        relation: Relation::Equal,
-        left: first.divisor.clone(),
-        right: Value::constant(0),
-        bits: 64,
-    };
+    let is_nothing =
+        Condition { relation: Relation::Equal, left: first.divisor.clone(), right: Value::constant(0), bits: 64 };
     let agrees = |(state, notes): &(State, Notes)| match &notes.made {
         Some(other) => other == first,
         None => condition::decide(&state.facts, &is_nothing) == Some(true),
@@ -131,11 +112,7 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
     }
     let mut registers = state.registers.iter();
     if let Some(number) = registers.position(|own| own == value) {
-        return Some(Operand::Register {
-            number: u8::try_from(number).ok()?,
-            width: WIDTH,
-            plus: 0,
-        });
+        return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
     }
     let frame = Frame::of(state, &mut execution.atoms)?;
     let mut slots = state.stack.iter();
@@ -187,11 +164,7 @@ impl Notes {
             state.store_slot(offset, WIDTH, number);
         }
         if is_call(instruction) {
-            let is_double = |own| {
-                (execution.atoms)
-                    .computed::<1>(own, Operation::Double)
-                    .is_some()
-            };
+            let is_double = |own| (execution.atoms).computed::<1>(own, Operation::Double).is_some();
             let slots = state.stack.iter();
             let spilled = slots.filter(|(_, (own, _))| is_double(own));
             self.spilled = spilled.map(|(at, (own, _))| (*at, own.clone())).collect();
@@ -213,8 +186,5 @@ impl Notes {
 fn division(atoms: &Atoms, quotient: &Value) -> Option<Division> {
     let [dividend, divisor] = atoms.computed(quotient, Operation::Quotient)?;
     let integer = |double| Some(atoms.computed::<1>(double, Operation::Double)?[0].clone());
-    Some(Division {
-        dividend: integer(dividend)?,
-        divisor: integer(divisor)?,
-    })
+    Some(Division { dividend: integer(dividend)?, divisor: integer(divisor)? })
 }

@@ -78,23 +78,13 @@ impl Reach {
         let mut places = Vec::new();
         let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
             let value = resolve(&mut execution.atoms, value, &state.facts);
-            if places.len() < MAX_PLACES
-                && wanted.iter().any(|wanted| value.shares_atoms_with(wanted))
-            {
+            if places.len() < MAX_PLACES && wanted.iter().any(|wanted| value.shares_atoms_with(wanted)) {
                 places.push(Place { operand, value });
             }
         };
         for (number, value) in state.registers.iter().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
-            add(
-                execution,
-                Operand::Register {
-                    number,
-                    width: 8,
-                    plus: 0,
-                },
-                value,
-            );
+            add(execution, Operand::Register { number, width: 8, plus: 0 }, value);
         }
         if let Some(frame) = Frame::of(state, &mut execution.atoms) {
             let slots = state.stack.iter().filter(|(_, (_, width))| *width == 8);
@@ -104,10 +94,7 @@ impl Reach {
                 }
             }
         }
-        Self {
-            places,
-            budget: execution.code.budget.clone(),
-        }
+        Self { places, budget: execution.code.budget.clone() }
     }
 
     /// Adds an operand that holds `value`, to be used last.
@@ -117,13 +104,11 @@ impl Reach {
 
     /// Finds the shortest sum of up to three places that equals `wanted`.
     pub fn recipe(&self, wanted: &Value) -> Option<Recipe> {
-        (1..=3)
-            .find_map(|length| self.sum(wanted, length, 0))
-            .map(|mut terms| {
-                // What is added comes first, as people write it.
-                terms.sort_by_key(|term| term.negative);
-                Recipe { terms }
-            })
+        (1..=3).find_map(|length| self.sum(wanted, length, 0)).map(|mut terms| {
+            // What is added comes first, as people write it.
+            terms.sort_by_key(|term| term.negative);
+            Recipe { terms }
+        })
     }
 
     fn sum(&self, wanted: &Value, length: usize, from: usize) -> Option<Vec<Term>> {
@@ -133,10 +118,7 @@ impl Reach {
             }
             for negative in [false, true] {
                 let rest = wanted.plus(&place.value, if negative { 1 } else { u64::MAX });
-                let term = Term {
-                    negative,
-                    operand: place.operand.clone(),
-                };
+                let term = Term { negative, operand: place.operand.clone() };
                 if length == 1 {
                     if rest == Value::constant(0) {
                         return Some(vec![term]);
@@ -160,11 +142,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
     for _ in 0..MAX_RESOLUTIONS {
         let decided = value.atoms().find_map(|id| {
             let choice = match atoms.get(id)?.clone() {
-                Atom::Select {
-                    condition,
-                    then,
-                    otherwise,
-                } => decide_select(&condition, &then, &otherwise, facts)
+                Atom::Select { condition, then, otherwise } => decide_select(&condition, &then, &otherwise, facts)
                     .or_else(|| only_possible(atoms, id, &[then, otherwise], facts)),
                 Atom::Merged { options, .. } => only_possible(atoms, id, &options, facts),
                 _ => None,
@@ -178,12 +156,7 @@ pub fn resolve(atoms: &mut Atoms, value: &Value, facts: &[Condition]) -> Value {
 }
 
 /// Returns the branch of a `cmov` that is taken if `facts` hold.
-fn decide_select(
-    condition: &Condition,
-    then: &Value,
-    otherwise: &Value,
-    facts: &[Condition],
-) -> Option<Value> {
+fn decide_select(condition: &Condition, then: &Value, otherwise: &Value, facts: &[Condition]) -> Option<Value> {
     if implies(facts, condition) {
         return Some(then.clone());
     }
@@ -197,12 +170,8 @@ fn decide_select(
         && condition.right == *otherwise;
     if is_minimum {
         for (whole, rest) in [(then, otherwise), (otherwise, then)] {
-            let difference = Condition {
-                relation: Relation::BelowOrEqual,
-                left: whole.minus(rest),
-                right: whole.clone(),
-                bits: 64,
-            };
+            let difference =
+                Condition { relation: Relation::BelowOrEqual, left: whole.minus(rest), right: whole.clone(), bits: 64 };
             if implies(facts, &difference) {
                 return Some(rest.clone());
             }
@@ -212,12 +181,7 @@ fn decide_select(
 }
 
 /// Returns the only one of `options` that does not contradict `facts`.
-fn only_possible(
-    atoms: &mut Atoms,
-    atom: AtomId,
-    options: &[Value],
-    facts: &[Condition],
-) -> Option<Value> {
+fn only_possible(atoms: &mut Atoms, atom: AtomId, options: &[Value], facts: &[Condition]) -> Option<Value> {
     let mut possible = options.iter().filter(|option| {
         !facts.iter().any(|fact| {
             let fact = atoms.substitute_condition(fact, atom, option);
@@ -263,11 +227,7 @@ impl Atoms {
                 let of = self.substitute(&of, atom, by);
                 self.sign_extended(&of, bits)
             }
-            Some(Atom::Select {
-                condition,
-                then,
-                otherwise,
-            }) => {
+            Some(Atom::Select { condition, then, otherwise }) => {
                 let condition = self.substitute_condition(&condition, atom, by);
                 let then = self.substitute(&then, atom, by);
                 let otherwise = self.substitute(&otherwise, atom, by);
@@ -277,10 +237,7 @@ impl Atoms {
                 let conditions = truth.conditions.iter();
                 let conditions = conditions.map(|own| self.substitute_condition(own, atom, by));
                 let conditions = conditions.collect();
-                self.truth_of(Truth {
-                    conditions,
-                    ..truth
-                })
+                self.truth_of(Truth { conditions, ..truth })
             }
             Some(Atom::LowByte { byte, rest }) => {
                 let byte = self.substitute(&byte, atom, by);
@@ -292,12 +249,7 @@ impl Atoms {
     }
 
     /// Replaces `atom` on both sides of a condition.
-    pub fn substitute_condition(
-        &mut self,
-        condition: &Condition,
-        atom: AtomId,
-        by: &Value,
-    ) -> Condition {
+    pub fn substitute_condition(&mut self, condition: &Condition, atom: AtomId, by: &Value) -> Condition {
         Condition {
             relation: condition.relation,
             left: self.substitute(&condition.left, atom, by),

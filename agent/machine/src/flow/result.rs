@@ -42,16 +42,8 @@ pub struct Results<'a> {
 impl<'a> Results<'a> {
     /// Looks for the stack slots from which `blocks` load results. `possible` has all results that the function can
     /// have, over 32 bits.
-    pub fn new(
-        execution: &mut Execution<'_>,
-        blocks: &BTreeSet<BlockId>,
-        possible: &'a [u64],
-    ) -> Self {
-        Self {
-            possible,
-            slots: loaded_slots(execution, blocks, is_load_of_result),
-            left: Cell::new(MAX_STATES),
-        }
+    pub fn new(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, possible: &'a [u64]) -> Self {
+        Self { possible, slots: loaded_slots(execution, blocks, is_load_of_result), left: Cell::new(MAX_STATES) }
     }
 
     /// Returns what holds the result at `point`: always the same number, or a register, or a register plus 1 (compilers
@@ -68,14 +60,9 @@ impl<'a> Results<'a> {
             return Some(Operand::Constant(result.cast_signed()));
         }
         let state = with_slots(execution, &state, &self.slots, 4);
-        let place = (self.places())
-            .find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
+        let place = (self.places()).find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
         match place {
-            Place::Register { number, plus } => Some(Operand::Register {
-                number,
-                width: 4,
-                plus: i64::from(plus),
-            }),
+            Place::Register { number, plus } => Some(Operand::Register { number, width: 4, plus: i64::from(plus) }),
             Place::Slot(offset) => Frame::of(&state, &mut execution.atoms)?.slot(offset, 4),
         }
     }
@@ -87,26 +74,15 @@ impl<'a> Results<'a> {
 
     /// Returns where it can be, the most likely first.
     fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let registers = [0, 1]
-            .into_iter()
-            .flat_map(|plus| ORDER.map(|number| Place::Register { number, plus }));
+        let registers = [0, 1].into_iter().flat_map(|plus| ORDER.map(|number| Place::Register { number, plus }));
         registers.chain(self.slots.iter().copied().map(Place::Slot))
     }
 
     /// Returns whether, for each possible result, every path that is possible when the place holds it returns it. If
     /// registers and flags come from several paths, each is checked.
-    fn is_held(
-        &self,
-        execution: &mut Execution<'_>,
-        state: &State,
-        point: Point,
-        place: Place,
-        splits: u32,
-    ) -> bool {
+    fn is_held(&self, execution: &mut Execution<'_>, state: &State, point: Point, place: Place, splits: u32) -> bool {
         let (value, plus) = match place {
-            Place::Register { number, plus } => {
-                (state.registers.get(usize::from(number)), u64::from(plus))
-            }
+            Place::Register { number, plus } => (state.registers.get(usize::from(number)), u64::from(plus)),
             Place::Slot(offset) => (state.stack.get(&offset).map(|(value, _)| value), 0),
         };
         let Some(value) = value.cloned() else {
@@ -168,11 +144,7 @@ pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
 
 /// Returns where paths continue from a point before whose instruction `state` holds, and what holds there; `None` if
 /// that rules them out.
-pub fn from_point(
-    execution: &mut Execution<'_>,
-    state: State,
-    point: Point,
-) -> Option<(State, InstructionId)> {
+pub fn from_point(execution: &mut Execution<'_>, state: State, point: Point) -> Option<(State, InstructionId)> {
     let (from, kind) = match point {
         Point::Instruction(id) => return Some((state, id)),
         Point::Way(from, kind) => (&execution.code.blocks[from], kind),
@@ -225,19 +197,11 @@ pub fn loaded_slots(
 }
 
 /// Returns `state` with a value for each of the slots, of `width` bytes, whose content is not known.
-pub fn with_slots(
-    execution: &mut Execution<'_>,
-    state: &State,
-    slots: &BTreeSet<i64>,
-    width: u8,
-) -> State {
+pub fn with_slots(execution: &mut Execution<'_>, state: &State, slots: &BTreeSet<i64>, width: u8) -> State {
     let mut state = state.clone();
     for (index, offset) in (0..).zip(slots) {
         if !state.stack.contains_key(offset) {
-            let value = execution.atoms.value(Atom::Opaque {
-                address: SLOT_CONTENT,
-                index,
-            });
+            let value = execution.atoms.value(Atom::Opaque { address: SLOT_CONTENT, index });
             state.store_slot(*offset, width, value);
         }
     }
@@ -248,19 +212,14 @@ pub fn with_slots(
 fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i64)> {
     let (atom, constant) = value.as_atom_plus_constant()?;
     match execution.atoms.get(atom)? {
-        Atom::ZeroExtended { bits: 32, of } if constant == 0 => {
-            of.as_atom_plus_constant().or(Some((atom, constant)))
-        }
+        Atom::ZeroExtended { bits: 32, of } if constant == 0 => of.as_atom_plus_constant().or(Some((atom, constant))),
         _ => Some((atom, constant)),
     }
 }
 
 fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {
-    returned_from(execution, state, point).is_some_and(|returned| {
-        returned
-            .iter()
-            .all(|value| value.as_constant() == Some(result))
-    })
+    returned_from(execution, state, point)
+        .is_some_and(|returned| returned.iter().all(|value| value.as_constant() == Some(result)))
 }
 
 fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: AtomId, by: &Value) {

@@ -22,12 +22,7 @@ pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
     let mut numbers = BTreeSet::new();
     let mut values: Vec<Value> = Vec::new();
     for (block, _) in code.blocks.entries().filter(|(_, block)| block.leaves) {
-        values.extend(
-            execution
-                .states_in(block)
-                .pop()
-                .map(|state| state.registers[RAX].clone()),
-        );
+        values.extend(execution.states_in(block).pop().map(|state| state.registers[RAX].clone()));
     }
     // Each value once; its options come after it.
     let mut next = 0;
@@ -51,9 +46,7 @@ fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
     match atom.cloned() {
         Some(Atom::ZeroExtended { bits: 32, of }) => vec![of],
         Some(Atom::Merged { options, .. }) => options,
-        Some(Atom::Select {
-            then, otherwise, ..
-        }) => vec![then, otherwise],
+        Some(Atom::Select { then, otherwise, .. }) => vec![then, otherwise],
         Some(Atom::Opaque { address, index }) => at_block(execution, address, index),
         _ => Vec::new(),
     }
@@ -68,9 +61,6 @@ fn at_block(execution: &mut Execution<'_>, address: FileAddress, register: u32) 
     };
     let register = usize::try_from(register).unwrap_or(usize::MAX);
     let predecessors: BTreeSet<BlockId> = block.predecessors.iter().copied().collect();
-    let ends = predecessors
-        .into_iter()
-        .filter_map(|from| execution.states_in(from).pop());
-    ends.filter_map(|state| state.registers.get(register).cloned())
-        .collect()
+    let ends = predecessors.into_iter().filter_map(|from| execution.states_in(from).pop());
+    ends.filter_map(|state| state.registers.get(register).cloned()).collect()
 }

@@ -43,9 +43,7 @@ impl State {
     /// Makes the state at a function's first instruction.
     pub fn at_entry(atoms: &mut Atoms) -> Self {
         Self {
-            registers: std::array::from_fn(|number| {
-                atoms.value(Atom::Entry(u8::try_from(number).unwrap_or(u8::MAX)))
-            }),
+            registers: std::array::from_fn(|number| atoms.value(Atom::Entry(u8::try_from(number).unwrap_or(u8::MAX)))),
             flags: Flags::Unknown,
             stack: BTreeMap::new(),
             lanes: BTreeMap::new(),
@@ -86,8 +84,7 @@ impl State {
     /// Forgets every stack slot that overlaps `width` bytes at `offset`, which are overwritten.
     pub fn overwrite_slots(&mut self, offset: i64, width: i64) {
         let end = offset.saturating_add(width);
-        self.stack
-            .retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
+        self.stack.retain(|at, (_, size)| *at >= end || at.saturating_add(i64::from(*size)) <= offset);
     }
 
     /// Forgets the stack slots that can be reached from `lowest` on, which may be overwritten or not: a stack address
@@ -104,9 +101,7 @@ impl State {
 
     fn forget_between(&mut self, lowest: i64, end: i64, atoms: &mut Atoms) {
         let ends_above = |at: i64, size: u8| at.saturating_add(i64::from(size)) > lowest;
-        let forgotten = self
-            .stack
-            .extract_if(..end, |at, (_, size)| ends_above(*at, *size));
+        let forgotten = self.stack.extract_if(..end, |at, (_, size)| ends_above(*at, *size));
         let values: Vec<Value> = forgotten.map(|(_, (value, _))| value).collect();
         for value in values {
             self.escape_value(&value, atoms);
@@ -129,8 +124,7 @@ impl State {
         let end = atoms.reached_from(offset);
         let before = self.escaped.range(..=offset).next_back();
         if before.is_none_or(|before| atoms.reached_from(*before) < end) {
-            self.escaped
-                .retain(|own| *own < offset || atoms.reached_from(*own) > end);
+            self.escaped.retain(|own| *own < offset || atoms.reached_from(*own) > end);
             self.escaped.insert(offset);
         }
     }
@@ -178,7 +172,8 @@ impl State {
             merge(own, others.collect(), index);
         }
         for (at, (own, width)) in &mut merged.stack {
-            let same = |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == own && other == width);
+            let same =
+                |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == own && other == width);
             if states.iter().all(same) {
                 continue;
             }
@@ -206,9 +201,7 @@ impl State {
             for offset in &state.escaped {
                 merged.escape(*offset, atoms);
             }
-            merged
-                .lanes
-                .retain(|lane, value| state.lanes.get(lane) == Some(value));
+            merged.lanes.retain(|lane, value| state.lanes.get(lane) == Some(value));
             Rc::make_mut(&mut merged.facts).retain(|fact| state.facts.contains(fact));
         }
         for value in lost {
@@ -221,12 +214,7 @@ impl State {
     /// held to `lost`.
     fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
         let is_missing = |at: &i64, slot: &mut (Value, u8)| {
-            let has = |other: &Self| {
-                other
-                    .stack
-                    .get(at)
-                    .is_some_and(|(_, width)| *width == slot.1)
-            };
+            let has = |other: &Self| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1);
             !others.iter().all(has)
         };
         let dropped = self.stack.extract_if(.., is_missing);
@@ -276,11 +264,7 @@ impl Frame {
 
     /// Returns the operand that reads the slot at an offset from the stack pointer at entry.
     pub fn slot(self, offset: i64, width: u8) -> Option<Operand> {
-        let operand = Operand::Memory {
-            base: self.base as u8,
-            displacement: offset.wrapping_sub(self.at),
-            width,
-        };
+        let operand = Operand::Memory { base: self.base as u8, displacement: offset.wrapping_sub(self.at), width };
         (offset >= self.lowest).then_some(operand)
     }
 }

@@ -4,9 +4,7 @@
 //! instruction that is not modelled makes opaque whatever it writes, so it never leads to a wrong
 //! value.
 
-use iced_x86::{
-    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister,
-};
+use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedRegister};
 
 use super::atom::Atom;
 use super::condition::Flags;
@@ -87,10 +85,7 @@ impl Step<'_> {
         let callee = instruction::callee(self.instruction);
         self.hand_out(known);
         self.state.lanes.clear();
-        for number in CALLER_SAVED
-            .into_iter()
-            .filter(|number| known.writes(*number))
-        {
+        for number in CALLER_SAVED.into_iter().filter(|number| known.writes(*number)) {
             let index = u32::try_from(number).unwrap_or(u32::MAX);
             self.state.registers[number] = self.opaque(index);
         }
@@ -186,11 +181,8 @@ impl Step<'_> {
 
     /// Executes `cmp`.
     fn compare(&mut self) {
-        self.state.flags = Flags::Comparison {
-            left: self.read(0),
-            right: self.read(1),
-            bits: operand_bits(self.instruction, 0),
-        };
+        self.state.flags =
+            Flags::Comparison { left: self.read(0), right: self.read(1), bits: operand_bits(self.instruction, 0) };
     }
 
     /// Executes `and`, `or`, `xor` and `test`.
@@ -217,11 +209,7 @@ impl Step<'_> {
             self.write(0, result.clone());
         }
         // Logic clears carry and overflow, as a comparison with zero does.
-        self.state.flags = Flags::Comparison {
-            left: result,
-            right: Value::constant(0),
-            bits,
-        };
+        self.state.flags = Flags::Comparison { left: result, right: Value::constant(0), bits };
     }
 
     /// Returns the result of a bitwise operation on numbers that say whether conditions hold.
@@ -252,10 +240,7 @@ impl Step<'_> {
 
     /// Executes `cmovcc` and `setcc`.
     fn choice(&mut self) {
-        let condition = self
-            .state
-            .flags
-            .condition(self.instruction.condition_code());
+        let condition = self.state.flags.condition(self.instruction.condition_code());
         let value = if self.instruction.op_count() == 1 {
             match condition {
                 Some(condition) => self.atoms.truth(condition),
@@ -282,10 +267,7 @@ impl Step<'_> {
 
     /// Returns whether it is `cmovcc` or `setcc`, if it has a condition at all.
     fn is_choice(&self) -> bool {
-        matches!(
-            self.instruction.op0_kind(),
-            OpKind::Register | OpKind::Memory
-        ) && self.instruction.op_count() <= 2
+        matches!(self.instruction.op0_kind(), OpKind::Register | OpKind::Memory) && self.instruction.op_count() <= 2
     }
 
     /// Makes the result opaque. Addresses on the stack from which it was made escape.

@@ -28,9 +28,7 @@ impl Truth {
     /// Returns what holds if this does; `None` if it cannot.
     fn consequences(&self, facts: &[Condition]) -> Option<Vec<Condition>> {
         let is_possible = |own: &&Condition| decide(facts, own) != Some(false);
-        let possible: Vec<Condition> = (self.conditions.iter().filter(is_possible))
-            .cloned()
-            .collect();
+        let possible: Vec<Condition> = (self.conditions.iter().filter(is_possible)).cloned().collect();
         let lost = possible.len() < self.conditions.len();
         match possible.len() {
             0 => None,
@@ -45,20 +43,13 @@ impl Truth {
 impl Atoms {
     /// Returns 1 if the condition holds, else 0.
     pub fn truth(&mut self, condition: Condition) -> Value {
-        self.truth_of(Truth {
-            all: false,
-            conditions: vec![condition],
-        })
+        self.truth_of(Truth { all: false, conditions: vec![condition] })
     }
 
     /// Returns 1 if it holds, else 0.
     pub fn truth_of(&mut self, mut truth: Truth) -> Value {
         let decisive = Some(!truth.all);
-        if truth
-            .conditions
-            .iter()
-            .any(|own| own.evaluate() == decisive)
-        {
+        if truth.conditions.iter().any(|own| own.evaluate() == decisive) {
             return Value::constant(u64::from(!truth.all));
         }
         truth.conditions.retain(|own| own.evaluate().is_none());
@@ -115,11 +106,7 @@ impl Atoms {
     }
 
     /// Returns what holds if `condition` and `facts` do, including `condition`; `None` if they cannot.
-    pub fn consequences(
-        &mut self,
-        facts: &[Condition],
-        condition: Condition,
-    ) -> Option<Vec<Condition>> {
+    pub fn consequences(&mut self, facts: &[Condition], condition: Condition) -> Option<Vec<Condition>> {
         if decide(facts, &condition) == Some(false) {
             return None;
         }
@@ -131,11 +118,7 @@ impl Atoms {
         found
     }
 
-    fn consequences_inside(
-        &mut self,
-        facts: &[Condition],
-        condition: Condition,
-    ) -> Option<Vec<Condition>> {
+    fn consequences_inside(&mut self, facts: &[Condition], condition: Condition) -> Option<Vec<Condition>> {
         let choice = self.choice_in(&condition.left);
         let choice = choice.or_else(|| self.choice_in(&condition.right));
         let Some(choice) = choice else {
@@ -181,28 +164,15 @@ impl Atoms {
     /// Returns what a choice can be, and what must hold for it.
     fn options_of(&self, choice: AtomId) -> Vec<(Value, Option<Truth>)> {
         match self.get(choice) {
-            Some(Atom::Truth(truth)) => vec![
-                (Value::constant(1), Some(truth.clone())),
-                (Value::constant(0), Some(truth.negated())),
-            ],
-            Some(Atom::Select {
-                condition,
-                then,
-                otherwise,
-            }) => {
-                let truth = Truth {
-                    all: false,
-                    conditions: vec![condition.clone()],
-                };
+            Some(Atom::Truth(truth)) => {
+                vec![(Value::constant(1), Some(truth.clone())), (Value::constant(0), Some(truth.negated()))]
+            }
+            Some(Atom::Select { condition, then, otherwise }) => {
+                let truth = Truth { all: false, conditions: vec![condition.clone()] };
                 let negated = truth.negated();
-                vec![
-                    (then.clone(), Some(truth)),
-                    (otherwise.clone(), Some(negated)),
-                ]
+                vec![(then.clone(), Some(truth)), (otherwise.clone(), Some(negated))]
             }
-            Some(Atom::Merged { options, .. }) => {
-                options.iter().map(|own| (own.clone(), None)).collect()
-            }
+            Some(Atom::Merged { options, .. }) => options.iter().map(|own| (own.clone(), None)).collect(),
             _ => Vec::new(),
         }
     }
@@ -211,9 +181,7 @@ impl Atoms {
     pub fn depends_on_way(&self, value: &Value, address: FileAddress) -> bool {
         value.atoms().any(|id| match self.get(id) {
             Some(Atom::Merged { address: own, .. }) => *own == address,
-            Some(Atom::ZeroExtended { of, .. } | Atom::SignExtended { of, .. }) => {
-                self.depends_on_way(of, address)
-            }
+            Some(Atom::ZeroExtended { of, .. } | Atom::SignExtended { of, .. }) => self.depends_on_way(of, address),
             Some(Atom::LowByte { byte, .. }) => self.depends_on_way(byte, address),
             _ => false,
         })

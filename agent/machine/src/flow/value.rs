@@ -21,18 +21,12 @@ pub struct Value {
 impl Value {
     /// Makes a known number.
     pub const fn constant(constant: u64) -> Self {
-        Self {
-            constant,
-            summands: None,
-        }
+        Self { constant, summands: None }
     }
 
     /// Makes the value that is one atom.
     pub fn atom(atom: AtomId) -> Self {
-        Self {
-            constant: 0,
-            summands: Some(Rc::new([(atom, 1)])),
-        }
+        Self { constant: 0, summands: Some(Rc::new([(atom, 1)])) }
     }
 
     /// Returns the number, if the value is one.
@@ -68,9 +62,7 @@ impl Value {
 
     /// Returns whether the sum contains any atom of `other`.
     pub fn shares_atoms_with(&self, other: &Self) -> bool {
-        other
-            .atoms()
-            .any(|atom| self.atoms().any(|own| own == atom))
+        other.atoms().any(|atom| self.atoms().any(|own| own == atom))
     }
 
     /// Returns `self + factor · other`.
@@ -89,9 +81,7 @@ impl Value {
         }
         summands.retain(|(_, coefficient)| *coefficient != 0);
         Self {
-            constant: self
-                .constant
-                .wrapping_add(other.constant.wrapping_mul(factor)),
+            constant: self.constant.wrapping_add(other.constant.wrapping_mul(factor)),
             summands: (!summands.is_empty()).then(|| summands.into()),
         }
     }
@@ -103,10 +93,7 @@ impl Value {
 
     /// Returns `self + constant`.
     pub fn offset(&self, constant: u64) -> Self {
-        Self {
-            constant: self.constant.wrapping_add(constant),
-            summands: self.summands.clone(),
-        }
+        Self { constant: self.constant.wrapping_add(constant), summands: self.summands.clone() }
     }
 
     /// Estimates the memory that it takes, in bytes.

@@ -22,8 +22,7 @@ const LANES: usize = 4;
 /// Returns whether an instruction operates on vector registers.
 fn is_vector(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
-        instruction.op_kind(operand) == OpKind::Register
-            && instruction.op_register(operand).is_vector_register()
+        instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand).is_vector_register()
     })
 }
 
@@ -43,9 +42,7 @@ impl Step<'_> {
             OpKind::Register => to.size(),
             _ => instruction.memory_size().size(),
         };
-        let values: Vec<_> = (0..LANES.min(bytes / 8))
-            .map(|lane| self.made(lane))
-            .collect();
+        let values: Vec<_> = (0..LANES.min(bytes / 8)).map(|lane| self.made(lane)).collect();
         match (instruction.op0_kind(), values.first()) {
             (OpKind::Memory, Some(_)) if bytes % 8 == 0 && bytes / 8 <= LANES => {
                 self.store_lanes(values);
@@ -82,10 +79,7 @@ impl Step<'_> {
                 self.atoms.is_short(&sum).then_some(sum)
             }
             Source::Computed(operation, of) => {
-                let of = of
-                    .into_iter()
-                    .map(|lane| self.lane_or_opaque(lane))
-                    .collect();
+                let of = of.into_iter().map(|lane| self.lane_or_opaque(lane)).collect();
                 Some(self.atoms.value(Atom::Computed { operation, of }))
             }
         }
@@ -97,9 +91,7 @@ impl Step<'_> {
         match self.instruction.op_kind(operand) {
             OpKind::Register if register.is_vector_register() => {
                 let lanes = &self.state.lanes;
-                lanes
-                    .get(&(register.full_register().number(), lane))
-                    .cloned()
+                lanes.get(&(register.full_register().number(), lane)).cloned()
             }
             OpKind::Memory if self.instruction.memory_size().size() >= 8 => {
                 let further = 8 * lane as u64;
@@ -109,9 +101,7 @@ impl Step<'_> {
                         let (value, width) = self.state.stack.get(&offset)?;
                         (*width == WIDTH).then(|| value.clone())
                     }
-                    Place::Global(address) => {
-                        Some(self.load_global(address.wrapping_add(further), WIDTH))
-                    }
+                    Place::Global(address) => Some(self.load_global(address.wrapping_add(further), WIDTH)),
                     Place::SomewhereOnStack | Place::Unknown => None,
                 }
             }
@@ -194,9 +184,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         | Mnemonic::Vmovdqa
         | Mnemonic::Vmovdqu
         | Mnemonic::Vlddqu => (right, lane),
-        Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd if lane == 0 => {
-            (right, 0)
-        }
+        Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd if lane == 0 => (right, 0),
         Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd => {
             return Some(Source::Zero);
         }
@@ -231,10 +219,9 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
             false => (left, lane),
         },
         Mnemonic::Pextrq | Mnemonic::Vpextrq => (right, order & 1),
-        Mnemonic::Vextracti128
-        | Mnemonic::Vextractf128
-        | Mnemonic::Vextracti64x2
-        | Mnemonic::Vextracti32x4 => (right, 2 * (order & 1) + lane),
+        Mnemonic::Vextracti128 | Mnemonic::Vextractf128 | Mnemonic::Vextracti64x2 | Mnemonic::Vextracti32x4 => {
+            (right, 2 * (order & 1) + lane)
+        }
         Mnemonic::Shufpd | Mnemonic::Vshufpd => ([left, right][half], first + (order >> lane & 1)),
         // It moves 4 bytes at a time.
         Mnemonic::Pshufd | Mnemonic::Vpshufd => match order >> (4 * half) & 15 {
@@ -246,12 +233,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
             0 => (right, first + 1),
             _ => return Some(Source::Zero),
         },
-        Mnemonic::Pxor
-        | Mnemonic::Xorps
-        | Mnemonic::Xorpd
-        | Mnemonic::Vpxor
-        | Mnemonic::Vxorps
-        | Mnemonic::Vxorpd
+        Mnemonic::Pxor | Mnemonic::Xorps | Mnemonic::Xorpd | Mnemonic::Vpxor | Mnemonic::Vxorps | Mnemonic::Vxorpd
             if !is_load && instruction.op_register(left) == instruction.op_register(right) =>
         {
             return Some(Source::Zero);

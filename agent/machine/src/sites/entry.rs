@@ -43,17 +43,13 @@ pub fn of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Result<S
     let code = FunctionCode::decode(image, address).map_err(|why| why.to_string())?;
     let first = code.blocks.first().ok_or("it has no instructions")?;
     if !first.predecessors.is_empty() {
-        return Err(
-            "its code jumps back to its own start, so a probe there would not count calls alone"
-                .to_owned(),
-        );
+        return Err("its code jumps back to its own start, so a probe there would not count calls alone".to_owned());
     }
     let before = before_the_stack_moves(&first.instructions);
     let emulated = before.iter().find(|own| emulation::is_emulated(own));
     let cheapest = emulated.or_else(|| before.iter().find(|own| !emulation::is_long_nop(own)));
-    let cheapest = cheapest.ok_or(
-        "it begins with a long nop, and a probe there would corrupt what lies below the stack pointer",
-    )?;
+    let cheapest = cheapest
+        .ok_or("it begins with a long nop, and a probe there would corrupt what lies below the stack pointer")?;
     Site::at(image, cheapest).ok_or_else(|| "its code is not in the file".to_owned())
 }
 
@@ -88,25 +84,14 @@ mod tests {
             site.map(|site| (site.address.get() - 0x1000, site.emulated))
         };
         // endbr64; push %rbp; pop %rbp; ret
-        assert_eq!(
-            place(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3]),
-            Ok((4, true))
-        );
+        assert_eq!(place(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3]), Ok((4, true)));
         // sub $8,%rsp; push %rbp: after the first the return address is elsewhere.
         assert_eq!(place(&[0x48, 0x83, 0xec, 8, 0x55, 0xc3]), Ok((0, false)));
         // A 5-byte nop, and then push %rbp or xor %eax,%eax.
-        assert_eq!(
-            place(&[&NOP5[..], &[0x55, 0x5d, 0xc3]].concat()),
-            Ok((5, true))
-        );
-        assert_eq!(
-            place(&[&NOP5[..], &[0x31, 0xc0, 0xc3]].concat()),
-            Ok((5, false))
-        );
+        assert_eq!(place(&[&NOP5[..], &[0x55, 0x5d, 0xc3]].concat()), Ok((5, true)));
+        assert_eq!(place(&[&NOP5[..], &[0x31, 0xc0, 0xc3]].concat()), Ok((5, false)));
         // dec %edi; jne to the first instruction
-        assert!(
-            place(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).is_err_and(|why| why.contains("jumps back"))
-        );
+        assert!(place(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).is_err_and(|why| why.contains("jumps back")));
         let mut image = Image::of_code(&[0x55, 0xc3], FileAddress::new(0x1000));
         image.name_function("vfork", FileAddress::new(0x1000));
         assert!(of_named(&image, FileAddress::new(0x1000), "vfork").is_err());

@@ -83,11 +83,7 @@ pub fn find<K>(
     }
     let exits = cut.into_iter().map(|point| {
         let (instruction, way) = site(code, point)?;
-        Some(FoundExit {
-            instruction,
-            way,
-            known: known.remove(&point)?,
-        })
+        Some(FoundExit { instruction, way, known: known.remove(&point)? })
     });
     exits.collect::<Option<_>>().ok_or(CutError::NoCut)
 }
@@ -128,11 +124,7 @@ const FOLLOWING_CALL_WEIGHT: u64 = 4;
 const MAX_FOLLOWING_CALLS: u64 = 16;
 
 /// Returns what each point in the blocks that the calls pass weighs.
-pub fn weights(
-    code: &FunctionCode,
-    passed: &BTreeSet<BlockId>,
-    calls: Calls<'_>,
-) -> BTreeMap<Point, u64> {
+pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>) -> BTreeMap<Point, u64> {
     let shared = match calls.by {
         [] => BTreeSet::new(),
         edges => code.reachable(BlockId::ENTRY, edges),
@@ -140,8 +132,7 @@ pub fn weights(
     let loops = code.loops().into_iter().flatten();
     let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
     let passed_before = calls.inner.iter().chain(calls.work);
-    let passed_before: Vec<InstructionId> =
-        passed_before.filter_map(|own| place(code, *own)).collect();
+    let passed_before: Vec<InstructionId> = passed_before.filter_map(|own| place(code, *own)).collect();
     // Whether the call is under way there: in a loop, or before it was seen or did its work.
     let is_under_way = |block: BlockId| {
         let reached = code.reachable(block, &[]);
@@ -168,8 +159,7 @@ pub fn weights(
         };
         let joining = own.successors.iter().filter(|(to, _)| shared.contains(to));
         // Calls that join others there have no other place to end.
-        let is_inner =
-            calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
+        let is_inner = calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
         let is_told = !calls.by.is_empty()
             && is_conditional_jump(jump)
             && (is_inner || is_seen(own.instructions.len() - 1))
@@ -238,8 +228,8 @@ mod tests {
     /// `xor %eax, %eax; test %edi, %edi; je 1f; mov $2, %eax; test %esi, %esi; je 1f;
     /// call 0x2000; xor %eax, %eax; 1: ret`
     const MERGED_ENDS: [u8; 23] = [
-        0x31, 0xc0, 0x85, 0xff, 0x74, 0x10, 0xb8, 0x02, 0x00, 0x00, 0x00, 0x85, 0xf6, 0x74, 0x07,
-        0xe8, 0xec, 0x0f, 0x00, 0x00, 0x31, 0xc0, 0xc3,
+        0x31, 0xc0, 0x85, 0xff, 0x74, 0x10, 0xb8, 0x02, 0x00, 0x00, 0x00, 0x85, 0xf6, 0x74, 0x07, 0xe8, 0xec, 0x0f,
+        0x00, 0x00, 0x31, 0xc0, 0xc3,
     ];
 
     /// An exit: its address, whether its jump must be taken, and the result.
@@ -249,15 +239,9 @@ mod tests {
     fn exits(inner: Option<FileAddress>, ends_at_inner: bool) -> Option<Vec<Found>> {
         let image = Image::of_code(&MERGED_ENDS, CODE);
         let code = FunctionCode::decode(&image, CODE).ok()?;
-        let (block, _) = *(code.blocks[BlockId::ENTRY].successors.iter())
-            .find(|(_, kind)| *kind == EdgeKind::FallThrough)?;
-        let calls = Calls {
-            block,
-            by: &[(BlockId::ENTRY, EdgeKind::FallThrough)],
-            inner,
-            ends_at_inner,
-            work: &[],
-        };
+        let (block, _) =
+            *(code.blocks[BlockId::ENTRY].successors.iter()).find(|(_, kind)| *kind == EdgeKind::FallThrough)?;
+        let calls = Calls { block, by: &[(BlockId::ENTRY, EdgeKind::FallThrough)], inner, ends_at_inner, work: &[] };
         let mut execution = Execution::run(&code);
         let results = Results::new(&mut execution, &calls.passed_blocks(&code), &[0, 1, 2]);
         let look = |execution: &mut Execution<'_>, point| {
@@ -280,10 +264,7 @@ mod tests {
         let found = exits(None, false).unwrap_or_default();
         assert!(found.contains(&jump), "{found:?}");
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            !found.contains(&rest),
-            "the call would not be timed: {found:?}"
-        );
+        assert!(!found.contains(&rest), "the call would not be timed: {found:?}");
     }
 
     /// Nothing else distinguishes the call that takes the second jump from those that take the first.

@@ -100,13 +100,7 @@ pub struct Calls<'a> {
 
 impl Calls<'_> {
     /// All calls of the function.
-    pub const ALL: Self = Self {
-        block: BlockId::ENTRY,
-        by: &[],
-        inner: None,
-        ends_at_inner: false,
-        work: &[],
-    };
+    pub const ALL: Self = Self { block: BlockId::ENTRY, by: &[], inner: None, ends_at_inner: false, work: &[] };
 
     /// Returns the blocks that they pass and from which the function can return.
     pub fn passed_blocks(self, code: &FunctionCode) -> BTreeSet<BlockId> {

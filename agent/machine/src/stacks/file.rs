@@ -19,7 +19,8 @@ use crate::elf::image::Image;
 /// How far past the entry point the startup code may extend if no table covers it, in bytes. It is some 40 bytes long.
 const START: u64 = 64;
 
-/// The functions of an executable or a shared library, and its unwind tables. It keeps no reference to the file's bytes.
+/// The functions of an executable or a shared library, and its unwind tables. It keeps no reference to the file's
+/// bytes.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct CodeFile {
     functions: HashMap<FileAddress, Function>,
@@ -33,17 +34,13 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`. Functions
-    /// also get the names in `names`, even if the file has none.
+    /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
+    /// Functions also get the names in `names`, even if the file has none.
     ///
     /// # Errors
     ///
     /// Fails if it is not an x86-64 ELF executable or shared library.
-    pub fn read(
-        data: &[u8],
-        debug: Option<&[u8]>,
-        names: Option<&dyn Names>,
-    ) -> Result<Self, ElfError> {
+    pub fn read(data: &[u8], debug: Option<&[u8]>, names: Option<&dyn Names>) -> Result<Self, ElfError> {
         let mut image = Image::parse(data)?;
         if let Some(debug) = debug {
             image.add_symbols_of(debug)?;
@@ -62,12 +59,11 @@ impl CodeFile {
         })
     }
 
-    /// Returns the address in code of the byte at the file offset of a process's mapping; the load bias follows from it and the
-    /// mapping's address.
+    /// Returns the address in code of the byte at the file offset of a process's mapping; the load bias follows from it
+    /// and the mapping's address.
     pub fn mapped_code(&self, offset: FileOffset) -> Option<FileAddress> {
         let mut segments = self.segments.iter();
-        let is_it =
-            |(_, begin, end): &&(FileAddress, u64, u64)| (*begin..*end).contains(&offset.get());
+        let is_it = |(_, begin, end): &&(FileAddress, u64, u64)| (*begin..*end).contains(&offset.get());
         let (address, begin, _) = segments.find(is_it)?;
         Some(address.wrapping_add(offset.get() - begin))
     }
@@ -82,8 +78,8 @@ impl CodeFile {
         self.frames.at(at).map(|frame| frame.start)
     }
 
-    /// Returns where calls of the function at an address return to, for traced functions only. Calls through a pointer are
-    /// missing, and what only looks like a call may be included.
+    /// Returns where calls of the function at an address return to, for traced functions only. Calls through a pointer
+    /// are missing, and what only looks like a call may be included.
     pub fn returns(&self, at: FileAddress) -> &[FileAddress] {
         let traced = self.function(at).and_then(|function| function.traced);
         let found = traced.and_then(|traced| self.returns.get(&traced));
@@ -98,8 +94,8 @@ impl CodeFile {
         }
     }
 
-    /// Returns what called the frame with these registers, whose code is at `at`. `read` returns the 8 bytes of the stack
-    /// at an address.
+    /// Returns what called the frame with these registers, whose code is at `at`. `read` returns the 8 bytes of the
+    /// stack at an address.
     ///
     /// Returns `None` if the tables do not say, or the copied stack does not extend that far.
     pub fn caller(
@@ -158,11 +154,7 @@ impl<T: Names> Names for Arc<T> {
 }
 
 /// Returns the functions with names, by their addresses.
-pub fn functions(
-    image: &Image<'_>,
-    traced: &[Traced],
-    names: Option<&dyn Names>,
-) -> HashMap<FileAddress, Function> {
+pub fn functions(image: &Image<'_>, traced: &[Traced], names: Option<&dyn Names>) -> HashMap<FileAddress, Function> {
     let mut found = HashMap::new();
     let mut add = |address: FileAddress, name: String, traced, budget: &Budget| {
         if budget.keep(BYTES + name.len()) {
@@ -189,9 +181,7 @@ pub fn functions(
 /// Returns the address after each instruction that looks like a call of a traced function, by its number.
 pub fn returns(image: &Image<'_>, traced: &[Traced]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
-    let traced: HashMap<FileAddress, usize> = (traced.iter())
-        .map(|(address, _, index)| (*address, *index))
-        .collect();
+    let traced: HashMap<FileAddress, usize> = (traced.iter()).map(|(address, _, index)| (*address, *index)).collect();
     if traced.is_empty() {
         return found;
     }
@@ -230,8 +220,8 @@ fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
     starts
 }
 
-/// Returns a function's name without what compilers append for a part or a clone. A part that was made a function of its own
-/// (`.part`) keeps its suffix: both are on the stack.
+/// Returns a function's name without what compilers append for a part or a clone. A part that was made a function of
+/// its own (`.part`) keeps its suffix: both are on the stack.
 fn own_name(name: &str) -> &str {
     let suffixes = [".cold", ".constprop", ".isra", ".lto_priv"];
     let ends = suffixes.iter().filter_map(|suffix| name.find(suffix));

@@ -2,9 +2,9 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use gimli::{
-    BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice,
-    Evaluation, EvaluationResult, LittleEndian, Register, RegisterRule, UnwindContext,
-    UnwindExpression, UnwindSection as _, Value, X86_64,
+    BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice, Evaluation,
+    EvaluationResult, LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value,
+    X86_64,
 };
 
 use crate::elf::address::FileAddress;
@@ -54,14 +54,11 @@ impl Tables {
             return None;
         }
         let bases = &table.bases.eh_frame;
-        Some(Self {
-            data: table.data.to_owned(),
-            bases: [bases.section, bases.text],
-        })
+        Some(Self { data: table.data.to_owned(), bases: [bases.section, bases.text] })
     }
 
-    /// Returns what called the frame with these registers, whose code is at `at`, in the range of `entry`. `read` returns the 8
-    /// bytes of the stack at an address.
+    /// Returns what called the frame with these registers, whose code is at `at`, in the range of `entry`. `read`
+    /// returns the 8 bytes of the stack at an address.
     ///
     /// Returns `None` if the tables do not say, or the copied stack does not extend that far.
     pub fn caller(
@@ -84,16 +81,9 @@ impl Tables {
         if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
-        let evaluation = Expressions {
-            section: &section,
-            encoding,
-            registers,
-            read,
-        };
+        let evaluation = Expressions { section: &section, encoding, registers, read };
         let frame = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => {
-                registers.get(*register)?.wrapping_add_signed(*offset)
-            }
+            CfaRule::RegisterAndOffset { register, offset } => registers.get(*register)?.wrapping_add_signed(*offset),
             CfaRule::Expression(expression) => evaluation.value(expression, None)?,
         };
         let mut caller = Registers::default();
@@ -108,9 +98,7 @@ impl Tables {
                 RegisterRule::Offset(offset) => read(frame.wrapping_add_signed(*offset)),
                 RegisterRule::ValOffset(offset) => Some(frame.wrapping_add_signed(*offset)),
                 RegisterRule::Register(other) => registers.get(*other),
-                RegisterRule::Expression(place) => {
-                    evaluation.value(place, Some(frame)).and_then(read)
-                }
+                RegisterRule::Expression(place) => evaluation.value(place, Some(frame)).and_then(read),
                 RegisterRule::ValExpression(value) => evaluation.value(value, Some(frame)),
                 RegisterRule::Constant(value) => Some(*value),
             };
@@ -166,13 +154,9 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
                 }
                 EvaluationResult::RequiresRegister { register, .. } => {
                     let value = self.registers.get(register)?;
-                    evaluation
-                        .resume_with_register(Value::Generic(value))
-                        .ok()?
+                    evaluation.resume_with_register(Value::Generic(value)).ok()?
                 }
-                EvaluationResult::RequiresMemory {
-                    address, size: 8, ..
-                } => {
+                EvaluationResult::RequiresMemory { address, size: 8, .. } => {
                     let value = (self.read)(address)?;
                     evaluation.resume_with_memory(Value::Generic(value)).ok()?
                 }
@@ -187,23 +171,16 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
 const COUNT: usize = 17;
 
 /// The registers that a function preserves.
-pub const PRESERVED: [Register; 6] = [
-    X86_64::RBX,
-    X86_64::RBP,
-    X86_64::R12,
-    X86_64::R13,
-    X86_64::R14,
-    X86_64::R15,
-];
+pub const PRESERVED: [Register; 6] = [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
 
 /// The registers of a frame, as far as they are known, by their numbers in unwind tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers([Option<u64>; COUNT]);
 
 impl Registers {
-    /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread: `r15`, `r14`, `r13`, `r12`,
-    /// `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call, and `rip`, `cs`,
-    /// `eflags`, `rsp`, `ss`.
+    /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread: `r15`, `r14`, `r13`,
+    /// `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call,
+    /// and `rip`, `cs`, `eflags`, `rsp`, `ss`.
     pub fn of_interrupted(kept: &[u64; 21]) -> Self {
         const PLACES: [(Register, usize); COUNT] = [
             (X86_64::R15, 0),
@@ -231,7 +208,8 @@ impl Registers {
         registers
     }
 
-    /// Returns where the frame's code continues: the address at which its thread was interrupted, or to which a call returns.
+    /// Returns where the frame's code continues: the address at which its thread was interrupted, or to which a call
+    /// returns.
     pub fn instruction_pointer(&self) -> Option<u64> {
         self.get(X86_64::RA)
     }

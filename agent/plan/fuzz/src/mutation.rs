@@ -37,16 +37,8 @@ const TABLE_BYTES: usize = 4096;
 /// Bytes of the script for one change.
 const RECORD: usize = 8;
 /// Values close to overflow, or the offset of nothing.
-const INTERESTING: [u64; 8] = [
-    0,
-    1,
-    0x7fff_ffff,
-    0x8000_0000,
-    0xffff_ffff,
-    0x7fff_ffff_ffff_ffff,
-    0x8000_0000_0000_0000,
-    u64::MAX,
-];
+const INTERESTING: [u64; 8] =
+    [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0x8000_0000_0000_0000, u64::MAX];
 
 /// An executable, and where it is worth damaging.
 #[derive(Clone)]
@@ -58,10 +50,8 @@ pub struct Base {
 impl Base {
     /// Finds the places in an executable. In other data any place is as good as another.
     pub fn new(data: Vec<u8>) -> Self {
-        let mut regions = ElfFile64::<Endianness>::parse(&*data)
-            .ok()
-            .and_then(|file| regions(&file))
-            .unwrap_or_default();
+        let mut regions =
+            ElfFile64::<Endianness>::parse(&*data).ok().and_then(|file| regions(&file)).unwrap_or_default();
         regions.retain(|region| region.start < region.end && region.end <= data.len());
         if regions.is_empty() {
             regions.push(0..data.len());
@@ -105,14 +95,7 @@ impl Base {
         data
     }
 
-    fn change(
-        &self,
-        data: &mut Vec<u8>,
-        what: u8,
-        at: usize,
-        region: &Range<usize>,
-        value: [u8; 4],
-    ) {
+    fn change(&self, data: &mut Vec<u8>, what: u8, at: usize, region: &Range<usize>, value: [u8; 4]) {
         let number = u32::from_le_bytes(value);
         let mut put = |bytes: &[u8]| {
             for (target, byte) in data.iter_mut().skip(at).zip(bytes) {
@@ -126,8 +109,7 @@ impl Base {
             3 => put(&[0x90; 16][..usize::from(value[0] % 16)]),
             // A piece of the same region, such as other instructions of the same function.
             4 => {
-                let from = region.start
-                    + usize::from(u16::from_le_bytes([value[0], value[1]])) % region.len().max(1);
+                let from = region.start + usize::from(u16::from_le_bytes([value[0], value[1]])) % region.len().max(1);
                 let to = (from + 1 + usize::from(value[2] % 32)).min(region.end);
                 put(self.data.get(from..to).unwrap_or_default());
             }

@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 
 use evictscope_abi::Variable;
-use evictscope_machine::dwarf::{
-    Asked, DwarfError, Function, Global, Globals, Sections, Units, Variables, variables,
-};
+use evictscope_machine::dwarf::{Asked, DwarfError, Function, Global, Globals, Sections, Units, Variables, variables};
 use evictscope_machine::elf::FileAddress;
 
 use crate::item::variable_name;
@@ -92,10 +90,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<Server> {
         let offset = offset.or_else(|| offsets.get(member.newer_name()?));
         Some((member, *offset?))
     });
-    Some(Server {
-        address: global.address,
-        members: members.collect(),
-    })
+    Some(Server { address: global.address, members: members.collect() })
 }
 
 /// Finds the address of the only variable called `used_memory`, if that is an 8-byte number.

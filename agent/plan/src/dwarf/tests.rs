@@ -16,10 +16,7 @@ use crate::{DebugFileNames, Item, Member, Method, ProbePlan, QuantityPlan};
 const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
 const INLINED: &str = "__attribute__((always_inline))inline static";
-const EVICTION: Asked<'static> = Asked {
-    names: &["performEvictions"],
-    entry: None,
-};
+const EVICTION: Asked<'static> = Asked { names: &["performEvictions"], entry: None };
 
 /// Where programs are compiled.
 struct Workshop(TempDir);
@@ -40,37 +37,19 @@ impl Workshop {
     /// Compiles `source` with debug information as `program`.
     fn compile(&self, compiler: &str, source: &str, form: &str, flags: &[&str]) -> Option<Vec<u8>> {
         let form = format!("-DFORM={form}");
-        let mut arguments = vec![
-            "-g",
-            "-w",
-            "-rdynamic",
-            &form,
-            "-o",
-            "program",
-            "program.c",
-            "-Wl,--build-id=sha1",
-        ];
+        let mut arguments = vec!["-g", "-w", "-rdynamic", &form, "-o", "program", "program.c", "-Wl,--build-id=sha1"];
         arguments.extend(flags);
         write(&self.path("program.c"), source.as_bytes());
-        self.run(compiler, &arguments)
-            .then(|| bytes(&self.path("program")))
+        self.run(compiler, &arguments).then(|| bytes(&self.path("program")))
     }
 
     /// Returns the program without debug information, and the file that has it.
     fn split(&self) -> (Vec<u8>, Vec<u8>) {
-        let made = self.run(
-            "objcopy",
-            &["--only-keep-debug", "program", "program.debug"],
-        ) && self.run("strip", &["--strip-all", "-o", "stripped", "program"])
-            && self.run(
-                "objcopy",
-                &["--add-gnu-debuglink=program.debug", "stripped"],
-            );
+        let made = self.run("objcopy", &["--only-keep-debug", "program", "program.debug"])
+            && self.run("strip", &["--strip-all", "-o", "stripped", "program"])
+            && self.run("objcopy", &["--add-gnu-debuglink=program.debug", "stripped"]);
         assert!(made, "there is a compiler but no objcopy or strip");
-        (
-            bytes(&self.path("stripped")),
-            bytes(&self.path("program.debug")),
-        )
+        (bytes(&self.path("stripped")), bytes(&self.path("program.debug")))
     }
 }
 
@@ -83,9 +62,7 @@ fn bytes(path: &Path) -> Vec<u8> {
 }
 
 fn debug_info(data: &[u8]) -> DebugInfo {
-    read(data, EVICTION)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .unwrap_or_else(|| panic!("no debug information"))
+    read(data, EVICTION).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("no debug information"))
 }
 
 fn why(plan: &ProbePlan, item: Item) -> String {
@@ -116,9 +93,7 @@ fn dwarf_and_data_flow_agree_on_every_variant() {
                     let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
                     let recipes = |plan| -> Vec<_> {
                         let quantities = quantities(plan).iter();
-                        quantities
-                            .map(|own| (own.quantity, own.recipe.clone()))
-                            .collect()
+                        quantities.map(|own| (own.quantity, own.recipe.clone())).collect()
                     };
                     assert_eq!(recipes(&with), recipes(&without), "{name}");
                     let both = |own: &&QuantityPlan| own.method == Method::Both;
@@ -153,16 +128,8 @@ fn a_debug_file_makes_up_for_what_was_stripped() {
         assert_eq!(names.check(&debug), Ok(()));
         let plan = plan_of(&stripped, Some(&debug));
         assert_eq!(plan, plan_of(&data, None), "{flags:?}");
-        assert!(
-            eviction_call(&plan).has_all_quantities(),
-            "{:?}",
-            plan.not_found
-        );
-        assert!(
-            quantities(&plan)
-                .iter()
-                .all(|own| own.method == Method::Both)
-        );
+        assert!(eviction_call(&plan).has_all_quantities(), "{:?}", plan.not_found);
+        assert!(quantities(&plan).iter().all(|own| own.method == Method::Both));
 
         // The whole program needs no other file, and no program accepts that of another.
         assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
@@ -241,11 +208,7 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
         .replace("placeholder", "mem_tofree");
     assert_ne!(swapped, SOURCE);
     for (form, level, names) in [
-        (
-            CALLED,
-            "-O2",
-            &[Variable::MemReported, Variable::MemTofree][..],
-        ),
+        (CALLED, "-O2", &[Variable::MemReported, Variable::MemTofree][..]),
         // Here DWARF has no place for what it calls mem_tofree where the goal is known.
         (INLINED, "-Og", &[Variable::MemReported]),
     ] {
@@ -258,10 +221,7 @@ fn a_variable_on_which_the_methods_differ_is_refused() {
         let code = |data: &[u8]| plan_of(data, None).functions;
         assert_eq!(code(&stripped), code(&other), "{form}: not the same code");
 
-        let (right, wrong) = (
-            plan_of(&stripped, Some(&own)),
-            plan_of(&stripped, Some(&debug)),
-        );
+        let (right, wrong) = (plan_of(&stripped, Some(&own)), plan_of(&stripped, Some(&debug)));
         for name in names {
             let right = eviction_call(&right).quantity(*name);
             let method = right.map(|plan| plan.method);
@@ -312,10 +272,7 @@ fn members_have_other_names_in_newer_valkeys() {
 #[test]
 fn members_of_another_build_are_refused_by_name() {
     let workshop = Workshop::new();
-    let larger = SOURCE.replace(
-        "unsigned int maxclients;",
-        "long more; unsigned int maxclients;",
-    );
+    let larger = SOURCE.replace("unsigned int maxclients;", "long more; unsigned int maxclients;");
     assert_ne!(larger, SOURCE);
     if workshop.compile("gcc", SOURCE, CALLED, &["-O2"]).is_none() {
         return;
@@ -324,21 +281,14 @@ fn members_of_another_build_are_refused_by_name() {
     workshop.compile("gcc", &larger, CALLED, &["-O2"]);
     let (_, debug) = workshop.split();
     let plan = plan_of(&stripped, Some(&debug));
-    for member in [
-        Member::Maxmemory,
-        Member::Maxclients,
-        Member::MaxmemoryPolicy,
-    ] {
+    for member in [Member::Maxmemory, Member::Maxclients, Member::MaxmemoryPolicy] {
         let said = why(&plan, Item::Member(member));
         assert!(said.contains("DWARF says that it is at 0x"), "{said:?}");
         assert!(said.contains("the configuration table that"), "{said:?}");
         assert_eq!(plan.member(member), None);
     }
     // Before what differs, both say the same.
-    assert_eq!(
-        plan.member(Member::Port).map(|own| own.method),
-        Some(Method::Both)
-    );
+    assert_eq!(plan.member(Member::Port).map(|own| own.method), Some(Method::Both));
     // If it is not certain what maxmemory is, nothing recognised by it is certain.
     let function = eviction_call(&plan);
     assert!(function.inner.is_none() && function.exits.is_empty());

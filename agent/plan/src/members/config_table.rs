@@ -19,8 +19,7 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
     let tables: Vec<ConfigTable> = CONFIG_STRIDES
         .iter()
         .filter_map(|stride| {
-            let data =
-                |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
+            let data = |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
             let table: Option<ConfigTable> = Member::set_by_directives(true).map(data).collect();
             let mut table = table?;
             table.extend(Member::set_by_directives(false).filter_map(data));
@@ -32,21 +31,14 @@ pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
         [] => Err(MemberError::unknown(
             "no table of configuration directives with maxmemory, port, maxclients and maxmemory-policy",
         )),
-        _ => Err(MemberError::unknown(
-            "more than one table of configuration directives",
-        )),
+        _ => Err(MemberError::unknown("more than one table of configuration directives")),
     }
 }
 
 /// Returns the directives that this version has but about which the table is not certain, and their members.
-pub fn absent<'a>(
-    image: &'a Image<'_>,
-    config: &'a ConfigTable,
-) -> impl Iterator<Item = (&'static str, Member)> + 'a {
+pub fn absent<'a>(image: &'a Image<'_>, config: &'a ConfigTable) -> impl Iterator<Item = (&'static str, Member)> + 'a {
     let further = Member::set_by_directives(false);
-    further.filter(|(directive, member)| {
-        !config.contains_key(member) && !image.find_string(directive).is_empty()
-    })
+    further.filter(|(directive, member)| !config.contains_key(member) && !image.find_string(directive).is_empty())
 }
 
 /// Returns the only address that the entries called `directive` point to, `stride` bytes after their name.

@@ -49,22 +49,12 @@ pub struct Counters {
 impl Counters {
     /// Returns a single counter.
     pub const fn one(address: FileAddress) -> Self {
-        Self {
-            first: address,
-            stride: 8,
-            most: 1,
-            threads: None,
-            threads_width: 8,
-            overflow: None,
-        }
+        Self { first: address, stride: 8, most: 1, threads: None, threads_width: 8, overflow: None }
     }
 
     /// Returns the bytes from the beginning of the first counter to the end of the last.
     pub const fn bytes(&self) -> u64 {
-        self.most
-            .saturating_sub(1)
-            .saturating_mul(self.stride)
-            .saturating_add(8)
+        self.most.saturating_sub(1).saturating_mul(self.stride).saturating_add(8)
     }
 }
 
@@ -80,22 +70,14 @@ pub fn counters_behind(
     }
     let atom = mem_reported.as_atom();
     match atom.and_then(|atom| execution.atoms.get(atom)) {
-        Some(Atom::Call {
-            callee: Some(callee),
-            ..
-        }) => counters_returned_by(image, *callee),
-        _ => Err(MemberError::unknown(
-            "mem_reported is neither a global nor the result of a call",
-        )),
+        Some(Atom::Call { callee: Some(callee), .. }) => counters_returned_by(image, *callee),
+        _ => Err(MemberError::unknown("mem_reported is neither a global nor the result of a call")),
     }
 }
 
 /// Returns the counters that the function at `address`, `zmalloc_used_memory()`, adds up. Fails with
 /// the reason if they are not known.
-pub fn counters_returned_by(
-    image: &Image<'_>,
-    address: FileAddress,
-) -> Result<Counters, MemberError> {
+pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<Counters, MemberError> {
     let code = FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address))?;
     let mut machine = Machine::new(image, &code);
     match machine.run(None) {
@@ -110,17 +92,10 @@ pub fn counters_returned_by(
         }
     }
     candidates.truncate(CANDIDATES);
-    let mut found = candidates
-        .into_iter()
-        .filter_map(|threads| counters_of_threads(&mut machine, threads));
-    let counters = found
-        .next()
-        .filter(|_| found.next().is_none())
-        .ok_or_else(|| {
-            MemberError::unknown(
-                "zmalloc_used_memory() returns neither one counter nor the sum of one per thread",
-            )
-        })?;
+    let mut found = candidates.into_iter().filter_map(|threads| counters_of_threads(&mut machine, threads));
+    let counters = found.next().filter(|_| found.next().is_none()).ok_or_else(|| {
+        MemberError::unknown("zmalloc_used_memory() returns neither one counter nor the sum of one per thread")
+    })?;
     if counters.bytes() > COUNTER_BYTES as u64 {
         return Err(MemberError::Unknown(format!(
             "the allocator has {} counters, {} bytes apart: more than can be read at once",
@@ -132,20 +107,13 @@ pub fn counters_returned_by(
 
 /// Returns the allocator's counters, found by the name of the function that returns them and by what the eviction
 /// function uses (`used`). If both are known they must agree. Fails with the reason if they are not known.
-pub fn counters(
-    image: &Image<'_>,
-    used: Option<Result<Counters, MemberError>>,
-) -> Result<Counters, MemberError> {
-    let named = image
-        .function(ALLOCATOR_FUNCTION)
-        .map(|symbol| counters_returned_by(image, symbol.address));
+pub fn counters(image: &Image<'_>, used: Option<Result<Counters, MemberError>>) -> Result<Counters, MemberError> {
+    let named = image.function(ALLOCATOR_FUNCTION).map(|symbol| counters_returned_by(image, symbol.address));
     match (named, used) {
-        (Some(Ok(named)), Some(Ok(used))) if named != used => {
-            Err(MemberError::Contradiction(format!(
-                "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
-                named.first, used.first
-            )))
-        }
+        (Some(Ok(named)), Some(Ok(used))) if named != used => Err(MemberError::Contradiction(format!(
+            "zmalloc_used_memory() returns the counter at {:#x}, but the eviction function uses {:#x}",
+            named.first, used.first
+        ))),
         (_, Some(Ok(counters))) | (Some(Ok(counters)), _) => Ok(counters),
         (Some(Err(why)), _) | (None, Some(Err(why))) => Err(why),
         (None, None) => Err(MemberError::unknown(

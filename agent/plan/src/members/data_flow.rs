@@ -33,11 +33,7 @@ pub fn by_data_flow(
     counted: Option<FileAddress>,
     range: Range<FileAddress>,
 ) -> Result<DataFlow, MemberError> {
-    let Info {
-        shown: mut found,
-        callees,
-        ..
-    } = info;
+    let Info { shown: mut found, callees, .. } = info;
     if let Some(address) = client_memory(image, &callees) {
         found.insert(Member::StatClientsTypeMemory, address);
     }

@@ -16,10 +16,10 @@ use crate::item::Method;
 use crate::names::Identity;
 
 /// Why the eviction pool is not known.
-const NO_POOL: &str = "the eviction function does not reach the last entry of a single pool of keys, as it does in Redis";
+const NO_POOL: &str =
+    "the eviction function does not reach the last entry of a single pool of keys, as it does in Redis";
 /// Why its entries tell nothing, although it was found.
-const UNKNOWN_TIMES: &str =
-    "it is not known whether this version's pool of keys holds milliseconds or seconds";
+const UNKNOWN_TIMES: &str = "it is not known whether this version's pool of keys holds milliseconds or seconds";
 
 /// How something in the server's memory is read.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,10 +41,7 @@ pub struct MemberPlan {
 impl MemberPlan {
     /// Returns the addresses of the 8-byte words to read.
     pub fn words(&self) -> impl Iterator<Item = FileAddress> {
-        let one = Counters {
-            most: self.member.content().bytes().div_ceil(8),
-            ..Counters::one(self.address)
-        };
+        let one = Counters { most: self.member.content().bytes().div_ceil(8), ..Counters::one(self.address) };
         let counters = self.counters.unwrap_or(one);
         let word = move |index| counters.first.wrapping_add(index * counters.stride);
         (0..counters.most).map(word).chain(counters.overflow)
@@ -92,11 +89,8 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
-        let symbol = image.object("server").map(|symbol| Server {
-            address: symbol.address,
-            size: symbol.size,
-            is_exact: true,
-        });
+        let symbol =
+            image.object("server").map(|symbol| Server { address: symbol.address, size: symbol.size, is_exact: true });
         let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
         for (directive, member) in absent(image, config) {
@@ -118,9 +112,9 @@ impl Members {
             pool => pool.ok_or(NO_POOL),
         };
         members.add_pool(image, pool);
-        members.not_found.retain(|(member, _)| {
-            !member.is_in_some() || member.directive().is_some() || named.contains(member)
-        });
+        members
+            .not_found
+            .retain(|(member, _)| !member.is_in_some() || member.directive().is_some() || named.contains(member));
         members
     }
 
@@ -236,13 +230,7 @@ impl Members {
     }
 
     fn add(&mut self, member: Member, address: FileAddress, offset: Option<u64>, method: Method) {
-        self.found.push(MemberPlan {
-            member,
-            address,
-            offset,
-            method,
-            counters: None,
-        });
+        self.found.push(MemberPlan { member, address, offset, method, counters: None });
     }
 
     fn miss(&mut self, member: Member, why: MemberError) {

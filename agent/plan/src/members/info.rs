@@ -29,7 +29,8 @@ const HUNDRED: f64 = 100.0;
 const MAX_FORMAT: usize = 16 << 10;
 /// The most functions that are looked at: one makes INFO, and compilers make few copies of it.
 const MAX_FUNCTIONS: usize = 8;
-/// How far an object on the stack that others can write by its address is assumed to reach, in bytes: an array of a few numbers.
+/// How far an object on the stack that others can write by its address is assumed to reach, in bytes: an array of a few
+/// numbers.
 const REACH: i64 = 64;
 /// Which argument the format is; before it is the text to append to.
 const FORMAT: usize = 1;
@@ -49,8 +50,8 @@ pub struct Info {
     pub callees: Vec<FileAddress>,
 }
 
-/// Finds out what INFO prints. A member that is not printed as [the list](super::list) says, or that two calls print from
-/// different places, is missing.
+/// Finds out what INFO prints. A member that is not printed as [the list](super::list) says, or that two calls print
+/// from different places, is missing.
 pub fn info(image: &Image<'_>) -> Info {
     let mut info = Info::default();
     let mut formats: Vec<Range<FileAddress>> = Vec::new();
@@ -121,12 +122,9 @@ fn printed_by(
             let top = if is_tail_call { 8 } else { 0 };
             for (label, member, shown) in Member::printed() {
                 if let Some(place) = place_in(text, label) {
-                    let argument =
-                        argument_at(text, place).filter(|_| is_whole(text, place, shown));
-                    let value = argument
-                        .and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
-                    let address = value
-                        .and_then(|value| member_behind(image, &execution.atoms, &value, shown));
+                    let argument = argument_at(text, place).filter(|_| is_whole(text, place, shown));
+                    let value = argument.and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
+                    let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
                     found.push((member, address));
                 }
             }
@@ -144,24 +142,15 @@ fn value_of(atoms: &mut Atoms, state: &State, top: i64, argument: Argument) -> O
         }
         Argument::Float(index) => state.lanes.get(&(index, 0)).cloned(),
         Argument::Stack(index) => {
-            let top = atoms
-                .stack_offset(&state.registers[RSP])?
-                .checked_add(top)?;
-            let (value, width) = state
-                .stack
-                .get(&top.checked_add_unsigned(8 * index as u64)?)?;
+            let top = atoms.stack_offset(&state.registers[RSP])?.checked_add(top)?;
+            let (value, width) = state.stack.get(&top.checked_add_unsigned(8 * index as u64)?)?;
             (*width == 8).then(|| value.clone())
         }
     }
 }
 
 /// Returns the address of the member that `value` is computed from, if it is computed as `shown` says.
-fn member_behind(
-    image: &Image<'_>,
-    atoms: &Atoms,
-    value: &Value,
-    shown: Printed,
-) -> Option<FileAddress> {
+fn member_behind(image: &Image<'_>, atoms: &Atoms, value: &Value, shown: Printed) -> Option<FileAddress> {
     let address = match shown {
         Printed::AsItIs => atoms.as_global(value)?,
         Printed::Milliseconds => atoms.as_thousandth(value)?,

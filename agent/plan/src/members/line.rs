@@ -147,12 +147,7 @@ impl Line {
         self
     }
 
-    pub const fn gauge(
-        mut self,
-        name: &'static str,
-        unit: &'static str,
-        about: &'static str,
-    ) -> Self {
+    pub const fn gauge(mut self, name: &'static str, unit: &'static str, about: &'static str) -> Self {
         self.metric = Some(MemberMetric { name, unit, about });
         self
     }

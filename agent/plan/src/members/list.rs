@@ -1,9 +1,10 @@
 //! The list of what evictscope reads from a server's memory: each member of `server` once, and the globals
 //! beside it: the allocator's counter, and where the eviction pool is.
 //!
-//! A member's line determines how it is found, read and exported, the lines of `inspect`, what an operator is told is lost if it
-//! is not found, and the tests against `INFO` and docs/METRICS.md. Its offsets by version are in `server-layouts.json`. What is
-//! not a whole number, or has labels, becomes a metric in evictscope-web's catalogue instead.
+//! A member's line determines how it is found, read and exported, the lines of `inspect`, what an operator is told is
+//! lost if it is not found, and the tests against `INFO` and docs/METRICS.md. Its offsets by version are in
+//! `server-layouts.json`. What is not a whole number, or has labels, becomes a metric in evictscope-web's catalogue
+//! instead.
 
 use std::fmt;
 
@@ -44,8 +45,9 @@ members! {
     // Before Valkey 8.1, `hz` is something else: what the server derives from `config_hz`.
     ConfigHz: directive("config_hz", "hz").newer("hz", None).int(),
 
-    // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`. Redis 7.0
-    // has one buffer for all replicas; before, each has its own, and so has the process that rewrites the AOF.
+    // What decides whether the limit applies, and how much of the memory counts: `freeMemoryGetNotCountedMemory()`.
+    // Redis 7.0 has one buffer for all replicas; before, each has its own, and so has the process that rewrites the
+    // AOF.
     Masterhost: in_sum("masterhost").newer("primary_host", None),
     ReplSlaveIgnoreMaxmemory: directive("repl_slave_ignore_maxmemory", "replica-ignore-maxmemory").newer("repl_replica_ignore_maxmemory", None).int(),
     Loading: in_sum("loading").int(),
@@ -113,9 +115,7 @@ impl Member {
         match self.in_info().filter(|_| metric.is_counter()) {
             Some(info) => {
                 let about = metric.about;
-                format!(
-                    "The server's own counter{about}: {info} of INFO. CONFIG RESETSTAT resets it."
-                )
+                format!("The server's own counter{about}: {info} of INFO. CONFIG RESETSTAT resets it.")
             }
             None => metric.about.to_owned(),
         }
@@ -127,8 +127,8 @@ impl Member {
         all.filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
     }
 
-    /// Returns the members that directives set, and the directives: with `marks` those that every table of directives has,
-    /// otherwise the others.
+    /// Returns the members that directives set, and the directives: with `marks` those that every table of directives
+    /// has, otherwise the others.
     pub(crate) fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
         let here = Self::of_server().filter(move |member| member.line().is_mark == marks);
         here.filter_map(|member| Some((member.directive()?, member)))
@@ -155,8 +155,8 @@ impl Member {
         printed.chain(beside)
     }
 
-    /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive, or by
-    /// what `INFO` [names](Self::named).
+    /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive,
+    /// or by what `INFO` [names](Self::named).
     pub(crate) const fn is_in_some(self) -> bool {
         self.line().is_in_some
     }

@@ -57,23 +57,13 @@ struct Candidate {
 impl Candidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
         // A table has the first four; if it lacks any of the others, that says nothing.
-        let mut addresses = config
-            .iter()
-            .map(|(member, found)| found.moved_back(layout.offset(*member)?));
+        let mut addresses = config.iter().map(|(member, found)| found.moved_back(layout.offset(*member)?));
         let address = addresses.next()??;
-        addresses
-            .all(|other| other == Some(address))
-            .then_some(Self {
-                release,
-                layout,
-                address,
-            })
+        addresses.all(|other| other == Some(address)).then_some(Self { release, layout, address })
     }
 
     fn is_in_writable_data(&self, image: &Image<'_>) -> bool {
-        let last = self
-            .address
-            .checked_add(self.layout.sizeof.saturating_sub(1));
+        let last = self.address.checked_add(self.layout.sizeof.saturating_sub(1));
         image.is_writable(self.address) && last.is_some_and(|last| image.is_writable(last))
     }
 
@@ -101,16 +91,11 @@ pub fn server(
         .filter(|candidate| candidate.is_in_writable_data(image))
         .collect();
     let begin = candidates.iter().map(|candidate| candidate.address).min();
-    let end = candidates
-        .iter()
-        .map(|candidate| candidate.address.saturating_add(candidate.layout.sizeof))
-        .max();
+    let end = candidates.iter().map(|candidate| candidate.address.saturating_add(candidate.layout.sizeof)).max();
     if let (Some(begin), Some(end)) = (begin, end)
         && let Some(evicted_keys) = only_in(begin..end, counted)
     {
-        candidates.retain(|candidate| {
-            candidate.address_of(Member::StatEvictedkeys) == Some(evicted_keys)
-        });
+        candidates.retain(|candidate| candidate.address_of(Member::StatEvictedkeys) == Some(evicted_keys));
     }
     narrow_to_release(&mut candidates, identity);
     let Some(first) = candidates.first() else {
@@ -118,10 +103,7 @@ pub fn server(
             "no global variable called server, and no known layout of struct redisServer agrees with the configuration table",
         ));
     };
-    if let Some(other) = candidates
-        .iter()
-        .find(|other| !other.members().eq(first.members()))
-    {
+    if let Some(other) = candidates.iter().find(|other| !other.members().eq(first.members())) {
         return Err(MemberError::Unknown(format!(
             "no global variable called server, and the layouts of {} and {} both agree with the configuration table",
             first.release, other.release
@@ -130,9 +112,7 @@ pub fn server(
     Ok(Server {
         address: first.address,
         size: first.layout.sizeof,
-        is_exact: candidates
-            .iter()
-            .all(|other| other.address == first.address),
+        is_exact: candidates.iter().all(|other| other.address == first.address),
     })
 }
 
@@ -142,10 +122,7 @@ fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
         return;
     };
     let release = format!("{product} {version}");
-    if candidates
-        .iter()
-        .any(|candidate| candidate.release == release)
-    {
+    if candidates.iter().any(|candidate| candidate.release == release) {
         candidates.retain(|candidate| candidate.release == release);
     }
 }

@@ -17,27 +17,15 @@ use super::Texts;
 pub const PRODUCTS: [&str; 3] = ["redis", "valkey", "keydb"];
 /// The formats of the line that `--version` prints, and the products that print it.
 const LINES: [(&str, Option<&str>); 4] = [
-    (
-        "Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some(PRODUCTS[0]),
-    ),
-    (
-        "Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some(PRODUCTS[1]),
-    ),
-    (
-        "KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n",
-        Some(PRODUCTS[2]),
-    ),
+    ("Redis server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[0])),
+    ("Server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[1])),
+    ("KeyDB server v=%s sha=%s:%d malloc=%s bits=%d build=%llx\n", Some(PRODUCTS[2])),
     ("v=%s sha=%s:%d malloc=%s bits=%d build=%llx", None),
 ];
 /// The formats of the second step, if that line is made in two steps.
-const SECOND_STEPS: [(&str, &str); 2] = [
-    ("Redis server %s\n", PRODUCTS[0]),
-    ("Valkey server %s\n", PRODUCTS[1]),
-];
-/// The oldest series of Redis that is supported. Earlier ones have no table of directives with the address of `maxmemory`, and no
-/// member for the client buffers.
+const SECOND_STEPS: [(&str, &str); 2] = [("Redis server %s\n", PRODUCTS[0]), ("Valkey server %s\n", PRODUCTS[1])];
+/// The oldest series of Redis that is supported. Earlier ones have no table of directives with the address of
+/// `maxmemory`, and no member for the client buffers.
 const OLDEST_REDIS: u32 = 6;
 /// Bytes at the beginning of a file that hold the mark of UPX. No server's program headers take as much.
 const MARKED: usize = 1024;
@@ -45,14 +33,7 @@ const MARKED: usize = 1024;
 const LONGEST: usize = 11;
 
 /// The texts that are needed.
-pub const TEXTS: [&str; 6] = [
-    LINES[0].0,
-    LINES[1].0,
-    LINES[2].0,
-    LINES[3].0,
-    SECOND_STEPS[0].0,
-    SECOND_STEPS[1].0,
-];
+pub const TEXTS: [&str; 6] = [LINES[0].0, LINES[1].0, LINES[2].0, LINES[3].0, SECOND_STEPS[0].0, SECOND_STEPS[1].0];
 
 /// Which server an executable is.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -73,23 +54,17 @@ pub struct Identity {
 impl Identity {
     /// Returns what the ELF headers say.
     pub fn of(image: &Image<'_>) -> Self {
-        Self {
-            build_id: image.build_id.clone(),
-            entry_point: image.entry(),
-            ..Self::default()
-        }
+        Self { build_id: image.build_id.clone(), entry_point: image.entry(), ..Self::default() }
     }
 }
 
 impl Identity {
-    /// Returns the unit of idle times in the eviction pool of this version, if that is known: `estimateObjectIdleTime()` returns
-    /// milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
+    /// Returns the unit of idle times in the eviction pool of this version, if that is known:
+    /// `estimateObjectIdleTime()` returns milliseconds, and `objectGetIdleness()` of Valkey 9.1 seconds.
     pub fn idle_time_unit(&self) -> Option<Duration> {
         let mut numbers = self.version.as_deref().unwrap_or_default().split('.');
         match (self.product?, numbers.next()?, numbers.next()) {
-            ("redis", ..) | ("valkey", "7" | "8", _) | ("valkey", "9", Some("0")) => {
-                Some(Duration::from_millis(1))
-            }
+            ("redis", ..) | ("valkey", "7" | "8", _) | ("valkey", "9", Some("0")) => Some(Duration::from_millis(1)),
             ("valkey", "9", Some("1")) => Some(Duration::from_secs(1)),
             _ => None,
         }
@@ -114,10 +89,9 @@ impl Identity {
         let version = self.version.as_deref();
         let major = || version?.split('.').next()?.parse::<u32>().ok();
         match self.product {
-            Some("keydb") => Some(
-                "this is KeyDB, which evicts in several threads: only Redis and Valkey are supported"
-                    .to_owned(),
-            ),
+            Some("keydb") => {
+                Some("this is KeyDB, which evicts in several threads: only Redis and Valkey are supported".to_owned())
+            }
             Some("redis") if major().is_some_and(|major| major < OLDEST_REDIS) => Some(format!(
                 "Redis {} is too old: Redis {OLDEST_REDIS}.0 is the oldest that is supported",
                 version.unwrap_or_default()
@@ -144,11 +118,7 @@ pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
         (Some((_, only)), None) => Some(only),
         _ => None,
     });
-    Identity {
-        product,
-        version: version(image, texts, line),
-        ..Identity::of(image)
-    }
+    Identity { product, version: version(image, texts, line), ..Identity::of(image) }
 }
 
 /// Finds the only version in the function that mentions `line`.
@@ -171,9 +141,7 @@ fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
 fn version_at<'data>(image: &Image<'data>, address: FileAddress) -> Option<&'data str> {
     let text = std::str::from_utf8(image.text_at(address, LONGEST)?).ok()?;
     let is_version = text.split('.').count() == 3
-        && text
-            .split('.')
-            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+        && text.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     is_version.then_some(text)
 }
 

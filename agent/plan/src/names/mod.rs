@@ -13,10 +13,7 @@ pub use self::identity::{Identity, PRODUCTS, identity, is_packed};
 /// The functions of a server that do not return, and the texts that only they mention, which identify them in
 /// a file without symbols. Hundreds of functions call them, so no compiler inlines them.
 const NOT_RETURNING: [(&str, &[&str]); 2] = [
-    (
-        "_serverAssert",
-        &["=== ASSERTION FAILED ===", "=== %sASSERTION FAILED ==="],
-    ),
+    ("_serverAssert", &["=== ASSERTION FAILED ===", "=== %sASSERTION FAILED ==="]),
     ("_serverPanic", &["Guru Meditation: %s #%s:%d"]),
 ];
 
@@ -69,15 +66,9 @@ impl Texts {
                 (*text, places)
             })
             .collect();
-        let targets: Vec<Range<FileAddress>> = places
-            .iter()
-            .flat_map(|(_, places)| places)
-            .map(|place| *place..place.saturating_add(1))
-            .collect();
-        Self {
-            references: references::find(image, &targets),
-            places,
-        }
+        let targets: Vec<Range<FileAddress>> =
+            places.iter().flat_map(|(_, places)| places).map(|place| *place..place.saturating_add(1)).collect();
+        Self { references: references::find(image, &targets), places }
     }
 
     /// Returns whether the executable has the text.
@@ -106,18 +97,14 @@ impl Texts {
 
     /// Returns the addresses of the text.
     pub fn places_of(&self, text: &str) -> &[FileAddress] {
-        self.places
-            .iter()
-            .find(|(own, _)| *own == text)
-            .map_or(&[], |(_, places)| places)
+        self.places.iter().find(|(own, _)| *own == text).map_or(&[], |(_, places)| places)
     }
 }
 
 /// Returns the functions that entries of the unwind tables belong to, by address. If an entry is for
 /// a part that the compiler moved elsewhere, its function is the only one that jumps there.
 pub fn functions_of(image: &Image<'_>, frames: &[Frame]) -> Vec<FileAddress> {
-    let (whole, parts): (Vec<Frame>, Vec<Frame>) =
-        (frames.iter()).partition(|frame| image.is_function(frame.start));
+    let (whole, parts): (Vec<Frame>, Vec<Frame>) = (frames.iter()).partition(|frame| image.is_function(frame.start));
     let mut functions: Vec<FileAddress> = whole.iter().map(|frame| frame.start).collect();
     functions.extend(owners(image, &parts));
     functions.sort_unstable();

@@ -6,10 +6,7 @@ use super::plan_of;
 use crate::{EVICTION_CALL, Operand};
 
 const PROGRAM: &str = "#include \"evict.c\"\n";
-const FORMS: [&str; 2] = [
-    "-DFORM=__attribute__((noinline))",
-    "-DFORM=static inline __attribute__((always_inline))",
-];
+const FORMS: [&str; 2] = ["-DFORM=__attribute__((noinline))", "-DFORM=static inline __attribute__((always_inline))"];
 
 /// Returns what holds the result at each exit, for each way of compiling the program that lets the goal be found.
 fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
@@ -51,9 +48,7 @@ fn before_6_2_a_call_fails_with_another_number() {
         assert!(!results.is_empty(), "{case}");
         assert!(results.iter().all(Option::is_some), "{case}: {results:?}");
     }
-    let constants = found
-        .iter()
-        .flat_map(|(_, results)| results.iter().flatten());
+    let constants = found.iter().flat_map(|(_, results)| results.iter().flatten());
     let constants: Vec<i64> = constants
         .filter_map(|result| match result {
             Operand::Constant(number) => Some(*number),
@@ -61,8 +56,5 @@ fn before_6_2_a_call_fails_with_another_number() {
         })
         .collect();
     let possible = [0, i64::from(u32::MAX)];
-    assert!(
-        constants.iter().all(|number| possible.contains(number)),
-        "{constants:?}"
-    );
+    assert!(constants.iter().all(|number| possible.contains(number)), "{constants:?}");
 }

@@ -10,22 +10,12 @@ const PROGRAM: &str = "#include \"expire.c\"\n";
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 /// The cycle counts keys itself. The last form has the newer vector instructions.
-const WHOLE: [&[&str]; 4] = [
-    &[],
-    &["-DCALLBACK"],
-    &["-DCALLBACK", "-DFIELDS"],
-    &["-march=x86-64-v3"],
-];
+const WHOLE: [&[&str]; 4] = [&[], &["-DCALLBACK"], &["-DCALLBACK", "-DFIELDS"], &["-march=x86-64-v3"]];
 /// The cycle calls jobs that count keys.
 const JOBS: [&[&str]; 3] = [
     &["-DJOBS", "-DCALLBACK", "-DJOB=__attribute__((noinline))"],
     &["-DJOBS", "-DCALLBACK", "-DJOB="],
-    &[
-        "-DJOBS",
-        "-DCALLBACK",
-        "-DAPART",
-        "-DJOB=__attribute__((always_inline))inline",
-    ],
+    &["-DJOBS", "-DCALLBACK", "-DAPART", "-DJOB=__attribute__((always_inline))inline"],
 ];
 
 /// Returns the plans for the program, stripped, for each way to compile it.
@@ -59,11 +49,7 @@ fn check(case: &str, plan: &ProbePlan) {
     let inner = function.inner.as_ref();
     let inner = inner.unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found));
     assert!(!function.exits.is_empty(), "{case}: {:?}", plan.not_found);
-    assert_eq!(
-        inner.cycle_type.is_none(),
-        lacks(plan, Item::CycleType),
-        "{case}"
-    );
+    assert_eq!(inner.cycle_type.is_none(), lacks(plan, Item::CycleType), "{case}");
 }
 
 #[test]
@@ -129,9 +115,7 @@ fn a_cycle_needs_no_symbols() {
             assert_eq!(found.0.exits.len(), found.1.exits.len(), "{case}");
             let places = |function: &TracedFunction| {
                 let exits = function.exits.iter();
-                exits
-                    .map(|exit| (exit.sampled.clone(), exit.expired.clone()))
-                    .collect::<Vec<_>>()
+                exits.map(|exit| (exit.sampled.clone(), exit.expired.clone())).collect::<Vec<_>>()
             };
             assert_eq!(places(found.0), places(found.1), "{case}");
         }

@@ -24,9 +24,8 @@ fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
 
 /// Asserts that both methods find all variables, with every compiler and at every level that optimises.
 fn both_agree_about(form: &[&str]) {
-    for (compiler, level) in ["gcc", "clang"]
-        .into_iter()
-        .flat_map(|compiler| ["-O1", "-O2", "-O3", "-Os"].map(|level| (compiler, level)))
+    for (compiler, level) in
+        ["gcc", "clang"].into_iter().flat_map(|compiler| ["-O1", "-O2", "-O3", "-Os"].map(|level| (compiler, level)))
     {
         let options = [&[level], form].concat();
         if let Some(methods) = methods(compiler, &options) {
@@ -54,9 +53,8 @@ fn an_entry_that_calls_a_profiler() {
 /// Valkey 8 lets paused clients go on first, and link-time optimisation inlines that.
 #[test]
 fn a_loop_with_calls_before_the_calculation() {
-    for (compiler, form) in ["gcc", "clang"]
-        .into_iter()
-        .flat_map(|compiler| [CALLED, INLINED].map(|form| (compiler, form)))
+    for (compiler, form) in
+        ["gcc", "clang"].into_iter().flat_map(|compiler| [CALLED, INLINED].map(|form| (compiler, form)))
     {
         let options = ["-O2", "-DPAUSES", form];
         if let Some(methods) = methods(compiler, &options) {
@@ -82,8 +80,8 @@ fn a_decision_that_comes_as_a_number() {
     }
 }
 
-/// The checks of the address sanitizer end in calls that do not return. In code that only evicting calls reach, mem_reported and
-/// overhead are no longer kept.
+/// The checks of the address sanitizer end in calls that do not return. In code that only evicting calls reach,
+/// mem_reported and overhead are no longer kept.
 #[test]
 fn checks_of_every_access() {
     if let Some(methods) = methods("gcc", &["-O2", INLINED, "-fsanitize=address"]) {

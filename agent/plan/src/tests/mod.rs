@@ -54,10 +54,7 @@ fn a_packed_executable_is_named_as_such() {
     let headers = usize::from(data[0x38]);
     let mark = 0x40 + 0x38 * headers + 4;
     data[mark..mark + 4].copy_from_slice(b"UPX!");
-    assert_eq!(
-        plan_of(&data, None).unusable_reason(),
-        Some(&Reason::Packed)
-    );
+    assert_eq!(plan_of(&data, None).unusable_reason(), Some(&Reason::Packed));
 }
 
 /// Whatever the bytes are, planning ends with a plan or an error.
@@ -73,9 +70,7 @@ fn cut_and_damaged_files_do_no_harm() {
         let begin = usize::try_from(function.address.get()).unwrap_or(0);
         begin..begin + 2048
     });
-    let places = (0..512)
-        .chain(data.len() - 2048..data.len())
-        .chain(functions);
+    let places = (0..512).chain(data.len() - 2048..data.len()).chain(functions);
     let mut changed_plans = 0;
     for (round, place) in places.step_by(61).enumerate() {
         let mut damaged = data.clone();

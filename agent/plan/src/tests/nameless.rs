@@ -16,12 +16,8 @@ use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction};
 const CALLED: &str = "-DFORM=__attribute__((noinline))";
 const PROGRAM: &str = "#include \"evict.c\"\n";
 /// The ways to link: position-independent, at a fixed address, and without any shared library.
-const LINKS: [&[&str]; 4] = [
-    &["-fPIE", "-pie"],
-    &["-fno-pie", "-no-pie"],
-    &["-fno-pie", "-no-pie", "-static"],
-    &["-fPIE", "-static-pie"],
-];
+const LINKS: [&[&str]; 4] =
+    [&["-fPIE", "-pie"], &["-fno-pie", "-no-pie"], &["-fno-pie", "-no-pie", "-static"], &["-fPIE", "-static-pie"]];
 
 /// Returns why there is no eviction call.
 fn refusal(plan: &ProbePlan) -> String {
@@ -42,18 +38,10 @@ fn is_certain(plan: &ProbePlan) -> bool {
 #[test]
 fn a_plan_needs_no_symbols() {
     let inlined = "-DFORM=static inline __attribute__((always_inline))";
-    let variants = [
-        ["-O0", CALLED],
-        ["-O2", CALLED],
-        ["-O2", inlined],
-        ["-Os", CALLED],
-    ];
+    let variants = [["-O0", CALLED], ["-O2", CALLED], ["-O2", inlined], ["-Os", CALLED]];
     let (mut compared, mut certain) = (0, 0);
     for compiler in ["gcc", "clang"] {
-        for (link, variant) in LINKS
-            .into_iter()
-            .flat_map(|link| variants.map(|variant| (link, variant)))
-        {
+        for (link, variant) in LINKS.into_iter().flat_map(|link| variants.map(|variant| (link, variant))) {
             let mut options = [link, &variant].concat();
             let Some(whole) = compile(compiler, PROGRAM, &options) else {
                 continue;
@@ -67,11 +55,7 @@ fn a_plan_needs_no_symbols() {
             assert_eq!(refusal(&whole), "", "{case}");
             assert_eq!(stripped.functions, whole.functions, "{case}");
             assert_eq!(stripped.identity.product, Some("redis"), "{case}");
-            assert_eq!(
-                stripped.identity.version.as_deref(),
-                Some("7.0.99"),
-                "{case}"
-            );
+            assert_eq!(stripped.identity.version.as_deref(), Some("7.0.99"), "{case}");
             if compiler == "gcc" {
                 compared += 1;
                 certain += usize::from(is_certain(&whole));
@@ -79,10 +63,7 @@ fn a_plan_needs_no_symbols() {
         }
     }
     // At least gcc's called form at both levels that optimise.
-    assert!(
-        certain >= compared / 2,
-        "only {certain} of {compared} plans are certain"
-    );
+    assert!(certain >= compared / 2, "only {certain} of {compared} plans are certain");
 }
 
 #[test]
@@ -99,10 +80,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
     let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
     let mentioned = texts.mentioned_in(entry::TEXT);
-    assert!(
-        mentioned.iter().any(|frame| !frame.is_entry),
-        "the compiler moved nothing: {mentioned:x?}"
-    );
+    assert!(mentioned.iter().any(|frame| !frame.is_entry), "the compiler moved nothing: {mentioned:x?}");
     let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
     assert!(is_certain(&whole));
     assert_eq!(stripped.functions, whole.functions);
@@ -118,17 +96,10 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
     };
     let plan = plan_of(&data, None);
     assert!(!is_certain(&plan));
-    assert!(
-        refusal(&plan).contains("but the function that reports its duration"),
-        "{:?}",
-        plan.not_found
-    );
+    assert!(refusal(&plan).contains("but the function that reports its duration"), "{:?}", plan.not_found);
     // Without symbols there is no contradiction.
     let stripped = compile("gcc", &source, &["-O1", CALLED, "-s"]);
-    assert_eq!(
-        stripped.map(|data| is_certain(&plan_of(&data, None))),
-        Some(true)
-    );
+    assert_eq!(stripped.map(|data| is_certain(&plan_of(&data, None))), Some(true));
 }
 
 #[test]
@@ -141,23 +112,13 @@ fn two_functions_that_could_be_it_are_refused() {
             return;
         };
         let plan = plan_of(&data, None);
-        assert!(
-            refusal(&plan).contains("2 functions mention"),
-            "{:?}",
-            plan.not_found
-        );
+        assert!(refusal(&plan).contains("2 functions mention"), "{:?}", plan.not_found);
     }
 }
 
 #[test]
 fn the_name_counts_where_there_are_no_unwind_tables() {
-    let options = [
-        "-O1",
-        CALLED,
-        "-fno-asynchronous-unwind-tables",
-        "-fno-pie",
-        "-no-pie",
-    ];
+    let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie"];
     let Some(data) = compile("gcc", PROGRAM, &options) else {
         return;
     };
@@ -175,11 +136,7 @@ fn no_known_layout_is_refused() {
         let mut not_found = plan.not_found.iter();
         let missing = not_found.find(|missing| missing.item == Item::Member(member));
         let why = missing.map(|missing| missing.reason.to_string());
-        assert!(
-            why.is_some_and(|why| why.contains("no known layout")),
-            "{member:?}: {:?}",
-            plan.not_found
-        );
+        assert!(why.is_some_and(|why| why.contains("no known layout")), "{member:?}: {:?}", plan.not_found);
     }
     assert!(plan.member(Member::Port).is_some());
 }
@@ -224,16 +181,7 @@ fn debians_server_is_planned_for_without_any_name() {
         assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {
             let members = plan.members.iter();
-            members
-                .map(|member| {
-                    (
-                        member.member,
-                        member.address,
-                        member.offset,
-                        member.counters,
-                    )
-                })
-                .collect()
+            members.map(|member| (member.member, member.address, member.offset, member.counters)).collect()
         };
         // Without names fewer methods find them.
         assert_eq!(places(&plan), places(&whole));
@@ -251,19 +199,13 @@ fn damaged_unwind_tables_do_no_harm() {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
         let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
-        entry::eviction_call(
-            &image,
-            &texts,
-            config.get(&Member::MaxmemoryPolicy).copied(),
-        )
+        entry::eviction_call(&image, &texts, config.get(&Member::MaxmemoryPolicy).copied())
     };
     let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));
     let file = ElfFile64::<Endianness>::parse(&*data).unwrap_or_else(|error| panic!("{error}"));
     let endian = file.endian();
     let sections = file.elf_section_table();
-    let (_, section) = sections
-        .section_by_name(endian, b".eh_frame")
-        .unwrap_or_else(|| panic!("no .eh_frame"));
+    let (_, section) = sections.section_by_name(endian, b".eh_frame").unwrap_or_else(|| panic!("no .eh_frame"));
     let (offset, size) = section.file_range(endian).unwrap_or_default();
     let (mut found, mut lost) = (0, 0);
     for round in 0..48 {

@@ -84,22 +84,14 @@ impl Analysis<'_, '_> {
         name: &'static str,
         address: FileAddress,
     ) -> Option<(TracedFunction, FunctionCode)> {
-        let code = FunctionCode::decode(self.image, address)
-            .map_err(|why| self.miss(Item::Function(kind), why))
-            .ok()?;
+        let code =
+            FunctionCode::decode(self.image, address).map_err(|why| self.miss(Item::Function(kind), why)).ok()?;
         let entry = entry::of_every_call(&code).and_then(|own| Site::at(self.image, own));
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
-        let function = TracedFunction {
-            kind,
-            name,
-            address,
-            entry,
-            inner: None,
-            fields_inner: None,
-            exits: Vec::new(),
-        };
+        let function =
+            TracedFunction { kind, name, address, entry, inner: None, fields_inner: None, exits: Vec::new() };
         Some((function, code))
     }
 

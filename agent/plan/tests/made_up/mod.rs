@@ -1,18 +1,10 @@
 //! A traced function that only tests trace: `made_up()` in `fixtures/made_up.c`.
 
-use evictscope_plan::{
-    Analysis, Calls, Description, Execution, FunctionKind, Item, Reason, Traced, TracedFunction,
-};
+use evictscope_plan::{Analysis, Calls, Description, Execution, FunctionKind, Item, Reason, Traced, TracedFunction};
 
 /// The function: it has a symbol, and calls that do nothing are not told apart from the others.
 pub const MADE_UP: Traced = Traced {
-    description: &Description {
-        kind: "made_up_call",
-        prefix: "made_up",
-        inner: None,
-        exit: "end",
-        quantities: &[],
-    },
+    description: &Description { kind: "made_up_call", prefix: "made_up", inner: None, exit: "end", quantities: &[] },
     texts: &[],
     plan,
 };

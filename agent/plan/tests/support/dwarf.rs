@@ -51,9 +51,7 @@ fn name(
     let Some(value) = entry.attr_value(gimli::DW_AT_name) else {
         return Ok(None);
     };
-    Ok(Some(
-        dwarf.attr_string(unit, value)?.to_slice()?.into_owned(),
-    ))
+    Ok(Some(dwarf.attr_string(unit, value)?.to_slice()?.into_owned()))
 }
 
 fn members(

@@ -1,9 +1,9 @@
 //! Processes that release links by ending: the *hands*.
 //!
-//! A process that is killed (SIGKILL) while it closes the last descriptor of a link leaves breakpoints, because the kernel's
-//! look-up of the page is interrupted. A process that is already ending can no longer be killed. So a link is given to a new
-//! process, the keeper closes its own descriptor, and the new process ends. The kernel waits for each link, so several hands
-//! release links side by side.
+//! A process that is killed (SIGKILL) while it closes the last descriptor of a link leaves breakpoints, because the
+//! kernel's look-up of the page is interrupted. A process that is already ending can no longer be killed. So a link is
+//! given to a new process, the keeper closes its own descriptor, and the new process ends. The kernel waits for each
+//! link, so several hands release links side by side.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -31,8 +31,9 @@ struct Hand {
     _stack: Box<[MaybeUninit<u8>]>,
 }
 
-/// The descriptors that a hand keeps. The gate opens once nobody has the key: the hands that were started together close
-/// everything but their grip, and then the key, as the keeper does. So each of them has the last descriptor of its link.
+/// The descriptors that a hand keeps. The gate opens once nobody has the key: the hands that were started together
+/// close everything but their grip, and then the key, as the keeper does. So each of them has the last descriptor of
+/// its link.
 struct Grip {
     link: RawFd,
     gate: RawFd,
@@ -42,20 +43,12 @@ struct Grip {
 impl Hands {
     /// Begins to release links.
     pub fn release(&mut self, links: Vec<Kept>) {
-        let gate = if links.is_empty() {
-            None
-        } else {
-            pipe_with(PipeFlags::CLOEXEC).ok()
-        };
+        let gate = if links.is_empty() { None } else { pipe_with(PipeFlags::CLOEXEC).ok() };
         // A link without a hand is released when this returns.
         let Some((gate, key)) = gate else { return };
         let mut left = Vec::new();
         for Kept { link, agent, .. } in links {
-            let grip = Grip {
-                link: link.as_raw_fd(),
-                gate: gate.as_raw_fd(),
-                key: key.as_raw_fd(),
-            };
+            let grip = Grip { link: link.as_raw_fd(), gate: gate.as_raw_fd(), key: key.as_raw_fd() };
             let agent = match Hand::start(grip) {
                 Ok(hand) => {
                     self.0.push((hand, agent));
@@ -97,8 +90,8 @@ impl Hand {
         // A copy of the memory would cost ten times more.
         let flags = libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut process: c_int = -1;
-        // SAFETY: the stack and the grip live until the process has ended, because `Hand` owns both and waits for that when
-        // dropped. `hold` uses nothing of this thread: see there.
+        // SAFETY: the stack and the grip live until the process has ended, because `Hand` owns both and waits for that
+        // when dropped. `hold` uses nothing of this thread: see there.
         let pid = unsafe { libc::clone(hold, end.cast(), flags, told, &raw mut process) };
         if pid < 0 {
             return Err(io::Error::last_os_error());
@@ -113,15 +106,14 @@ impl Hand {
 
     fn has_ended(&self, options: WaitIdOptions) -> bool {
         let process = WaitId::PidFd(self.process.as_fd());
-        let ended =
-            rustix::io::retry_on_intr(|| waitid(process.clone(), options | WaitIdOptions::EXITED));
+        let ended = rustix::io::retry_on_intr(|| waitid(process.clone(), options | WaitIdOptions::EXITED));
         // If it is no longer a child, it has ended, too.
         !matches!(ended, Ok(None))
     }
 }
 
-/// Does the work of a hand. It shares the memory and the thread-local variables of the thread that started it, which runs on. So
-/// it changes none of them, and makes system calls that do not fail.
+/// Does the work of a hand. It shares the memory and the thread-local variables of the thread that started it, which
+/// runs on. So it changes none of them, and makes system calls that do not fail.
 extern "C" fn hold(told: *mut c_void) -> c_int {
     // SAFETY: the grip lives until this process has ended.
     let &Grip { link, gate, key } = unsafe { &*told.cast::<Grip>() };

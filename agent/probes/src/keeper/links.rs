@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use aya_obj::generated::bpf_attach_type::{BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI};
-use aya_obj::generated::{
-    BPF_F_UPROBE_MULTI_RETURN, PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr,
-};
+use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, PERF_FLAG_FD_CLOEXEC, bpf_attr, bpf_cmd, perf_event_attr};
 
 use rustix::fs::fstat;
 
@@ -44,23 +42,14 @@ pub struct Place {
 
 impl Place {
     /// Returns the place of a link. Shares the descriptors of others in the same file, as each server may have many.
-    pub fn of(
-        look: Rc<OwnedFd>,
-        exe: Rc<OwnedFd>,
-        attach: &Attach,
-        others: &[Kept],
-    ) -> Option<Self> {
+    pub fn of(look: Rc<OwnedFd>, exe: Rc<OwnedFd>, attach: &Attach, others: &[Kept]) -> Option<Self> {
         let offsets = attach.sites.iter().map(|(offset, _)| *offset);
         let offsets = (offsets.clone().min()?, offsets.max()?);
         let file = |exe: &OwnedFd| fstat(exe).map(|found| (found.st_dev, found.st_ino)).ok();
         let own = file(&exe);
         let mut others = others.iter().filter_map(|other| other.place.as_ref());
         let shared = others.find(|other| own.is_some() && file(&other.exe) == own);
-        Some(Self {
-            look,
-            exe: shared.map_or(exe, |other| other.exe.clone()),
-            offsets,
-        })
+        Some(Self { look, exe: shared.map_or(exe, |other| other.exe.clone()), offsets })
     }
 
     /// Returns whether it is the same executable, as far as is known.
@@ -82,9 +71,7 @@ impl Place {
     /// Returns what keeps a link from being made or released here now. What cannot be looked at is no obstacle.
     pub fn obstacle(&self) -> Option<Obstacle> {
         let (first, last) = self.offsets;
-        obstacle(self.look.as_fd(), self.exe.as_fd(), first, last)
-            .ok()
-            .flatten()
+        obstacle(self.look.as_fd(), self.exe.as_fd(), first, last).ok().flatten()
     }
 }
 
@@ -93,11 +80,7 @@ impl Place {
 /// # Errors
 ///
 /// Returns the kernel's error: `EINVAL` if it has no such links.
-pub fn create(
-    program: BorrowedFd<'_>,
-    exe: BorrowedFd<'_>,
-    attach: &Attach,
-) -> io::Result<OwnedFd> {
+pub fn create(program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{}", exe.as_raw_fd()))?;
     let mut attr = zeroed();
     attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
@@ -125,12 +108,7 @@ fn by_multi_link(mut attr: bpf_attr, path: &CString, attach: &Attach) -> io::Res
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }
 }
 
-fn by_perf_event(
-    mut attr: bpf_attr,
-    path: &CString,
-    event: u32,
-    attach: &Attach,
-) -> io::Result<OwnedFd> {
+fn by_perf_event(mut attr: bpf_attr, path: &CString, event: u32, attach: &Attach) -> io::Result<OwnedFd> {
     let [(offset, cookie)] = attach.sites[..] else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -163,14 +141,7 @@ fn by_perf_event(
 pub unsafe fn perf_event(attr: &perf_event_attr, tid: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is as long as it says; the caller guarantees that what it points to is valid.
     let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            attr,
-            tid,
-            -1,
-            -1,
-            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
-        )
+        libc::syscall(libc::SYS_perf_event_open, attr, tid, -1, -1, libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC))
     };
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
     if fd < 0 {

@@ -1,9 +1,10 @@
 //! The keeper: a process that makes and holds all links, so that the agent can be killed at any moment.
 //!
-//! What the kernel does for a process that is killed (SIGKILL) ends half-way: a breakpoint that was being placed or taken out
-//! stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`] for each link, and
-//! the keeper makes it ([`links`]). Each link has a pair of sockets: when the agent's end is closed, however the agent ends, the
-//! keeper has the link released ([`hands`]), and then closes its own end. The keeper ends after the agent ([`process`]).
+//! What the kernel does for a process that is killed (SIGKILL) ends half-way: a breakpoint that was being placed or
+//! taken out stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`]
+//! for each link, and the keeper makes it ([`links`]). Each link has a pair of sockets: when the agent's end is closed,
+//! however the agent ends, the keeper has the link released ([`hands`]), and then closes its own end. The keeper ends
+//! after the agent ([`process`]).
 //!
 //! It makes one link at a time, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
 
@@ -36,10 +37,7 @@ use crate::mappers;
 
 /// The subcommand that runs [`keep`].
 const SUBCOMMAND: &str = "keeper";
-const AT_ONCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// How often to look whether the keeper has ended, and how many looks at one that is stopped are enough.
 const LOOK: Duration = Duration::from_millis(5);
@@ -70,7 +68,8 @@ pub struct Link {
 pub struct Leaving(UnixStream);
 
 impl LinkKeeper {
-    /// Starts the keeper's process: this very program with another subcommand. It gets the capabilities that this process has.
+    /// Starts the keeper's process: this very program with another subcommand. It gets the capabilities that this
+    /// process has.
     ///
     /// # Errors
     ///
@@ -95,7 +94,8 @@ impl LinkKeeper {
         })
     }
 
-    /// Does the same with a thread of this process, which cannot outlive it: for tests, whose programs have no subcommands.
+    /// Does the same with a thread of this process, which cannot outlive it: for tests, whose programs have no
+    /// subcommands.
     ///
     /// # Errors
     ///
@@ -113,12 +113,7 @@ impl LinkKeeper {
         start: impl FnOnce(OwnedFd) -> io::Result<Option<Child>>,
     ) -> Result<Self, ProbeError> {
         let connect = || {
-            let (socket, other) = socketpair(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC,
-                None,
-            )?;
+            let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             io::Result::Ok(Self(Arc::new(Owner {
                 socket,
                 look,
@@ -133,14 +128,9 @@ impl LinkKeeper {
     ///
     /// # Errors
     ///
-    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`] if there is
-    /// one.
-    pub(crate) fn attach(
-        &self,
-        program: BorrowedFd<'_>,
-        exe: BorrowedFd<'_>,
-        attach: &Attach,
-    ) -> io::Result<Link> {
+    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`]
+    /// if there is one.
+    pub(crate) fn attach(&self, program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<Link> {
         let (mut own, keepers) = UnixStream::pair()?;
         let look = self.0.look.as_ref().map(OwnedFd::as_fd);
         let descriptors = [keepers.as_fd(), program, exe].into_iter().chain(look);
@@ -151,10 +141,7 @@ impl LinkKeeper {
         let ended = |_| io::ErrorKind::BrokenPipe;
         own.read_exact(&mut answer).map_err(ended)?;
         request::decode(answer)?;
-        Ok(Link {
-            sites: attach.sites.len(),
-            leaving: Leaving(own),
-        })
+        Ok(Link { sites: attach.sites.len(), leaving: Leaving(own) })
     }
 
     /// Has all links released, and waits until they are. No more can be made.
@@ -168,7 +155,8 @@ impl LinkKeeper {
         is_closed(&self.0.socket, Some(&AT_ONCE)) && !self.0.is_ending.load(Ordering::SeqCst)
     }
 
-    /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a debugger.
+    /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a
+    /// debugger.
     pub(crate) fn is_stopped(&self) -> bool {
         let process = self.0.process.lock();
         let process = process.unwrap_or_else(PoisonError::into_inner);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_name, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities, set_name,
+    set_no_new_privs,
 };
 
 use super::hands::{Hands, MOST};
@@ -120,9 +120,7 @@ impl Keeper {
     /// Returns those of these links that can be released without holding up the host, and keeps the others until later.
     fn without_obstacle(&mut self, links: Vec<Kept>) -> Vec<Kept> {
         let mut looked: Vec<(Place, bool)> = Vec::new();
-        let all: Vec<Place> = (links.iter())
-            .filter_map(|kept| kept.place.clone())
-            .collect();
+        let all: Vec<Place> = (links.iter()).filter_map(|kept| kept.place.clone()).collect();
         let mut has_obstacle = |place: &Place| {
             let known = looked.iter().find(|(other, _)| other.shares(place));
             if let Some((_, has_obstacle)) = known {
@@ -132,11 +130,10 @@ impl Keeper {
             looked.push((place.clone(), has_obstacle));
             has_obstacle
         };
-        let (kept, free) = (links.into_iter())
-            .partition::<Vec<Kept>, _>(|kept| kept.place.as_ref().is_some_and(&mut has_obstacle));
+        let (kept, free) =
+            (links.into_iter()).partition::<Vec<Kept>, _>(|kept| kept.place.as_ref().is_some_and(&mut has_obstacle));
         let again = Some(Instant::now() + AGAIN);
-        self.links
-            .extend(kept.into_iter().map(|kept| Kept { again, ..kept }));
+        self.links.extend(kept.into_iter().map(|kept| Kept { again, ..kept }));
         free
     }
 
@@ -158,8 +155,7 @@ impl Keeper {
             (Some(program), Some(exe)) => {
                 let exe = Rc::new(exe);
                 let look = self.look.clone();
-                let place =
-                    look.and_then(|look| Place::of(look, exe.clone(), &attach, &self.links));
+                let place = look.and_then(|look| Place::of(look, exe.clone(), &attach, &self.links));
                 let obstacle = place.as_ref().and_then(Place::obstacle);
                 let made = match obstacle {
                     Some(obstacle) => Err(obstacle.into()),
@@ -172,12 +168,7 @@ impl Keeper {
         // If the agent has just ended, nobody receives it.
         let _ = rustix::net::send(&agent, &encode(made.as_ref().err()), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
-            self.links.push(Kept {
-                link,
-                agent,
-                place,
-                again: None,
-            });
+            self.links.push(Kept { link, agent, place, again: None });
             if attach.kind == Kind::Multi {
                 // Only perf events need more.
                 limit_to(LINKS)?;
@@ -194,18 +185,15 @@ fn limit_to(wanted: CapabilitySet) -> io::Result<()> {
         true => wanted,
         false => LINKS | CapabilitySet::SYS_ADMIN,
     };
-    let kept = CapabilitySets {
-        effective: held & wanted,
-        permitted: held & wanted,
-        inheritable: CapabilitySet::empty(),
-    };
+    let kept =
+        CapabilitySets { effective: held & wanted, permitted: held & wanted, inheritable: CapabilitySet::empty() };
     Ok(set_capabilities(None, kept)?)
 }
 
 /// Blocks all signals that can be blocked: those that end a process would interrupt the kernel's work for it.
 fn block_signals() {
-    // SAFETY: the set is filled before it is read, and belongs to this function. Signals are blocked in this thread, the only
-    // one.
+    // SAFETY: the set is filled before it is read, and belongs to this function. Signals are blocked in this thread,
+    // the only one.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

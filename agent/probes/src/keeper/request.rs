@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::retry_on_intr;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,8 @@ use crate::obstacle::Obstacle;
 
 /// The longest message, bytes: enough for more than a thousand sites.
 const LONGEST: usize = 1 << 16;
-/// Descriptors that come with a message at most: the keeper's end of the link's sockets, the program, the executable, and the program
-/// that looks who maps it.
+/// Descriptors that come with a message at most: the keeper's end of the link's sockets, the program, the executable,
+/// and the program that looks who maps it.
 const DESCRIPTORS: usize = 4;
 
 /// How to attach a program to a process.
@@ -44,7 +44,8 @@ pub enum Kind {
 /// The bytes of an answer.
 pub const ANSWER: usize = 8;
 
-/// Encodes what came of a request: 0, the kernel's error, or a negative number for an [`Obstacle`], then the process that it names.
+/// Encodes what came of a request: 0, the kernel's error, or a negative number for an [`Obstacle`], then the process
+/// that it names.
 pub fn encode(made: Option<&io::Error>) -> [u8; ANSWER] {
     let obstacle = made.and_then(|error| error.get_ref()?.downcast_ref());
     let (code, pid) = match (made, obstacle) {
@@ -127,38 +128,21 @@ mod tests {
 
     #[test]
     fn an_answer_tells_what_came_of_it() {
-        let said =
-            |error: std::io::Error| decode(encode(Some(&error))).map_err(|told| told.to_string());
+        let said = |error: std::io::Error| decode(encode(Some(&error))).map_err(|told| told.to_string());
         assert!(decode(encode(None)).is_ok());
-        for obstacle in [
-            Obstacle::Locked(u32::MAX),
-            Obstacle::Crowded,
-            Obstacle::InUserSpace,
-        ] {
+        for obstacle in [Obstacle::Locked(u32::MAX), Obstacle::Crowded, Obstacle::InUserSpace] {
             assert_eq!(said(obstacle.into()), Err(obstacle.to_string()));
         }
         let refused = std::io::Error::from_raw_os_error(libc::EINVAL);
-        assert_eq!(
-            said(refused),
-            Err(std::io::Error::from_raw_os_error(libc::EINVAL).to_string())
-        );
+        assert_eq!(said(refused), Err(std::io::Error::from_raw_os_error(libc::EINVAL).to_string()));
     }
 
     #[test]
     fn what_is_sent_is_received() -> anyhow::Result<()> {
-        let (one, other) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let with = [one.as_fd(), other.as_fd(), one.as_fd()];
-        let mut attach = Attach {
-            kind: Kind::Perf(9),
-            is_return: true,
-            pid: 42,
-            sites: vec![(u64::MAX, u64::MAX); 1_000],
-        };
+        let mut attach =
+            Attach { kind: Kind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
         send(&one, &attach, &with)?;
         let (received, descriptors) = receive(&other)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);

@@ -1,7 +1,7 @@
 //! Looks at the connections of a server: which have bytes that the server has not read.
 //!
-//! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it costs the
-//! server nothing.
+//! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it
+//! costs the server nothing.
 
 mod ports;
 mod records;
@@ -45,7 +45,8 @@ impl SocketIterator {
     ///
     /// # Errors
     ///
-    /// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the program.
+    /// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses
+    /// the program.
     pub fn load() -> Result<Self, ProbeError> {
         let offsets = kernel_types::of_kernel()?;
         let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
@@ -62,13 +63,14 @@ impl SocketIterator {
         Ok(Self(Arc::new(Loaded { ebpf, run_delay })))
     }
 
-    /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load) takes it.
+    /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)
+    /// takes it.
     pub fn run_delay(&self) -> Option<u32> {
         self.0.run_delay
     }
 
-    /// Looks at the connections of the process `pid`: those in the file table of its main thread. `ports` are kept for the next
-    /// look.
+    /// Looks at the connections of the process `pid`: those in the file table of its main thread. `ports` are kept for
+    /// the next look.
     ///
     /// # Errors
     ///
@@ -93,10 +95,7 @@ impl SocketIterator {
     /// Returns an iterator over the files of the process.
     fn iterator(&self, pid: u32) -> io::Result<OwnedFd> {
         let program = self.0.ebpf.program(PROGRAM);
-        let program: &Iter = program
-            .ok_or(ErrorKind::NotFound)?
-            .try_into()
-            .map_err(io::Error::other)?;
+        let program: &Iter = program.ok_or(ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?;
         iterator(program.as_fd(), pid)
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 /// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
 const BUS_OFFSET: u16 = 10_000;
 
-/// The ports of one server. What it has accepted on a port at which it listens is a connection of a client, unless that port is
-/// the cluster bus; what it has connected itself has another port.
+/// The ports of one server. What it has accepted on a port at which it listens is a connection of a client, unless that
+/// port is the cluster bus; what it has connected itself has another port.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
     /// Where it listens, or has listened since it was first looked at: connections outlive that.
@@ -29,10 +29,7 @@ impl Ports {
     }
 
     fn is_bus(&self, port: u16) -> bool {
-        let is_offset = || {
-            port.checked_sub(BUS_OFFSET)
-                .is_some_and(|of| self.listened.contains(&of))
-        };
+        let is_offset = || port.checked_sub(BUS_OFFSET).is_some_and(|of| self.listened.contains(&of));
         self.is_cluster != Some(false) && self.bus.map_or_else(is_offset, |bus| bus == port)
     }
 }
@@ -54,16 +51,9 @@ mod tests {
     fn the_bus_and_what_the_server_connected_are_no_clients() {
         let none = Ports::default();
         assert_eq!(clients(none.clone()), [0, 6379, 6380]);
-        let alone = Ports {
-            is_cluster: Some(false),
-            ..none.clone()
-        };
+        let alone = Ports { is_cluster: Some(false), ..none.clone() };
         assert_eq!(clients(alone), [0, 6379, 6380, 16379]);
-        let set = Ports {
-            is_cluster: Some(true),
-            bus: Some(6380),
-            ..none
-        };
+        let set = Ports { is_cluster: Some(true), bus: Some(6380), ..none };
         assert_eq!(clients(set), [0, 6379, 16379]);
     }
 }

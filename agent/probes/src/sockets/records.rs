@@ -5,9 +5,8 @@ use std::mem::offset_of;
 use std::time::Duration;
 
 use evictscope_abi::{
-    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
-    OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP,
-    UNREAD_TCP, UNREAD_UNIX,
+    ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN, OWED_TCP,
+    PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
 
@@ -21,7 +20,8 @@ const SENT_PER_SECOND: u32 = 32;
 ///
 /// # Errors
 ///
-/// Returns "not found" if the process has no files because it has ended; "invalid data" if the records are not a whole look.
+/// Returns "not found" if the process has no files because it has ended; "invalid data" if the records are not a whole
+/// look.
 pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<SocketLook> {
     const IDLE_LEN: usize = size_of::<IdleSocket>();
     const ACTIVE: usize = size_of::<ActiveSocket>();
@@ -30,9 +30,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
     let end = loop {
         match bytes {
             [IDLE | LISTENS | NOT_SEEN, ..] => {
-                let (record, rest) = bytes
-                    .split_first_chunk::<IDLE_LEN>()
-                    .ok_or(ErrorKind::InvalidData)?;
+                let (record, rest) = bytes.split_first_chunk::<IDLE_LEN>().ok_or(ErrorKind::InvalidData)?;
                 match record[0] {
                     LISTENS => ports.listens(port(record)),
                     _ => idle.push(record),
@@ -40,13 +38,11 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 bytes = rest;
             }
             [
-                UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP
-                | PERHAPS_GAVE_UP | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
+                UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP | PERHAPS_GAVE_UP
+                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
                 ..,
             ] => {
-                let (record, rest) = bytes
-                    .split_first_chunk::<ACTIVE>()
-                    .ok_or(ErrorKind::InvalidData)?;
+                let (record, rest) = bytes.split_first_chunk::<ACTIVE>().ok_or(ErrorKind::InvalidData)?;
                 active.push(record);
                 bytes = rest;
             }
@@ -57,10 +53,8 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
     if word(end, offset_of!(LookEnd, files))? == 0 {
         return Err(ErrorKind::NotFound.into());
     }
-    let mut look = SocketLook {
-        at: Duration::from_nanos(word(end, offset_of!(LookEnd, monotonic_ns))?),
-        ..SocketLook::default()
-    };
+    let mut look =
+        SocketLook { at: Duration::from_nanos(word(end, offset_of!(LookEnd, monotonic_ns))?), ..SocketLook::default() };
     let now = half(end, offset_of!(LookEnd, jiffies))?;
     let mut sent = u8::MAX;
     for record in idle {
@@ -84,12 +78,10 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
         let (kind, bytes) = match record[0] {
-            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => {
-                match pending(kind, record[1], bytes) {
-                    Some(pending) => pending,
-                    None => continue,
-                }
-            }
+            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => match pending(kind, record[1], bytes) {
+                Some(pending) => pending,
+                None => continue,
+            },
             kind => {
                 sent = sent.min(record[1]);
                 (kind, bytes)
@@ -98,13 +90,9 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
         look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
         match kind {
             IDLE => {}
-            kind @ (OWED_TCP | PERHAPS_OWED_TCP) => look.owed.push(Owed {
-                socket,
-                read_to,
-                answered_to,
-                came,
-                is_certain: kind == OWED_TCP,
-            }),
+            kind @ (OWED_TCP | PERHAPS_OWED_TCP) => {
+                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP })
+            }
             ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
             GAVE_UP | PERHAPS_GAVE_UP => look.gave_up.push(GaveUp {
                 socket,
@@ -112,13 +100,7 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 came: (!is_unix).then_some(came),
                 is_certain: kind == GAVE_UP,
             }),
-            _ => look.unread.push(Unread {
-                socket,
-                read_to,
-                answered_to,
-                bytes,
-                came: (!is_unix).then_some(came),
-            }),
+            _ => look.unread.push(Unread { socket, read_to, answered_to, bytes, came: (!is_unix).then_some(came) }),
         }
     }
     let ago = Duration::from_secs(1) * u32::from(sent) / SENT_PER_SECOND;
@@ -126,7 +108,8 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
     Ok(look)
 }
 
-/// Returns what a connection that was not accepted is, and how many bytes lie unread; `None` if its client has left nothing.
+/// Returns what a connection that was not accepted is, and how many bytes lie unread; `None` if its client has left
+/// nothing.
 fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
     const ESTABLISHED: u8 = 1;
     const CLOSE: u8 = 7;
@@ -163,10 +146,7 @@ fn half(record: &[u8], at: usize) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    const TICKS: Ticks = Ticks {
-        length: Duration::from_millis(4),
-        last: Duration::from_millis(1000),
-    };
+    const TICKS: Ticks = Ticks { length: Duration::from_millis(4), last: Duration::from_millis(1000) };
 
     fn active(kind: u8, port: u16, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
         let mut record = vec![kind, 64];
@@ -215,36 +195,15 @@ mod tests {
             end(9),
         ];
         let ms = Duration::from_millis;
-        let unread = |socket, bytes, came| Unread {
-            socket,
-            read_to: 77,
-            answered_to: 88,
-            bytes,
-            came,
-        };
-        let owed = |socket, is_certain| Owed {
-            socket,
-            read_to: 77,
-            answered_to: 88,
-            came: ms(996),
-            is_certain,
-        };
+        let unread = |socket, bytes, came| Unread { socket, read_to: 77, answered_to: 88, bytes, came };
+        let owed = |socket, is_certain| Owed { socket, read_to: 77, answered_to: 88, came: ms(996), is_certain };
         let expected = SocketLook {
             at: ms(1001),
             connected: 7,
             unread: vec![unread(5, 14, Some(ms(988))), unread(1 << 40, 9, None)],
             owed: vec![owed(6, true), owed(8, false)],
-            answered: vec![Answered {
-                socket: 9,
-                came: ms(988),
-                left: ms(1000),
-            }],
-            gave_up: vec![GaveUp {
-                socket: 10,
-                answered_to: 88,
-                is_certain: true,
-                came: Some(ms(996)),
-            }],
+            answered: vec![Answered { socket: 9, came: ms(988), left: ms(1000) }],
+            gave_up: vec![GaveUp { socket: 10, answered_to: 88, is_certain: true, came: Some(ms(996)) }],
             sent: Some(Duration::ZERO),
             not_seen: 1,
         };
@@ -255,8 +214,7 @@ mod tests {
 
     #[test]
     fn a_look_that_is_not_whole_is_none() {
-        let kind =
-            |bytes: &[u8]| look(bytes, TICKS, &mut Ports::default()).map_err(|error| error.kind());
+        let kind = |bytes: &[u8]| look(bytes, TICKS, &mut Ports::default()).map_err(|error| error.kind());
         assert_eq!(kind(&end(0)), Err(ErrorKind::NotFound));
         let whole = [active(UNREAD_TCP, 0, 5, 14, 1), end(9)].concat();
         assert!(kind(&whole).is_ok());

@@ -48,18 +48,12 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
 /// Returns when it has stopped.
 fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     until("the server has closed all other connections", || {
-        Ok(
-            (iterator.look(pid, &mut Ports::default())?.connected as usize == connected)
-                .then_some(()),
-        )
+        Ok((iterator.look(pid, &mut Ports::default())?.connected as usize == connected).then_some(()))
     })?;
     signal(pid, Signal::STOP)?;
     until("the server stops", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let state = stat
-            .rsplit(')')
-            .next()
-            .and_then(|rest| rest.trim_start().chars().next());
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         Ok((state == Some('T')).then_some(()))
     })
 }
@@ -90,11 +84,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
     let path = path.to_str().context("an odd path")?;
-    let bind: &[&str] = if has_ipv6 {
-        &["127.0.0.1", "::1"]
-    } else {
-        &["127.0.0.1"]
-    };
+    let bind: &[&str] = if has_ipv6 { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
     let redis = Redis::start(&[&["--unixsocket", path, "--bind"], bind].concat())?;
     let pid = redis.pid();
     let mut clients: Vec<Box<dyn Connection>> = Vec::new();
@@ -166,8 +156,7 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
     }
     stop(&iterator, pid, clients.len())?;
     let clients = <[TcpStream; 5]>::try_from(clients);
-    let [mut half, silent, mut closed, mut reset, _open] =
-        clients.map_err(|_| anyhow!("not five"))?;
+    let [mut half, silent, mut closed, mut reset, _open] = clients.map_err(|_| anyhow!("not five"))?;
     reset.write_all(PING)?;
     set_socket_linger(&reset, Some(Duration::ZERO))?;
     drop(reset);
@@ -183,9 +172,7 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
         // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
         let ended = states.lines().filter(|line| {
             let mut words = line.split_whitespace().skip(1);
-            let is_own = words
-                .next()
-                .is_some_and(|own| format!("{own} ").ends_with(&port));
+            let is_own = words.next().is_some_and(|own| format!("{own} ").ends_with(&port));
             is_own && words.nth(1) == Some("08")
         });
         let certain = look.gave_up.iter().filter(|one| one.is_certain);
@@ -234,18 +221,12 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     }
     let ended = Ticks::now();
     let look = unread(&iterator, pid, MANY)?;
-    assert_eq!(
-        (look.connected as usize, bytes(&look)),
-        (MANY + 2, vec![6; MANY])
-    );
+    assert_eq!((look.connected as usize, bytes(&look)), (MANY + 2, vec![6; MANY]));
     let before: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(before.len(), MANY);
     for one in look.unread {
         let came = one.came.context("when it came is not known")?;
-        assert!(
-            is_between(came, begun, ended),
-            "{begun:?} to {ended:?}: {came:?}"
-        );
+        assert!(is_between(came, begun, ended), "{begun:?} to {ended:?}: {came:?}");
     }
     signal(pid, Signal::CONT)?;
     for client in &mut clients {
@@ -262,8 +243,8 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     Ok(())
 }
 
-/// Returns whether `came` is between these ticks, to within a tick. Ticks are counted back from now, and NTP makes them longer or
-/// shorter by up to a 2,000th (`MAXFREQ`, include/linux/timex.h).
+/// Returns whether `came` is between these ticks, to within a tick. Ticks are counted back from now, and NTP makes them
+/// longer or shorter by up to a 2,000th (`MAXFREQ`, include/linux/timex.h).
 fn is_between(came: Duration, begun: Ticks, ended: Ticks) -> bool {
     let off = begun.length + (Ticks::now().last - begun.last) / 2000;
     came + off >= begun.last && came <= ended.last + off
@@ -284,10 +265,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
     subscribed.write_all(b"SUBSCRIBE news\r\n")?;
     ask(monitor, b"MONITOR\r\n", b"+OK\r\n")?;
     until("the clients are blocked", || {
-        Ok(
-            (redis.info("blocked_clients")? == 1.0 && redis.info("pubsub_channels")? == 1.0)
-                .then_some(()),
-        )
+        Ok((redis.info("blocked_clients")? == 1.0 && redis.info("pubsub_channels")? == 1.0).then_some(()))
     })?;
     stop(&iterator, pid, clients.len())?;
     let look = iterator.look(pid, &mut Ports::default())?;
@@ -320,10 +298,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
             Ok((look.unread.is_empty() && look.owed.len() == 2).then_some(look.owed))
         })?;
         for Owed { came, .. } in owed {
-            assert!(
-                is_between(came, begun, ended),
-                "round {round}: {begun:?} to {ended:?}: {came:?}"
-            );
+            assert!(is_between(came, begun, ended), "round {round}: {begun:?} to {ended:?}: {came:?}");
         }
         ask(admin, b"CLIENT UNPAUSE\r\n", OK)?;
         ask(first, b"", OK)?;
@@ -358,10 +333,7 @@ fn a_keepalive_is_no_answer() -> Result<()> {
         let look = iterator.look(pid, &mut Ports::default())?;
         answered = look.answered;
         let own = look.owed.iter().find(|one| one.socket == owed.socket);
-        ensure!(
-            own.is_some() || !answered.is_empty(),
-            "an answer after {waited:?}"
-        );
+        ensure!(own.is_some() || !answered.is_empty(), "an answer after {waited:?}");
         waited = look.at.saturating_sub(owed.came);
         uncertain += u32::from(own.is_some_and(|own| !own.is_certain));
         thread::sleep(Duration::from_millis(10));
@@ -380,16 +352,12 @@ fn links_between_servers_are_no_clients() -> Result<()> {
     let primary = Redis::start(&[])?;
     let port = primary.port().to_string();
     let replica = Redis::start(&["--replicaof", "127.0.0.1", &port])?;
-    until("they are connected", || {
-        Ok((primary.info("connected_slaves")? == 1.0).then_some(()))
-    })?;
+    until("they are connected", || Ok((primary.info("connected_slaves")? == 1.0).then_some(())))?;
     let connected = |redis: &Redis| {
         let look = iterator.look(redis.pid(), &mut Ports::default())?;
         anyhow::Ok(look.connected)
     };
-    until("no other client", || {
-        Ok((connected(&primary)? == 1 && connected(&replica)? == 0).then_some(()))
-    })
+    until("no other client", || Ok((connected(&primary)? == 1 && connected(&replica)? == 0).then_some(())))
 }
 
 #[test]
@@ -398,11 +366,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     let iterator = SocketIterator::load()?;
     let server = "ip link set lo up && exec redis-server --port 6379 --bind 127.0.0.1 --save ''";
     let folder = tempfile::tempdir()?;
-    let server = Owned::start(
-        Command::new("unshare")
-            .args(["--net", "sh", "-c", server])
-            .current_dir(folder.path()),
-    )?;
+    let server = Owned::start(Command::new("unshare").args(["--net", "sh", "-c", server]).current_dir(folder.path()))?;
     let pid = server.pid();
     // Only this thread, which ends, enters the namespace.
     let connect = || {
@@ -434,10 +398,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     const MANY: u32 = 1_500;
     let iterator = SocketIterator::load()?;
     let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised)?;
     let redis = Redis::start(&["--maxclients", "2000"])?;
     let pid = redis.pid();
@@ -460,11 +421,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
     assert_eq!(sockets.len(), waiting);
     thread::scope(|scope| {
-        let looks = || {
-            (0..20)
-                .map(|_| iterator.look(pid, &mut Ports::default()))
-                .collect::<Vec<_>>()
-        };
+        let looks = || (0..20).map(|_| iterator.look(pid, &mut Ports::default())).collect::<Vec<_>>();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(looks)).collect();
         for thread in threads {
             for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
@@ -485,10 +442,7 @@ fn a_process_that_has_ended_is_not_found() -> Result<()> {
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;
-    let error = iterator
-        .look(pid, &mut Ports::default())
-        .err()
-        .context("it was found")?;
+    let error = iterator.look(pid, &mut Ports::default()).err().context("it was found")?;
     assert_eq!(error.kind(), ErrorKind::NotFound);
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-/// How long a tick is, and when the last one was. The coarse clock advances with the same ticks as `jiffies`, even when they are
-/// late, and its resolution is their length.
+/// How long a tick is, and when the last one was. The coarse clock advances with the same ticks as `jiffies`, even when
+/// they are late, and its resolution is their length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticks {
     pub(super) length: Duration,
@@ -50,19 +50,12 @@ mod tests {
     #[test]
     fn ticks_are_counted_from_the_last_one_before_the_look() {
         let ms = Duration::from_millis;
-        let ticks = Ticks {
-            length: ms(4),
-            last: ms(1000),
-        };
+        let ticks = Ticks { length: ms(4), last: ms(1000) };
         assert_eq!(ticks.before(ms(1001), 0), ms(1000));
         assert_eq!(ticks.before(ms(1009), 0), ms(1000), "ticks are late");
         assert_eq!(ticks.before(ms(1001), 25), ms(900));
         assert_eq!(ticks.before(ms(1000), 1), ms(996));
-        assert_eq!(
-            ticks.before(ms(999), 1),
-            ms(992),
-            "one has come since the look"
-        );
+        assert_eq!(ticks.before(ms(999), 1), ms(992), "one has come since the look");
         assert_eq!(ticks.before(ms(991), 1), ms(984));
         assert_eq!(ticks.before(ms(991), u32::MAX), Duration::ZERO);
     }

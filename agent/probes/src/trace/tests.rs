@@ -5,7 +5,8 @@ use evictscope_plan::ProcessAddress;
 use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
 use crate::own::{alone, own_offsets};
 
-// One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a longjmp does.
+// One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a
+// longjmp does.
 std::arch::global_asm!(
     ".pushsection .text.evictscope_test, \"ax\", @progbits",
     ".globl evictscope_test_recursive",
@@ -41,12 +42,7 @@ unsafe extern "C" {
 }
 
 /// Traces a function of this process while `call` runs. Returns what was counted, and how long each slow call took.
-fn traced(
-    multi: bool,
-    function: usize,
-    slower_ns: u64,
-    call: impl Fn(),
-) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
+fn traced(multi: bool, function: usize, slower_ns: u64, call: impl Fn()) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
     let _alone = alone();
     let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
     let own = Own::open()?;
@@ -128,10 +124,7 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
     const CALLS: u64 = 100;
     both(|multi| {
         let _alone = alone();
-        let (pid, address) = (
-            std::process::id(),
-            evictscope_test_recursive as *const () as u64,
-        );
+        let (pid, address) = (std::process::id(), evictscope_test_recursive as *const () as u64);
         let [entry] = own_offsets([address])?;
         // Probes there do not appear in this process's memory.
         let copy = tempfile::NamedTempFile::new()?;
@@ -139,10 +132,7 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
         let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
         let mut tracing = tracer.trace(Traced {
             pid,
-            exes: vec![
-                Executable::open(copy.path())?,
-                Executable::open("/proc/self/exe".as_ref())?,
-            ],
+            exes: vec![Executable::open(copy.path())?, Executable::open("/proc/self/exe".as_ref())?],
             memory: Words::open(pid)?,
             addresses: vec![ProcessAddress::new(address)],
             entry,

@@ -61,13 +61,7 @@ impl Tracer {
         })?;
         self.shared.set(0, TraceShared::NEW)?;
         self.server.set(0, traced.server)?;
-        Ok(Tracing {
-            tracer: self,
-            traced,
-            placed: Vec::new(),
-            generation: 0,
-            leaving: Vec::new(),
-        })
+        Ok(Tracing { tracer: self, traced, placed: Vec::new(), generation: 0, leaving: Vec::new() })
     }
 }
 
@@ -101,13 +95,8 @@ impl Tracing {
     }
 
     fn place_in(&self, exe: &Executable) -> Result<Vec<Link>, ProbeError> {
-        let Traced {
-            pid, entry, cycles, ..
-        } = &self.traced;
-        let target = Target {
-            pid: *pid,
-            exe: exe.file().as_fd(),
-        };
+        let Traced { pid, entry, cycles, .. } = &self.traced;
+        let target = Target { pid: *pid, exe: exe.file().as_fd() };
         let mut placed = Vec::new();
         for site in cycles {
             let program = match site.1 {
@@ -133,8 +122,7 @@ impl Tracing {
         // What threads remember of those calls means nothing once probes are placed again.
         self.generation += 1;
         self.tracer.set_generation(self.generation);
-        self.leaving
-            .extend(self.placed.drain(..).map(Link::take_off));
+        self.leaving.extend(self.placed.drain(..).map(Link::take_off));
     }
 
     /// Waits until the probes that were taken off are gone.

@@ -1,5 +1,5 @@
-//! Compares two profiles, as folded stacks: a line for each stack, its functions from the outermost on with `;` between them, a space
-//! and the number of samples.
+//! Compares two profiles, as folded stacks: a line for each stack, its functions from the outermost on with `;` between
+//! them, a space and the number of samples.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -16,8 +16,8 @@ const MOST: usize = 15;
 /// A share has changed if it did by more than this many standard errors: by chance, 1 in 300 does.
 const ERRORS: f64 = 3.0;
 
-/// Returns the functions whose share of the samples changed most, with both shares. A function's samples were taken in it or in
-/// what it called.
+/// Returns the functions whose share of the samples changed most, with both shares. A function's samples were taken in
+/// it or in what it called.
 pub fn functions(before: &str, after: &str) -> Vec<Row> {
     let (before, after) = (Shares::of(before), Shares::of(after));
     if before.samples == 0 || after.samples == 0 {
@@ -39,17 +39,14 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     rows
 }
 
-/// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and blue ones a
-/// smaller share. Their numbers of samples do not matter.
+/// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and
+/// blue ones a smaller share. Their numbers of samples do not matter.
 ///
 /// # Errors
 ///
 /// Fails if a profile has no samples.
 pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
-    let both = differential::Options {
-        normalize: true,
-        ..differential::Options::default()
-    };
+    let both = differential::Options { normalize: true, ..differential::Options::default() };
     let mut lines = Vec::new();
     differential::from_readers(both, before.as_bytes(), after.as_bytes(), &mut lines)?;
     let lines = String::from_utf8_lossy(&lines);
@@ -57,9 +54,7 @@ pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
     let mut lines: Vec<&str> = lines.lines().collect();
     lines.sort_unstable();
     let mut options = Options::default();
-    options.title =
-        "Main thread, after against before: red takes a larger share, blue a smaller one"
-            .to_owned();
+    options.title = "Main thread, after against before: red takes a larger share, blue a smaller one".to_owned();
     options.count_name = "samples".to_owned();
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines, &mut svg)?;
@@ -74,10 +69,7 @@ struct Shares<'a> {
 
 impl<'a> Shares<'a> {
     fn of(folded: &'a str) -> Self {
-        let mut shares = Self {
-            samples: 0,
-            inside: BTreeMap::new(),
-        };
+        let mut shares = Self { samples: 0, inside: BTreeMap::new() };
         for (stack, samples) in folded.lines().filter_map(parsed) {
             shares.samples = shares.samples.saturating_add(samples);
             // A function that calls itself is there several times.
@@ -136,10 +128,7 @@ mod tests {
         // The same shares of fewer samples.
         let fewer = "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n";
         let rows = functions(BEFORE, fewer);
-        assert!(
-            rows.iter().all(|row| row.change == Change::WithinNoise),
-            "{rows:?}"
-        );
+        assert!(rows.iter().all(|row| row.change == Change::WithinNoise), "{rows:?}");
         assert!(functions("", AFTER).is_empty());
     }
 

@@ -40,16 +40,8 @@ pub(super) enum Of {
 pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
     ("commands/s before", Unit::Count, Of::Before(commands)),
     ("commands/s in it", Unit::Count, Of::During(commands)),
-    (
-        "CPU per command before",
-        Unit::Seconds,
-        Of::Before(cpu_per_command),
-    ),
-    (
-        "CPU per command in it",
-        Unit::Seconds,
-        Of::During(cpu_per_command),
-    ),
+    ("CPU per command before", Unit::Seconds, Of::Before(cpu_per_command)),
+    ("CPU per command in it", Unit::Seconds, Of::During(cpu_per_command)),
     ("main thread's CPU before", Unit::Share, Of::Before(cpu)),
     ("main thread's CPU in it", Unit::Share, Of::During(cpu)),
     ("time in evicting calls", Unit::Share, Of::During(evicting)),
@@ -58,32 +50,12 @@ pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
     ("evicting call, p99", Unit::Seconds, Of::Calls(0.99)),
     ("evicted keys/s", Unit::Count, Of::During(evicted)),
     ("stalled", Unit::Seconds, Of::Once(stalled)),
-    (
-        "client buffers, peak",
-        Unit::Bytes,
-        Of::Once(client_buffers),
-    ),
+    ("client buffers, peak", Unit::Bytes, Of::Once(client_buffers)),
     ("memory, peak", Unit::Bytes, Of::Once(memory)),
-    (
-        "memory, after",
-        Unit::Bytes,
-        Of::Once(|record| of_burst(record, |burst| burst.memory_after)),
-    ),
-    (
-        "memory reclaimed",
-        Unit::Bytes,
-        Of::Once(|record| of_burst(record, Burst::reclaimed)),
-    ),
-    (
-        "keys evicted",
-        Unit::Count,
-        Of::Once(|record| of_burst(record, |burst| burst.evicted_keys)),
-    ),
-    (
-        "duration",
-        Unit::Seconds,
-        Of::Once(|record| Some(saturated(record) as f64 / 1e6)),
-    ),
+    ("memory, after", Unit::Bytes, Of::Once(|record| of_burst(record, |burst| burst.memory_after))),
+    ("memory reclaimed", Unit::Bytes, Of::Once(|record| of_burst(record, Burst::reclaimed))),
+    ("keys evicted", Unit::Count, Of::Once(|record| of_burst(record, |burst| burst.evicted_keys))),
+    ("duration", Unit::Seconds, Of::Once(|record| Some(saturated(record) as f64 / 1e6))),
     ("duration of the reclaim", Unit::Seconds, Of::Once(reclaim)),
 ];
 
@@ -125,9 +97,7 @@ fn saturated(record: &Record) -> u64 {
     // A stall is longer than the burst in it.
     let burst = record.burst.as_ref();
     let burst = burst.filter(|_| record.occasion != Occasion::Stall);
-    burst.map_or(whole, |burst| {
-        u64::try_from(burst.duration.as_micros()).unwrap_or(whole)
-    })
+    burst.map_or(whole, |burst| u64::try_from(burst.duration.as_micros()).unwrap_or(whole))
 }
 
 type OfSecond = fn(&Moment, &Moment) -> Option<f64>;
@@ -135,9 +105,7 @@ type OfSecond = fn(&Moment, &Moment) -> Option<f64>;
 /// Returns the median of the values in each second of a time, and the values.
 fn within(record: &Record, from_us: u64, until_us: u64, of: OfSecond) -> (Option<f64>, Vec<f64>) {
     let seconds = seconds(&record.moments, from_us, until_us).into_iter();
-    let seconds: Vec<f64> = seconds
-        .filter_map(|(first, last)| of(first, last))
-        .collect();
+    let seconds: Vec<f64> = seconds.filter_map(|(first, last)| of(first, last)).collect();
     (median(&seconds), seconds)
 }
 
@@ -164,10 +132,7 @@ fn cpu_seconds(first: &Moment, last: &Moment) -> Option<f64> {
 }
 
 fn cpu_per_command(first: &Moment, last: &Moment) -> Option<f64> {
-    ratio(
-        cpu_seconds(first, last)?,
-        growth(first.commands, last.commands)?,
-    )
+    ratio(cpu_seconds(first, last)?, growth(first.commands, last.commands)?)
 }
 
 fn cpu(first: &Moment, last: &Moment) -> Option<f64> {
@@ -218,9 +183,7 @@ fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
 /// Returns a quantile of the durations of all evicting calls, and of those of each second.
 fn quantiles(record: &Record, quantile: f64) -> (Option<f64>, Vec<f64>) {
     let all = record.latencies.iter().map(|second| &*second.counts);
-    let seconds = all
-        .clone()
-        .filter_map(|counts| quantile_of(counts, quantile));
+    let seconds = all.clone().filter_map(|counts| quantile_of(counts, quantile));
     let counts: Vec<_> = all.flatten().copied().collect();
     (quantile_of(&counts, quantile), seconds.collect())
 }

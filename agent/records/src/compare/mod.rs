@@ -17,16 +17,9 @@ use measures::MEASURES;
 pub fn records(before: &Record, after: &Record) -> Vec<Row> {
     let rows = MEASURES.iter().map(|(name, unit, of)| {
         let resolution = of.resolution();
-        Row::judged(
-            name,
-            *unit,
-            resolution,
-            of.measured(before),
-            of.measured(after),
-        )
+        Row::judged(name, *unit, resolution, of.measured(before), of.measured(after))
     });
-    rows.filter(|row| row.before.is_some() || row.after.is_some())
-        .collect()
+    rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }
 
 #[cfg(test)]

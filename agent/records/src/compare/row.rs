@@ -8,8 +8,8 @@ use crate::text;
 
 /// Fewer seconds do not say how far they scatter.
 const FEWEST_SECONDS: usize = 5;
-/// A difference has to be larger than this many standard deviations of a second. Medians of seven seconds of the same state differ
-/// by more in 3 of 100 pairs at most, those of sixty seconds in none of 200 (`tests.rs` measures it).
+/// A difference has to be larger than this many standard deviations of a second. Medians of seven seconds of the same
+/// state differ by more in 3 of 100 pairs at most, those of sixty seconds in none of 200 (`tests.rs` measures it).
 const DEVIATIONS: f64 = 2.0;
 
 /// How a value changed.
@@ -43,38 +43,19 @@ pub struct Row {
 
 impl Row {
     /// Compares two values, by how far the seconds of their records scatter.
-    pub(super) fn judged(
-        name: &str,
-        unit: Unit,
-        resolution: f64,
-        before: Measured,
-        after: Measured,
-    ) -> Self {
+    pub(super) fn judged(name: &str, unit: Unit, resolution: f64, before: Measured, after: Measured) -> Self {
         let noise = noise(resolution, &before, &after);
         Self::new(name, unit, before.value, after.value, noise)
     }
 
     /// Compares two values whose noise may be known.
-    pub(super) fn new(
-        name: &str,
-        unit: Unit,
-        before: Option<f64>,
-        after: Option<f64>,
-        noise: Option<f64>,
-    ) -> Self {
+    pub(super) fn new(name: &str, unit: Unit, before: Option<f64>, after: Option<f64>, noise: Option<f64>) -> Self {
         let change = match before.zip(after).zip(noise) {
             Some(((before, after), noise)) if (after - before).abs() > noise => Change::Changed,
             Some(_) => Change::WithinNoise,
             None => Change::NotJudged,
         };
-        Self {
-            name: name.to_owned(),
-            before,
-            after,
-            noise,
-            change,
-            unit,
-        }
+        Self { name: name.to_owned(), before, after, noise, change, unit }
     }
 
     /// Returns the cells of its line: name, before, after, change, judgement.
@@ -95,13 +76,7 @@ impl Row {
             Change::WithinNoise => format!("within the noise (±{noise})"),
             Change::NotJudged => "not judged".to_owned(),
         };
-        [
-            self.name.clone(),
-            text(self.before),
-            text(self.after),
-            change,
-            judgement,
-        ]
+        [self.name.clone(), text(self.before), text(self.after), change, judgement]
     }
 }
 

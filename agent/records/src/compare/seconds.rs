@@ -8,9 +8,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// Returns the pairs of moments, from `from_us` to `until_us`, that are a second apart.
 pub(super) fn seconds(moments: &[Moment], from_us: u64, until_us: u64) -> Vec<(&Moment, &Moment)> {
-    let within = moments
-        .iter()
-        .filter(|moment| (from_us..=until_us).contains(&moment.unix_us));
+    let within = moments.iter().filter(|moment| (from_us..=until_us).contains(&moment.unix_us));
     let mut seconds = Vec::new();
     let mut begin: Option<&Moment> = None;
     for moment in within {

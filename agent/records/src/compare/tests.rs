@@ -12,16 +12,12 @@ fn normal(noise: &mut impl FnMut() -> u64) -> f64 {
 fn scattered(noise: &mut impl FnMut() -> u64, factor: f64) -> Record {
     let mut record = burst_record();
     let first = record.moments.first().map_or(0, |moment| moment.unix_us);
-    let rates: Vec<f64> = (0..120)
-        .map(|_| factor * 10_000.0 * (1.0 + 0.1 * normal(noise)))
-        .collect();
+    let rates: Vec<f64> = (0..120).map(|_| factor * 10_000.0 * (1.0 + 0.1 * normal(noise))).collect();
     for moment in &mut record.moments {
         let at = (moment.unix_us - first) as f64 / 1e6;
         let whole = at as usize;
         let begun: f64 = rates.iter().take(whole).sum();
-        let part = rates
-            .get(whole)
-            .map_or(0.0, |rate| rate * (at - whole as f64));
+        let part = rates.get(whole).map_or(0.0, |rate| rate * (at - whole as f64));
         moment.commands = Some((begun + part) as u64);
     }
     record
@@ -61,10 +57,7 @@ fn records_of_the_same_state_are_called_the_same() {
     assert_eq!(wrong_before, 0);
     assert!(wrong_during <= 6, "{wrong_during} of 200");
     let same = records(&burst_record(), &burst_record());
-    assert!(
-        same.iter().all(|row| row.change != Change::Changed),
-        "{same:?}"
-    );
+    assert!(same.iter().all(|row| row.change != Change::Changed), "{same:?}");
 }
 
 #[test]

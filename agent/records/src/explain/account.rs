@@ -1,7 +1,7 @@
 //! What memory went to: an account of its parts from just before evictions began to their peak.
 //!
-//! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. It shows in each part by itself,
-//! and in how much memory falls when the buffers are released: what was evicted for them is gone.
+//! At the limit, what takes memory has to be freed elsewhere, so used memory hardly shows it. It shows in each part by
+//! itself, and in how much memory falls when the buffers are released: what was evicted for them is gone.
 
 use evictscope_telemetry::{ClientBuffers, Moment};
 
@@ -66,8 +66,8 @@ impl Account {
         account
     }
 
-    /// Returns by how much replication and AOF buffers grew, bytes. The server accounts a shared buffer to each of its replicas:
-    /// half of that is what two of them hold.
+    /// Returns by how much replication and AOF buffers grew, bytes. The server accounts a shared buffer to each of its
+    /// replicas: half of that is what two of them hold.
     pub fn replication(&self) -> Option<u64> {
         let grown = |part: Option<Growth>| Some(part.filter(Growth::is_lasting)?.bytes());
         grown(self.not_counted).max(grown(self.replicas).map(|bytes| bytes / 2))
@@ -81,9 +81,9 @@ impl Account {
         measured.saturating_add(self.replication().unwrap_or(0))
     }
 
-    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Takes the higher of two
-    /// estimates that do not need the size of a key, and err on the low side: each command wrote as much as before; what was
-    /// evicted, but made no room for anything measured, made room for something new.
+    /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Takes the higher
+    /// of two estimates that do not need the size of a key, and err on the low side: each command wrote as much as
+    /// before; what was evicted, but made no room for anything measured, made room for something new.
     fn estimate_written(&self, window: &Window<'_>) -> Option<u64> {
         let evicted = window.evicted_keys()? as f64;
         // If nothing was evicted, nothing had to make room.
@@ -95,12 +95,8 @@ impl Account {
         let length = length * window.commands_kept().unwrap_or(1.0).min(1.0);
         let by_rise = self.rise_before.map_or(0.0, |rise| rise * length);
         let used = |moment: Option<&Moment>| Some(moment?.used_memory? as f64);
-        let change = used(window.inside.first())
-            .zip(used(window.inside.last()))
-            .map(|(first, last)| last - first);
-        let by_keys = change.map_or(0.0, |change| {
-            evicted * LEAST_KEY - self.measured() as f64 + change.min(0.0)
-        });
+        let change = used(window.inside.first()).zip(used(window.inside.last())).map(|(first, last)| last - first);
+        let by_keys = change.map_or(0.0, |change| evicted * LEAST_KEY - self.measured() as f64 + change.min(0.0));
         Some(by_rise.max(by_keys).max(0.0) as u64)
     }
 
@@ -125,10 +121,7 @@ impl Account {
             (self.fallen.is_none(), "used memory is"),
             (self.client_buffers.is_none(), "client buffers are"),
             (window.evicted_keys().is_none(), "evicted keys are"),
-            (
-                window.slowest().next().is_none(),
-                "single evicting calls are",
-            ),
+            (window.slowest().next().is_none(), "single evicting calls are"),
         ];
         let lacks = lacks.into_iter().filter(|(is_missing, _)| *is_missing);
         missing.extend(lacks.map(|(_, what)| format!("{what} not known")));
@@ -163,9 +156,7 @@ fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
 
 /// Returns by how much memory fell from its highest to the lowest after that.
 fn fallen(window: &Window<'_>) -> Option<u64> {
-    let of_the_burst = window
-        .burst()
-        .and_then(|burst| Some(burst.memory_peak?.saturating_sub(burst.memory_after?)));
+    let of_the_burst = window.burst().and_then(|burst| Some(burst.memory_peak?.saturating_sub(burst.memory_after?)));
     of_the_burst.or_else(|| {
         let used = |moment: &Moment| moment.used_memory;
         let peak = window.inside.iter().filter_map(used).max()?;
@@ -188,7 +179,8 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
     trend::rise(&values)
 }
 
-/// Returns what `maxmemory` was lowered from and to, and used memory, if that was above the lower limit and within the higher.
+/// Returns what `maxmemory` was lowered from and to, and used memory, if that was above the lower limit and within the
+/// higher.
 fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
     // Its effect may have begun with an earlier burst, or before clients were stalled.
     let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
@@ -205,8 +197,5 @@ fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
 }
 
 pub fn without_replicas(buffers: ClientBuffers) -> u64 {
-    buffers
-        .normal
-        .saturating_add(buffers.pubsub)
-        .saturating_add(buffers.primary)
+    buffers.normal.saturating_add(buffers.pubsub).saturating_add(buffers.primary)
 }

@@ -1,7 +1,7 @@
 //! One eviction call that took most of the time: a big key was freed in the main thread.
 //!
-//! A call looks at its time limit after 16 keys. One that goes on for far longer has freed a few keys of many elements, and
-//! memory falls by what they held.
+//! A call looks at its time limit after 16 keys. One that goes on for far longer has freed a few keys of many elements,
+//! and memory falls by what they held.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::window::Window;
 const LEAST_DURATION: Duration = Duration::from_millis(100);
 /// One call took at least this share of the time in evicting calls: as much as a cause has to explain.
 const MUCH: f64 = 1.0 / 3.0;
-/// Evicting an ordinary key takes some microseconds, 20 with as many samples as Redis takes. One that takes this long has tens of
-/// thousands of elements.
+/// Evicting an ordinary key takes some microseconds, 20 with as many samples as Redis takes. One that takes this long
+/// has tens of thousands of elements.
 const LEAST_TIME_A_KEY: Duration = Duration::from_millis(1);
 /// Freeing memory takes CPU time. A call that had less of it waited: for a CPU, or for memory that was swapped out.
 const LEAST_CPU_SHARE: f64 = 0.5;
@@ -45,24 +45,18 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
     let moments = &window.record.moments;
     let (before, after) = around(moments, slowest)?;
     let freed = before.used_memory?.checked_sub(after.used_memory?)?;
-    let keys = evicted_within(moments, slowest)
-        .or_else(|| rise(before, after, |moment| moment.evicted_keys))?;
+    let keys = evicted_within(moments, slowest).or_else(|| rise(before, after, |moment| moment.evicted_keys))?;
     let cpu = Duration::from_micros(rise(before, after, |moment| moment.cpu_us)?);
     let is_big = share >= MUCH
         && freed >= LEAST_FREED
         && keys > 0
         && duration.as_secs_f64() / keys as f64 >= LEAST_TIME_A_KEY.as_secs_f64()
         && cpu.as_secs_f64() >= LEAST_CPU_SHARE * duration.as_secs_f64();
-    is_big.then_some(BigKey {
-        duration,
-        freed,
-        keys,
-        share: share.min(1.0),
-    })
+    is_big.then_some(BigKey { duration, freed, keys, share: share.min(1.0) })
 }
 
-/// Returns the time in evicting calls, with an estimate for unobserved ones, and without the time in which they waited for a CPU;
-/// at least that of one call.
+/// Returns the time in evicting calls, with an estimate for unobserved ones, and without the time in which they waited
+/// for a CPU; at least that of one call.
 fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
     let evicting = window.grown(|moment| Some(moment.evicting_us))?;
     let cpu = window.grown(|moment| moment.cpu_us)?;
@@ -76,20 +70,13 @@ fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
     let before = moments.partition_point(|moment| moment.unix_us <= began_us);
     let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
-    // It began earlier by the time that it waited for a CPU: while it goes on, no other one ends, and the time in calls grows.
+    // It began earlier by the time that it waited for a CPU: while it goes on, no other one ends, and the time in calls
+    // grows.
     let within = |[earlier, later]: &&[Moment; 2]| {
         earlier.evicting_calls == later.evicting_calls && earlier.evicting_us < later.evicting_us
     };
-    let waited = moments
-        .get(..before)?
-        .array_windows()
-        .rev()
-        .take_while(within)
-        .count();
-    Some((
-        moments.get(before.checked_sub(1 + waited)?)?,
-        moments.get(after)?,
-    ))
+    let waited = moments.get(..before)?.array_windows().rev().take_while(within).count();
+    Some((moments.get(before.checked_sub(1 + waited)?)?, moments.get(after)?))
 }
 
 /// Returns the keys that were evicted between the first moment in a call and the last, if they span most of the call.

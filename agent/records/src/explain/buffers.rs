@@ -19,12 +19,8 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     if !has_grown || !explains(account, grew) {
         return None;
     }
-    let at_limit = window.limit().map_or_else(String::new, |limit| {
-        format!(" at the limit of {}", size(limit))
-    });
-    let grown = account
-        .classes
-        .map(|(before, peak)| grown_by_class(before, peak));
+    let at_limit = window.limit().map_or_else(String::new, |limit| format!(" at the limit of {}", size(limit)));
+    let grown = account.classes.map(|(before, peak)| grown_by_class(before, peak));
     let class = grown.as_deref().and_then(|grown| largest(grown, grew));
     let summary = format!(
         "Client buffers{} grew by {}, from {} to {}, and evictions had to make room for them{at_limit}",
@@ -35,9 +31,7 @@ pub fn client_buffers(window: &Window<'_>, account: &Account) -> Option<Finding>
     );
     let mut evidence = Vec::new();
     if let Some(grown) = grown {
-        let grown = grown
-            .iter()
-            .map(|(class, before, peak)| format!("{class} {} to {}", size(*before), size(*peak)));
+        let grown = grown.iter().map(|(class, before, peak)| format!("{class} {} to {}", size(*before), size(*peak)));
         evidence.push(format!("By class: {}.", Vec::from_iter(grown).join(", ")));
     }
     evidence.push(format!(
@@ -62,11 +56,7 @@ fn grown_by_class(before: ClientBuffers, peak: ClientBuffers) -> Vec<Class> {
         ("subscribers", before.pubsub, peak.pubsub),
         ("the link to the primary", before.primary, peak.primary),
     ];
-    Vec::from_iter(
-        classes
-            .into_iter()
-            .filter(|(_, before, peak)| peak > before),
-    )
+    Vec::from_iter(classes.into_iter().filter(|(_, before, peak)| peak > before))
 }
 
 /// Returns the class that has more than half of `all`.
@@ -78,38 +68,21 @@ fn largest(grown: &[Class], all: u64) -> Option<&'static str> {
 
 /// Returns whether subscribers had most of them at the peak.
 pub fn are_of_subscribers(window: &Window<'_>) -> bool {
-    let all = window
-        .whole
-        .iter()
-        .filter_map(|moment| moment.client_buffers);
+    let all = window.whole.iter().filter_map(|moment| moment.client_buffers);
     let peak = all.max_by_key(|buffers| without_replicas(*buffers));
     peak.is_some_and(|peak| peak.pubsub.saturating_mul(2) > without_replicas(peak))
 }
 
 /// Describes client buffers that take much of the memory, but evict nothing yet.
 pub fn swollen(window: &Window<'_>) -> Option<Finding> {
-    let shares = window
-        .whole
-        .iter()
-        .filter_map(|moment| Some((moment.buffers_share()?, moment.client_buffers?)));
+    let shares = window.whole.iter().filter_map(|moment| Some((moment.buffers_share()?, moment.client_buffers?)));
     let (share, buffers) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    let nothing = ClientBuffers {
-        normal: 0,
-        replica: 0,
-        pubsub: 0,
-        primary: 0,
-    };
+    let nothing = ClientBuffers { normal: 0, replica: 0, pubsub: 0, primary: 0 };
     let all = without_replicas(buffers);
     let classes = grown_by_class(nothing, buffers);
     let of = largest(&classes, all).map_or_else(String::new, |class| format!(" of {class}"));
-    let summary = format!(
-        "Client buffers{of} took {}, {:.0} % of maxmemory",
-        size(all),
-        100.0 * share
-    );
-    let classes = classes
-        .iter()
-        .map(|(class, _, bytes)| format!("{class} {}", size(*bytes)));
+    let summary = format!("Client buffers{of} took {}, {:.0} % of maxmemory", size(all), 100.0 * share);
+    let classes = classes.iter().map(|(class, _, bytes)| format!("{class} {}", size(*bytes)));
     let evidence = vec![format!("By class: {}.", Vec::from_iter(classes).join(", "))];
     finding(CauseKind::ClientBuffers, all as f64, summary, evidence)
 }
@@ -142,12 +115,7 @@ pub fn replication(window: &Window<'_>, account: &Account) -> Option<Finding> {
             size(account.replicas.map_or(grew, |growth| growth.to))
         ),
     };
-    finding(
-        CauseKind::ReplicationBuffers,
-        grew as f64,
-        summary,
-        evidence,
-    )
+    finding(CauseKind::ReplicationBuffers, grew as f64, summary, evidence)
 }
 
 /// Says why the burst fed on itself, if it did.

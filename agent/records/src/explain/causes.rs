@@ -40,9 +40,7 @@ pub fn found(window: &Window<'_>, account: &Account) -> Vec<Cause> {
 }
 
 fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
-    let step = account
-        .table
-        .filter(|step| window.has_calm() && explains(account, step.bytes))?;
+    let step = account.table.filter(|step| window.has_calm() && explains(account, step.bytes))?;
     let size = size(step.bytes);
     let before = window.began_us as f64 / 1e6 - step.unix_us as f64 / 1e6;
     let when = match before >= 0.0 {
@@ -52,26 +50,15 @@ fn resized_table(window: &Window<'_>, account: &Account) -> Option<Finding> {
     };
     let summary = format!("A hash table was resized: used memory rose by {size} at once, {when}");
     let mut evidence = vec![
-        format!(
-            "{size} are {} buckets of 8 bytes, a power of two.",
-            count(step.bytes as f64 / 8.0)
-        ),
+        format!("{size} are {} buckets of 8 bytes, a power of two.", count(step.bytes as f64 / 8.0)),
         "Client buffers did not grow by as much in the seconds after.".to_owned(),
         share_of(account, step.bytes),
     ];
     if let Some(after) = step.freed_after {
         let half = bytes(step.bytes as f64 / 2.0);
-        evidence.push(format!(
-            "{} later the old table of {half} was freed at once.",
-            seconds(after)
-        ));
+        evidence.push(format!("{} later the old table of {half} was freed at once.", seconds(after)));
     }
-    finding(
-        CauseKind::ResizedTable,
-        step.bytes as f64,
-        summary,
-        evidence,
-    )
+    finding(CauseKind::ResizedTable, step.bytes as f64, summary, evidence)
 }
 
 fn lowered_limit(account: &Account) -> Option<Finding> {
@@ -103,18 +90,11 @@ fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {
     ];
     let risen = 100.0 * behind.risen;
     if risen.abs() >= 1.0 {
-        evidence.push(format!(
-            "That share had changed by {risen:+.0} points since the calm before began."
-        ));
+        evidence.push(format!("That share had changed by {risen:+.0} points since the calm before began."));
     }
     let sampled = window.burst().and_then(|burst| burst.expiry_behind());
     evidence.extend(sampled.map(|said| format!("In the last minute before, {said}.")));
-    finding(
-        CauseKind::ExpiryBehind,
-        behind.held as f64,
-        summary,
-        evidence,
-    )
+    finding(CauseKind::ExpiryBehind, behind.held as f64, summary, evidence)
 }
 
 fn big_key(window: &Window<'_>) -> Option<Finding> {
@@ -123,9 +103,7 @@ fn big_key(window: &Window<'_>) -> Option<Finding> {
     let count = count(key.keys as f64);
     let (summary, keys) = match key.keys {
         1 => (
-            format!(
-                "One eviction call took {took}: it freed a big key of some {freed} in the main thread"
-            ),
+            format!("One eviction call took {took}: it freed a big key of some {freed} in the main thread"),
             "1 key was".to_owned(),
         ),
         _ => (
@@ -136,10 +114,7 @@ fn big_key(window: &Window<'_>) -> Option<Finding> {
         ),
     };
     let evidence = vec![
-        format!(
-            "The call took {:.0} % of the time spent in evicting calls.",
-            100.0 * key.share
-        ),
+        format!("The call took {:.0} % of the time spent in evicting calls.", 100.0 * key.share),
         format!("Meanwhile memory fell by {freed}, and {keys} evicted."),
     ];
     // It took most of the time, whatever memory went to.
@@ -160,15 +135,12 @@ fn nothing_to_evict(window: &Window<'_>) -> Option<Finding> {
         None => "the policy is not known".to_owned(),
     };
     let summary = format!("Memory was over its limit and no key could be evicted: {why}");
-    let mut evidence = vec![
-        "Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned(),
-    ];
-    evidence.extend(window.refused().map(|refused| {
-        format!(
-            "The server answered {} commands with an error meanwhile.",
-            count(refused as f64)
-        )
-    }));
+    let mut evidence = vec!["Calls tried to evict, the slowest of them all failed, and no key was evicted.".to_owned()];
+    evidence.extend(
+        window
+            .refused()
+            .map(|refused| format!("The server answered {} commands with an error meanwhile.", count(refused as f64))),
+    );
     finding(CauseKind::NothingToEvict, f64::INFINITY, summary, evidence)
 }
 
@@ -176,15 +148,11 @@ fn data(window: &Window<'_>, account: &Account) -> Option<Finding> {
     // What else could have taken the memory has to be known.
     account.client_buffers?;
     account.not_counted?;
-    let written = account
-        .written
-        .filter(|written| explains(account, *written))?;
+    let written = account.written.filter(|written| explains(account, *written))?;
     let keys = window.evicted_keys()?;
     let in_time = seconds(window.seconds());
-    let summary = format!(
-        "Commands wrote at the limit, and in {in_time} {} keys were evicted to make room",
-        count(keys as f64)
-    );
+    let summary =
+        format!("Commands wrote at the limit, and in {in_time} {} keys were evicted to make room", count(keys as f64));
     // Assumes the smallest keys, because the true size is unknown: the larger they are, the further off.
     let mut evidence = vec![format!("Writes took {} at the very least.", size(written))];
     if let Some(rise) = account.rise_before.filter(|rise| *rise > 0.0) {

@@ -44,10 +44,7 @@ impl<'a> Commands<'a> {
         for stack in &profile.stacks {
             let within = stack.at_ms.iter().filter(is_within).count() as u64;
             all += within;
-            let names = stack
-                .frames
-                .iter()
-                .filter_map(|frame| profile.functions.get(*frame as usize));
+            let names = stack.frames.iter().filter_map(|frame| profile.functions.get(*frame as usize));
             // The outermost one: a script calls others.
             let command = names.filter_map(|name| command(name)).next();
             if let Some(command) = command {
@@ -69,8 +66,7 @@ impl<'a> Commands<'a> {
     pub fn named(&self) -> String {
         let share = |samples: u64| 100.0 * samples as f64 / self.all as f64;
         let named = self.named.iter();
-        let named = named
-            .map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(*samples)));
+        let named = named.map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(*samples)));
         Vec::from_iter(named).join(", ")
     }
 
@@ -84,9 +80,7 @@ impl<'a> Commands<'a> {
                 "Use FLUSHALL ASYNC or FLUSHDB ASYNC, or set lazyfree-lazy-user-flush to yes (Redis 6.2 or later)"
             }
             "del" => "Use UNLINK instead of DEL, or set lazyfree-lazy-user-del to yes",
-            "eval" | "evalsha" | "fcall" => {
-                "Split the scripts: no other command is served while one runs"
-            }
+            "eval" | "evalsha" | "fcall" => "Split the scripts: no other command is served while one runs",
             _ => return None,
         })
     }

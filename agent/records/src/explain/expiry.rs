@@ -7,10 +7,12 @@ use super::window::Window;
 /// A quarter of the keys with a time to live had expired and were still held: Twitter's figure, and that of the alert
 /// EvictscopeExpiryFallsBehind. A cycle itself tolerates a tenth.
 const LEAST_STALE: f64 = 0.25;
-/// If only the server's estimate is known, expire cycles took this share of the time: a server whose keys live for seconds has a high
-/// stale ratio, but its cycles end early. Cycles that end at their time limits took 15 to 24 % in the lab.
+/// If only the server's estimate is known, expire cycles took this share of the time: a server whose keys live for
+/// seconds has a high stale ratio, but its cycles end early. Cycles that end at their time limits took 15 to 24 % in
+/// the lab.
 const LEAST_EXPIRING: f64 = 0.1;
-/// By this factor the stale ratio times memory was too high in the lab if not all keys had a time to live (146 % too high).
+/// By this factor the stale ratio times memory was too high in the lab if not all keys had a time to live (146 % too
+/// high).
 const OVERESTIMATE: f64 = 2.5;
 /// What expired keys held would have spared at least this share of the evictions.
 const LEAST_SPARED: f64 = 0.5;
@@ -37,7 +39,8 @@ pub struct Behind {
     pub held: u64,
 }
 
-/// Finds expiry that was behind when the server began to evict, if that mattered; `fallen` is what memory fell by, bytes.
+/// Finds expiry that was behind when the server began to evict, if that mattered; `fallen` is what memory fell by,
+/// bytes.
 pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     let (from, until) = before_evictions(window)?;
     let first = window.calm.first().unwrap_or(from);
@@ -47,19 +50,14 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     let said = window.burst().map(|burst| burst.expiry_behind());
     let elapsed_us = until.unix_us.checked_sub(from.unix_us)?;
     let expiring = share_of(elapsed_us, from.expiring_us, until.expiring_us)?;
-    let rest = until
-        .used_memory?
-        .checked_sub(until.client_buffers?.total())?;
+    let rest = until.used_memory?.checked_sub(until.client_buffers?.total())?;
     let held = share * rest as f64 / OVERESTIMATE;
     let is_behind = said.is_none_or(|said| said.is_some())
         && (sampled.is_some() || expiring >= LEAST_EXPIRING)
         && held >= LEAST_SPARED * fallen as f64;
     is_behind.then(|| Behind {
         share,
-        risen: share
-            - sampled
-                .map_or(first.stale_ratio, |_| first.expired_held)
-                .unwrap_or(share),
+        risen: share - sampled.map_or(first.stale_ratio, |_| first.expired_held).unwrap_or(share),
         expiring,
         running: share_of(elapsed_us, from.cpu_us, until.cpu_us),
         waiting: share_of(elapsed_us, from.waiting_us, until.waiting_us),
@@ -76,8 +74,8 @@ pub fn takes_little(window: &Window<'_>) -> bool {
     expiring.is_some_and(|share| share < LEAST_EXPIRING)
 }
 
-/// Returns the last moment before the server evicted, and the first of the seconds before that. The last of all if it did not evict:
-/// a stall by expire cycles begins before that.
+/// Returns the last moment before the server evicted, and the first of the seconds before that. The last of all if it
+/// did not evict: a stall by expire cycles begins before that.
 fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)> {
     let before = window.calm.last().or(window.inside.first())?;
     let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;

@@ -15,17 +15,8 @@ pub const LEAST_BYTES: u64 = 1 << 20;
 /// How much a cause explains, and the cause.
 pub type Finding = (f64, Cause);
 
-pub fn finding(
-    kind: CauseKind,
-    weight: f64,
-    summary: String,
-    evidence: Vec<String>,
-) -> Option<Finding> {
-    let cause = Cause {
-        kind,
-        summary,
-        evidence,
-    };
+pub fn finding(kind: CauseKind, weight: f64, summary: String, evidence: Vec<String>) -> Option<Finding> {
+    let cause = Cause { kind, summary, evidence };
     Some((weight, cause))
 }
 
@@ -39,10 +30,7 @@ pub fn explains(account: &Account, part: u64) -> bool {
 pub fn share_of(account: &Account, part: u64) -> String {
     let share = account.total().map_or(0.0, |total| part as f64 / total);
     let total = bytes(account.total().unwrap_or(0.0));
-    format!(
-        "This is {:.0} % of the {total} that needed room or was freed.",
-        100.0 * share
-    )
+    format!("This is {:.0} % of the {total} that needed room or was freed.", 100.0 * share)
 }
 
 /// Says how many of the slowest calls stopped at their time limit.

@@ -36,19 +36,12 @@ fn against_writes(window: &Window<'_>) -> Remedy {
         Some(idle) => format!("a TTL of less than {}, renewed at each use", round(idle)),
         None => "shorter TTLs".to_owned(),
     };
-    let idle = idle.map(|idle| {
-        format!(
-            "What was evicted had not been used for {} or longer.",
-            round(idle)
-        )
-    });
+    let idle = idle.map(|idle| format!("What was evicted had not been used for {} or longer.", round(idle)));
     let found = found_share(window.record.moments.iter().copied())
         .map(|share| format!("{:.0} % of lookups found their key.", 100.0 * share));
     Remedy {
         against: CauseKind::Data,
-        what: format!(
-            "Keep memory below the limit: {ttl}, or more maxmemory; else fewer or smaller writes"
-        ),
+        what: format!("Keep memory below the limit: {ttl}, or more maxmemory; else fewer or smaller writes"),
         evidence: idle.into_iter().chain(found).collect(),
         proof: Proof::Runbook("EvictscopeBurstsRecurring"),
     }
@@ -70,14 +63,10 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "Find what keeps expiry from them: a client that scans all the time (CLIENT LIST, cmd=scan), CLIENT PAUSE, or, on a replica, its primary",
             "EvictscopeExpiryFallsBehind",
         ),
-        CauseKind::ExpiryBehind => (
-            "Spread the times to live: add a tenth or more of random time to each",
-            "EvictscopeExpiryFallsBehind",
-        ),
-        CauseKind::LoweredLimit => (
-            "Raise maxmemory again, and lower it in small steps",
-            "EvictscopeStalled",
-        ),
+        CauseKind::ExpiryBehind => {
+            ("Spread the times to live: add a tenth or more of random time to each", "EvictscopeExpiryFallsBehind")
+        }
+        CauseKind::LoweredLimit => ("Raise maxmemory again, and lower it in small steps", "EvictscopeStalled"),
         CauseKind::NothingToEvict => (
             "Raise maxmemory if the host has the memory, or set maxmemory-policy to allkeys-lru if keys may be lost",
             "EvictscopeEvictionsFailing",
@@ -109,9 +98,6 @@ fn against(cause: CauseKind, window: &Window<'_>) -> Option<(&'static str, &'sta
             "EvictscopeClientsWaiting",
         ),
         // The lab has remedies for these, and the last one has its own above.
-        CauseKind::ResizedTable
-        | CauseKind::BigKey
-        | CauseKind::ExpiredTogether
-        | CauseKind::Data => return None,
+        CauseKind::ResizedTable | CauseKind::BigKey | CauseKind::ExpiredTogether | CauseKind::Data => return None,
     })
 }

@@ -26,21 +26,21 @@ impl Growth {
         self.to.saturating_sub(self.from)
     }
 
-    /// Returns whether it reached what is clearly unusual: at least half of the growth is above what it rarely exceeded in the
-    /// calm. Buffers that swell and shrink all the time do not.
+    /// Returns whether it reached what is clearly unusual: at least half of the growth is above what it rarely exceeded
+    /// in the calm. Buffers that swell and shrink all the time do not.
     pub fn is_unusual(&self) -> bool {
         self.to.saturating_sub(self.usual) >= self.bytes().div_ceil(2)
     }
 
-    /// Returns whether it grew for more than a moment: it is unusual, or rose before as well. A replica that is behind fills
-    /// memory long before evictions begin.
+    /// Returns whether it grew for more than a moment: it is unusual, or rose before as well. A replica that is behind
+    /// fills memory long before evictions begin.
     pub fn is_lasting(&self) -> bool {
         self.is_unusual() || self.rose_before
     }
 }
 
-/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some time
-/// after the reclaim.
+/// Returns how a part grew since the calm. The server counts client buffers late, so the peak is looked for until some
+/// time after the reclaim.
 pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     // What only evicting calls show is not known before the first of them.
     let before = window.calm.last().into_iter().chain(window.inside);
@@ -62,14 +62,8 @@ pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<G
 }
 
 /// Returns how a part grew since it was lowest in the calm before.
-pub fn growth_since_lowest(
-    window: &Window<'_>,
-    part: fn(&Moment) -> Option<u64>,
-) -> Option<Growth> {
+pub fn growth_since_lowest(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     let growth = growth(window, part)?;
     let lowest = window.calm.iter().filter_map(part).min();
-    Some(Growth {
-        from: lowest.unwrap_or(growth.from),
-        ..growth
-    })
+    Some(Growth { from: lowest.unwrap_or(growth.from), ..growth })
 }

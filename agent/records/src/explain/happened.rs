@@ -17,10 +17,7 @@ const MUCH: f64 = 0.01;
 pub fn sentence(window: &Window<'_>) -> String {
     let refused = window.refused().map(|refused| {
         let in_time = seconds(window.seconds());
-        format!(
-            "{} commands were refused in {in_time}",
-            count(refused as f64)
-        )
+        format!("{} commands were refused in {in_time}", count(refused as f64))
     });
     let mut parts = Vec::from_iter(refused);
     parts.extend(felt(window));
@@ -50,9 +47,7 @@ pub fn sentence(window: &Window<'_>) -> String {
 fn time_of_day(unix_us: u64) -> String {
     let time = i64::try_from(unix_us).ok();
     let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
-    time.unwrap_or(Timestamp::MAX)
-        .strftime("%H:%M:%S")
-        .to_string()
+    time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
 /// Says what clients felt, if they waited.
@@ -67,16 +62,12 @@ fn felt(window: &Window<'_>) -> Option<String> {
     let stalled = format!("clients were stalled for {}", time(stalled));
     let mut text = Vec::from_iter(iter::once(stalled).chain(causes)).join(", ");
     let most = |value: fn(&Moment) -> Option<u64>| window.whole.iter().filter_map(value).max();
-    if let (Some(longest), Some(clients)) = (
-        most(|moment| moment.longest_wait_us),
-        most(|moment| moment.clients_waiting),
-    ) {
+    if let (Some(longest), Some(clients)) =
+        (most(|moment| moment.longest_wait_us), most(|moment| moment.clients_waiting))
+    {
         text += &format!("; the longest request waited {}", time(longest));
         if clients > 1 {
-            text += &format!(
-                ", and up to {} clients waited at once",
-                count(clients as f64)
-            );
+            text += &format!(", and up to {} clients waited at once", count(clients as f64));
         }
     }
     Some(text)
@@ -97,9 +88,8 @@ fn of(cause: StallCause) -> &'static str {
 fn evictions(window: &Window<'_>, burst: &Burst) -> String {
     let length = seconds(burst.duration.as_secs_f64());
     let share = burst.eviction_cpu_share.map(|share| 100.0 * share.min(1.0));
-    let took = share.map_or_else(String::new, |percent| {
-        format!(" and took {percent:.0} % of the main thread's CPU time")
-    });
+    let took =
+        share.map_or_else(String::new, |percent| format!(" and took {percent:.0} % of the main thread's CPU time"));
     let keys = match window.evicted_keys() {
         Some(1) => "; 1 key was removed".to_owned(),
         Some(keys) => format!("; {} keys were removed", count(keys as f64)),

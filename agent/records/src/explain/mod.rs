@@ -1,9 +1,9 @@
 //! What happened in a record, why, and what would help: computed from its numbers, or not said.
 //!
-//! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is about, and
-//! what came after. `account::Account` says what memory went to. Each cause that needs more than that has a file: `big_key`,
-//! `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to work, and `first_aid` what
-//! the runbooks say. `docs/TOUR.md` is for operators.
+//! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
+//! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
+//! file: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to
+//! work, and `first_aid` what the runbooks say. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
@@ -159,11 +159,7 @@ fn ended(ending: Ending, before: Explanation) -> Explanation {
         why += &format!(" Of what clients felt before that: {}", before.why);
         help += &format!(" Against what clients felt: {}", before.help);
     }
-    Explanation {
-        why,
-        help,
-        ..before
-    }
+    Explanation { why, help, ..before }
 }
 
 fn explained(window: &Window<'_>) -> Explanation {
@@ -179,12 +175,7 @@ fn explained(window: &Window<'_>) -> Explanation {
                 "Nothing can be recommended.",
             ),
         };
-        return Explanation {
-            what,
-            why: why.to_owned(),
-            help: help.to_owned(),
-            ..Explanation::default()
-        };
+        return Explanation { what, why: why.to_owned(), help: help.to_owned(), ..Explanation::default() };
     }
     let account = Account::of(window);
     let causes = causes::found(window, &account);
@@ -192,35 +183,21 @@ fn explained(window: &Window<'_>) -> Explanation {
         true => account.why_undecided(window),
         false => joined(causes.iter().map(|cause| cause.summary.as_str())),
     };
-    let says_so = |cause: &Cause| {
-        matches!(
-            cause.kind,
-            CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork
-        )
-    };
+    let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
     if !causes.iter().any(says_so) {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);
     remedies.extend(first_aid::of(window, &causes));
     let help = remedies::sentence(&causes, &remedies);
-    Explanation {
-        what,
-        why,
-        help,
-        causes,
-        remedies,
-    }
+    Explanation { what, why, help, causes, remedies }
 }
 
 /// Says for how long the main thread waited for a CPU, if that is worth mentioning: it makes everything worse.
 fn waited(window: &Window<'_>) -> Option<String> {
     let share = window.waiting_share().filter(|share| *share >= WAITED)?;
     let percent = 100.0 * share.min(1.0);
-    Some(format!(
-        " For {percent:.0} % of the time the main thread waited for a CPU: {}.",
-        stalls::who_had_it(window)
-    ))
+    Some(format!(" For {percent:.0} % of the time the main thread waited for a CPU: {}.", stalls::who_had_it(window)))
 }
 
 /// Joins sentences without full stops into one.

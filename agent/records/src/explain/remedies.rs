@@ -1,5 +1,5 @@
-//! What would help, with sizes. A remedy is here only if a run of the lab showed that it works for the cause; `first_aid` has
-//! others. `docs/TOUR.md` lists them for operators.
+//! What would help, with sizes. A remedy is here only if a run of the lab showed that it works for the cause;
+//! `first_aid` has others. `docs/TOUR.md` lists them for operators.
 
 use super::account::Account;
 use super::window::Window;
@@ -53,25 +53,16 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
 
 /// Returns what would help, in words: what the lab showed, then what it did not.
 pub fn sentence(causes: &[Cause], remedies: &[Remedy]) -> String {
-    let shown = remedies
-        .iter()
-        .filter(|remedy| matches!(remedy.proof, Proof::Lab(_)));
-    let untried = remedies
-        .iter()
-        .filter(|remedy| matches!(remedy.proof, Proof::Runbook(_)));
+    let shown = remedies.iter().filter(|remedy| matches!(remedy.proof, Proof::Lab(_)));
+    let untried = remedies.iter().filter(|remedy| matches!(remedy.proof, Proof::Runbook(_)));
     let [shown, untried] = [Vec::from_iter(shown), Vec::from_iter(untried)];
-    let text =
-        |remedies: &[&Remedy]| super::joined(remedies.iter().map(|remedy| remedy.what.as_str()));
+    let text = |remedies: &[&Remedy]| super::joined(remedies.iter().map(|remedy| remedy.what.as_str()));
     match (causes, &*shown, &*untried) {
         ([], ..) => "Nothing can be recommended, as the cause is not known.".to_owned(),
         ([cause, ..], [], []) => format!("No remedy is known against {}.", cause.kind),
         (_, shown, []) => text(shown),
         (_, [], untried) => format!("First aid, not tried in the lab: {}", text(untried)),
-        (_, shown, untried) => format!(
-            "{} First aid, not tried in the lab: {}",
-            text(shown),
-            text(untried)
-        ),
+        (_, shown, untried) => format!("{} First aid, not tried in the lab: {}", text(shown), text(untried)),
     }
 }
 
@@ -85,9 +76,7 @@ fn against_client_buffers(window: &Window<'_>, account: &Account) -> Option<Reme
     let limit = window.limit()?;
     let below = limit.checked_sub(missing).filter(|below| *below > 0)?;
     let rise = account.rise_before.filter(|rise| *rise > 0.0).map(bytes);
-    let more = rise.map_or_else(String::new, |rise| {
-        format!(", and by more, as memory still grew by {rise} a second")
-    });
+    let more = rise.map_or_else(String::new, |rise| format!(", and by more, as memory still grew by {rise} a second"));
     Some(Remedy {
         against: CauseKind::ClientBuffers,
         what: format!(
@@ -133,9 +122,7 @@ fn against_table(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     let (more, to) = (size(room), size(limit.saturating_add(room)));
     Some(Remedy {
         against: CauseKind::ResizedTable,
-        what: format!(
-            "Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"
-        ),
+        what: format!("Raise maxmemory by {more} at least, to {to} or more; the next table will take twice the room"),
         evidence: vec![format!(
             "The table took {}, and writes {} or more while the server evicted.",
             size(step),
@@ -155,7 +142,8 @@ fn always(cause: &Cause, what: &str, run: &'static str) -> Remedy {
     }
 }
 
-/// More effort makes no difference where cycles take little of the time that they may, or, in the lab, if commands alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
+/// More effort makes no difference where cycles take little of the time that they may, or, in the lab, if commands
+/// alone nearly fill the main thread, more effort made no difference in the lab; fewer commands did.
 fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     let behind = account.expired.filter(|_| !expiry::takes_little(window))?;
     let running = behind.running?;
@@ -167,9 +155,7 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         (what.to_owned(), FEWER_REQUESTS)
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
         let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));
-        let what = format!(
-            "Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands"
-        );
+        let what = format!("Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands");
         (what, EFFORT)
     } else {
         return None;

@@ -22,9 +22,7 @@ const MOST: f64 = 0.5;
 /// Finds the cause of most of the time for which clients were stalled.
 pub fn found(window: &Window<'_>) -> Option<Finding> {
     let by = window.stalled_by();
-    let all = by
-        .iter()
-        .fold(0, |sum: u64, (_, us)| sum.saturating_add(*us));
+    let all = by.iter().fold(0, |sum: u64, (_, us)| sum.saturating_add(*us));
     let (cause, stalled_us) = *by.first()?;
     if stalled_us < LEAST_STALL_US || stalled_us.saturating_mul(2) < all {
         return None;
@@ -40,9 +38,7 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
         }
         StallCause::Eviction | StallCause::Unknown => return None,
     };
-    evidence.push(format!(
-        "Of the time in which clients were stalled, this took most for {stalled}."
-    ));
+    evidence.push(format!("Of the time in which clients were stalled, this took most for {stalled}."));
     finding(kind, f64::MAX, summary, evidence)
 }
 
@@ -64,10 +60,7 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     );
     let before = before.map(|before| {
         let calm = seconds(window.calm_length().as_secs_f64());
-        format!(
-            "In the {calm} before, {} keys expired a second.",
-            count(before)
-        )
+        format!("In the {calm} before, {} keys expired a second.", count(before))
     });
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
@@ -91,10 +84,7 @@ fn commands(window: &Window<'_>) -> Found {
         ),
         false => (
             format!("Commands took the main thread's time: {named}"),
-            format!(
-                "Shares are of the profile's {} samples of these times.",
-                commands.all()
-            ),
+            format!("Shares are of the profile's {} samples of these times.", commands.all()),
         ),
     };
     (CauseKind::Commands, summary, vec![evidence])
@@ -125,7 +115,8 @@ fn no_cpu(window: &Window<'_>) -> Found {
     (kind, summary, Vec::new())
 }
 
-/// Returns whether the main thread's quota was used up for most of the time in which it had no CPU; `None` if none is known.
+/// Returns whether the main thread's quota was used up for most of the time in which it had no CPU; `None` if none is
+/// known.
 fn is_throttled(window: &Window<'_>) -> Option<bool> {
     let throttled = window.throttled_us()? as f64;
     let waited = window.grown(|moment| moment.waiting_us)? as f64;
@@ -140,10 +131,9 @@ pub fn who_had_it(window: &Window<'_>) -> String {
             format!("its CPU quota was used up for {}", seconds(us as f64 / 1e6))
         }
         (Some(false), None) => "something else ran there".to_owned(),
-        (Some(false), Some(us)) => format!(
-            "something else ran there, and its CPU quota was used up for {}",
-            seconds(us as f64 / 1e6)
-        ),
+        (Some(false), Some(us)) => {
+            format!("something else ran there, and its CPU quota was used up for {}", seconds(us as f64 / 1e6))
+        }
         _ => "something else ran there, or its CPU quota was used up".to_owned(),
     }
 }

@@ -1,7 +1,8 @@
 //! A hash table that was resized.
 //!
-//! A table of Redis has 2^n buckets of 8 bytes. When it is full, one of twice the size is allocated at once, so used memory makes
-//! a single step by a power of two. Keys move to it bit by bit. Then the old table, of half that size, is freed at once.
+//! A table of Redis has 2^n buckets of 8 bytes. When it is full, one of twice the size is allocated at once, so used
+//! memory makes a single step by a power of two. Keys move to it bit by bit. Then the old table, of half that size, is
+//! freed at once.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use super::window::Window;
 
 /// A smaller step may be anything: a client's reply, a block of the replication backlog.
 const LEAST_STEP: u64 = 1 << 20;
-/// Whatever else happened between two readings, the step may be off its power of two by this share of it. Sizes that an allocator
-/// rounds to are a fifth apart or more.
+/// Whatever else happened between two readings, the step may be off its power of two by this share of it. Sizes that an
+/// allocator rounds to are a fifth apart or more.
 const OFF: f64 = 1.0 / 32.0;
-/// The step is this many times as large as any other change in the seconds before, and any other rise in those after: otherwise
-/// it is one of many. (What falls after it is evicted.)
+/// The step is this many times as large as any other change in the seconds before, and any other rise in those after:
+/// otherwise it is one of many. (What falls after it is evicted.)
 const ABOVE_OTHERS: f64 = 4.0;
-/// The time before a step that it is compared with, the time after it in which client buffers may still be counted, and the time
-/// after it in which evictions begin because of it.
+/// The time before a step that it is compared with, the time after it in which client buffers may still be counted, and
+/// the time after it in which evictions begin because of it.
 const NEAR_US: u64 = 5_000_000;
 /// More readings were not made by an agent: it reads every 2 ms at most.
 const MOST_READINGS: usize = 2_500;
@@ -26,9 +27,10 @@ const MOST_READINGS: usize = 2_500;
 const LEAST_READINGS: usize = 10;
 /// Two readings that are further apart do not show a single step.
 const LONGEST: Duration = Duration::from_millis(500);
-/// A table is doubled when it has as many keys as buckets: the new one takes 16 bytes a key, the old one 8, and the keys at least
-/// 40. The tables of keys and of their times to live may be doubled at once: the new ones take 32 bytes a key, the old ones 16,
-/// and the keys at least 64. So used memory was at least this many times the step.
+/// A table is doubled when it has as many keys as buckets: the new one takes 16 bytes a key, the old one 8, and the
+/// keys at least
+/// 40. The tables of keys and of their times to live may be doubled at once: the new ones take 32 bytes a key, the old
+///     ones 16, and the keys at least 64. So used memory was at least this many times the step.
 const LEAST_USED: u64 = 2;
 
 /// A single step of used memory by a power of two.
@@ -42,8 +44,8 @@ pub struct Step {
     pub freed_after: Option<f64>,
 }
 
-/// Finds the largest such step right before evictions began or while they went on. An earlier one, which left memory within its
-/// limit, is no reason for them.
+/// Finds the largest such step right before evictions began or while they went on. An earlier one, which left memory
+/// within its limit, is no reason for them.
 pub fn resized_table(window: &Window<'_>) -> Option<Step> {
     let moments = &window.record.moments;
     let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
@@ -74,9 +76,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let usual = changes.iter().sum::<f64>() / changes.len() as f64;
     let risen = risen - usual;
     let size = power_of_two(risen)?;
-    let others = changes
-        .iter()
-        .fold(0.0_f64, |most, change| most.max((change - usual).abs()));
+    let others = changes.iter().fold(0.0_f64, |most, change| most.max((change - usual).abs()));
     let is_plausible = before.used_memory? / LEAST_USED >= size;
     // Client buffers are counted late, so what they took shows in the seconds after.
     let later = moments.get(at..near(after.unix_us.saturating_add(NEAR_US)))?;

@@ -97,20 +97,14 @@ fn a_time_to_live_is_recommended_where_what_is_evicted_was_long_not_used() {
         with_idle(276_480),
         [(
             format!("{keep} a TTL of less than 3 days, renewed at each use, {else_writes}"),
-            vec![
-                "What was evicted had not been used for 3 days or longer.".to_owned(),
-                found.clone()
-            ]
+            vec!["What was evicted had not been used for 3 days or longer.".to_owned(), found.clone()]
         )]
     );
     assert_eq!(
         with_idle(40),
         [(
             format!("{keep} shorter TTLs, {else_writes}"),
-            vec![
-                "What was evicted had not been used for 40 s or longer.".to_owned(),
-                found
-            ]
+            vec!["What was evicted had not been used for 40 s or longer.".to_owned(), found]
         )]
     );
 }
@@ -175,16 +169,12 @@ fn the_end_of_a_server_is_told_with_what_came_before() {
     let mut record = burst_record();
     record.occasion = Occasion::Ended;
     record.burst = None;
-    record
-        .moments
-        .retain(|moment| moment.unix_us <= record.began_us);
+    record.moments.retain(|moment| moment.unix_us <= record.began_us);
     (record.began_us, record.ended_us) = (record.ended_us, record.ended_us);
     change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
     for (ending, what, why, helps) in [
         (
-            Ending::Oom {
-                of_group: Some(true),
-            },
+            Ending::Oom { of_group: Some(true) },
             "The server was killed by the OOM killer of its control group, at ",
             "Its control group, or one above it, was at its memory limit.",
             true,
@@ -220,10 +210,7 @@ fn nothing_is_said_of_a_calm_server() {
     // A burst that is plain, and stalled nothing, is calm too.
     change_burst(&mut record, |burst| burst.stalled = Some(Duration::ZERO));
     for burst in [None, record.burst.clone()] {
-        let record = Record {
-            burst,
-            ..record.clone()
-        };
+        let record = Record { burst, ..record.clone() };
         let explanation = explain(&record);
         assert_eq!(explanation.causes, []);
         assert_eq!(explanation.remedies, []);
@@ -264,10 +251,7 @@ fn thin_evidence_is_inconclusive() {
         change_burst(record, |burst| burst.memory_peak = None);
     };
     undecided(without_memory, "used memory is not known");
-    undecided(
-        |record| record.moments.clear(),
-        "only 0.0 s without evictions are known",
-    );
+    undecided(|record| record.moments.clear(), "only 0.0 s without evictions are known");
     // It had evicted until two seconds before.
     assert_eq!(kinds(&real("nothing-decisive")), []);
 }
@@ -308,11 +292,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
     // A big request of one client, counted a second later.
     not_a_table(|at, moment| {
         if let Some(buffers) = &mut moment.client_buffers {
-            buffers.normal += if (1.0..4.0).contains(&at) {
-                32 * MIB
-            } else {
-                0
-            };
+            buffers.normal += if (1.0..4.0).contains(&at) { 32 * MIB } else { 0 };
         }
     });
     // The backlog for the first replica.
@@ -328,9 +308,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
     });
     // Far more than the keys can need.
     not_a_table(|_, moment| {
-        moment.used_memory = moment
-            .used_memory
-            .map(|used| used.saturating_sub(510 * MIB));
+        moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(510 * MIB));
     });
 }
 
@@ -371,9 +349,7 @@ fn a_big_key_is_found_where_its_call_had_to_wait_for_a_cpu() {
     let mut record = real("big-key");
     // Of the 2 s that the call took, it waited for all but 1.3 s.
     let slowest = record.slowest.first_mut();
-    slowest
-        .into_iter()
-        .for_each(|call| call.duration_ns = 1_300_000_000);
+    slowest.into_iter().for_each(|call| call.duration_ns = 1_300_000_000);
     let found = explain(&record);
     assert_eq!(kinds(&record), [CauseKind::BigKey], "{found:#?}");
     assert!(found.why.contains("230 MiB"), "{}", found.why);
@@ -414,29 +390,10 @@ fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
     };
     let behind = found(0.68);
     let both = [CauseKind::ExpiryBehind, CauseKind::ClientBuffers];
-    assert_eq!(
-        behind
-            .causes
-            .iter()
-            .map(|cause| cause.kind)
-            .collect::<Vec<_>>(),
-        both
-    );
-    let advice = behind
-        .remedies
-        .iter()
-        .map(|remedy| &*remedy.what)
-        .collect::<Vec<_>>()
-        .join("; ");
-    assert!(
-        advice.contains("a client that scans all the time"),
-        "{advice}"
-    );
+    assert_eq!(behind.causes.iter().map(|cause| cause.kind).collect::<Vec<_>>(), both);
+    let advice = behind.remedies.iter().map(|remedy| &*remedy.what).collect::<Vec<_>>().join("; ");
+    assert!(advice.contains("a client that scans all the time"), "{advice}");
     assert!(!advice.contains("active-expire-effort"), "{advice}");
-    let kept_up = found(0.2)
-        .causes
-        .iter()
-        .map(|cause| cause.kind)
-        .collect::<Vec<_>>();
+    let kept_up = found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>();
     assert_eq!(kept_up, [CauseKind::ClientBuffers]);
 }

@@ -1,7 +1,7 @@
 //! A straight line through values that scatter.
 
-/// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as much
-/// in less than one of ten thousand cases.
+/// A rise counts if it is this many times the scatter around the line: ten or more values in random order rise by as
+/// much in less than one of ten thousand cases.
 const CLEAR: f64 = 4.0;
 /// Fewer values have no trend.
 const LEAST_VALUES: usize = 10;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use evictscope_telemetry::{
-    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, StallTime, microseconds,
-    stall_times,
+    Burst, BurstKind, CallResult, Moment, Phase, SlowCall, StallCause, StallTime, microseconds, stall_times,
 };
 
 use crate::{Occasion, Record};
@@ -61,8 +60,7 @@ impl<'a> Window<'a> {
             moments.get(first..end).unwrap_or_default()
         };
         let before = moments.get(..first).unwrap_or_default();
-        let is_busy =
-            |moment: &Moment| matches!(moment.phase, Some(Phase::Saturated | Phase::Reclaim));
+        let is_busy = |moment: &Moment| matches!(moment.phase, Some(Phase::Saturated | Phase::Reclaim));
         let calm_from = before.iter().rposition(is_busy).map_or(0, |last| last + 1);
         let until_us = record.ended_us.max(evicted_until_us);
         Self {
@@ -80,17 +78,12 @@ impl<'a> Window<'a> {
         self.record.burst.as_ref()
     }
 
-    /// Returns whether there is anything to explain: a burst that is not plain, a stall, calls that could evict nothing, or
-    /// whatever else a record is made for.
+    /// Returns whether there is anything to explain: a burst that is not plain, a stall, calls that could evict
+    /// nothing, or whatever else a record is made for.
     pub fn is_incident(&self) -> bool {
-        let is_burst = self
-            .burst()
-            .is_some_and(|burst| burst.kind().0 != BurstKind::Plain);
+        let is_burst = self.burst().is_some_and(|burst| burst.kind().0 != BurstKind::Plain);
         let has_stalled = self.stalled_us().is_some_and(|us| us >= LEAST_STALL_US);
-        let is_other = !matches!(
-            self.record.occasion,
-            Occasion::Burst | Occasion::Asked | Occasion::Ended
-        );
+        let is_other = !matches!(self.record.occasion, Occasion::Burst | Occasion::Asked | Occasion::Ended);
         is_burst || has_stalled || is_other || self.failed_to_evict()
     }
 
@@ -156,15 +149,16 @@ impl<'a> Window<'a> {
         Some(rate(self.inside)? / rate(self.calm)?)
     }
 
-    /// Returns the moments between which counters are compared: just before it began, and a little after the last evicting call.
+    /// Returns the moments between which counters are compared: just before it began, and a little after the last
+    /// evicting call.
     fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
         let from = self.calm.last().or(self.inside.first())?;
         let beyond = self.whole.get(self.inside.len());
         Some((from, beyond.or(self.inside.last())?))
     }
 
-    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it is not
-    /// known at both moments.
+    /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it
+    /// is not known at both moments.
     pub fn grown(&self, counter: fn(&Moment) -> Option<u64>) -> Option<u64> {
         let (from, to) = self.ends()?;
         counter(to)?.checked_sub(counter(from)?)
@@ -215,8 +209,8 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has released, and
-    /// memory may still fall from an earlier reclaim.
+    /// Returns the later half of the calm: at its beginning the server may still account for buffers that it has
+    /// released, and memory may still fall from an earlier reclaim.
     pub fn settled(&self) -> &'a [Moment] {
         let half = self.began_us.saturating_sub(self.calm_us() / 2);
         let from = self.calm.partition_point(|moment| moment.unix_us < half);
@@ -229,15 +223,11 @@ impl<'a> Window<'a> {
         of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
     }
 
-    /// Returns the shortest time for which an evicted key had not been used, according to the eviction pool; `None` if that is
-    /// not known.
+    /// Returns the shortest time for which an evicted key had not been used, according to the eviction pool; `None` if
+    /// that is not known.
     pub fn evicted_idle(&self) -> Option<Duration> {
-        let idle = self
-            .inside
-            .iter()
-            .filter_map(|moment| moment.candidate_idle_s);
-        idle.min()
-            .map(|seconds| Duration::from_secs(seconds.into()))
+        let idle = self.inside.iter().filter_map(|moment| moment.candidate_idle_s);
+        idle.min().map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Returns the evicting calls among the slowest that ended in it, the slowest first.
@@ -267,8 +257,6 @@ impl<'a> Window<'a> {
     pub fn limit(&self) -> Option<u64> {
         let at_the_beginning = self.inside.first().or(self.calm.last());
         let limit = at_the_beginning.and_then(|moment| moment.maxmemory);
-        limit
-            .or(self.record.configuration.maxmemory)
-            .filter(|limit| *limit > 0)
+        limit.or(self.record.configuration.maxmemory).filter(|limit| *limit > 0)
     }
 }

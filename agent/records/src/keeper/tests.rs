@@ -7,10 +7,7 @@ use super::*;
 use crate::Limits;
 use crate::fixture::burst_record;
 
-const LIMITS: Limits = Limits {
-    records: 10,
-    bytes: 64 << 20,
-};
+const LIMITS: Limits = Limits { records: 10, bytes: 64 << 20 };
 
 fn keeper(directory: &Path) -> anyhow::Result<Keeper> {
     Ok(Keeper::start(Store::open(directory, LIMITS)?)?)
@@ -49,11 +46,7 @@ fn a_record_is_written_in_the_thread() -> anyhow::Result<()> {
 #[test]
 fn servers_that_live_are_remembered_and_a_damaged_file_is_not() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let labelled = |label: &str| Labelled {
-        pid: 10,
-        start_time_ticks: 7_000,
-        label: label.to_owned(),
-    };
+    let labelled = |label: &str| Labelled { pid: 10, start_time_ticks: 7_000, label: label.to_owned() };
     let first = keeper(directory.path())?;
     assert_eq!(first.remembered(), []);
     first.remember(vec![labelled("6379")]);
@@ -84,9 +77,7 @@ fn a_full_disk_costs_the_record_and_nothing_else() -> anyhow::Result<()> {
     keeper.keep(burst_record(), Vec::new());
     eventually(|| keeper.counts().written == 1)?;
     let filler = directory.path().join("filler");
-    std::fs::write(&filler, vec![1; 200_000])
-        .err()
-        .context("the disk is not full")?;
+    std::fs::write(&filler, vec![1; 200_000]).err().context("the disk is not full")?;
     (1..4).for_each(|minutes| keeper.keep(record(minutes), Vec::new()));
     eventually(|| keeper.counts().failed == 3)?;
     let said = keeper.0.lock().trouble.clone().unwrap_or_default();

@@ -60,7 +60,8 @@ pub enum Activity {
 const MOST_FRAMES: [usize; 2] = [1_024, 1 << 20];
 const MOST_BYTES: usize = 64 << 20;
 
-/// Returns whether stacks can be drawn in a bounded time; `of` has for each how many frames there are, and the bytes of their names.
+/// Returns whether stacks can be drawn in a bounded time; `of` has for each how many frames there are, and the bytes of
+/// their names.
 pub(crate) fn are_drawable(of: impl IntoIterator<Item = (usize, usize)>) -> bool {
     let [most, most_of_all] = MOST_FRAMES;
     let (mut frames, mut bytes) = (0, 0);
@@ -77,10 +78,7 @@ impl Profile {
         let name = |index: &u32| self.functions.get(*index as usize).map_or(0, String::len);
         are_drawable(self.stacks.iter().map(|stack| {
             let most = MOST_FRAMES[0] + 1;
-            (
-                stack.frames.len(),
-                stack.frames.iter().take(most).map(name).sum(),
-            )
+            (stack.frames.len(), stack.frames.iter().take(most).map(name).sum())
         }))
     }
 
@@ -88,10 +86,7 @@ impl Profile {
     #[must_use]
     pub fn dated(self, since_1970: Duration) -> Self {
         let began = since_1970.saturating_add(Duration::from_micros(self.began_us));
-        Self {
-            began_us: microseconds(began),
-            ..self
-        }
+        Self { began_us: microseconds(began), ..self }
     }
 
     /// Returns how much of it lies between two times of the same clock.

@@ -14,10 +14,7 @@ use crate::fixture::burst_record;
 const DIRECTORY: &str = "EVICTSCOPE_TEST_RECORDS";
 /// How often to kill, if not 20 times.
 const KILLS: &str = "EVICTSCOPE_TEST_KILLS";
-const LIMITS: Limits = Limits {
-    records: 20,
-    bytes: 1 << 20,
-};
+const LIMITS: Limits = Limits { records: 20, bytes: 1 << 20 };
 
 /// The child: writes until it is killed. Does nothing if it is not told where.
 #[test]
@@ -62,9 +59,7 @@ fn start(directory: &Path) -> anyhow::Result<Writer> {
 
 fn everything(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let entries = std::fs::read_dir(directory.join("records"))?;
-    Ok(entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<_>>()?)
+    Ok(entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?)
 }
 
 #[test]

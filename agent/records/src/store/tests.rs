@@ -34,10 +34,7 @@ fn names(store: &Store) -> anyhow::Result<Vec<String>> {
     let listed = store.list()?.into_iter();
     let names = listed.map(|file| match file.summary {
         Ok(summary) => summary.id.to_string(),
-        Err(why) => format!(
-            "{}: {why}",
-            file.path.file_name().unwrap_or_default().display()
-        ),
+        Err(why) => format!("{}: {why}", file.path.file_name().unwrap_or_default().display()),
     });
     Ok(names.collect())
 }
@@ -71,19 +68,11 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
 #[test]
 fn what_somebody_put_in_the_place_of_ours_is_refused() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let (lock, records) = (
-        directory.path().join("lock"),
-        directory.path().join("records"),
-    );
+    let (lock, records) = (directory.path().join("lock"), directory.path().join("records"));
     let elsewhere = tempfile::tempdir()?;
     let victim = elsewhere.path().join("victim");
     std::fs::write(&victim, "theirs")?;
-    let refused = || {
-        matches!(
-            Store::open(directory.path(), limits(1, MIB)),
-            Err(StoreError::Directory(..))
-        )
-    };
+    let refused = || matches!(Store::open(directory.path(), limits(1, MIB)), Err(StoreError::Directory(..)));
     symlink(&victim, &lock)?;
     assert!(refused());
     assert_eq!(std::fs::read_to_string(&victim)?, "theirs");
@@ -122,10 +111,7 @@ fn the_oldest_go_first_by_number_and_by_bytes() -> anyhow::Result<()> {
 
     let (_directory, store) = opened(limits(100, size / 2))?;
     let refused = store.write(&record(0));
-    assert!(
-        matches!(refused, Err(StoreError::DoesNotFit(..))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(StoreError::DoesNotFit(..))), "{refused:?}");
     assert!(names(&store)?.is_empty());
     Ok(())
 }
@@ -173,10 +159,7 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
         assert!(matches!(read, Err(StoreError::Read { .. })), "{minutes}");
     }
     let missing = store.read(&id(9));
-    assert!(
-        matches!(missing, Err(StoreError::NoSuchRecord(_))),
-        "{missing:?}"
-    );
+    assert!(matches!(missing, Err(StoreError::NoSuchRecord(_))), "{missing:?}");
     // Foreign files stay where they are, whatever is written.
     for minutes in 10..15 {
         store.write(&record(minutes))?;
@@ -217,10 +200,7 @@ fn damage_further_on_is_found_when_it_is_read() -> anyhow::Result<()> {
 fn a_directory_that_cannot_be_written_says_what_to_do() {
     let error = Store::open(Path::new("/dev/null/none"), limits(1, 1)).err();
     let said = error.map(|error| error.to_string()).unwrap_or_default();
-    assert!(
-        said.contains("--state-dir") && said.contains("/dev/null/none"),
-        "{said}"
-    );
+    assert!(said.contains("--state-dir") && said.contains("/dev/null/none"), "{said}");
     let nowhere = Store::at(Path::new("/nowhere/evictscope")).list();
     assert!(nowhere.is_ok_and(|listed| listed.is_empty()));
 }
@@ -231,10 +211,7 @@ fn what_was_not_written_to_its_end_is_removed() -> anyhow::Result<()> {
     store.write(&record(1))?;
     drop(store);
     let folder = directory.path().join("records");
-    for name in [
-        ".unfinished-20231114T221320.000Z-6379-101.json.gz",
-        ".other",
-    ] {
+    for name in [".unfinished-20231114T221320.000Z-6379-101.json.gz", ".other"] {
         std::fs::write(folder.join(name), "half")?;
     }
     let store = Store::open(directory.path(), limits(3, MIB))?;

@@ -1,10 +1,10 @@
 //! What `inspect --json` prints.
 //!
-//! One object, on stdout. It is stable: a field that is described here keeps its name, its place, its type, its unit and its
-//! meaning within a major version of evictscope. Fields can be added, and so can values that are names of a kind (`kind`,
-//! `method`, `item`, `cost.source`): ignore what you do not know. Every field is always there, unless its row says when it is;
-//! what is not known is `null`. A list has only what was found, so it can be empty. Texts for people (`why`, `instruction`,
-//! `recipe`) can change their wording.
+//! One object, on stdout. It is stable: a field that is described here keeps its name, its place, its type, its unit
+//! and its meaning within a major version of evictscope. Fields can be added, and so can values that are names of a
+//! kind (`kind`, `method`, `item`, `cost.source`): ignore what you do not know. Every field is always there, unless its
+//! row says when it is; what is not known is `null`. A list has only what was found, so it can be empty. Texts for
+//! people (`why`, `instruction`, `recipe`) can change their wording.
 //!
 //! Addresses are virtual addresses as in the ELF file, decimal: add the load bias for those in a
 //! process. File offsets are what the kernel's uprobes want.

@@ -18,23 +18,14 @@ pub struct Missing<'a> {
     would_help: String,
 }
 
-/// Returns what was not found in the executable that is called `exe` below `root`. `lacks_symbols` says whether it has no debug
-/// information, and no separate file with it was found.
-pub fn of<'a>(
-    plan: &'a ProbePlan,
-    lacks_symbols: bool,
-    exe: &Path,
-    root: &Path,
-) -> Vec<Missing<'a>> {
+/// Returns what was not found in the executable that is called `exe` below `root`. `lacks_symbols` says whether it has
+/// no debug information, and no separate file with it was found.
+pub fn of<'a>(plan: &'a ProbePlan, lacks_symbols: bool, exe: &Path, root: &Path) -> Vec<Missing<'a>> {
     let by_symbols = |item: Item| match item {
         Item::Member(member) => member != Member::EvictionPool,
         _ => matches!(item, Item::Function(_)),
     };
-    let is_asked = lacks_symbols
-        && plan
-            .not_found
-            .iter()
-            .any(|missing| by_symbols(missing.item));
+    let is_asked = lacks_symbols && plan.not_found.iter().any(|missing| by_symbols(missing.item));
     let package = is_asked.then(|| package_of(exe, root)).flatten();
     let missing = |NotFound { item, reason }: &'a NotFound| Missing {
         item: *item,

@@ -51,27 +51,12 @@ fn parse_rate(text: &str) -> Result<f64, &'static str> {
 
 /// Plans for the target and prints the plan.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let Target {
-        path,
-        shown,
-        exe,
-        root,
-    } = locate(&arguments.target)?;
-    let subject = Subject {
-        executable: &Executable::open(&path)?,
-        exe: &exe,
-        root: &root,
-        debug_dirs: &arguments.debug_dir,
-    };
+    let Target { path, shown, exe, root } = locate(&arguments.target)?;
+    let subject =
+        Subject { executable: &Executable::open(&path)?, exe: &exe, root: &root, debug_dirs: &arguments.debug_dir };
     let planned = subject.plan(None)?;
     planned.say_ignored();
-    let Planned {
-        plan,
-        debug_file,
-        nanoseconds,
-        lacks_symbols,
-        ..
-    } = planned;
+    let Planned { plan, debug_file, nanoseconds, lacks_symbols, .. } = planned;
     let debug_file = debug_file.as_deref().map(Path::new);
     let took = Duration::from_nanos(nanoseconds);
     let missing = missing::of(&plan, lacks_symbols, &exe, &root);
@@ -132,20 +117,13 @@ fn locate(target: &str) -> anyhow::Result<Target> {
         });
     };
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let shown = std::fs::read_link(&link).with_context(|| {
-        match Path::new(&format!("/proc/{pid}")).exists() {
-            true if geteuid().is_root() => format!(
-                "cannot look at the executable of process {pid}, not even as root: it is a kernel \
+    let shown = std::fs::read_link(&link).with_context(|| match Path::new(&format!("/proc/{pid}")).exists() {
+        true if geteuid().is_root() => format!(
+            "cannot look at the executable of process {pid}, not even as root: it is a kernel \
                  thread, or the system protects it"
-            ),
-            true => format!("cannot look at the executable of process {pid}: run as root"),
-            false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
-        }
+        ),
+        true => format!("cannot look at the executable of process {pid}: run as root"),
+        false => format!("there is no process {pid}; for a file of that name say ./{pid}"),
     })?;
-    Ok(Target {
-        path: link,
-        exe: shown.clone(),
-        shown,
-        root: root_of(pid),
-    })
+    Ok(Target { path: link, exe: shown.clone(), shown, root: root_of(pid) })
 }

@@ -9,13 +9,7 @@ use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, va
 use super::missing::Missing;
 
 /// Returns the plan of the executable at `path` as text for people.
-pub fn of(
-    path: &Path,
-    debug_file: Option<&Path>,
-    plan: &ProbePlan,
-    missing: &[Missing<'_>],
-    took: Duration,
-) -> String {
+pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, missing: &[Missing<'_>], took: Duration) -> String {
     let identity = &plan.identity;
     let mut lines = vec![
         format!("executable  {}", name(path)),
@@ -24,10 +18,7 @@ pub fn of(
             identity.product.unwrap_or("unknown product"),
             identity.version.as_deref().unwrap_or("of unknown version")
         ),
-        format!(
-            "build id    {}",
-            identity.build_id.as_deref().unwrap_or("none")
-        ),
+        format!("build id    {}", identity.build_id.as_deref().unwrap_or("none")),
         format!("planned in  {:.1} ms", took.as_secs_f64() * 1e3),
     ];
     lines.extend(debug_file.map(|path| format!("debug file  {}", name(path))));
@@ -70,9 +61,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
                 };
                 let (address, offset) = (site.address, site.file_offset);
                 let instruction = &site.instruction;
-                format!(
-                    "  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}"
-                )
+                format!("  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}")
             }
             None => format!("  {name:<17} not found"),
         });
@@ -108,11 +97,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
                 .join(", "),
             false => place("result", exit.result.as_ref()),
         };
-        probe(
-            description.exit,
-            Some(&exit.site),
-            &format!("   ({way}{known})"),
-        );
+        probe(description.exit, Some(&exit.site), &format!("   ({way}{known})"));
     }
     if function.exits.is_empty() {
         probe(description.exit, None, "");
@@ -134,10 +119,7 @@ fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
     let Some(part) = part.filter(|_| !description.quantities.is_empty()) else {
         return;
     };
-    lines.push(format!(
-        "  value          computed at {:<17}  found by",
-        description.probe(part)
-    ));
+    lines.push(format!("  value          computed at {:<17}  found by", description.probe(part)));
     for quantity in description.quantities {
         let name = variable_name(*quantity);
         lines.push(match function.quantity(*quantity) {
@@ -152,10 +134,7 @@ fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
 
 /// Adds what is read from the server's memory.
 fn members(plan: &ProbePlan, lines: &mut Vec<String>) {
-    lines.extend([
-        String::new(),
-        "member of server                          address  offset  found by".to_owned(),
-    ]);
+    lines.extend([String::new(), "member of server                          address  offset  found by".to_owned()]);
     for member in &plan.members {
         let offset = member.offset.map(|offset| offset.to_string());
         lines.push(format!(

@@ -35,8 +35,8 @@ pub fn load(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
             )
         })?,
     };
-    let text = String::from_utf8(text)
-        .with_context(|| format!("the configuration file {} is no text", file.display()))?;
+    let text =
+        String::from_utf8(text).with_context(|| format!("the configuration file {} is no text", file.display()))?;
     let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
     let directory = file.parent().unwrap_or(Path::new(""));
     Ok((options.relative_to(directory), Some(file.to_owned())))
@@ -47,16 +47,10 @@ fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let start = error.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
-    let assignment = text
-        .lines()
-        .nth(line - 1)
-        .and_then(|line| line.split_once('='));
+    let assignment = text.lines().nth(line - 1).and_then(|line| line.split_once('='));
     let key = assignment.map_or_else(String::new, |(key, _)| format!(", {}", key.trim()));
     let why = error.message().trim_end().replace('\n', "; ");
-    anyhow!(
-        "the configuration file {}, line {line}{key}: {why}",
-        path.display()
-    )
+    anyhow!("the configuration file {}, line {line}{key}: {why}", path.display())
 }
 
 #[cfg(test)]
@@ -77,10 +71,7 @@ mod tests {
     #[test]
     fn an_error_names_line_and_key() -> anyhow::Result<()> {
         for (text, said) in [
-            (
-                "# first\nlisten = \"nowhere\"\n",
-                "FILE, line 2, listen: not an IP address with a port",
-            ),
+            ("# first\nlisten = \"nowhere\"\n", "FILE, line 2, listen: not an IP address with a port"),
             (
                 "probe-mode = \"auto\"\n\nprobe_mode = \"auto\"\n",
                 "FILE, line 3, probe_mode: unknown field `probe_mode`, expected one of `listen`",
@@ -89,22 +80,13 @@ mod tests {
                 "probe-mode = \"sometimes\"",
                 "FILE, line 1, probe-mode: unknown variant `sometimes`, expected one of `auto`",
             ),
-            (
-                "overhead-budget = \"150%\"",
-                "FILE, line 1, overhead-budget: not a share of the main thread",
-            ),
+            ("overhead-budget = \"150%\"", "FILE, line 1, overhead-budget: not a share of the main thread"),
             (
                 "overhead-budget = 0.01",
                 "FILE, line 1, overhead-budget: invalid type: floating point `0.01`, expected a string",
             ),
-            (
-                "process-match = \"(\"",
-                "FILE, line 1, process-match: not a regular expression",
-            ),
-            (
-                "debug-dir = \"/usr/lib/debug\"",
-                "FILE, line 1, debug-dir: invalid type: string",
-            ),
+            ("process-match = \"(\"", "FILE, line 1, process-match: not a regular expression"),
+            ("debug-dir = \"/usr/lib/debug\"", "FILE, line 1, debug-dir: invalid type: string"),
             (
                 "exclude = [\n  \"port=6380\",\n  \"prot=6381\",\n]\n",
                 "exclude: this excludes nothing: write port=6380, user=redis",
@@ -115,10 +97,7 @@ mod tests {
             ),
             ("[run]\n", "FILE, line 1: unknown field `run`"),
             ("listen = \n", "FILE, line 1, listen: "),
-            (
-                "listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"",
-                "FILE, line 2, listen: duplicate key",
-            ),
+            ("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"", "FILE, line 2, listen: duplicate key"),
         ] {
             let answer = load_text(text)?;
             let right = matches!(&answer, Err(error) if error.contains(said));

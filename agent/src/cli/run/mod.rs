@@ -28,16 +28,16 @@ pub struct Arguments {
 /// The configuration of the daemon, from a file and the command line.
 #[derive(clap::Args)]
 pub struct Configuration {
-    /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here win
-    /// [default: /etc/evictscope/config.toml, if it exists]
+    /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here
+    /// win [default: /etc/evictscope/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
 
-/// The exit code for a wrong configuration: the same as for a wrong command line, so that a service manager can tell it from a
-/// failure that may pass.
+/// The exit code for a wrong configuration: the same as for a wrong command line, so that a service manager can tell it
+/// from a failure that may pass.
 const WRONG_CONFIGURATION: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT, or just checks the configuration.

@@ -1,5 +1,5 @@
-//! The options of `evictscope run`, wherever they are given: on the command line or in the configuration file, which has the same
-//! options by the same names.
+//! The options of `evictscope run`, wherever they are given: on the command line or in the configuration file, which
+//! has the same options by the same names.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -37,19 +37,19 @@ pub struct Options {
     /// when it changes [default: neither]
     #[arg(long, value_name = "FILE")]
     web_config: Option<PathBuf>,
-    /// Without --web-config: answer requests for this host name too, besides those by address, for localhost, and for the host's
-    /// own name; may be given several times
+    /// Without --web-config: answer requests for this host name too, besides those by address, for localhost, and for
+    /// the host's own name; may be given several times
     #[arg(long, value_name = "NAME")]
     host_name: Option<Vec<String>>,
-    /// On an address that other hosts reach: make records and take profiles also for requests without a password or certificate.
-    /// They cost a server some of its time [default: false]
+    /// On an address that other hosts reach: make records and take profiles also for requests without a password or
+    /// certificate. They cost a server some of its time [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     open_requests: Option<bool>,
     /// Which eviction calls to probe [default: auto]
     #[arg(long, value_enum)]
     probe_mode: Option<RequestedMode>,
-    /// In probe mode auto: the most that the probes may cost, as a share of a server's main thread (mean of 10 s), such as 1% or
-    /// 0.01. If evicting calls alone would cost more, they are observed for part of the time [default: 1%]
+    /// In probe mode auto: the most that the probes may cost, as a share of a server's main thread (mean of 10 s), such
+    /// as 1% or 0.01. If evicting calls alone would cost more, they are observed for part of the time [default: 1%]
     #[arg(long, value_name = "SHARE")]
     #[serde(deserialize_with = "parsed")]
     overhead_budget: Option<OverheadBudget>,
@@ -120,9 +120,7 @@ impl Options {
         let absolute = |path: PathBuf| directory.join(path);
         Self {
             web_config: self.web_config.map(absolute),
-            debug_dir: self
-                .debug_dir
-                .map(|paths| paths.into_iter().map(absolute).collect()),
+            debug_dir: self.debug_dir.map(|paths| paths.into_iter().map(absolute).collect()),
             state_dir: self.state_dir.map(absolute),
             ..self
         }
@@ -140,12 +138,8 @@ impl Options {
             host_names: self.host_name.unwrap_or_default(),
             open_requests: self.open_requests.unwrap_or_default(),
             probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
-            overhead_budget: self
-                .overhead_budget
-                .map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
-            stall_threshold: self
-                .stall_threshold
-                .map_or(STALL_THRESHOLD, |threshold| threshold.0),
+            overhead_budget: self.overhead_budget.map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
+            stall_threshold: self.stall_threshold.map_or(STALL_THRESHOLD, |threshold| threshold.0),
             process_match: self
                 .process_match
                 .map_or_else(|| DEFAULT_PATTERN.parse(), Ok)
@@ -163,9 +157,9 @@ impl Options {
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| {
-        "not an IP address with a port: write 127.0.0.1:9739, or 0.0.0.0:9739 to be reached from other hosts"
-    })
+    text.parse().map_err(
+        |_| "not an IP address with a port: write 127.0.0.1:9739, or 0.0.0.0:9739 to be reached from other hosts",
+    )
 }
 
 /// Parses an address in the configuration file as on the command line.
@@ -175,17 +169,13 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::
 }
 
 /// Parses a text in the configuration file as on the command line.
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map(Some).map_err(D::Error::custom)
 }
 
 /// Parses a list of texts in the configuration file, each as on the command line.
-fn all_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    from: D,
-) -> Result<Option<Vec<T>>, D::Error> {
+fn all_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<Vec<T>>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
     let parsed = texts.iter().map(|text| text.parse());
     let parsed: Result<Vec<T>, _> = parsed.collect();
@@ -241,9 +231,9 @@ mod tests {
         // As a user would write it: without the comment marks before the options.
         let mut uncommented = String::new();
         for line in packaged.lines() {
-            let option = line.strip_prefix('#').filter(|rest| {
-                rest.starts_with(|first: char| first.is_ascii_lowercase()) && rest.contains(" = ")
-            });
+            let option = line
+                .strip_prefix('#')
+                .filter(|rest| rest.starts_with(|first: char| first.is_ascii_lowercase()) && rest.contains(" = "));
             uncommented.push_str(option.unwrap_or(line));
             uncommented.push('\n');
         }
@@ -253,11 +243,7 @@ mod tests {
         let documented = include_str!("../../../../docs/CONFIGURATION.md");
         for option in command().get_arguments() {
             let name = option.get_long().unwrap_or_default();
-            assert!(
-                packaged.contains(&format!("#{name} = "))
-                    || packaged.contains(&format!("# {name} = ")),
-                "{name}"
-            );
+            assert!(packaged.contains(&format!("#{name} = ")) || packaged.contains(&format!("# {name} = ")), "{name}");
             assert!(documented.contains(&format!("`{name}`")), "{name}");
         }
         Ok(())

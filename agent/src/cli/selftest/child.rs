@@ -19,8 +19,8 @@ pub struct Tied {
 }
 
 impl Tied {
-    /// Starts `program` with `name` as its argument 0. Its output goes to a file in `directory`, which is also its working
-    /// directory.
+    /// Starts `program` with `name` as its argument 0. Its output goes to a file in `directory`, which is also its
+    /// working directory.
     ///
     /// Call it in the main thread: the kernel kills the program when the thread that started it ends.
     pub fn start(
@@ -45,11 +45,7 @@ impl Tied {
             .spawn()
             .with_context(cannot)?;
         let program = program.to_owned();
-        Ok(Self {
-            program,
-            child,
-            log,
-        })
+        Ok(Self { program, child, log })
     }
 
     /// Returns its process id.

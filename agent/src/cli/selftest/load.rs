@@ -26,9 +26,7 @@ impl Load {
     pub fn start(server: SocketAddr, lasting: Duration) -> anyhow::Result<Self> {
         let until = Instant::now() + lasting;
         let threads = (0..THREADS).map(|number| {
-            thread::Builder::new()
-                .name("load".to_owned())
-                .spawn(move || write_keys(server, number, until))
+            thread::Builder::new().name("load".to_owned()).spawn(move || write_keys(server, number, until))
         });
         let threads = threads.collect::<Result<_, _>>();
         Ok(Self(threads.context("cannot start a thread")?))
@@ -60,9 +58,7 @@ fn write_keys(server: SocketAddr, thread: u32, until: Instant) -> anyhow::Result
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(stream)
     };
-    let mut streams = (0..CONNECTIONS)
-        .map(connect)
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut streams = (0..CONNECTIONS).map(connect).collect::<anyhow::Result<Vec<_>>>()?;
     let value = "x".repeat(VALUE);
     let right = b"+OK\r\n".repeat(AT_ONCE as usize);
     let mut answers = vec![0; right.len()];
@@ -73,10 +69,7 @@ fn write_keys(server: SocketAddr, thread: u32, until: Instant) -> anyhow::Result
             for _ in 0..AT_ONCE {
                 let key = format!("{thread}:{next:012}");
                 let length = key.len();
-                write!(
-                    commands,
-                    "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n${VALUE}\r\n{value}\r\n"
-                )?;
+                write!(commands, "*3\r\n$3\r\nSET\r\n${length}\r\n{key}\r\n${VALUE}\r\n{value}\r\n")?;
                 next += 1;
             }
             stream.write_all(&commands)?;

@@ -30,16 +30,16 @@ const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(15);
 /// How long the agent may take to know what has happened. It reads a server ten times a second.
 const SETTLE: Duration = Duration::from_secs(5);
-/// The least stall that must be seen, whatever its cause: an eighth of the load's time, because filling the memory is part of it,
-/// and the machine may be busy.
+/// The least stall that must be seen, whatever its cause: an eighth of the load's time, because filling the memory is
+/// part of it, and the machine may be busy.
 const LEAST_STALL: Duration = Duration::from_millis(500);
 
 /// Make a small burst on a throw-away redis-server, and check that it is seen
 ///
-/// Starts the redis-server (or valkey-server) of this host on a free loopback port, and an agent that watches only it; writes
-/// keys for 4 s, so that it evicts all the time; and compares what the agent says with the server's own INFO.
-/// Takes about 10 s, up to two CPUs and 100 MiB, and ends what it started. Needs root, as `run` does. No other server is
-/// touched. An agent that already runs here sees the throw-away server, too.
+/// Starts the redis-server (or valkey-server) of this host on a free loopback port, and an agent that watches only it;
+/// writes keys for 4 s, so that it evicts all the time; and compares what the agent says with the server's own INFO.
+/// Takes about 10 s, up to two CPUs and 100 MiB, and ends what it started. Needs root, as `run` does. No other server
+/// is touched. An agent that already runs here sees the throw-away server, too.
 ///
 /// Exit code 0 only if everything was seen; each line that fails says what to do.
 #[derive(clap::Args)]
@@ -55,20 +55,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if may_attach(&mut checklist) {
         let tested = Ending::listen().and_then(|ending| {
             // The children are tied to the main thread.
-            test(
-                arguments.server.as_deref(),
-                &Waiting(ending),
-                &mut checklist,
-            )
+            test(arguments.server.as_deref(), &Waiting(ending), &mut checklist)
         });
         if let Err(error) = tested {
             checklist.fail("selftest", &format!("{error:#}"));
         }
     }
-    Ok(checklist.end(
-        "A burst of evictions is seen on this host.",
-        "Could not confirm that evictions are seen on this host",
-    ))
+    Ok(checklist
+        .end("A burst of evictions is seen on this host.", "Could not confirm that evictions are seen on this host"))
 }
 
 /// Checks the capabilities. Returns whether it is worth starting an agent.
@@ -192,13 +186,9 @@ impl Watching {
         Ok(reading.and_then(|mut reading| reading.servers.remove(&self.label)))
     }
 
-    /// Waits until the agent has read all that has happened. Returns what it then says, and how many keys the server has evicted.
-    /// `INFO` itself may evict some, so the two need not agree at once.
-    fn settled(
-        &mut self,
-        server: &mut Server,
-        waiting: &Waiting,
-    ) -> anyhow::Result<(ServerReading, u64)> {
+    /// Waits until the agent has read all that has happened. Returns what it then says, and how many keys the server
+    /// has evicted. `INFO` itself may evict some, so the two need not agree at once.
+    fn settled(&mut self, server: &mut Server, waiting: &Waiting) -> anyhow::Result<(ServerReading, u64)> {
         let begun = Instant::now();
         loop {
             let own = server.evicted_keys()?;
@@ -211,21 +201,14 @@ impl Watching {
     }
 }
 
-/// Reports what was seen of the burst. `own` is the server's own count of evicted keys, and `saturated` how long after the load's
-/// start that phase was seen.
-fn report_seen(
-    checklist: &mut Checklist,
-    seen: &ServerReading,
-    own: u64,
-    saturated: Option<Duration>,
-) {
+/// Reports what was seen of the burst. `own` is the server's own count of evicted keys, and `saturated` how long after
+/// the load's start that phase was seen.
+fn report_seen(checklist: &mut Checklist, seen: &ServerReading, own: u64, saturated: Option<Duration>) {
     let advice = "please report this, with the output of `evictscope inspect` about that program";
     let known = |value: Option<f64>| text::or_unknown(value, |value| format!("{value}"));
     let [calls, seconds] = [CALLS, CALL_SECONDS].map(|metric| known(seen.get(metric)));
     let longest = text::or_unknown(seen.get(LONGEST_CALL), text::seconds);
-    let detail = format!(
-        "{calls} evicting calls were timed, {seconds} s in all; the longest took {longest}"
-    );
+    let detail = format!("{calls} evicting calls were timed, {seconds} s in all; the longest took {longest}");
     match seen.get(CALLS) {
         Some(calls) if calls > 0.0 => checklist.ok("calls", &detail),
         _ => checklist.fail("calls", &format!("no evicting call was seen; {advice}")),
@@ -234,10 +217,7 @@ fn report_seen(
     match saturated {
         Some(after) => {
             let after = after.as_secs_f64();
-            checklist.ok(
-                "phase",
-                &format!("saturated {after:.1} s after the load began, at the latest"),
-            );
+            checklist.ok("phase", &format!("saturated {after:.1} s after the load began, at the latest"));
         }
         None => checklist.fail("phase", &format!("saturated was never seen; {advice}")),
     }
@@ -263,10 +243,7 @@ fn report_seen(
         }
         keys => {
             let keys = known(keys);
-            checklist.fail(
-                "evicted keys",
-                &format!("{keys}, where INFO says {own}; {advice}"),
-            );
+            checklist.fail("evicted keys", &format!("{keys}, where INFO says {own}; {advice}"));
         }
     }
 }

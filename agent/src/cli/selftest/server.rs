@@ -15,8 +15,8 @@ const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 /// Its limit, MiB: full after some tenths of a second, and small compared to the memory of any host.
 const LIMIT_MIB: u32 = 32;
 
-/// How many keys it looks at to evict one. With 64 instead of 5 an eviction takes several times as long as the `SET` that causes
-/// it, so evictions take most of the main thread's time on any machine.
+/// How many keys it looks at to evict one. With 64 instead of 5 an eviction takes several times as long as the `SET`
+/// that causes it, so evictions take most of the main thread's time on any machine.
 const SAMPLES: u32 = 64;
 
 /// How long it may take to answer.
@@ -37,11 +37,7 @@ pub fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let candidates = PROGRAMS.iter().flat_map(|name| {
-        directories
-            .iter()
-            .map(move |directory| directory.join(name))
-    });
+    let candidates = PROGRAMS.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
     match candidates.into_iter().find(|path| path.is_file()) {
         Some(found) => Ok(found),
         None => bail!(
@@ -61,11 +57,7 @@ impl Server {
     /// Starts `program` on a free loopback port, as `name`. It saves nothing.
     pub fn start(program: &Path, name: &str, directory: &Path) -> anyhow::Result<Self> {
         let port = free_port()?;
-        let (number, limit, samples) = (
-            port.to_string(),
-            format!("{LIMIT_MIB}mb"),
-            SAMPLES.to_string(),
-        );
+        let (number, limit, samples) = (port.to_string(), format!("{LIMIT_MIB}mb"), SAMPLES.to_string());
         let options = [
             ["--port", &number],
             ["--bind", "127.0.0.1"],
@@ -107,18 +99,14 @@ impl Server {
         }
         let version = info.field("valkey_version").or(info.field("redis_version"));
         let (version, port, pid) = (version.unwrap_or("unknown"), self.port, self.pid());
-        Ok(Some(format!(
-            "version {version}, on 127.0.0.1:{port}, pid {pid}, with a limit of {LIMIT_MIB} MiB"
-        )))
+        Ok(Some(format!("version {version}, on 127.0.0.1:{port}, pid {pid}, with a limit of {LIMIT_MIB} MiB")))
     }
 
     /// Returns how many keys it has evicted, by its own count.
     pub fn evicted_keys(&mut self) -> anyhow::Result<u64> {
         self.process.must_run()?;
         let info = self.info()?;
-        let evicted = info
-            .field("evicted_keys")
-            .context("INFO has no evicted_keys")?;
+        let evicted = info.field("evicted_keys").context("INFO has no evicted_keys")?;
         evicted.parse().context("evicted_keys is not a number")
     }
 
@@ -162,8 +150,7 @@ mod tests {
 
     #[test]
     fn a_field_of_info_is_found_by_its_whole_name() {
-        let info =
-            Info("# Stats\r\nexpired_keys:1\r\nevicted_keys_x:2\r\nevicted_keys:3\r\n".to_owned());
+        let info = Info("# Stats\r\nexpired_keys:1\r\nevicted_keys_x:2\r\nevicted_keys:3\r\n".to_owned());
         assert_eq!(info.field("evicted_keys"), Some("3"));
         assert_eq!(info.field("evicted"), None);
     }

@@ -43,17 +43,10 @@ fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
 #[test]
 fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
     let mut screen = Screen::new(Reading::default());
-    screen.unwatched = vec![Unwatched {
-        server: "6380".to_owned(),
-        pid: 43,
-        why: "too old".to_owned(),
-    }];
+    screen.unwatched = vec![Unwatched { server: "6380".to_owned(), pid: 43, why: "too old".to_owned() }];
     let page = shown(&mut screen, 80, 24)?;
     assert!(page.contains("No server is watched"), "{page}");
-    assert!(
-        page.contains("6380 (pid 43) is not watched: too old"),
-        "{page}"
-    );
+    assert!(page.contains("6380 (pid 43) is not watched: too old"), "{page}");
     screen.failure = Some("agent ".repeat(30));
     let page = shown(&mut screen, 60, 20)?;
     assert_eq!(page.matches("agent ").count(), 30, "{page}");
@@ -64,10 +57,7 @@ fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
 fn many(count: u32) -> Screen {
     let calm = server(&[(CLIENTS_WAITING, 0.0)]);
     let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));
-    Screen::new(Reading {
-        servers: servers.collect(),
-        is_of_evictscope: true,
-    })
+    Screen::new(Reading { servers: servers.collect(), is_of_evictscope: true })
 }
 
 #[test]
@@ -82,10 +72,7 @@ fn it_says_how_many_servers_there_is_no_room_for() -> anyhow::Result<()> {
             screen.press(KeyCode::Down.into());
         }
         let page = shown(&mut screen, width, height)?;
-        assert!(
-            page.contains(&format!("{} more above", 64 - rows)),
-            "{page}"
-        );
+        assert!(page.contains(&format!("{} more above", 64 - rows)), "{page}");
         assert!(page.contains("7063") && !page.contains("below"), "{page}");
         let all = shown(&mut many(2), width, height)?;
         assert!(!all.contains("more"), "{all}");
@@ -99,8 +86,7 @@ fn an_alarm_outside_the_screen_is_told() -> anyhow::Result<()> {
     let mut now = screen.readings.now.clone();
     let servers = &mut screen.readings.now.servers;
     servers.insert("7060".to_owned(), server(&[(STALLED, 1.0)]));
-    now.servers
-        .insert("7060".to_owned(), server(&[(STALLED, 1.5)]));
+    now.servers.insert("7060".to_owned(), server(&[(STALLED, 1.5)]));
     assert!(!shown(&mut screen, 80, 24)?.contains("in red"));
     screen.remember(now, 1.0);
     let page = shown(&mut screen, 80, 24)?;

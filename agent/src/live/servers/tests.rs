@@ -23,10 +23,7 @@ fn what_matters_most_fits_a_narrow_terminal() {
     let [before, now] = [0.0, 1_500.0].map(|keys| server(&[&LIMITED[..], &more(keys)].concat()));
     let rates = Rates::new(&before, &now, 1.0);
     let unknown = ServerReading::default();
-    let rows = [
-        Row::new("6379", &now, Some(rates)),
-        Row::new("/var/1", &unknown, None),
-    ];
+    let rows = [Row::new("6379", &now, Some(rates)), Row::new("/var/1", &unknown, None)];
     // A frame takes two of 80 columns.
     let columns = columns(&rows);
     assert_eq!(
@@ -40,16 +37,10 @@ fn what_matters_most_fits_a_narrow_terminal() {
 #[test]
 fn a_line_says_what_stalled_clients() {
     assert_eq!(stalls(&ServerReading::default()), None);
-    const BY: [Metric; 3] = [
-        (STALLED.0, &[("cause", "commands")]),
-        (STALLED.0, &[("cause", "cpu")]),
-        (STALLED.0, &[("cause", "expire")]),
-    ];
+    const BY: [Metric; 3] =
+        [(STALLED.0, &[("cause", "commands")]), (STALLED.0, &[("cause", "cpu")]), (STALLED.0, &[("cause", "expire")])];
     let reading = server(&[(BY[0], 2.0), (BY[1], 61.25), (BY[2], 0.0)]);
-    assert_eq!(
-        stalls(&reading).as_deref(),
-        Some(" stalled by cpu 61.2 s, commands 2.0 s")
-    );
+    assert_eq!(stalls(&reading).as_deref(), Some(" stalled by cpu 61.2 s, commands 2.0 s"));
 }
 
 #[test]
@@ -60,9 +51,7 @@ fn stalls_and_failing_evictions_are_alarming() {
         let rows = [Row::new("6379", now, Some(rates))];
         let columns = columns(&rows);
         let line = columns.iter().zip(cells(&columns, &rows[0]));
-        line.filter(|(_, cell)| cell.is_alarming)
-            .map(|(column, _)| column.heading)
-            .collect::<Vec<_>>()
+        line.filter(|(_, cell)| cell.is_alarming).map(|(column, _)| column.heading).collect::<Vec<_>>()
     };
     let before = [(STALLED, 1.0), (WAITED_SECOND, 2.0), (OBSERVED, 5.0)];
     let now = [(STALLED, 1.4), (WAITED_SECOND, 3.0), (OBSERVED, 6.0)];
@@ -87,14 +76,8 @@ fn notes_say_what_the_table_cannot() {
     let states = STATES.map(|state| (state, 1.0));
     let sampled = server(&[&states[..], &[(CLIENTS_WAITING, 0.0)]].concat());
     reading.servers.insert("6379".to_owned(), sampled);
-    reading
-        .servers
-        .insert("6381".to_owned(), ServerReading::default());
-    let unwatched = Unwatched {
-        server: "6380".to_owned(),
-        pid: 43,
-        why: "too old".to_owned(),
-    };
+    reading.servers.insert("6381".to_owned(), ServerReading::default());
+    let unwatched = Unwatched { server: "6380".to_owned(), pid: 43, why: "too old".to_owned() };
     let notes = notes(&reading, &[unwatched]);
     assert_eq!(notes.len(), 5);
     assert_eq!(notes[0], "6380 (pid 43) is not watched: too old");

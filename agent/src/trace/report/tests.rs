@@ -19,10 +19,7 @@ fn counts(durations: &[(u64, u64)]) -> TraceCounts {
 #[test]
 fn numbers_have_their_units() {
     let durations = [64.0, 1_500.0, 250_000.0, 2_340_000.0, 3e9].map(duration);
-    assert_eq!(
-        durations,
-        ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]
-    );
+    assert_eq!(durations, ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]);
     let shares = [0.00001, 0.0003, 0.125, 1.0].map(share);
     assert_eq!(shares, ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
 }
@@ -46,9 +43,7 @@ fn a_second_that_was_observed_in_part_has_calls_per_observed_second() {
             before: &counts(&[(1_000, 10)]),
             now: &counts(&[(1_000, 60)]),
         }
-        .text(Clock {
-            zero: Duration::ZERO,
-        })
+        .text(Clock { zero: Duration::ZERO })
     };
     let whole = second(Duration::from_secs(1));
     assert!(whole.starts_with("00:00:05  50 calls\n"), "{whole}");
@@ -63,21 +58,10 @@ fn a_second_that_was_observed_in_part_has_calls_per_observed_second() {
 
 #[test]
 fn a_slow_call_says_what_ran_inside() {
-    let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle {
-        number,
-        name,
-        begin: None,
-    });
-    let clock = Clock {
-        zero: Duration::ZERO,
-    };
+    let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle { number, name, begin: None });
+    let clock = Clock { zero: Duration::ZERO };
     let line = |ran, tid, cycles: &[Cycle]| {
-        let call = SlowCall {
-            ended_ns: 3_001_500_000,
-            duration_ns: 1_500_000,
-            tid,
-            ran,
-        };
+        let call = SlowCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
         slow_call(&call, 7, cycles, clock)
     };
     let expected = "00:00:03.000000       1.50 ms  main    eviction, expire\n";

@@ -11,12 +11,9 @@ use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
 use evictscope_plan::{Member, ProbePlan};
-use evictscope_records::{
-    Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell,
-};
+use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use evictscope_telemetry::{
-    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot,
-    Timeline, microseconds,
+    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
 };
 use evictscope_web::version;
 use evictscope_web::{Request, Requests};
@@ -128,15 +125,9 @@ impl Kept {
 }
 
 impl Recorder {
-    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` says whether its evicting calls are
-    /// seen.
-    pub fn new(
-        label: &str,
-        subject: Subject,
-        plan: &ProbePlan,
-        around: Surroundings,
-        sees_evictions: bool,
-    ) -> Self {
+    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` says whether its evicting
+    /// calls are seen.
+    pub fn new(label: &str, subject: Subject, plan: &ProbePlan, around: Surroundings, sees_evictions: bool) -> Self {
         Self {
             server: recorded(label, &subject.process, plan),
             around,
@@ -153,9 +144,7 @@ impl Recorder {
         };
         let now = seen.snapshot.at;
         kept.latencies.take_in(now, &seen.state.eviction().inner);
-        let call = kept
-            .slow_calls
-            .take_in(now, &seen.snapshot.counted.evictions);
+        let call = kept.slow_calls.take_in(now, &seen.snapshot.counted.evictions);
         if let Some(ratio) = seen.overhead {
             kept.cost(now, ratio);
         }
@@ -316,14 +305,9 @@ impl Recorder {
         }
     }
 
-    /// Hands over all records with what there is: nothing more will be read. `ended` says when and how the server ended, if
-    /// that is to be recorded.
-    pub fn finish(
-        &mut self,
-        plan: &ProbePlan,
-        timeline: Option<&Timeline>,
-        ended: Option<(Duration, Ending)>,
-    ) {
+    /// Hands over all records with what there is: nothing more will be read. `ended` says when and how the server
+    /// ended, if that is to be recorded.
+    pub fn finish(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>, ended: Option<(Duration, Ending)>) {
         self.ending = ended.map(|(_, ending)| ending);
         let all = self.kept.as_mut();
         let all = all.map(|kept| kept.occasions.finish(ended.map(|(at, _)| at)));

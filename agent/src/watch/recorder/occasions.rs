@@ -1,14 +1,16 @@
 //! Decides when a record is made of a server, and about which time. Pure: no clock of its own, no I/O.
 //!
-//! Records bursts that are not plain. Also records, if no recorded burst covers them: stalls of a second in all, even in parts
-//! with less than half a minute between them; evicting calls that took a tenth of a second of CPU time; refused commands; and
-//! client buffers that take much of `maxmemory`. All are limited, so that a server that is in trouble all day fills no disk:
+//! Records bursts that are not plain. Also records, if no recorded burst covers them: stalls of a second in all, even
+//! in parts with less than half a minute between them; evicting calls that took a tenth of a second of CPU time;
+//! refused commands; and client buffers that take much of `maxmemory`. All are limited, so that a server that is in
+//! trouble all day fills no disk:
 //!
-//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15 minutes, so all of
-//!   its bursts are recorded. Of a server with a burst every few seconds, at most 18 are in the first hour and 12 in each later
-//!   hour. Half of those at once are kept for bursts that amplify themselves, so that other bursts leave room for them.
-//! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has no other
-//!   records.
+//! - Bursts: [`BURSTS`] at once, and one more every [`BURST_EVERY`]. GitLab's server had a burst every 7 to 15 minutes,
+//!   so all of its bursts are recorded. Of a server with a burst every few seconds, at most 18 are in the first hour
+//!   and 12 in each later hour. Half of those at once are kept for bursts that amplify themselves, so that other bursts
+//!   leave room for them.
+//! - Stalls, and slow calls: [`SOME`] of each at once, and one more every [`SOME_EVERY`]. A burst that does not end has
+//!   no other records.
 //! - Refused commands, and client buffers: one of each every [`FEW_EVERY`].
 //! - The end of the server: as `watch/endings.rs` allows.
 //! - Requests: one at a time. Anyone who asks meanwhile gets the same record.
@@ -35,13 +37,15 @@ const UNWINDING: Duration = Duration::from_secs(1);
 const LONGEST_STALL: Duration = Duration::from_secs(300);
 /// A shorter stall is not recorded.
 const LEAST_STALL: Duration = Duration::from_secs(1);
-/// A stall is over when the server has not been stalled for this long. A server that works off a backlog has shorter rounds.
+/// A stall is over when the server has not been stalled for this long. A server that works off a backlog has shorter
+/// rounds.
 const GAP: Duration = Duration::from_secs(1);
 /// Short stalls with less than this between them are recorded together: what is after one of them is before the next.
 const LULL: Duration = AFTER;
 /// A shorter call is not recorded. The alert EvictscopeEvictionCallSlow has the same limit.
 const LEAST_CALL: Duration = Duration::from_millis(100);
-/// Client buffers are recorded when they take more of `maxmemory` than this, as in the alert EvictscopeClientBuffersSwelling …
+/// Client buffers are recorded when they take more of `maxmemory` than this, as in the alert
+/// EvictscopeClientBuffersSwelling …
 const SWOLLEN: f64 = 0.15;
 /// … and again only once they have fallen below this.
 const SHRUNK: f64 = 0.1;
@@ -180,13 +184,7 @@ impl Occasions {
 
     /// Has a record made of what begins now, and of half a minute of it.
     fn wait_for(&mut self, occasion: Occasion, now: Duration) {
-        self.waiting.push(Wanted {
-            occasion,
-            began: now,
-            ended: now + AFTER,
-            due: now + AFTER,
-            burst: None,
-        });
+        self.waiting.push(Wanted { occasion, began: now, ended: now + AFTER, due: now + AFTER, burst: None });
     }
 
     fn saw_call(&mut self, now: Duration, ended: Duration, took: Duration) {
@@ -195,32 +193,20 @@ impl Occasions {
         if let Some(other) = waiting.find(|other| other.occasion == Occasion::Call) {
             // Its record has the time after it, too.
             other.ended = ended.max(other.ended);
-        } else if !self
-            .waiting
-            .iter()
-            .any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
+        } else if !self.waiting.iter().any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
             && self.calls.take(now, 0.0)
         {
-            self.waiting.push(Wanted {
-                occasion: Occasion::Call,
-                began,
-                ended,
-                due: ended + AFTER,
-                burst: None,
-            });
+            self.waiting.push(Wanted { occasion: Occasion::Call, began, ended, due: ended + AFTER, burst: None });
         }
     }
 
     fn saw_stalls(&mut self, now: Duration, sight: &Sight) -> bool {
         let before = std::mem::replace(&mut self.stalled, sight.stalled);
-        let more = (sight.stalled.zip(before))
-            .map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
+        let more = (sight.stalled.zip(before)).map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
         let is_stalled = !more.is_zero();
         let since = |stall: &Stall| now.saturating_sub(stall.last);
         let is_long = |stall: &Stall| now.saturating_sub(stall.began) >= LONGEST_STALL;
-        let is_short = |stall: &mut Stall| {
-            stall.stalled < LEAST_STALL && (since(stall) > LULL || is_long(stall))
-        };
+        let is_short = |stall: &mut Stall| stall.stalled < LEAST_STALL && (since(stall) > LULL || is_long(stall));
         let _ = self.stall.take_if(is_short);
         if is_stalled && (self.stall.is_some() || self.stalls.allows(now, 0.0)) {
             let began = now.saturating_sub(more);
@@ -239,8 +225,7 @@ impl Occasions {
             stall.part.1 += more;
         }
         let is_due = |stall: &mut Stall| {
-            stall.stalled >= LEAST_STALL
-                && (!sight.has_open_burst && since(stall) > GAP || is_long(stall))
+            stall.stalled >= LEAST_STALL && (!sight.has_open_burst && since(stall) > GAP || is_long(stall))
         };
         if let Some(stall) = self.stall.take_if(is_due) {
             self.record(stall);
@@ -256,10 +241,9 @@ impl Occasions {
             false => stall.began,
         };
         self.drop_within(&[Occasion::Call], began, stall.last);
-        // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is another
-        // matter.
-        self.waiting
-            .retain(|other| other.occasion != Occasion::Buffers || other.began < began);
+        // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is
+        // another matter.
+        self.waiting.retain(|other| other.occasion != Occasion::Buffers || other.began < began);
         self.waiting.push(Wanted {
             occasion: Occasion::Stall,
             began,
@@ -271,8 +255,7 @@ impl Occasions {
 
     /// Drops records of these kinds that another record of this time covers.
     fn drop_within(&mut self, kinds: &[Occasion], began: Duration, ended: Duration) {
-        let is_covered =
-            |other: &Wanted| kinds.contains(&other.occasion) && other.is_within(began, ended);
+        let is_covered = |other: &Wanted| kinds.contains(&other.occasion) && other.is_within(began, ended);
         self.waiting.retain(|other| !is_covered(other));
     }
 
@@ -331,8 +314,8 @@ impl Occasions {
         self.waiting.extract_if(.., is_due).collect()
     }
 
-    /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has `ended`,
-    /// and that is to be recorded, also one of that moment.
+    /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has
+    /// `ended`, and that is to be recorded, also one of that moment.
     pub fn finish(&mut self, ended: Option<Duration>) -> Vec<Wanted> {
         let is_long = |stall: &mut Stall| stall.stalled >= LEAST_STALL;
         if let Some(stall) = self.stall.take_if(is_long) {

@@ -1,9 +1,9 @@
 //! The profiles that are taken of a server: for its records, and on request.
 //!
-//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first evicting
-//! call: a cache that evicts calmly, even all the time, has no stall, and so no profile. It ends with the burst and its reclaim,
-//! or a while after the stall; at the latest after [`LONGEST`], and before a record is made, which gets it. There is one for each
-//! burst, and one every [`AGAIN`] while a stall does not end.
+//! A profile for records begins with the first tenth of a second in which the server is stalled, and not with the first
+//! evicting call: a cache that evicts calmly, even all the time, has no stall, and so no profile. It ends with the
+//! burst and its reclaim, or a while after the stall; at the latest after [`LONGEST`], and before a record is made,
+//! which gets it. There is one for each burst, and one every [`AGAIN`] while a stall does not end.
 //!
 //! All times are monotonic.
 
@@ -28,8 +28,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_secs(600);
 /// The most profiles to keep, for later records.
 const KEPT: usize = 8;
-/// A profile without a burst ends when the server has not been stalled for this long. It has missed the beginning of its stall,
-/// perhaps most of it; if the next stall comes within this time, the profile has all of that.
+/// A profile without a burst ends when the server has not been stalled for this long. It has missed the beginning of
+/// its stall, perhaps most of it; if the next stall comes within this time, the profile has all of that.
 const GAP: Duration = Duration::from_secs(10);
 /// The most profiles that may be taken on request at the same time.
 const ASKED: usize = 4;
@@ -121,8 +121,7 @@ impl Profiles {
         if now.is_stalled {
             self.stalled = Some(now.at);
         }
-        let is_stalled =
-            (self.stalled).is_some_and(|stalled| now.at.saturating_sub(stalled) <= GAP);
+        let is_stalled = (self.stalled).is_some_and(|stalled| now.at.saturating_sub(stalled) <= GAP);
         let is_going_on = now.has_open_burst || is_stalled;
         let was_asked = std::mem::replace(&mut self.is_asked, now.is_asked);
         let was_due = std::mem::replace(&mut self.is_due, now.is_due);
@@ -139,15 +138,16 @@ impl Profiles {
         }
     }
 
-    /// Takes the profiles that are ready, and answers the requests for them. Returns whether one is not ready yet: after
-    /// [`Self::stop`] all are within a moment.
+    /// Takes the profiles that are ready, and answers the requests for them. Returns whether one is not ready yet:
+    /// after [`Self::stop`] all are within a moment.
     pub fn settle(&mut self, at: Duration) -> bool {
         self.take_those_ready();
         self.answer(at);
         !(self.begun.is_empty() && self.asked.is_empty())
     }
 
-    /// Ends the profile, because its burst is over or a record needs it: what comes next, or has already begun, has its own.
+    /// Ends the profile, because its burst is over or a record needs it: what comes next, or has already begun, has its
+    /// own.
     pub fn divide(&mut self) {
         self.stop_for_records();
         self.again = None;
@@ -160,11 +160,7 @@ impl Profiles {
         match self.subject.begin(HZ) {
             Ok(profiling) => {
                 self.refused = None;
-                self.begun.push_back(Begun {
-                    at: now.at,
-                    profiling,
-                    is_stopped: false,
-                });
+                self.begun.push_back(Begun { at: now.at, profiling, is_stopped: false });
             }
             Err(why) => self.refused = Some(why),
         }
@@ -199,26 +195,14 @@ impl Profiles {
     }
 
     /// Begins a profile on request.
-    pub fn ask(
-        &mut self,
-        at: Duration,
-        length: Duration,
-        hz: u32,
-        answer: oneshot::Sender<Result<Profile, String>>,
-    ) {
+    pub fn ask(&mut self, at: Duration, length: Duration, hz: u32, answer: oneshot::Sender<Result<Profile, String>>) {
         let begun = match self.asked.len() < ASKED {
             true => self.subject.begin(hz).map_err(|NoProfile(why)| why),
-            false => Err(format!(
-                "{ASKED} profiles of this server are being taken: try again when one is ready"
-            )),
+            false => Err(format!("{ASKED} profiles of this server are being taken: try again when one is ready")),
         };
         match begun {
             Ok(profiling) => self.asked.push(Asked {
-                begun: Begun {
-                    at,
-                    profiling,
-                    is_stopped: false,
-                },
+                begun: Begun { at, profiling, is_stopped: false },
                 until: at + length.min(LONGEST),
                 answer,
             }),
@@ -248,10 +232,7 @@ impl Profiles {
     pub fn spent_ns(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| &asked.begun);
         let under_way = self.begun.iter().chain(asked);
-        self.spent_ns
-            + under_way
-                .map(|begun| begun.profiling.spent_ns())
-                .sum::<u64>()
+        self.spent_ns + under_way.map(|begun| begun.profiling.spent_ns()).sum::<u64>()
     }
 
     /// Ends the profiles for records.
@@ -272,8 +253,7 @@ impl Profiles {
     pub fn of(&self, wanted: &Wanted, since_1970: Duration) -> Result<Profile, NoProfile> {
         let within = |profile: &Profile, (from, to)| profile.within(from, to);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());
-        let best = (self.taken.iter())
-            .max_by_key(|profile| (within(profile, about), within(profile, span)));
+        let best = (self.taken.iter()).max_by_key(|profile| (within(profile, about), within(profile, span)));
         if let Some(profile) = best.filter(|profile| !within(profile, span).is_zero()) {
             return Ok(profile.clone().dated(since_1970));
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::look_pace::INTERVAL;
 use crate::ThreadReading;
 
-/// A server that has used at most this much CPU time since everything was last read has done nothing worth reading. Its cron
-/// takes some 1 ms a second.
+/// A server that has used at most this much CPU time since everything was last read has done nothing worth reading. Its
+/// cron takes some 1 ms a second.
 const LITTLE_NS: u64 = 2_000_000;
 
 /// Decides at which readings of a server everything is read.
@@ -17,14 +17,11 @@ pub struct Calm {
 }
 
 impl Calm {
-    /// Returns whether a reading of the main thread shows that the server is calm: the thread sleeps in its event loop, and has
-    /// hardly run since everything was last read.
+    /// Returns whether a reading of the main thread shows that the server is calm: the thread sleeps in its event loop,
+    /// and has hardly run since everything was last read.
     pub fn is_calm(&self, now: &ThreadReading) -> bool {
         let hardly_ran = |before_ns| now.times.cpu_ns.saturating_sub(before_ns) <= LITTLE_NS;
-        now.is_resting == Some(true)
-            && self
-                .last
-                .is_some_and(|(_, before_ns)| hardly_ran(before_ns))
+        now.is_resting == Some(true) && self.last.is_some_and(|(_, before_ns)| hardly_ran(before_ns))
     }
 
     /// Returns whether everything must be read: the server is not calm, or everything was last read a second ago.
@@ -46,18 +43,15 @@ mod tests {
     use super::Calm;
     use crate::{ThreadReading, ThreadTimes};
 
-    /// Returns at which tenths of a second everything is read, for a thread that is read every 100 ms for 2 s and uses `us`
-    /// microseconds of CPU time each time.
+    /// Returns at which tenths of a second everything is read, for a thread that is read every 100 ms for 2 s and uses
+    /// `us` microseconds of CPU time each time.
     fn read(us: u64, is_resting: Option<bool>) -> Vec<u64> {
         let mut calm = Calm::default();
         let tenths = 0..=20;
         let whole = tenths.filter(|tenth| {
             let reading = ThreadReading {
                 at: Duration::from_millis(tenth * 100),
-                times: ThreadTimes {
-                    cpu_ns: tenth * us * 1_000,
-                    waiting_ns: 0,
-                },
+                times: ThreadTimes { cpu_ns: tenth * us * 1_000, waiting_ns: 0 },
                 is_resting,
                 sleeps: None,
             };

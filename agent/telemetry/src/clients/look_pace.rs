@@ -10,8 +10,8 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(990);
 const PAUSE: u32 = 20;
 /// Decides when to look at the sockets of one server.
 ///
-/// While its main thread is at rest, no request waits. So a look is due once a second, and at each reading at which the thread is
-/// not at rest, while the server evicts, and while requests wait.
+/// While its main thread is at rest, no request waits. So a look is due once a second, and at each reading at which the
+/// thread is not at rest, while the server evicts, and while requests wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookPace {
     last: Option<Duration>,
@@ -50,10 +50,7 @@ mod tests {
         let looks = times.filter(|at| {
             let now = Snapshot {
                 at: Duration::from_millis(*at),
-                times: Some(ThreadTimes {
-                    cpu_ns: 0,
-                    waiting_ns: 0,
-                }),
+                times: Some(ThreadTimes { cpu_ns: 0, waiting_ns: 0 }),
                 is_resting: rests.then_some(true),
                 ..Snapshot::default()
             };

@@ -40,8 +40,8 @@ pub(crate) struct InsideCalls {
 }
 
 impl InsideCalls {
-    /// Takes in a reading at which the thread had waited for so long, and had spent `ns` inside calls, less the waits in those that
-    /// have ended. The one under way began at `since`.
+    /// Takes in a reading at which the thread had waited for so long, and had spent `ns` inside calls, less the waits
+    /// in those that have ended. The one under way began at `since`.
     pub fn follow(&mut self, thread: (Duration, u64), ns: u64, since: Option<Duration>) {
         let (at, waiting_ns) = thread;
         if self.under_way.0 != since {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::ThreadTimes;
 
-/// The longest tick of a kernel. The kernel updates a thread's CPU time when the thread is switched out and at each tick, and
-/// tells to a tick when data came.
+/// The longest tick of a kernel. The kernel updates a thread's CPU time when the thread is switched out and at each
+/// tick, and tells to a tick when data came.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// A reading of a main thread.
@@ -25,9 +25,9 @@ pub struct ThreadReading {
 /// How many readings are kept at which a thread was at rest: those of two seconds, as a calm server is read.
 const MOST_RESTS: usize = 20;
 
-/// Follows when a main thread is at rest: sleeps in its event loop because there is nothing that it could read or answer. Only what
-/// the kernel says at a reading counts: time that a thread did not use says nothing, because it also sleeps elsewhere, however
-/// shortly: for a disk, for a page, for a lock.
+/// Follows when a main thread is at rest: sleeps in its event loop because there is nothing that it could read or
+/// answer. Only what the kernel says at a reading counts: time that a thread did not use says nothing, because it also
+/// sleeps elsewhere, however shortly: for a disk, for a page, for a lock.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
     read: Option<ThreadReading>,
@@ -41,8 +41,8 @@ pub struct Rest {
 impl Rest {
     /// Takes in a reading. Returns the thread's times.
     ///
-    /// The kernel counts the time that a thread has waited for a CPU only when it gets one. A thread that has not slept has
-    /// waited whenever it did not run, so the time of a wait under way is added here.
+    /// The kernel counts the time that a thread has waited for a CPU only when it gets one. A thread that has not slept
+    /// has waited whenever it did not run, so the time of a wait under way is added here.
     pub fn follow(&mut self, now: ThreadReading) -> ThreadTimes {
         let before = self.read.replace(now);
         let is_awake = |before: &ThreadReading| {
@@ -86,26 +86,21 @@ mod tests {
     use super::{Rest, ThreadReading};
     use crate::ThreadTimes;
 
-    /// A reading: its time, CPU time and time waiting for a CPU until then, in milliseconds; whether the thread rests, and how often it
-    /// has slept.
+    /// A reading: its time, CPU time and time waiting for a CPU until then, in milliseconds; whether the thread rests,
+    /// and how often it has slept.
     type Read = (u64, u64, u64, Option<bool>, Option<u64>);
 
     /// Returns how long the thread has waited for a CPU after these readings, and when it last rested, in milliseconds.
     fn follow(readings: &[Read]) -> (u64, Option<u128>) {
         let mut rest = Rest::default();
-        let times = readings
-            .iter()
-            .map(|(at, cpu, waiting, is_resting, sleeps)| {
-                rest.follow(ThreadReading {
-                    at: Duration::from_millis(*at),
-                    times: ThreadTimes {
-                        cpu_ns: cpu * 1_000_000,
-                        waiting_ns: waiting * 1_000_000,
-                    },
-                    is_resting: *is_resting,
-                    sleeps: *sleeps,
-                })
-            });
+        let times = readings.iter().map(|(at, cpu, waiting, is_resting, sleeps)| {
+            rest.follow(ThreadReading {
+                at: Duration::from_millis(*at),
+                times: ThreadTimes { cpu_ns: cpu * 1_000_000, waiting_ns: waiting * 1_000_000 },
+                is_resting: *is_resting,
+                sleeps: *sleeps,
+            })
+        });
         let waited = times.last().map_or(0, |times| times.waiting_ns / 1_000_000);
         (waited, rest.rests().last().map(Duration::as_millis))
     }
@@ -130,11 +125,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_elsewhere_does_not_rest() {
-        let stopped = [
-            (100, 0, 0, Some(false), None),
-            (200, 0, 0, Some(false), None),
-            (300, 60, 0, None, Some(1)),
-        ];
+        let stopped = [(100, 0, 0, Some(false), None), (200, 0, 0, Some(false), None), (300, 60, 0, None, Some(1))];
         assert_eq!(rested(&stopped), None);
         let stops = [(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)];
         assert_eq!(rested(&stops), None);

@@ -1,9 +1,10 @@
 //! The time for which clients of a server were stalled, by what its main thread did meanwhile.
 //!
-//! Clients are stalled while some request has waited for longer than a threshold. That is counted as it happens: it needs neither
-//! a usual load to compare with nor the end of a burst. The cause is what has taken most of the main thread's time since that
-//! request came. Inside an evicting call or an expire cycle, whatever the thread does is that call's, except waiting for a CPU. While
-//! a request waits, the thread cannot rest: if it sleeps elsewhere, it is blocked.
+//! Clients are stalled while some request has waited for longer than a threshold. That is counted as it happens: it
+//! needs neither a usual load to compare with nor the end of a burst. The cause is what has taken most of the main
+//! thread's time since that request came. Inside an evicting call or an expire cycle, whatever the thread does is that
+//! call's, except waiting for a CPU. While a request waits, the thread cannot rest: if it sleeps elsewhere, it is
+//! blocked.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,9 +22,7 @@ pub const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 
 /// What takes a main thread's time while a request waits.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallCause {
     /// Evicting calls.
@@ -36,20 +35,14 @@ pub enum StallCause {
     Cpu,
     /// It slept outside its event loop: a disk, a lock, a stopped process.
     Blocked,
-    /// It slept in its event loop, or ran while evicting calls or expire cycles were not timed, or what it did is not known.
+    /// It slept in its event loop, or ran while evicting calls or expire cycles were not timed, or what it did is not
+    /// known.
     Unknown,
 }
 
 impl StallCause {
     /// All causes, in the order in which they are shown.
-    pub const ALL: [Self; 6] = [
-        Self::Eviction,
-        Self::Expire,
-        Self::Commands,
-        Self::Cpu,
-        Self::Blocked,
-        Self::Unknown,
-    ];
+    pub const ALL: [Self; 6] = [Self::Eviction, Self::Expire, Self::Commands, Self::Cpu, Self::Blocked, Self::Unknown];
 }
 
 /// The spelling of the label `cause`.
@@ -82,12 +75,7 @@ impl Stalls {
     /// Begins with a server that has not been read yet, whose clients are stalled while a request waits for longer than
     /// `threshold`.
     pub fn new(threshold: Duration) -> Self {
-        Self {
-            threshold,
-            stalled: Default::default(),
-            counted_to: Duration::ZERO,
-            readings: VecDeque::new(),
-        }
+        Self { threshold, stalled: Default::default(), counted_to: Duration::ZERO, readings: VecDeque::new() }
     }
 
     /// Returns the time for which this cause stalled clients.
@@ -102,8 +90,8 @@ impl Stalls {
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
-    /// Takes in since when and until when requests waited, according to a look right after the last reading. Returns what stalled
-    /// clients last, if anything did since the look before.
+    /// Takes in since when and until when requests waited, according to a look right after the last reading. Returns
+    /// what stalled clients last, if anything did since the look before.
     pub fn take_in(&mut self, waits: &[(Duration, Duration)]) -> Option<StallCause> {
         let mut stalls: Vec<_> = waits.iter().map(|(since, to)| (*since, *to)).collect();
         stalls.retain(|(since, to)| (*since + self.threshold).max(self.counted_to) < *to);
@@ -129,11 +117,9 @@ impl Stalls {
         let begin = earlier.saturating_sub(1);
         let end = self.readings.partition_point(|reading| reading.at < to);
         let end = end.min(self.readings.len().saturating_sub(1)).max(begin);
-        let (Some(begin), Some(end), between) = (
-            self.readings.get(begin),
-            self.readings.get(end),
-            self.readings.range(begin.min(end)..end),
-        ) else {
+        let (Some(begin), Some(end), between) =
+            (self.readings.get(begin), self.readings.get(end), self.readings.range(begin.min(end)..end))
+        else {
             return StallCause::Unknown;
         };
         let grown = |counter: fn(&Reading) -> u64| counter(end).saturating_sub(counter(begin));

@@ -1,25 +1,26 @@
 //! How long requests of clients wait: from when they come until their answers leave.
 //!
-//! A look at a server's sockets tells which connections have data that the server has not read, which are owed an answer to what
-//! it has read, and when data last came. A request that a look finds is as old as the first look that found the server at the
-//! same place of that connection, or older if the kernel says so. So a client that keeps sending does not look young forever, and
-//! a client whose requests are being read one after another does not look old.
+//! A look at a server's sockets tells which connections have data that the server has not read, which are owed an
+//! answer to what it has read, and when data last came. A request that a look finds is as old as the first look that
+//! found the server at the same place of that connection, or older if the kernel says so. So a client that keeps
+//! sending does not look young forever, and a client whose requests are being read one after another does not look old.
 //!
-//! A wait ends when the answer left, if the kernel still knows when that was: the next request of the connection makes it forget.
-//! Otherwise it ended between two looks, and before the main thread was at rest or the next request came: halfway, or after as long
-//! again as it had lasted.
+//! A wait ends when the answer left, if the kernel still knows when that was: the next request of the connection makes
+//! it forget. Otherwise it ended between two looks, and before the main thread was at rest or the next request came:
+//! halfway, or after as long again as it had lasted.
 //!
-//! Two kinds of clients wait on purpose, and are left out: clients that were still owed an answer when the main thread came to
-//! rest, because it had then read and answered what it could; and clients that are owed an answer while requests are answered that
-//! came after theirs was read, because they are blocked (BLPOP, WAIT). Nor does a client wait that sends more although it never had
-//! an answer: a replica's link.
+//! Two kinds of clients wait on purpose, and are left out: clients that were still owed an answer when the main thread
+//! came to rest, because it had then read and answered what it could; and clients that are owed an answer while
+//! requests are answered that came after theirs was read, because they are blocked (BLPOP, WAIT). Nor does a client
+//! wait that sends more although it never had an answer: a replica's link.
 //!
-//! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command (Little's
-//! law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is made. A wait that lasts
-//! from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part is seen, and each of these counts for
-//! the time since the sample before, which makes up for those that are not seen: unless others waited for so long meanwhile
-//! that none was missed. The shortest are over when a look follows on a reading. As somebody waits whenever the thread is busy, each
-//! of them that a look finds counts for the time for which it has been busy since one was last found.
+//! The sum over connections of the time that their requests waited, divided by commands, is the mean wait of a command
+//! (Little's law). Each reading of the main thread is a sample: if it is at rest, nothing waits; otherwise a look is
+//! made. A wait that lasts from one sample to the next is seen, and counts for what it lasted. Of shorter ones, a part
+//! is seen, and each of these counts for the time since the sample before, which makes up for those that are not seen:
+//! unless others waited for so long meanwhile that none was missed. The shortest are over when a look follows on a
+//! reading. As somebody waits whenever the thread is busy, each of them that a look finds counts for the time for which
+//! it has been busy since one was last found.
 //!
 //! What contradicts these numbers is the latency that clients measure themselves; nothing watches that.
 
@@ -38,8 +39,8 @@ pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs
 const BUSY_SPAN: Duration = Duration::from_secs(10);
 /// From here on, each wait that is known counts for what it lasted, even if no sample saw it.
 const LONG: Duration = OVER[0];
-/// If the server has answered somebody that much later than it read a request, it has gone on without answering it. More than the
-/// error of [`SocketLook::sent`].
+/// If the server has answered somebody that much later than it read a request, it has gone on without answering it.
+/// More than the error of [`SocketLook::sent`].
 const SENT_LATER: Duration = Duration::from_millis(64);
 
 /// The waits of one server's clients.
@@ -58,8 +59,8 @@ pub struct Waits {
     longest: RecentMaximum,
     /// When the latest request came that was seen to be answered.
     answered: Duration,
-    /// The connections that the last look found closed by their clients, how far they had been answered, and whether a request of
-    /// theirs waited.
+    /// The connections that the last look found closed by their clients, how far they had been answered, and whether a
+    /// request of theirs waited.
     gave_up: HashMap<(u64, u32), bool>,
     given_up: u64,
     /// When an answer was last known to leave, or the main thread to be at rest.
@@ -100,21 +101,15 @@ struct Request {
 }
 
 impl Waits {
-    /// Takes in a look that is later than the one before, and was made right after a reading of the main thread. Returns since when
-    /// and until when requests waited, as far as this look tells.
-    pub(crate) fn take_in(
-        &mut self,
-        look: &SocketLook,
-        thread: &Sample<'_>,
-    ) -> Vec<(Duration, Duration)> {
+    /// Takes in a look that is later than the one before, and was made right after a reading of the main thread.
+    /// Returns since when and until when requests waited, as far as this look tells.
+    pub(crate) fn take_in(&mut self, look: &SocketLook, thread: &Sample<'_>) -> Vec<(Duration, Duration)> {
         let at = look.at;
         let last = self.last.replace(at);
         let rests = thread.rests;
         let rested = rests.last().copied().unwrap_or_default();
         let earlier = rests.iter().rfind(|rest| **rest < thread.at).copied();
-        let sampled_over = earlier
-            .max(last)
-            .map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
+        let sampled_over = earlier.max(last).map_or(Duration::ZERO, |sample| at.saturating_sub(sample));
         let busy_over = self.busy.map_or(Duration::ZERO, |(since, busy)| {
             let elapsed = at.saturating_sub(since);
             let busy = (thread.busy).map_or(elapsed, |now| now.saturating_sub(busy).min(elapsed));
@@ -126,12 +121,7 @@ impl Waits {
         for (socket, is_certain, new) in found(look) {
             // A Unix socket does not say when: since the sample before, on average halfway.
             let since = new.came.map_or(at - sampled_over / 2, |came| came.min(at));
-            let new = Request {
-                since,
-                sampled_over,
-                busy_over,
-                ..new
-            };
+            let new = Request { since, sampled_over, busy_over, ..new };
             let old = before.get(&socket).copied();
             let goes_on = old.is_some_and(|old| new.continues(&old));
             if !is_certain && !goes_on {
@@ -161,8 +151,7 @@ impl Waits {
         });
         let answered = answered.max().unwrap_or_default();
         // If one of them has waited from sample to sample, or for long, so has every other: none can have been missed.
-        let is_sure =
-            found_before().any(|(_, old)| !old.counted.is_zero() || answered >= old.since + LONG);
+        let is_sure = found_before().any(|(_, old)| !old.counted.is_zero() || answered >= old.since + LONG);
         for (socket, old) in &before {
             newest = newest.max(old.came.filter(|_| old.read.is_some()).unwrap_or_default());
             let last = last.unwrap_or(at);
@@ -186,20 +175,13 @@ impl Waits {
         for one in &look.answered {
             newest = newest.max(one.came);
             let is_new = last.is_some_and(|last| one.came >= last)
-                && !before
-                    .get(&one.socket)
-                    .is_some_and(|old| old.has_come_with(one.came));
-            let has_rested = rests
-                .iter()
-                .any(|rest| *rest > one.came + TICK && *rest < one.left);
+                && !before.get(&one.socket).is_some_and(|old| old.has_come_with(one.came));
+            let has_rested = rests.iter().any(|rest| *rest > one.came + TICK && *rest < one.left);
             let wait = one.left.saturating_sub(one.came);
             // As long as they waited, so did what came meanwhile.
             let is_known = wait >= LONG || is_sure && one.came < answered;
             if is_new && !has_rested && is_known {
-                let request = Request {
-                    since: one.came,
-                    ..Request::new()
-                };
+                let request = Request { since: one.came, ..Request::new() };
                 self.end(request, one.left, true, true);
                 waits.push((one.came, one.left));
             }
@@ -211,7 +193,8 @@ impl Waits {
                 request.since = rested;
                 request.counted = Duration::ZERO;
             }
-            // Requests that the event loop reads in one turn are answered at its end, those that came first not always first.
+            // Requests that the event loop reads in one turn are answered at its end, those that came first not always
+            // first.
             let is_passed_over = request.read.is_some_and(|read| {
                 let has_rested = request.came.is_some_and(|came| rested > came + TICK);
                 has_rested || newest > read + TICK || sent > read + SENT_LATER
@@ -253,14 +236,12 @@ impl Waits {
         }
         self.alive = self.alive.max(rested).max(sent);
         let oldest = [self.oldest(), given_up].into_iter().flatten().min();
-        self.unanswered = oldest.map_or(Duration::ZERO, |oldest| {
-            at.saturating_sub(oldest.max(self.alive))
-        });
+        self.unanswered = oldest.map_or(Duration::ZERO, |oldest| at.saturating_sub(oldest.max(self.alive)));
         waits
     }
 
-    /// Counts a wait that has ended. `is_exact` is whether the kernel says when, and `is_sure` whether it would have been seen
-    /// whenever the samples were.
+    /// Counts a wait that has ended. `is_exact` is whether the kernel says when, and `is_sure` whether it would have
+    /// been seen whenever the samples were.
     fn end(&mut self, mut request: Request, end: Duration, is_exact: bool, is_sure: bool) {
         let waited = end.saturating_sub(request.since);
         let counts = match is_sure || is_exact && waited >= LONG {
@@ -315,8 +296,8 @@ impl Waits {
         self.not_seen.into()
     }
 
-    /// Returns for how long no answer has left although requests waited, until the last look; zero if none did. It is not known
-    /// whether an answer leaves on a Unix socket.
+    /// Returns for how long no answer has left although requests waited, until the last look; zero if none did. It is
+    /// not known whether an answer leaves on a Unix socket.
     pub fn unanswered(&self) -> Duration {
         self.unanswered
     }
@@ -340,12 +321,7 @@ impl Waits {
 /// Returns the requests that a look found: the socket, whether it is certain, and what is known of it.
 fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
     let unread = look.unread.iter().map(|one| {
-        let request = Request {
-            read_to: one.read_to,
-            answered_to: one.answered_to,
-            came: one.came,
-            ..Request::new()
-        };
+        let request = Request { read_to: one.read_to, answered_to: one.answered_to, came: one.came, ..Request::new() };
         (one.socket, true, request)
     });
     let owed = look.owed.iter().map(|one| {
@@ -382,8 +358,8 @@ impl Request {
         self.came.is_some_and(|own| own.abs_diff(came) <= TICK)
     }
 
-    /// Returns whether it is the request `before` of the same connection: the server has read no more, and has not answered what it
-    /// had read; or it has only read it.
+    /// Returns whether it is the request `before` of the same connection: the server has read no more, and has not
+    /// answered what it had read; or it has only read it.
     fn continues(&self, before: &Self) -> bool {
         let is_answered = before.read.is_some() && before.answered_to != self.answered_to;
         let is_behind = before.read_to == self.read_to && !is_answered;
@@ -400,11 +376,7 @@ impl Request {
         };
         // Whoever sends more without having had an answer needs none.
         let is_blocked = before.is_blocked && before.answered_to == self.answered_to;
-        Self {
-            since,
-            is_blocked,
-            ..self
-        }
+        Self { since, is_blocked, ..self }
     }
 
     /// Counts the lengths that it has passed by having waited for so long.

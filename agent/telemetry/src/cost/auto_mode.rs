@@ -1,11 +1,12 @@
 //! Chooses the probe mode of a server if the user leaves that to the agent, and when its probes are on.
 //!
-//! A pure state machine over what the probes cost until each reading, and what they would cost. A server begins in evicting-only
-//! mode, and enters every-call mode only if that is known to be cheap: a busy server never pays for finding out. If evicting
-//! calls alone cost too much, the server is sampled: twice a second the probes are on, for as long as the budget allows.
+//! A pure state machine over what the probes cost until each reading, and what they would cost. A server begins in
+//! evicting-only mode, and enters every-call mode only if that is known to be cheap: a busy server never pays for
+//! finding out. If evicting calls alone cost too much, the server is sampled: twice a second the probes are on, for as
+//! long as the budget allows.
 //!
-//! Invariant: over any ten seconds the mean cost is below the budget, except for what is spent before the reading that notices
-//! it.
+//! Invariant: over any ten seconds the mean cost is below the budget, except for what is spent before the reading that
+//! notices it.
 
 use std::time::Duration;
 
@@ -13,18 +14,18 @@ use super::overhead::WINDOW;
 use super::sampling::Sampling;
 use crate::{Cost, OverheadBudget, ProbeMode};
 
-/// How long every-call mode must look cheap before a server enters it for the first time: long enough to tell a quiet server from
-/// a pause of a busy one.
+/// How long every-call mode must look cheap before a server enters it for the first time: long enough to tell a quiet
+/// server from a pause of a busy one.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// The shortest wait after leaving every-call mode. Longer than the usual scrape interval of 15 s, so that each gap in the counts
-/// of no-op calls shows as a gap in their series.
+/// The shortest wait after leaving every-call mode. Longer than the usual scrape interval of 15 s, so that each gap in
+/// the counts of no-op calls shows as a gap in their series.
 const SHORTEST_RETURN: Duration = Duration::from_secs(20);
 /// The wait doubles at each return that did not last, up to this.
 const LONGEST_RETURN: Duration = Duration::from_secs(600);
 /// Every-call mode that lasted this long was right: the next wait is the shortest again.
 const LASTED: Duration = Duration::from_secs(600);
-/// Every-call mode is entered below this share of the budget, so that a load at the budget's edge does not switch back and forth.
-/// Sampling ends below it, too.
+/// Every-call mode is entered below this share of the budget, so that a load at the budget's edge does not switch back
+/// and forth. Sampling ends below it, too.
 const ENTER_BELOW: f64 = 0.5;
 /// The share of the budget that may be spent in ten seconds: the rest is room for what is noticed late.
 const SPENDABLE: f64 = 0.9;
@@ -99,8 +100,8 @@ impl AutoMode {
         cost.ratio / (self.budget.0 * SPENDABLE).max(f64::MIN_POSITIVE)
     }
 
-    /// Returns whether the probes of this mode have cost more than the budget in the last second, and have used up what a load
-    /// may spend at once.
+    /// Returns whether the probes of this mode have cost more than the budget in the last second, and have used up what
+    /// a load may spend at once.
     fn is_too_much(&self, cost: Cost) -> bool {
         // What another mode cost in that second does not count.
         let second = cost.second_ratio.min(self.spent_ns / 1e9);
@@ -130,8 +131,7 @@ impl AutoMode {
             }
             None => {
                 let spendable_ns = self.budget.0 * SPENDABLE * WINDOW.as_nanos() as f64;
-                self.sampling
-                    .turn_on_if_due(at, (1.0 - used) * spendable_ns);
+                self.sampling.turn_on_if_due(at, (1.0 - used) * spendable_ns);
             }
         }
     }

@@ -40,13 +40,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_a_percentage_or_a_share() {
-        for (text, share) in [
-            ("1%", 0.01),
-            ("0.01", 0.01),
-            ("0%", 0.0),
-            (" 2.5 % ", 0.025),
-            ("100%", 1.0),
-        ] {
+        for (text, share) in [("1%", 0.01), ("0.01", 0.01), ("0%", 0.0), (" 2.5 % ", 0.025), ("100%", 1.0)] {
             assert_eq!(text.parse(), Ok(OverheadBudget(share)), "{text}");
         }
         for text in ["1", "-1%", "101%", "NaN", "nan%", "inf", "", "%", "one"] {

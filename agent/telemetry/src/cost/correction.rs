@@ -1,8 +1,8 @@
 //! What hits cost in one server, judged by its own CPU time.
 //!
-//! While a server is sampled, evicting calls are probed for some milliseconds and then not, twice a second, under the same load.
-//! So its CPU time can be explained by the commands that it executed and the cost of hits as measured elsewhere: least squares
-//! tell how much of each there is.
+//! While a server is sampled, evicting calls are probed for some milliseconds and then not, twice a second, under the
+//! same load. So its CPU time can be explained by the commands that it executed and the cost of hits as measured
+//! elsewhere: least squares tell how much of each there is.
 
 use std::time::Duration;
 
@@ -65,12 +65,7 @@ impl Correction {
 
     /// Takes in what happened between two readings.
     pub(super) fn take_in(&mut self, between: Between) {
-        let Between {
-            time,
-            commands,
-            hits_ns,
-            cpu_ns,
-        } = between;
+        let Between { time, commands, hits_ns, cpu_ns } = between;
         let kept = (-time.as_secs_f64() / SEEN_OVER).exp();
         for (sum, more) in [
             (&mut self.readings, 1.0),
@@ -94,10 +89,8 @@ impl Correction {
         if self.readings < FEWEST || determinant <= OFF * self.commands2 * self.hits2 {
             return None;
         }
-        let factor =
-            (self.commands2 * self.hits_cpu - self.commands_hits * self.commands_cpu) / determinant;
-        let command =
-            (self.hits2 * self.commands_cpu - self.commands_hits * self.hits_cpu) / determinant;
+        let factor = (self.commands2 * self.hits_cpu - self.commands_hits * self.commands_cpu) / determinant;
+        let command = (self.hits2 * self.commands_cpu - self.commands_hits * self.hits_cpu) / determinant;
         let unexplained = self.cpu2 - command * self.commands_cpu - factor * self.hits_cpu;
         let variance = unexplained.max(0.0) / (self.readings - 2.0) * self.commands2 / determinant;
         let is_certain = variance.sqrt() < CERTAIN * factor;
@@ -111,28 +104,18 @@ mod tests {
 
     use super::{Between, Correction};
 
-    /// Returns the factor found in readings of 20 ms. In one of 25, probes cost 200 ns a command as measured, and `factor` times
-    /// that in truth. The kernel updates CPU time at ticks, 4 ms apart.
+    /// Returns the factor found in readings of 20 ms. In one of 25, probes cost 200 ns a command as measured, and
+    /// `factor` times that in truth. The kernel updates CPU time at ticks, 4 ms apart.
     fn corrected(factor: f64, readings: u32) -> f64 {
         let mut correction = Correction::default();
         let (mut truth, mut shown) = (0.0, 0.0);
         for reading in 0..readings {
             let commands = 20_000.0 - f64::from(reading % 7) * 500.0;
-            let hits_ns = if reading % 25 == 0 {
-                commands * 200.0
-            } else {
-                0.0
-            };
+            let hits_ns = if reading % 25 == 0 { commands * 200.0 } else { 0.0 };
             truth += commands * 900.0 + factor * hits_ns;
-            let since_tick =
-                f64::from(reading.wrapping_mul(2_654_435_761) >> 16) / f64::from(u16::MAX);
+            let since_tick = f64::from(reading.wrapping_mul(2_654_435_761) >> 16) / f64::from(u16::MAX);
             let seen = truth - since_tick * 4e6;
-            correction.take_in(Between {
-                time: Duration::from_millis(20),
-                commands,
-                hits_ns,
-                cpu_ns: seen - shown,
-            });
+            correction.take_in(Between { time: Duration::from_millis(20), commands, hits_ns, cpu_ns: seen - shown });
             shown = seen;
         }
         correction.factor()

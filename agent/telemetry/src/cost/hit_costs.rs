@@ -20,8 +20,8 @@ pub struct HitCosts {
     pub placing_ns: f64,
 }
 
-/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; if not, it executes a copy
-/// of it elsewhere, with two more traps.
+/// Which sites of a traced function are probed, and whether the kernel emulates the instruction there; if not, it
+/// executes a copy of it elsewhere, with two more traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbedSites {
     /// The entry, with the return probe.
@@ -42,8 +42,7 @@ impl ProbedSites {
         let exits = function.timed_span().map(|(_, exits)| exits);
         let is_timed = entry.or(exits.and(function.begin())).is_some();
         let passed = exits.unwrap_or_default().iter();
-        let passed =
-            passed.filter(|exit| exit.way.is_some() && Some(&exit.site) != function.begin());
+        let passed = passed.filter(|exit| exit.way.is_some() && Some(&exit.site) != function.begin());
         Self {
             entry: entry.map(of),
             inner: is_timed.then(|| function.begins().all(of)),
@@ -54,7 +53,8 @@ impl ProbedSites {
 }
 
 impl HitCosts {
-    /// The highest costs measured on a 2-core virtual machine with Linux 6.18, for predictions if nothing can be measured.
+    /// The highest costs measured on a 2-core virtual machine with Linux 6.18, for predictions if nothing can be
+    /// measured.
     pub const DOCUMENTED: Self = Self {
         enter_ns: 870.0,
         return_ns: 460.0,
@@ -90,9 +90,7 @@ impl HitCosts {
             Probe::Exit => 1 + sites.passed_exits,
         };
         // The sum of nothing would be -0.
-        Probe::ALL.into_iter().fold(0.0, |sum, probe| {
-            sum + f64::from(hits(probe)) * self.hit_ns(probe, sites)
-        })
+        Probe::ALL.into_iter().fold(0.0, |sum, probe| sum + f64::from(hits(probe)) * self.hit_ns(probe, sites))
     }
 }
 
@@ -108,16 +106,9 @@ pub(super) mod tests {
         single_step_ns: 6_000.0,
         placing_ns: 5_000.0,
     };
-    pub const EMULATED: ProbedSites = ProbedSites {
-        entry: Some(true),
-        inner: Some(true),
-        exits: Some(true),
-        passed_exits: 0,
-    };
-    pub const STEPPED_ENTRY: ProbedSites = ProbedSites {
-        entry: Some(false),
-        ..EMULATED
-    };
+    pub const EMULATED: ProbedSites =
+        ProbedSites { entry: Some(true), inner: Some(true), exits: Some(true), passed_exits: 0 };
+    pub const STEPPED_ENTRY: ProbedSites = ProbedSites { entry: Some(false), ..EMULATED };
 
     #[test]
     fn a_call_costs_what_its_probes_cost() {
@@ -126,16 +117,10 @@ pub(super) mod tests {
         assert_eq!(call(ProbeMode::EvictingOnly, true), 2_000.0);
         assert_eq!(call(ProbeMode::EveryCall, false), 7_200.0);
         assert_eq!(call(ProbeMode::EveryCall, true), 8_200.0);
-        let passing = ProbedSites {
-            passed_exits: 2,
-            ..STEPPED_ENTRY
-        };
+        let passing = ProbedSites { passed_exits: 2, ..STEPPED_ENTRY };
         let passing = COSTS.call_ns(passing, ProbeMode::EvictingOnly, true);
         assert_eq!(passing, 4_000.0);
-        let no_exits = ProbedSites {
-            exits: None,
-            ..STEPPED_ENTRY
-        };
+        let no_exits = ProbedSites { exits: None, ..STEPPED_ENTRY };
         let without = |mode| COSTS.call_ns(no_exits, mode, true);
         assert_eq!(without(ProbeMode::EvictingOnly), 0.0);
         assert_eq!(without(ProbeMode::EveryCall), 8_200.0);

@@ -26,8 +26,8 @@ pub struct Cost {
     pub ratio: f64,
     /// The part of that for expire cycles, whose probes no mode removes.
     pub cycles_ratio: f64,
-    /// What every-call mode would have cost in the last second; `None` if it is not known how many eviction calls the server
-    /// made.
+    /// What every-call mode would have cost in the last second; `None` if it is not known how many eviction calls the
+    /// server made.
     pub every_call_ratio: Option<f64>,
 }
 
@@ -55,8 +55,7 @@ struct Reading {
 impl Reading {
     /// Returns what happened since `last`, if all of it is known and the server evicted.
     fn since(&self, last: &Self) -> Option<Between> {
-        let more =
-            |now: Option<u64>, last: Option<u64>| now?.checked_sub(last?).filter(|more| *more > 0);
+        let more = |now: Option<u64>, last: Option<u64>| now?.checked_sub(last?).filter(|more| *more > 0);
         more(self.evicted_keys, last.evicted_keys)?;
         Some(Between {
             time: self.at.saturating_sub(last.at),
@@ -106,15 +105,13 @@ impl Overhead {
         self.profiled_ns = self.profiled_ns.max(spent_ns);
     }
 
-    /// Takes in the counts until `at` (monotonic time); `is_sampled` is whether the server was sampled until then. Returns the
-    /// cost, except the first time.
+    /// Takes in the counts until `at` (monotonic time); `is_sampled` is whether the server was sampled until then.
+    /// Returns the cost, except the first time.
     pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
         let member = |member| state.members.and_then(|members| members.get(member));
         let mut now = Reading {
             at,
-            hits_ns: (0..self.sites.len())
-                .map(|function| self.hits_ns(state, function, &Probe::ALL))
-                .sum(),
+            hits_ns: (0..self.sites.len()).map(|function| self.hits_ns(state, function, &Probe::ALL)).sum(),
             cycles_ns: self.hits_ns(state, usize::from(EXPIRE), &Probe::ALL),
             other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
             total_ns: 0.0,
@@ -146,8 +143,7 @@ impl Overhead {
         let Some((calls, sites)) = calls.zip(sites) else {
             return 0.0;
         };
-        let cost =
-            |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
+        let cost = |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
         probes.iter().map(cost).sum()
     }
 
@@ -155,9 +151,7 @@ impl Overhead {
         let (oldest, last) = (self.readings.front()?, self.readings.back()?);
         // Before the server was found nothing was spent.
         let window = WINDOW.max(now.at.saturating_sub(oldest.at));
-        let second = self
-            .readings
-            .partition_point(|one| one.at + SECOND <= now.at);
+        let second = self.readings.partition_point(|one| one.at + SECOND <= now.at);
         let second = self.readings.get(second.saturating_sub(1))?;
         let elapsed_ns = SECOND.max(now.at.saturating_sub(second.at)).as_nanos() as f64;
         Some(Cost {
@@ -170,20 +164,13 @@ impl Overhead {
     }
 
     fn every_call_ratio(&self, second: &Reading, now: &Reading) -> Option<f64> {
-        let elapsed_ns = now
-            .at
-            .checked_sub(second.at)
-            .filter(|elapsed| *elapsed >= SECOND)?;
+        let elapsed_ns = now.at.checked_sub(second.at).filter(|elapsed| *elapsed >= SECOND)?;
         let elapsed_ns = elapsed_ns.as_nanos() as f64;
-        // Each command makes one eviction call at most, so this is too low only for commands that were rejected: they make a
-        // call, and are not counted. A counter that was reset tells nothing.
+        // Each command makes one eviction call at most, so this is too low only for commands that were rejected: they
+        // make a call, and are not counted. A counter that was reset tells nothing.
         let commands = now.commands?.checked_sub(second.commands?)?;
         let calls = commands.max(now.goals - second.goals) as f64;
-        let sites = self
-            .sites
-            .get(usize::from(EVICTION))
-            .copied()
-            .unwrap_or_default();
+        let sites = self.sites.get(usize::from(EVICTION)).copied().unwrap_or_default();
         let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
         let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
         Some(self.correction.factor() * hits_ns / elapsed_ns)
@@ -242,16 +229,11 @@ mod tests {
         let readings = [(10, ([0; 4], 0)), (11, (hits, 1_000)), (12, (hits, 1_000))];
         let first = cost(&readings[..2], EMULATED).map(|cost| {
             let (second, ten) = (cost.second_ratio, cost.ratio);
-            [
-                cost.spent_ns,
-                nanoseconds(second, 1.0),
-                nanoseconds(ten, 10.0),
-            ]
+            [cost.spent_ns, nanoseconds(second, 1.0), nanoseconds(ten, 10.0)]
         });
         assert_eq!(first, Some([1_400_000.0; 3]));
         // A second later it is only in the mean.
-        let later =
-            cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
+        let later = cost(&readings, EMULATED).map(|cost| (cost.spent_ns, cost.second_ratio, cost.ratio));
         assert_eq!(later, Some((0.0, 0.0, 1.4e6 / 10e9)));
         // And after ten seconds nowhere.
         let readings = [readings[0], readings[1], (22, (hits, 1_000))];

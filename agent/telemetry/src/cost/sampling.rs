@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// How often the probes are turned on while a server is sampled. Shorter than the quiet time between two bursts (`QUIET_NS`), so
-/// that a burst of calls that evict nothing is still one.
+/// How often the probes are turned on while a server is sampled. Shorter than the quiet time between two bursts
+/// (`QUIET_NS`), so that a burst of calls that evict nothing is still one.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The shortest time for which they are on: attaching takes about a millisecond.
 const SHORTEST_ON: Duration = Duration::from_millis(5);
 /// The longest such time. If more would fit into the budget, sampling ends.
 const LONGEST_ON: Duration = Duration::from_millis(400);
-/// Each time, this part of what is left of the ten seconds' budget may be spent. In the long run that spends five sixths of it
-/// (20 times a quarter of what is left), and never more than there is.
+/// Each time, this part of what is left of the ten seconds' budget may be spent. In the long run that spends five
+/// sixths of it (20 times a quarter of what is left), and never more than there is.
 const AT_A_TIME: f64 = 0.25;
-/// The step from one period's jitter to the next, modulo 1: the golden ratio's multiples do not fall into step with anything that
-/// the server does regularly.
+/// The step from one period's jitter to the next, modulo 1: the golden ratio's multiples do not fall into step with
+/// anything that the server does regularly.
 const JITTER: f64 = 0.618_033_988_749;
 
 /// When the probes are on in mode `sampled`.
@@ -37,11 +37,7 @@ pub struct Sampling {
 impl Sampling {
     /// Begins at `at` with probes that are off, and that cost this share of the main thread while they were on.
     pub fn begin(at: Duration, share: f64) -> Self {
-        Self {
-            shares: [share; 2],
-            until: at + PERIOD,
-            ..Self::default()
-        }
+        Self { shares: [share; 2], until: at + PERIOD, ..Self::default() }
     }
 
     /// Returns since when the probes are on; `None` while they are off.
@@ -60,8 +56,8 @@ impl Sampling {
         last.max(before)
     }
 
-    /// Takes in what the probes, on since `since`, have cost. Turns them off if it is time, and returns whether they are still
-    /// on.
+    /// Takes in what the probes, on since `since`, have cost. Turns them off if it is time, and returns whether they
+    /// are still on.
     pub fn stays_on(&mut self, at: Duration, since: Duration, spent_ns: f64) -> bool {
         self.spent_ns += spent_ns;
         if at < self.until && self.spent_ns < 2.0 * self.allowed_ns {

@@ -68,11 +68,7 @@ mod tests {
             at: ms(at),
             observed: ms(observed),
             evicted_keys: Some(keys),
-            evictions: EvictionTimes {
-                last: ms(last),
-                burst_began: ms(began),
-                ..EvictionTimes::default()
-            },
+            evictions: EvictionTimes { last: ms(last), burst_began: ms(began), ..EvictionTimes::default() },
             ..Observation::default()
         }
     }
@@ -109,9 +105,6 @@ mod tests {
             activity.follow(&seen(at, 100, 50, 0, 0));
         }
         let times = activity.follow(&seen(11_520, 100, 60, 0, 0));
-        assert_eq!(
-            (times.burst_before_ended, times.burst_began),
-            (ms(10_020), ms(11_500))
-        );
+        assert_eq!((times.burst_before_ended, times.burst_began), (ms(10_020), ms(11_500)));
     }
 }

@@ -14,8 +14,8 @@ const DURATION_NS: Bounds = Bounds::List(&[S, 2 * S, 5 * S, 10 * S, 30 * S, 120 
 /// Duration of reclaims, nanoseconds: around the lab's 1 to 5 s and GitLab's 30 to 60 s.
 const RECLAIM_NS: Bounds = Bounds::List(&[2 * S, 5 * S, 10 * S, 30 * S, 60 * S, 300 * S]);
 
-/// Shorter bursts whose evictions stalled nobody are in no mean: a calm cache may have one every second, and the means would be
-/// theirs.
+/// Shorter bursts whose evictions stalled nobody are in no mean: a calm cache may have one every second, and the means
+/// would be theirs.
 const SHORT: Duration = Duration::from_millis(500);
 
 /// What the finished bursts of a server add up to. Short ones whose evictions stalled nobody are only in `finished`.

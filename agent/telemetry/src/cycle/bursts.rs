@@ -1,8 +1,8 @@
 //! One finished burst, and its kind.
 //!
-//! A burst feeds on itself when three things come together (GitLab, "How we diagnosed and resolved Redis latency spikes with BPF and
-//! other tools"). Memory is saturated, so calls evict. They take the CPU time that the main thread lacks. So more and more
-//! requests wait, and their buffers fill the memory that is being freed.
+//! A burst feeds on itself when three things come together (GitLab, "How we diagnosed and resolved Redis latency spikes
+//! with BPF and other tools"). Memory is saturated, so calls evict. They take the CPU time that the main thread lacks.
+//! So more and more requests wait, and their buffers fill the memory that is being freed.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::seconds;
 
-/// A main thread that is busy for at least this share of its time has none to spare. GitLab's was at 100 %; a burst's first and
-/// last moments are less busy.
+/// A main thread that is busy for at least this share of its time has none to spare. GitLab's was at 100 %; a burst's
+/// first and last moments are less busy.
 const SATURATED_CPU: f64 = 0.9;
 /// Evicting calls that take less than this share of the main thread's CPU time are not why it lacks CPU time.
 const LARGE_SHARE: f64 = 0.2;
@@ -26,15 +26,15 @@ const GROWN_BUFFERS: f64 = 0.1;
 const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 
 /// Expiry was behind if more than this share of the sampled keys had expired. Redis itself accepts this share at
-/// `active-expire-effort` 1 (`ACTIVE_EXPIRE_CYCLE_ACCEPTABLE_STALE`, expire.c; 0.01 at 10): a cycle goes on with a database while
-/// more of a sample than that has expired, and leaves more behind only at its time limit.
+/// `active-expire-effort` 1 (`ACTIVE_EXPIRE_CYCLE_ACCEPTABLE_STALE`, expire.c; 0.01 at 10): a cycle goes on with a
+/// database while more of a sample than that has expired, and leaves more behind only at its time limit.
 const EXPIRY_BEHIND: f64 = 0.1;
 
 /// The kind of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstKind {
-    /// It stalled clients, mostly by evictions, and fed on itself: evicting calls took the CPU time that the main thread lacked,
-    /// more and more requests waited, and client buffers grew.
+    /// It stalled clients, mostly by evictions, and fed on itself: evicting calls took the CPU time that the main
+    /// thread lacked, more and more requests waited, and client buffers grew.
     SelfAmplifying,
     /// Its evicting calls stalled clients.
     Stalling,
@@ -46,12 +46,7 @@ pub enum BurstKind {
 
 impl BurstKind {
     /// All kinds, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [
-        Self::SelfAmplifying,
-        Self::Stalling,
-        Self::Plain,
-        Self::Unknown,
-    ];
+    pub const ALL: [Self; 4] = [Self::SelfAmplifying, Self::Stalling, Self::Plain, Self::Unknown];
 }
 
 /// The spelling of the label `kind`.
@@ -69,14 +64,15 @@ impl fmt::Display for BurstKind {
 /// A finished burst. A value that is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// When its first evicting call passed the goal site: a monotonic time, until [`Self::dated`] makes it one since 1970.
+    /// When its first evicting call passed the goal site: a monotonic time, until [`Self::dated`] makes it one since
+    /// 1970.
     #[serde(rename = "started_unix_seconds", with = "seconds")]
     pub started: Duration,
     /// From then to the end of its last evicting call.
     #[serde(rename = "duration_seconds", with = "seconds")]
     pub duration: Duration,
-    /// From that end until four fifths of the fall of memory were over, or the next burst began; zero if memory did not fall at
-    /// all.
+    /// From that end until four fifths of the fall of memory were over, or the next burst began; zero if memory did not
+    /// fall at all.
     #[serde(rename = "reclaim_seconds", with = "seconds")]
     pub reclaim: Duration,
     /// Evicting calls that were observed in it.
@@ -140,10 +136,7 @@ impl Burst {
     /// Returns the burst with the time since 1970 at which it started; `since_1970` is added to a monotonic time.
     #[must_use]
     pub fn dated(&self, since_1970: Duration) -> Self {
-        Self {
-            started: since_1970.saturating_add(self.started),
-            ..self.clone()
-        }
+        Self { started: since_1970.saturating_add(self.started), ..self.clone() }
     }
 
     /// Returns by how much client buffers grew, bytes.
@@ -157,9 +150,10 @@ impl Burst {
         Some(self.memory_end?.saturating_sub(self.memory_after?))
     }
 
-    /// Returns, in words, that expiry was behind when the burst began, if it is known to have been. A sample decides, if there was
-    /// one. Keys that expire all at once make the share of those that cycles find high for a moment, though the next cycles delete
-    /// them. So the server's own estimate must be high, too: it follows in some twenty cycles.
+    /// Returns, in words, that expiry was behind when the burst began, if it is known to have been. A sample decides,
+    /// if there was one. Keys that expire all at once make the share of those that cycles find high for a moment,
+    /// though the next cycles delete them. So the server's own estimate must be high, too: it follows in some twenty
+    /// cycles.
     pub fn expiry_behind(&self) -> Option<String> {
         if let Some(held) = self.expired_held_before {
             let said = format!(
@@ -181,10 +175,7 @@ impl Burst {
     /// Returns its kind, and the reason in words.
     pub fn kind(&self) -> (BurstKind, String) {
         let (Some(stalled), Some(by_evictions)) = (self.stalled, self.stalled_by_evictions) else {
-            return (
-                BurstKind::Unknown,
-                "not known: how long clients waited".to_owned(),
-            );
+            return (BurstKind::Unknown, "not known: how long clients waited".to_owned());
         };
         if stalled.is_zero() {
             return (BurstKind::Plain, "no client was stalled".to_owned());

@@ -15,8 +15,8 @@ const LEAST_SAMPLED: u64 = 100;
 /// The last minute of a server's expire cycles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpiredShare {
-    /// For some moments, how many keys cycles had sampled by then, and how many of those had expired. The oldest is a minute old,
-    /// or a little older.
+    /// For some moments, how many keys cycles had sampled by then, and how many of those had expired. The oldest is a
+    /// minute old, or a little older.
     counted: VecDeque<(Duration, (u64, u64))>,
 }
 
@@ -38,7 +38,8 @@ impl ExpiredShare {
         }
     }
 
-    /// Returns the expired share of the keys sampled in the minute before `at`, to a second; `None` if they were too few.
+    /// Returns the expired share of the keys sampled in the minute before `at`, to a second; `None` if they were too
+    /// few.
     pub fn before(&self, at: Duration) -> Option<f64> {
         let last = self.counted.partition_point(|one| one.0 <= at);
         let (_, last) = self.counted.get(last.checked_sub(1)?)?;

@@ -1,5 +1,5 @@
-//! How far a server is from two of the three conditions of the cycle: memory at its limit, and a main thread without CPU time to
-//! spare. The third, clients that wait, is in [`crate::Waits`].
+//! How far a server is from two of the three conditions of the cycle: memory at its limit, and a main thread without
+//! CPU time to spare. The third, clients that wait, is in [`crate::Waits`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,7 +94,8 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
-    /// Returns in how many seconds `room` bytes are full: at the earliest, probably, and at the latest; `None` for never.
+    /// Returns in how many seconds `room` bytes are full: at the earliest, probably, and at the latest; `None` for
+    /// never.
     pub fn fills(self, room: u64) -> [Option<f64>; 3] {
         let growths = [self.mean + self.error, self.mean, self.mean - self.error];
         growths.map(|growth| (growth > 0.0).then(|| room as f64 / growth))
@@ -122,7 +123,8 @@ pub enum Measured {
 /// What the next evictions can be predicted from.
 #[derive(Clone, Debug, Default)]
 pub struct Margins {
-    /// The time since evictions ended, and the newest observation in it. Shared, because it is published ten times a second.
+    /// The time since evictions ended, and the newest observation in it. Shared, because it is published ten times a
+    /// second.
     calm: Arc<VecDeque<Point>>,
     newest: Option<Point>,
     /// What each command added to memory before the last evictions.
@@ -158,10 +160,7 @@ impl Margins {
                 if self.evicting.is_none() {
                     self.evicting = Some(now);
                     // If a server evicts now and then, the calm before may be too short to measure.
-                    self.by_command = self
-                        .lately()
-                        .and_then(growth_by_command)
-                        .or(self.by_command);
+                    self.by_command = self.lately().and_then(growth_by_command).or(self.by_command);
                     self.calm = Arc::default();
                 }
                 self.cost = self.cost_until(&now).or(self.cost);
@@ -173,14 +172,12 @@ impl Margins {
         }
     }
 
-    /// Returns the growth of the memory that counts in the last hour, since evictions ended, or since the server was filled;
-    /// `None` while it evicts or is being filled, and in the first minute after that.
+    /// Returns the growth of the memory that counts in the last hour, since evictions ended, or since the server was
+    /// filled; `None` while it evicts or is being filled, and in the first minute after that.
     pub fn growth(&self) -> Option<MemoryGrowth> {
         let last = self.calm.back()?;
-        let before_it_was_full =
-            |point: &Point| point.counted_memory < (1.0 - FILLED) * last.counted_memory;
-        let mut begin =
-            (self.calm.iter().rposition(before_it_was_full)).map_or(0, |point| point + 1);
+        let before_it_was_full = |point: &Point| point.counted_memory < (1.0 - FILLED) * last.counted_memory;
+        let mut begin = (self.calm.iter().rposition(before_it_was_full)).map_or(0, |point| point + 1);
         let slope = |from: usize, to: usize| {
             let (from, to) = (&self.calm[from], &self.calm[to]);
             (to.counted_memory - from.counted_memory) / to.since(from)
@@ -193,8 +190,7 @@ impl Margins {
                 return None;
             }
             let border = |part: usize| begin + part * (end - begin) / PARTS;
-            let slopes: [f64; PARTS] =
-                std::array::from_fn(|part| slope(border(part), border(part + 1)));
+            let slopes: [f64; PARTS] = std::array::from_fn(|part| slope(border(part), border(part + 1)));
             let fastest_after = |part: usize| slopes[part..].iter().copied().fold(0.0, f64::max);
             let is_fill = |part: &usize| slope(begin, border(*part)) > FILL * fastest_after(*part);
             if let Some(part) = (1..=PARTS / 2).rev().find(is_fill) {
@@ -204,23 +200,19 @@ impl Margins {
             let mean = slope(begin, end);
             let squares: f64 = slopes.iter().map(|slope| (slope - mean).powi(2)).sum();
             let parts = PARTS as f64;
-            return Some(MemoryGrowth {
-                mean,
-                error: STUDENT * (squares / (parts * (parts - 1.0))).sqrt(),
-                over,
-            });
+            return Some(MemoryGrowth { mean, error: STUDENT * (squares / (parts * (parts - 1.0))).sqrt(), over });
         }
     }
 
-    /// Returns the share of the last minute for which the main thread worked, while the server does not evict; `None` where its
-    /// CPU time is not known to be work.
+    /// Returns the share of the last minute for which the main thread worked, while the server does not evict; `None`
+    /// where its CPU time is not known to be work.
     pub fn busy(&self) -> Option<f64> {
         let (from, to) = self.lately()?;
         Some((to.work_ns? - from.work_ns?) / 1e9 / to.since(&from))
     }
 
-    /// Returns what evictions would add at the limit: the growth of memory times the CPU time per freed byte, from when the
-    /// server last evicted or from the lab.
+    /// Returns what evictions would add at the limit: the growth of memory times the CPU time per freed byte, from when
+    /// the server last evicted or from the lab.
     pub fn evictions_would_add(&self) -> Option<EvictionLoad> {
         let (cost, measured) = match self.cost {
             Some(cost) => (cost, Measured::Here),
@@ -243,18 +235,15 @@ impl Margins {
         (to.at > from.at).then_some((*from, to))
     }
 
-    /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` if too few keys were
-    /// evicted, or if evictions began too long ago for what is known about the time before.
+    /// Returns the CPU time that evictions have taken for each byte that they freed, seconds; `None` if too few keys
+    /// were evicted, or if evictions began too long ago for what is known about the time before.
     fn cost_until(&self, now: &Point) -> Option<f64> {
         let (from, by_command) = (self.evicting?, self.by_command?);
-        if now.at.saturating_sub(from.at) > LATELY
-            || now.evicted_keys < from.evicted_keys + LEAST_KEYS
-        {
+        if now.at.saturating_sub(from.at) > LATELY || now.evicted_keys < from.evicted_keys + LEAST_KEYS {
             return None;
         }
         // What came in but does not show in memory was freed. What clients hold came in, too.
-        let came =
-            by_command * (now.commands - from.commands) + now.client_buffers - from.client_buffers;
+        let came = by_command * (now.commands - from.commands) + now.client_buffers - from.client_buffers;
         let freed = came - (now.used_memory - from.used_memory);
         let observed_ns = now.observed_ns - from.observed_ns;
         let share = (now.eviction_ns - from.eviction_ns) / observed_ns;

@@ -120,10 +120,7 @@ impl Observation {
 
     /// Returns all CPU time of the main thread, nanoseconds.
     pub(super) fn cpu_ns(&self) -> Option<u64> {
-        Some(
-            self.cpu_observed_ns()?
-                .saturating_add(self.cpu_unobserved_ns),
-        )
+        Some(self.cpu_observed_ns()?.saturating_add(self.cpu_unobserved_ns))
     }
 
     /// Returns the CPU time in which the main thread worked, nanoseconds.
@@ -132,7 +129,8 @@ impl Observation {
         Some(cpu_ns.saturating_sub(self.no_work_ns))
     }
 
-    /// Returns an observation at `at`: counters on the straight line from here to `later`, everything else from `later`.
+    /// Returns an observation at `at`: counters on the straight line from here to `later`, everything else from
+    /// `later`.
     pub(super) fn interpolate(&self, later: &Self, at: Duration) -> Self {
         let way = later.at.saturating_sub(self.at).as_secs_f64();
         let gone = at.saturating_sub(self.at).as_secs_f64();
@@ -177,17 +175,8 @@ mod tests {
 
     #[test]
     fn between_two_observations_the_counters_rise_evenly() {
-        let before = Observation {
-            at: Duration::from_millis(100),
-            commands: Some(50),
-            ..Observation::default()
-        };
-        let after = Observation {
-            at: Duration::from_millis(200),
-            commands: Some(150),
-            used_memory: Some(9),
-            ..before
-        };
+        let before = Observation { at: Duration::from_millis(100), commands: Some(50), ..Observation::default() };
+        let after = Observation { at: Duration::from_millis(200), commands: Some(150), used_memory: Some(9), ..before };
         let at = |milliseconds| before.interpolate(&after, Duration::from_millis(milliseconds));
         let commands = [100, 125, 300].map(|milliseconds| at(milliseconds).commands);
         assert_eq!(commands, [Some(50), Some(75), Some(150)]);

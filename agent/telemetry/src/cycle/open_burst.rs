@@ -103,8 +103,7 @@ impl OpenBurst {
             }
             self.memory_peak = self.memory_peak.max(self.end.used_memory);
             let memory = self.end.used_memory.zip(self.memory_peak);
-            self.reclaim =
-                memory.map(|(end, peak)| Reclaim::new(self.end.at, end as f64, peak as f64));
+            self.reclaim = memory.map(|(end, peak)| Reclaim::new(self.end.at, end as f64, peak as f64));
         }
         if let (Some(reclaim), Some(memory)) = (&mut self.reclaim, now.used_memory) {
             reclaim.saw(now.at, memory as f64);
@@ -120,8 +119,8 @@ impl OpenBurst {
         over.map_or(self.end.at, |reclaim| reclaim.over_before(at))
     }
 
-    /// Returns the counters at the two moments between which rates and shares are measured: the first and the last observation in
-    /// the burst, or its interpolated ends if more than half of the burst is outside these observations.
+    /// Returns the counters at the two moments between which rates and shares are measured: the first and the last
+    /// observation in the burst, or its interpolated ends if more than half of the burst is outside these observations.
     fn measured(&self) -> (Observation, Observation) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
@@ -130,8 +129,8 @@ impl OpenBurst {
         }
     }
 
-    /// Returns the burst, whose reclaim, if it had one, was over at `over`; `None` if all its calls failed: then writes were
-    /// refused, and it was no burst.
+    /// Returns the burst, whose reclaim, if it had one, was over at `over`; `None` if all its calls failed: then writes
+    /// were refused, and it was no burst.
     pub fn finish(self, over: Duration) -> Option<Burst> {
         if self.has_failed() {
             return None;
@@ -142,13 +141,10 @@ impl OpenBurst {
         let observed = share(Observation::cpu_observed_ns);
         let work = share(Observation::work_ns);
         // Evictions are work, and so take a larger share of that.
-        let working = work
-            .zip(share(Observation::cpu_ns))
-            .filter(|(work, _)| *work > 0.0);
+        let working = work.zip(share(Observation::cpu_ns)).filter(|(work, _)| *work > 0.0);
         let working = working.map_or(1.0, |(work, cpu)| cpu / work);
-        let stalled = |of: fn(&Observation) -> Option<Duration>| {
-            Some(of(&self.last)?.saturating_sub(of(&self.before)?))
-        };
+        let stalled =
+            |of: fn(&Observation) -> Option<Duration>| Some(of(&self.last)?.saturating_sub(of(&self.before)?));
         // Nothing is evicted between the observation before and the first call, nor after the last.
         let evicted = self.last.evicted_keys.zip(self.before.evicted_keys);
         let reclaim = self.reclaim.as_ref();
@@ -183,13 +179,9 @@ impl OpenBurst {
     }
 }
 
-/// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a microsecond;
-/// that gives no rate.
-fn rate(
-    from: &Observation,
-    to: &Observation,
-    counter: fn(&Observation) -> Option<u64>,
-) -> Option<f64> {
+/// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a
+/// microsecond; that gives no rate.
+fn rate(from: &Observation, to: &Observation, counter: fn(&Observation) -> Option<u64>) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
     let rise = counter(to)?.saturating_sub(counter(from)?);
     (seconds > 1e-6).then(|| rise as f64 / seconds)

@@ -7,9 +7,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 /// Where in the cycle a server is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// No evicting calls.
@@ -32,9 +30,9 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The present phase, and how long each lasted. Time is credited to a phase only when it certainly belongs there, and never taken
-/// back. Whether an evicting call was the last is known only a quiet time later, and when a reclaim was over only when memory no
-/// longer falls; until then, the time since is missing from all phases.
+/// The present phase, and how long each lasted. Time is credited to a phase only when it certainly belongs there, and
+/// never taken back. Whether an evicting call was the last is known only a quiet time later, and when a reclaim was
+/// over only when memory no longer falls; until then, the time since is missing from all phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     /// The present phase.
@@ -46,11 +44,7 @@ pub struct Phases {
 impl Phases {
     /// Begins with a server that was found at the monotonic time `at`.
     pub(super) fn new(at: Duration) -> Self {
-        Self {
-            phase: Phase::NotSaturated,
-            credited_to: at,
-            time: [Duration::ZERO; 3],
-        }
+        Self { phase: Phase::NotSaturated, credited_to: at, time: [Duration::ZERO; 3] }
     }
 
     /// Credits the time until `until` to the present phase.
@@ -65,8 +59,8 @@ impl Phases {
         self.phase = phase;
     }
 
-    /// Returns how long a phase lasted, over all its visits. The sum of all phases lags behind the time since the server was
-    /// found by a quiet time, and in a reclaim by what may not belong to it.
+    /// Returns how long a phase lasted, over all its visits. The sum of all phases lags behind the time since the
+    /// server was found by a quiet time, and in a reclaim by what may not belong to it.
     pub fn time(&self, phase: Phase) -> Duration {
         self.time[phase as usize]
     }

@@ -1,25 +1,26 @@
 //! How memory falls after the last evicting call of a burst.
 //!
-//! A server that works off a backlog holds the replies of a whole round of its event loop, so its memory swells and shrinks
-//! several times a second. What falls is the highest memory of each second. The reclaim is over when that has completed four
-//! fifths of its whole fall, and stays there. How far it falls is known only when it no longer falls.
+//! A server that works off a backlog holds the replies of a whole round of its event loop, so its memory swells and
+//! shrinks several times a second. What falls is the highest memory of each second. The reclaim is over when that has
+//! completed four fifths of its whole fall, and stays there. How far it falls is known only when it no longer falls.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Memory is falling if it reaches a new low by at least this much within [`PATIENCE`], in bytes. A smaller fall may be a few
-/// clients' buffers (16 KiB for one reply), which come and go at any time.
+/// Memory is falling if it reaches a new low by at least this much within [`PATIENCE`], in bytes. A smaller fall may be
+/// a few clients' buffers (16 KiB for one reply), which come and go at any time.
 const LEAST_STEP: f64 = (64 << 10) as f64;
-/// It must fall by this share of its whole fall, too, so that the end of a long fall, which gets slower and slower, is seen.
+/// It must fall by this share of its whole fall, too, so that the end of a long fall, which gets slower and slower, is
+/// seen.
 const LEAST_SHARE: f64 = 0.01;
-/// How long memory may go without a new low before it no longer counts as falling: longer than a slow command and some rounds of
-/// a server that works off a backlog, much shorter than GitLab's reclaims of 30 to 60 s. A low is known only when its [`ROUNDS`]
-/// are over, so that much later.
+/// How long memory may go without a new low before it no longer counts as falling: longer than a slow command and some
+/// rounds of a server that works off a backlog, much shorter than GitLab's reclaims of 30 to 60 s. A low is known only
+/// when its [`ROUNDS`] are over, so that much later.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// The span whose highest memory counts: some rounds of the event loop.
 const ROUNDS: Duration = Duration::from_secs(1);
-/// The share of the whole fall that is left when the reclaim is over. Memory approaches its lowest slowly, and when it gets there
-/// is a matter of chance.
+/// The share of the whole fall that is left when the reclaim is over. Memory approaches its lowest slowly, and when it
+/// gets there is a matter of chance.
 const LEFT: f64 = 0.2;
 
 /// Memory at one moment, bytes.
@@ -80,11 +81,7 @@ impl Reclaim {
         let low = self.low();
         let step = LEAST_STEP.max(LEAST_SHARE * (self.peak - low));
         if self.lows.is_empty() || highest + step <= low {
-            self.lows.push(Low {
-                begin,
-                highest,
-                lowest: self.lowest,
-            });
+            self.lows.push(Low { begin, highest, lowest: self.lowest });
         }
     }
 
@@ -216,13 +213,7 @@ mod tests {
     #[test]
     fn a_low_that_is_reached_in_time_counts_though_it_is_known_a_second_later() {
         let pause = PATIENCE.as_secs_f64() - 0.2;
-        let pauses = |time: f64| {
-            straight(if time < 4.0 {
-                time
-            } else {
-                (time - pause).max(4.0)
-            })
-        };
+        let pauses = |time: f64| straight(if time < 4.0 { time } else { (time - pause).max(4.0) });
         for twentieth in 1..20 * 10 {
             let seconds = f64::from(twentieth) / 20.0;
             let reclaim = after(seconds, pauses);

@@ -1,12 +1,13 @@
 //! The state machine of the eviction cycle: from observations to phases and bursts.
 //!
 //! `saturated` begins with the first evicting call after a quiet time, at the moment at which the kernel timed it (or
-//! [`Activity`], while calls are not observed). It ends with the last one, which is known to have been the last when a quiet time
-//! has passed. If memory has fallen by then, `reclaim` follows ([`super::reclaim`]). So the boundaries of `saturated` are exact,
-//! however rarely a server is observed. Memory and client buffers between two observations are estimates.
+//! [`Activity`], while calls are not observed). It ends with the last one, which is known to have been the last when a
+//! quiet time has passed. If memory has fallen by then, `reclaim` follows ([`super::reclaim`]). So the boundaries of
+//! `saturated` are exact, however rarely a server is observed. Memory and client buffers between two observations are
+//! estimates.
 //!
-//! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never finishes. A cache that evicts
-//! less often than once in each quiet time has many short, plain bursts.
+//! A cache that evicts steadily is in `saturated` for as long as it does so, and its burst never finishes. A cache that
+//! evicts less often than once in each quiet time has many short, plain bursts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,8 +93,7 @@ impl Cycle {
         let mut finished = Vec::new();
         let evicting = newest_call(&now);
         let is_new = now.evictions.burst_began > self.begun || evicting > self.taken_in;
-        let is_another =
-            self.phases.phase == Phase::Saturated && now.evictions.burst_began > self.begun;
+        let is_another = self.phases.phase == Phase::Saturated && now.evictions.burst_began > self.begun;
         if is_another {
             // The burst ended, and the next began, since the last observation or in the quiet time.
             let ended = now.evictions.burst_before_ended.min(now.at);
@@ -182,7 +182,8 @@ impl Cycle {
         self.open.take()?.finish(over)
     }
 
-    /// Ends the open burst at `ended`, which is not later than `before`. If memory was seen to fall since, the reclaim goes on.
+    /// Ends the open burst at `ended`, which is not later than `before`. If memory was seen to fall since, the reclaim
+    /// goes on.
     fn close_at(&mut self, before: &Observation, ended: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(before, ended.max(burst.ended()));

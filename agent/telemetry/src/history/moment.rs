@@ -12,11 +12,9 @@ use crate::{Candidate, ClientBuffers, Phase, ServerState, Snapshot, StallCause, 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
 
-/// A server at one moment. The agent's counters start when it attaches to the server; the difference between two moments is what
-/// happened between them. A value that is not known is `None`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
-)]
+/// A server at one moment. The agent's counters start when it attaches to the server; the difference between two
+/// moments is what happened between them. A value that is not known is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 pub struct Moment {
     /// Time since 1970, microseconds; 0 until it leaves the [`Timeline`](crate::Timeline), which dates it.
     pub unix_us: u64,
@@ -64,10 +62,12 @@ pub struct Moment {
     /// Commands that were refused because no key could be evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
-    /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` if none was known.
+    /// CPU time of the process that the server had forked to write an RDB or AOF file, microseconds; `None` if none was
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_us: Option<u64>,
-    /// For how long its CPU quotas were used up, summed over all CPUs, microseconds; `None` if it is under no known quota.
+    /// For how long its CPU quotas were used up, summed over all CPUs, microseconds; `None` if it is under no known
+    /// quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
     /// For how long the longest-idle key of its eviction pool had not been used, seconds; only under LRU policies.
@@ -79,14 +79,9 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Returns the state of a server whose last snapshot has been applied to `state`. `times_cycles` is whether its expire cycles
-    /// are timed.
-    pub fn new(
-        snapshot: &Snapshot,
-        state: &ServerState,
-        phase: Option<Phase>,
-        times_cycles: bool,
-    ) -> Self {
+    /// Returns the state of a server whose last snapshot has been applied to `state`. `times_cycles` is whether its
+    /// expire cycles are timed.
+    pub fn new(snapshot: &Snapshot, state: &ServerState, phase: Option<Phase>, times_cycles: bool) -> Self {
         let members = state.members.unwrap_or_default();
         let waits = state.known_waits();
         Self {
@@ -116,23 +111,19 @@ impl Moment {
             throttled_us: state.main_thread.throttled.map(microseconds),
             candidate_idle_s: (state.candidate.and_then(Candidate::idle))
                 .map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX)),
-            lookups: (members.get(Member::StatKeyspaceHits))
-                .zip(members.get(Member::StatKeyspaceMisses)),
+            lookups: (members.get(Member::StatKeyspaceHits)).zip(members.get(Member::StatKeyspaceMisses)),
         }
     }
 
-    /// Returns the share of `maxmemory` that client buffers take, except those of replicas, which may be shared. It is 0 if they
-    /// are so small that a few clients have them at any time, and `None` if it is not known or there is no limit.
+    /// Returns the share of `maxmemory` that client buffers take, except those of replicas, which may be shared. It is
+    /// 0 if they are so small that a few clients have them at any time, and `None` if it is not known or there is no
+    /// limit.
     pub fn buffers_share(&self) -> Option<f64> {
         let limit = self.maxmemory.filter(|limit| *limit > 0)?;
         let buffers = self.client_buffers?;
         let taken = buffers.total().wrapping_sub(buffers.replica);
         let is_much = taken >= MUCH;
-        Some(if is_much {
-            taken as f64 / limit as f64
-        } else {
-            0.0
-        })
+        Some(if is_much { taken as f64 / limit as f64 } else { 0.0 })
     }
 
     /// Returns its time since 1970.
@@ -141,8 +132,8 @@ impl Moment {
     }
 }
 
-/// Returns the share of lookups between the first and the last moment that found their key; `None` if there were no lookups or
-/// the counters were reset.
+/// Returns the share of lookups between the first and the last moment that found their key; `None` if there were no
+/// lookups or the counters were reset.
 pub fn found_share(moments: impl Iterator<Item = Moment>) -> Option<f64> {
     let mut lookups = moments.filter_map(|moment| moment.lookups);
     let first = lookups.next()?;

@@ -11,8 +11,8 @@ use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);
-/// For how long all of them are kept; after that, ten a second. Both are kept a little longer, because a series drops whole
-/// blocks.
+/// For how long all of them are kept; after that, ten a second. Both are kept a little longer, because a series drops
+/// whole blocks.
 const DETAILED: Duration = Duration::from_secs(180);
 /// Moments closer together are left out: a server that is being sampled is read at odd times too.
 const CLOSEST: Duration = Duration::from_millis(10);
@@ -36,11 +36,7 @@ pub(super) struct Moments {
 impl Moments {
     /// Adds a moment that is later than the last one, unless it is very close to it.
     pub fn push(&mut self, at: Duration, moment: Moment) {
-        let mut kept = Kept {
-            at_ns: nanoseconds(at),
-            moment,
-            is_sample: false,
-        };
+        let mut kept = Kept { at_ns: nanoseconds(at), moment, is_sample: false };
         hand_on(&mut self.stalled_by, &mut kept);
         let is_close = |last| at.saturating_sub(last) < CLOSEST;
         if self.last.is_some_and(is_close) {
@@ -99,10 +95,7 @@ impl Moments {
 
 /// Returns the moment with its time since 1970.
 fn dated(kept: Kept, since_1970: Duration) -> Moment {
-    Moment {
-        unix_us: microseconds(since_1970.saturating_add(kept.at())),
-        ..kept.moment
-    }
+    Moment { unix_us: microseconds(since_1970.saturating_add(kept.at())), ..kept.moment }
 }
 
 /// Hands the stall cause of moments that were left out to the next one, whose counters tell for how long.
@@ -169,10 +162,7 @@ mod tests {
             // A reading right after another is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
                 let is_stalled = stalls && seconds.is_multiple_of(60);
-                let moment = Moment {
-                    stalled_by: is_stalled.then_some(StallCause::Commands),
-                    ..nothing()
-                };
+                let moment = Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing() };
                 moments.push(at, moment);
             }
         }

@@ -43,12 +43,7 @@ mod tests {
 
     fn moment(unix_us: u64, stalled_us: Option<u64>, stalled_by: Option<StallCause>) -> Moment {
         let nothing = Moment::new(&Snapshot::default(), &ServerState::new(), None, true);
-        Moment {
-            unix_us,
-            stalled_us,
-            stalled_by,
-            ..nothing
-        }
+        Moment { unix_us, stalled_us, stalled_by, ..nothing }
     }
 
     #[test]
@@ -67,10 +62,8 @@ mod tests {
         ];
         let times: Vec<_> = stall_times(moments).collect();
         let time = |from_us, to_us, by| StallTime { from_us, to_us, by };
-        let expected = [
-            time(1_100_000, 2_000_000, StallCause::Commands),
-            time(2_000_000, 2_020_000, StallCause::Unknown),
-        ];
+        let expected =
+            [time(1_100_000, 2_000_000, StallCause::Commands), time(2_000_000, 2_020_000, StallCause::Unknown)];
         assert_eq!(times, expected);
         assert_eq!(times[0].length_us(), 900_000);
     }

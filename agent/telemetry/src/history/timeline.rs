@@ -31,7 +31,8 @@ pub struct TimeBin {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not observed.
+    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
+    /// observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
     /// The last observation, and the wall time in evicting calls until then, nanoseconds.
@@ -49,8 +50,8 @@ impl Timeline {
         }
     }
 
-    /// Returns a timeline with the bins of kept moments. CPU time beyond the wall time in evicting calls is taken for time
-    /// elsewhere.
+    /// Returns a timeline with the bins of kept moments. CPU time beyond the wall time in evicting calls is taken for
+    /// time elsewhere.
     pub fn of(moments: &[Moment]) -> Self {
         let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
         for moment in moments {
@@ -60,10 +61,7 @@ impl Timeline {
             let seen = Observation {
                 at,
                 // Where in the interval evicting calls were made was not kept.
-                evictions: EvictionTimes {
-                    since: at,
-                    ..EvictionTimes::default()
-                },
+                evictions: EvictionTimes { since: at, ..EvictionTimes::default() },
                 observed: Duration::from_micros(moment.observed_us),
                 cpu_other_ns: cpu_ns.map(|ns| ns.saturating_sub(evicting_ns)),
                 ..Observation::default()
@@ -76,8 +74,8 @@ impl Timeline {
         timeline
     }
 
-    /// Takes in an observation, before which evicting calls had taken `evicting_ns` of wall time, and the moment of the same
-    /// reading.
+    /// Takes in an observation, before which evicting calls had taken `evicting_ns` of wall time, and the moment of the
+    /// same reading.
     pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
         self.moments.push(seen.at, moment);
         self.fill(seen, evicting_ns);
@@ -131,17 +129,8 @@ impl Timeline {
     }
 
     /// Spreads nanoseconds evenly over the time between two moments.
-    fn spread(
-        &mut self,
-        from: Duration,
-        to: Duration,
-        ns: u64,
-        part: fn(&mut TimeBin) -> &mut u32,
-    ) {
-        let (begin, end) = (
-            nanoseconds(from),
-            nanoseconds(to).max(nanoseconds(from) + 1),
-        );
+    fn spread(&mut self, from: Duration, to: Duration, ns: u64, part: fn(&mut TimeBin) -> &mut u32) {
+        let (begin, end) = (nanoseconds(from), nanoseconds(to).max(nanoseconds(from) + 1));
         let mut left = ns;
         for bin in begin / BIN_NS..=(end - 1) / BIN_NS {
             let within = end.min((bin + 1) * BIN_NS) - begin.max(bin * BIN_NS);
@@ -188,8 +177,8 @@ impl Timeline {
         self.bins.iter().take(self.bins.len() - 1).copied()
     }
 
-    /// Returns the moments between two monotonic times, the oldest first: all that were read in the last three minutes, and ten
-    /// a second before that. `since_1970` is added to a monotonic time to date it.
+    /// Returns the moments between two monotonic times, the oldest first: all that were read in the last three minutes,
+    /// and ten a second before that. `since_1970` is added to a monotonic time to date it.
     pub fn moments(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
         self.moments.between(from, to, since_1970)
     }

@@ -1,7 +1,7 @@
 //! Compares what the agent concludes from real readings with what another observer saw of the same run.
 //!
-//! `testdata/NAME.jsonl.gz` has the readings. `testdata/NAME.json` has what the server's own `INFO` showed meanwhile, and the
-//! command that made both.
+//! `testdata/NAME.jsonl.gz` has the readings. `testdata/NAME.json` has what the server's own `INFO` showed meanwhile,
+//! and the command that made both.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -16,8 +16,7 @@ use serde::Deserialize;
 
 use super::{RecordedLook, RecordedReading};
 use crate::{
-    Burst, Cycle, Observation, Observed, Phase, ServerState, Snapshot, SocketLook, StallCause,
-    ThreadTimes, Unread,
+    Burst, Cycle, Observation, Observed, Phase, ServerState, Snapshot, SocketLook, StallCause, ThreadTimes, Unread,
 };
 
 /// How far apart the agent's two clocks may have been read, in seconds.
@@ -56,14 +55,8 @@ impl RecordedReading {
         .map(|(member, value)| Some((member, value?)));
         let mut snapshot = Snapshot {
             at: time(self.at),
-            observed: Observed {
-                evicting: time(self.observed),
-                noop: Duration::ZERO,
-            },
-            times: self
-                .cpu
-                .zip(self.waiting)
-                .map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
+            observed: Observed { evicting: time(self.observed), noop: Duration::ZERO },
+            times: self.cpu.zip(self.waiting).map(|(cpu_ns, waiting_ns)| ThreadTimes { cpu_ns, waiting_ns }),
             members: Some(members.into_iter().flatten().collect()),
             look: self.look.map(|look| look.as_seen(time)),
             is_resting: self.is_resting,
@@ -91,23 +84,13 @@ impl RecordedLook {
     /// Returns a look that saw the same number of connections with unread data, and the same oldest request.
     fn as_seen(self, time: fn(u64) -> Duration) -> SocketLook {
         // The others are only known to be younger: each look has new ones.
-        let unread = |socket| Unread {
-            socket,
-            read_to: self.at as u32,
-            answered_to: 0,
-            bytes: 1,
-            came: Some(time(self.at)),
-        };
+        let unread =
+            |socket| Unread { socket, read_to: self.at as u32, answered_to: 0, bytes: 1, came: Some(time(self.at)) };
         let mut unread: Vec<_> = (1..=self.waiting).map(unread).collect();
         if let (Some(first), Some(oldest)) = (unread.first_mut(), self.oldest) {
             // The same request has the same socket in each look.
-            *first = Unread {
-                socket: u64::MAX - oldest,
-                read_to: 0,
-                answered_to: 0,
-                came: Some(time(oldest)),
-                ..*first
-            };
+            *first =
+                Unread { socket: u64::MAX - oldest, read_to: 0, answered_to: 0, came: Some(time(oldest)), ..*first };
         }
         SocketLook {
             at: time(self.at),
@@ -129,17 +112,13 @@ fn judge(name: &str) -> anyhow::Result<()> {
     let file = std::fs::File::open(data.join(format!("{name}.jsonl.gz")))?;
     let mut text = String::new();
     GzDecoder::new(file).read_to_string(&mut text)?;
-    let seen: Info =
-        serde_json::from_str(&std::fs::read_to_string(data.join(format!("{name}.json")))?)?;
+    let seen: Info = serde_json::from_str(&std::fs::read_to_string(data.join(format!("{name}.json")))?)?;
 
     let mut readings = text.lines().map(serde_json::from_str::<RecordedReading>);
     let first = readings.next().context("no readings")??;
     let since_1970 = Duration::from_nanos(first.unix - first.at);
     let first = first.snapshot();
-    let (mut state, mut cycle) = (
-        ServerState::new(),
-        Cycle::new(first.at.saturating_sub(Duration::from_millis(1))),
-    );
+    let (mut state, mut cycle) = (ServerState::new(), Cycle::new(first.at.saturating_sub(Duration::from_millis(1))));
     state.apply(&first);
     let (mut bursts, mut last, mut gap) = (Vec::new(), first.at, Duration::ZERO);
     for reading in readings {
@@ -164,35 +143,19 @@ fn judge(name: &str) -> anyhow::Result<()> {
         let (from, to) = seen_burst.ended;
         is_between("it ended", ended, (from, to + late.as_secs_f64()))?;
         let keys = burst.evicted_keys;
-        ensure!(
-            keys == Some(seen_burst.evicted_keys),
-            "{keys:?} keys evicted"
-        );
+        ensure!(keys == Some(seen_burst.evicted_keys), "{keys:?} keys evicted");
         let kind = burst.kind().0.to_string();
-        let is_right = seen_burst
-            .kind
-            .as_ref()
-            .is_none_or(|wanted| *wanted == kind);
+        let is_right = seen_burst.kind.as_ref().is_none_or(|wanted| *wanted == kind);
         ensure!(is_right, "{name}: {all:?}");
     }
     for cause in StallCause::ALL {
         let stalled = state.stalled(cause).unwrap_or_default().as_secs_f64();
-        println!(
-            "{name}: {all:?}, {cause} stalled clients for {stalled} s, readings {gap:?} apart at most"
-        );
+        println!("{name}: {all:?}, {cause} stalled clients for {stalled} s, readings {gap:?} apart at most");
         let seen = seen.stalled.get(&cause.to_string());
-        is_between(
-            "seconds stalled",
-            stalled,
-            seen.copied().unwrap_or_default(),
-        )?;
+        is_between("seconds stalled", stalled, seen.copied().unwrap_or_default())?;
     }
     let in_all = state.stalled_in_all().unwrap_or_default();
-    is_between(
-        "seconds stalled in all",
-        in_all.as_secs_f64(),
-        seen.stalled_in_all,
-    )
+    is_between("seconds stalled in all", in_all.as_secs_f64(), seen.stalled_in_all)
 }
 
 macro_rules! judged {

@@ -1,5 +1,5 @@
-//! The candidate: the best key to evict in a server's eviction pool. The server evicts it next, unless it finds a better one, as
-//! it often does. If the content does not fit the pool's layout, the candidate is not known.
+//! The candidate: the best key to evict in a server's eviction pool. The server evicts it next, unless it finds a
+//! better one, as it often does. If the content does not fit the pool's layout, the candidate is not known.
 
 use std::time::Duration;
 
@@ -22,29 +22,22 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// Returns the candidate in the content of a pool while the server evicts by this policy. Idle times in it have this `unit`;
-    /// `now` is since 1970. `None` if no key is in it, if the policy looks at neither idle times nor times to live, or if this is
-    /// not a pool for it: it was being written, or the policy has just changed.
-    pub fn in_pool(
-        pool: &[u8; POOL_BYTES],
-        policy: &str,
-        unit: Duration,
-        now: Duration,
-    ) -> Option<Self> {
+    /// Returns the candidate in the content of a pool while the server evicts by this policy. Idle times in it have
+    /// this `unit`; `now` is since 1970. `None` if no key is in it, if the policy looks at neither idle times nor times
+    /// to live, or if this is not a pool for it: it was being written, or the policy has just changed.
+    pub fn in_pool(pool: &[u8; POOL_BYTES], policy: &str, unit: Duration, now: Duration) -> Option<Self> {
         let (words, _) = pool.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let (entries, _) = words.as_chunks::<WORDS>();
         let places: Vec<u64> = entries.iter().map(|[_, _, place, _]| *place).collect();
-        let used = (entries.iter())
-            .take_while(|[_, key, ..]| *key != 0)
-            .count();
+        let used = (entries.iter()).take_while(|[_, key, ..]| *key != 0).count();
         let (used, free) = entries.split_at(used);
         let is_whole = (entries.iter().enumerate()).all(|(index, [_, key, place, database])| {
             let is_own = key == place || !places.contains(key);
             *place != 0 && !places[..index].contains(place) && is_own && (*database as i32) >= 0
         });
-        let is_ordered = used.is_sorted_by_key(|[order, ..]| order)
-            && free.iter().all(|[order, key, ..]| (*order, *key) == (0, 0));
+        let is_ordered =
+            used.is_sorted_by_key(|[order, ..]| order) && free.iter().all(|[order, key, ..]| (*order, *key) == (0, 0));
         if !is_whole || !is_ordered {
             return None;
         }
@@ -68,8 +61,8 @@ impl Candidate {
         }
     }
 
-    /// Returns the candidate with this `order`: its idle time, or `ULLONG_MAX` minus the time in milliseconds at which it
-    /// expires.
+    /// Returns the candidate with this `order`: its idle time, or `ULLONG_MAX` minus the time in milliseconds at which
+    /// it expires.
     fn of(order: u64, policy: &str, unit: Duration, now: Duration) -> Option<Self> {
         match policy {
             "allkeys-lru" | "volatile-lru" => {
@@ -126,10 +119,7 @@ mod tests {
     fn the_last_key_is_the_candidate() {
         let idle = pool(&[2_000, 2_000, 276_480_000]);
         let candidate = read(&idle, "allkeys-lru");
-        assert_eq!(
-            candidate,
-            Some(Candidate::Idle(Duration::from_secs(276_480)))
-        );
+        assert_eq!(candidate, Some(Candidate::Idle(Duration::from_secs(276_480))));
         assert_eq!(read(&idle, "volatile-lru"), candidate);
         let in_seconds = pool(&[2, 255, 276_480]);
         let second = Duration::from_secs(1);
@@ -149,21 +139,11 @@ mod tests {
     fn what_is_no_pool_is_not_known() {
         let good = pool(&[1_000, 5_000]);
         assert!(read(&good, "allkeys-lru").is_some());
-        for policy in [
-            "allkeys-random",
-            "allkeys-lfu",
-            "noeviction",
-            "volatile-ttl",
-        ] {
+        for policy in ["allkeys-random", "allkeys-lfu", "noeviction", "volatile-ttl"] {
             assert_eq!(read(&good, policy), None, "{policy}");
         }
         assert_eq!(read(&pool(&[]), "allkeys-lru"), None, "no key is in it");
-        for wrong in [
-            &[5_000, 1_000][..],
-            &[1_500],
-            &[1_000 << 24],
-            &[u64::MAX - 1_000],
-        ] {
+        for wrong in [&[5_000, 1_000][..], &[1_500], &[1_000 << 24], &[u64::MAX - 1_000]] {
             assert_eq!(read(&pool(wrong), "allkeys-lru"), None, "{wrong:?}");
         }
         let changes: [fn(&mut Vec<[u64; WORDS]>); 6] = [

@@ -1,5 +1,5 @@
-//! Whether `maxmemory` applies to a server now, and how much of its memory does not count: what `performEvictions()` asks before
-//! it evicts, from the same members.
+//! Whether `maxmemory` applies to a server now, and how much of its memory does not count: what `performEvictions()`
+//! asks before it evicts, from the same members.
 
 use evictscope_plan::Member;
 
@@ -9,7 +9,8 @@ use crate::Members;
 const EVICTIONS_PAUSED: u64 = 1 << 3;
 /// `PROTO_REPLY_CHUNK_BYTES` of server.h.
 const CHUNK: u64 = 16 << 10;
-/// What `freeMemoryGetNotCountedMemory()` assumes that the backlog takes for each of its chunks: a `replBufBlock` and a `listNode`.
+/// What `freeMemoryGetNotCountedMemory()` assumes that the backlog takes for each of its chunks: a `replBufBlock` and a
+/// `listNode`.
 const OF_A_CHUNK: u64 = 40 + 24;
 
 impl Members {
@@ -33,8 +34,8 @@ impl Members {
         Some(is(Member::Maxmemory)? && !ignores && !is(Member::Loading)? && !is_paused)
     }
 
-    /// Returns how much of the buffer that all replicas share does not count, bytes: what the backlog would not hold anyway.
-    /// `None` before Redis 7.0, where each replica has its own.
+    /// Returns how much of the buffer that all replicas share does not count, bytes: what the backlog would not hold
+    /// anyway. `None` before Redis 7.0, where each replica has its own.
     pub fn replicas_not_counted(&self) -> Option<u64> {
         let backlog = self.get(Member::ReplBacklogSize)?;
         let counted = backlog.checked_add((backlog / CHUNK + 1) * OF_A_CHUNK)?;
@@ -68,11 +69,7 @@ mod tests {
             (&[(Member::PausedActions, 0b1101)], false),
             (&[(Member::PausedActions, 0b0100)], true),
         ] {
-            assert_eq!(
-                server(changed).limit_applies(),
-                Some(applies),
-                "{changed:?}"
-            );
+            assert_eq!(server(changed).limit_applies(), Some(applies), "{changed:?}");
         }
         let mut unknown = server(&[replica]);
         unknown.retain(|member| member != Member::Masterhost);
@@ -80,15 +77,12 @@ mod tests {
         assert_eq!(unknown.is_replica(), None);
     }
 
-    /// The numbers are those of a redis-server 7.0.15 with a stopped replica: `mem_total_replication_buffers`, `repl_backlog_size`
-    /// and `mem_not_counted_for_evict` of its `INFO`.
+    /// The numbers are those of a redis-server 7.0.15 with a stopped replica: `mem_total_replication_buffers`,
+    /// `repl_backlog_size` and `mem_not_counted_for_evict` of its `INFO`.
     #[test]
     fn what_the_backlog_would_hold_anyway_counts() {
         let of = |buffer| {
-            let members = [
-                (Member::ReplBacklogSize, 1 << 20),
-                (Member::ReplBufferMem, buffer),
-            ];
+            let members = [(Member::ReplBacklogSize, 1 << 20), (Member::ReplBufferMem, buffer)];
             Members::from_iter(members).replicas_not_counted()
         };
         assert_eq!(of(1_000_000), Some(0));

@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct SocketLook {
     /// Monotonic time of the look.
     pub at: Duration,
-    /// Connections of clients: TCP and MPTCP over IPv4 and IPv6, and Unix sockets, also those that the server has not accepted yet.
+    /// Connections of clients: TCP and MPTCP over IPv4 and IPv6, and Unix sockets, also those that the server has not
+    /// accepted yet.
     pub connected: u32,
     /// Those with bytes that the server has not read.
     pub unread: Vec<Unread>,
@@ -25,8 +26,8 @@ pub struct SocketLook {
 
 /// A connection whose last request was read, and on which no answer has left since.
 ///
-/// A client that is blocked on purpose (BLPOP, WAIT, CLIENT PAUSE) looks the same, as does a replica's link. When the main thread
-/// comes to rest, the server has answered all that it can: only what has come since then waits.
+/// A client that is blocked on purpose (BLPOP, WAIT, CLIENT PAUSE) looks the same, as does a replica's link. When the
+/// main thread comes to rest, the server has answered all that it can: only what has come since then waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owed {
     /// As [`Unread::socket`].
@@ -37,7 +38,8 @@ pub struct Owed {
     pub answered_to: u32,
     /// When data last came, monotonic, to a tick.
     pub came: Duration,
-    /// Whether the look is certain of it. If not, it is so only if an earlier look was, and no answer was written since.
+    /// Whether the look is certain of it. If not, it is so only if an earlier look was, and no answer was written
+    /// since.
     pub is_certain: bool,
 }
 
@@ -46,8 +48,8 @@ pub struct Owed {
 pub struct Unread {
     /// Identifies the socket while it lives: its address in the kernel.
     pub socket: u64,
-    /// How far the server has read, modulo 2^32: it changes when the server reads. TCP's `copied_seq`; for a Unix socket, a value
-    /// that tells one unread message from the next.
+    /// How far the server has read, modulo 2^32: it changes when the server reads. TCP's `copied_seq`; for a Unix
+    /// socket, a value that tells one unread message from the next.
     pub read_to: u32,
     /// How far the server has written answers, modulo 2^32 (TCP's `write_seq`); 0 for a Unix socket.
     pub answered_to: u32,

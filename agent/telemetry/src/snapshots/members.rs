@@ -13,10 +13,7 @@ pub struct Members {
 
 impl Default for Members {
     fn default() -> Self {
-        Self {
-            values: [None; Member::ALL.len()],
-            client_buffers: None,
-        }
+        Self { values: [None; Member::ALL.len()], client_buffers: None }
     }
 }
 
@@ -24,21 +21,15 @@ impl Members {
     /// Takes in a member from the words of 8 bytes that were read for it.
     pub fn set(&mut self, member: Member, words: &[u64]) {
         // Threads can free what others allocated, so one of several counters can be negative.
-        let sum = words
-            .iter()
-            .fold(0, |sum: u64, word| sum.wrapping_add(*word));
+        let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
         self.values[member as usize] = Some(match member.content() {
             Content::Int => u64::from(sum as u32),
             _ => sum,
         });
         if member == Member::StatClientsTypeMemory {
             let class = |index: usize| words.get(index).copied().unwrap_or_default();
-            self.client_buffers = Some(ClientBuffers {
-                normal: class(0),
-                replica: class(1),
-                pubsub: class(2),
-                primary: class(3),
-            });
+            self.client_buffers =
+                Some(ClientBuffers { normal: class(0), replica: class(1), pubsub: class(2), primary: class(3) });
         }
     }
 
@@ -113,8 +104,8 @@ const LFU: u64 = 1 << 1;
 const ALLKEYS: u64 = 1 << 2;
 const LRM: u64 = 1 << 3;
 
-/// Returns the name of the policy with this number, if it is known (server.h: `MAXMEMORY_VOLATILE_LRU` and the others, the same
-/// since Redis 4.0; the last two since Redis 8.4).
+/// Returns the name of the policy with this number, if it is known (server.h: `MAXMEMORY_VOLATILE_LRU` and the others,
+/// the same since Redis 4.0; the last two since Redis 8.4).
 fn policy_name(number: u64) -> Option<&'static str> {
     const NAMES: [(u64, &str); 10] = [
         (LRU, "volatile-lru"),
@@ -133,9 +124,7 @@ fn policy_name(number: u64) -> Option<&'static str> {
 }
 
 /// The memory that the server attributes to its clients, by type, bytes.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize)]
 pub struct ClientBuffers {
     /// All other clients.
     pub normal: u64,

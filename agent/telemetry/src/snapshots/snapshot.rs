@@ -6,7 +6,8 @@ use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, Fa
 
 use crate::{Candidate, ExpiredSample, Members, SocketLook};
 
-/// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo 2^64.
+/// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo
+/// 2^64.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// What was counted for each traced function, the eviction call first.
@@ -105,7 +106,8 @@ impl Snapshot {
         self.under_way_since(EXPIRE)
     }
 
-    /// Returns when the inner call under way of a function began. It ended unseen if the main thread has been at rest since.
+    /// Returns when the inner call under way of a function began. It ended unseen if the main thread has been at rest
+    /// since.
     fn under_way_since(&self, function: u16) -> Option<Duration> {
         let calls = self.counted.calls.get(usize::from(function))?;
         let since = Duration::from_nanos(calls.inner_since_ns);
@@ -114,8 +116,8 @@ impl Snapshot {
     }
 }
 
-/// Returns whether calls were observed throughout `elapsed`, given that they were for `observed`: placing probes takes a little
-/// time.
+/// Returns whether calls were observed throughout `elapsed`, given that they were for `observed`: placing probes takes
+/// a little time.
 pub(crate) fn is_observed(elapsed: Duration, observed: Duration) -> bool {
     observed + elapsed / 20 >= elapsed
 }

@@ -1,11 +1,11 @@
 //! Checks whether the counts of expire cycles agree with what the server itself counts.
 //!
-//! The server's counters are read a moment after those of the programs, and cycles go on meanwhile. So a window begins and ends
-//! at moments without a cycle under way, and what the server counted in it lies between two differences: from before its
-//! beginning to after its end, and from after its beginning to before its end.
+//! The server's counters are read a moment after those of the programs, and cycles go on meanwhile. So a window begins
+//! and ends at moments without a cycle under way, and what the server counted in it lies between two differences: from
+//! before its beginning to after its end, and from after its beginning to before its end.
 //!
-//! One wrong window proves nothing: `CONFIG RESETSTAT` sets the server's counters to 0, which shows only if they then go back,
-//! and the server's clock may be set. Several wrong windows in a row are proof.
+//! One wrong window proves nothing: `CONFIG RESETSTAT` sets the server's counters to 0, which shows only if they then
+//! go back, and the server's clock may be set. Several wrong windows in a row are proof.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{BrokenInvariant, Withdrawal};
 const LEAST_CYCLES: u64 = 100;
 /// Time is compared if there is at least this much of it …
 const LEAST_TIME: Duration = Duration::from_millis(100);
-/// … and cycles take at least this long on average: the server counts whole microseconds, and includes the time of the probes.
+/// … and cycles take at least this long on average: the server counts whole microseconds, and includes the time of the
+/// probes.
 const LEAST_MEAN: Duration = Duration::from_micros(50);
 /// The server's time in cycles begins before the early returns, and ends a little before or after ours. A site in the
 /// wrong place is off by more than this factor: by the whole loop.
@@ -92,11 +93,7 @@ impl ExpireAudit {
         let Some(seen) = seen else {
             return;
         };
-        let end = Edge {
-            before,
-            seen,
-            after: own,
-        };
+        let end = Edge { before, seen, after: own };
         let Some(begin) = self.begin else {
             self.begin = Some(end);
             return;
@@ -130,12 +127,9 @@ impl ExpireAudit {
         };
         let cycles = end.seen.cycles.saturating_sub(begin.seen.cycles) as f64;
         let taken = end.seen.ns.saturating_sub(begin.seen.ns) as f64 / 1e9;
-        let is_enough = |time: f64| {
-            time >= LEAST_TIME.as_secs_f64() && time >= cycles * LEAST_MEAN.as_secs_f64()
-        };
+        let is_enough = |time: f64| time >= LEAST_TIME.as_secs_f64() && time >= cycles * LEAST_MEAN.as_secs_f64();
         if is_enough(taken.max(least)) {
-            self.time
-                .count(taken > FACTOR * most || least > FACTOR * taken);
+            self.time.count(taken > FACTOR * most || least > FACTOR * taken);
         }
     }
 

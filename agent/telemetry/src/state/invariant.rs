@@ -54,9 +54,7 @@ impl BrokenInvariant {
             Self::Unhit => "evicted keys",
             Self::ExpiredKeys | Self::CycleTime => "spans of a hundred cycles or more",
             Self::CycleType | Self::CycleKeys | Self::LostCycleEnd => "cycles",
-            Self::Allocator | Self::Arithmetic | Self::Maxmemory | Self::LostExit => {
-                "evicting calls"
-            }
+            Self::Allocator | Self::Arithmetic | Self::Maxmemory | Self::LostExit => "evicting calls",
         }
     }
 
@@ -65,8 +63,8 @@ impl BrokenInvariant {
         matches!(self, Self::NotRun | Self::Unhit)
     }
 
-    /// Returns whether it shows that the members of `server` are not where the plan says. All of them depend on the address of
-    /// `maxmemory`, by which the layout was recognised.
+    /// Returns whether it shows that the members of `server` are not where the plan says. All of them depend on the
+    /// address of `maxmemory`, by which the layout was recognised.
     pub fn disproves_members(self) -> bool {
         self == Self::Maxmemory
     }
@@ -101,8 +99,8 @@ impl fmt::Display for BrokenInvariant {
 pub struct Withdrawal {
     /// What was broken.
     pub broken: BrokenInvariant,
-    /// How often it was broken: at evicting calls, at expire cycles, in spans of at least a hundred cycles, at sites, or for
-    /// evicted keys.
+    /// How often it was broken: at evicting calls, at expire cycles, in spans of at least a hundred cycles, at sites,
+    /// or for evicted keys.
     pub failed: u64,
     /// How often it was tested.
     pub tested: u64,
@@ -110,10 +108,6 @@ pub struct Withdrawal {
 
 impl Withdrawal {
     pub(super) fn of(broken: BrokenInvariant, failed: u64, tested: u64) -> Self {
-        Self {
-            broken,
-            failed,
-            tested,
-        }
+        Self { broken, failed, tested }
     }
 }

@@ -14,8 +14,8 @@ const KEPT: u64 = 600;
 pub struct LatencySecond {
     /// The second, since 1970.
     pub unix_s: u64,
-    /// Calls by bucket: the index of the bucket (`evictscope_abi::bounds`, the exported ones) and how many calls fell into
-    /// it; buckets without calls are left out.
+    /// Calls by bucket: the index of the bucket (`evictscope_abi::bounds`, the exported ones) and how many calls fell
+    /// into it; buckets without calls are left out.
     pub counts: Vec<(u16, u64)>,
 }
 
@@ -48,10 +48,7 @@ impl Latencies {
 
     fn add(&mut self, unix_s: u64, new: &[(u16, u64)]) {
         if self.seconds.back().is_none_or(|last| last.unix_s < unix_s) {
-            self.seconds.push_back(LatencySecond {
-                unix_s,
-                counts: Vec::new(),
-            });
+            self.seconds.push_back(LatencySecond { unix_s, counts: Vec::new() });
         }
         let Some(LatencySecond { counts, .. }) = self.seconds.back_mut() else {
             return;
@@ -64,14 +61,9 @@ impl Latencies {
         }
     }
 
-    /// Returns the seconds between two monotonic times in which calls ended, the oldest first, each dated as the nearest second
-    /// since 1970.
-    pub fn between(
-        &self,
-        from: Duration,
-        to: Duration,
-        since_1970: Duration,
-    ) -> Vec<LatencySecond> {
+    /// Returns the seconds between two monotonic times in which calls ended, the oldest first, each dated as the
+    /// nearest second since 1970.
+    pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<LatencySecond> {
         let seconds = from.as_secs()..=to.as_secs();
         let within = (self.seconds.iter()).filter(|second| seconds.contains(&second.unix_s));
         let half = Duration::from_millis(500);

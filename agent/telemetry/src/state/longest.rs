@@ -52,10 +52,7 @@ mod tests {
         let window = Longest::window(ended.as_nanos() as u64);
         let longest = &mut calls.longest[Longest::place(window)];
         if longest.window != window || longest.duration_ns < duration_ns {
-            *longest = Longest {
-                window,
-                duration_ns,
-            };
+            *longest = Longest { window, duration_ns };
         }
     }
 

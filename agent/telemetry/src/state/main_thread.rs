@@ -1,9 +1,9 @@
 //! The CPU time of a main thread by what it does.
 //!
 //! No evicting call is made inside an expire cycle, and no cycle inside an evicting call: eviction calls come from
-//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that lets clients
-//! run (`RedisModule_Yield`) while it is told of an expired key could nest them. Even then, no time is counted twice: time that
-//! counts as an eviction's never counts as an expire cycle's.
+//! `processCommand()` and from a timer, cycles from the cron and before the event loop sleeps. Only a module that lets
+//! clients run (`RedisModule_Yield`) while it is told of an expired key could nest them. Even then, no time is counted
+//! twice: time that counts as an eviction's never counts as an expire cycle's.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use evictscope_plan::Member;
 
 use crate::{Members, ThreadTimes};
 
-/// The kernel updates a thread's CPU time when the thread is switched out and at each tick (10 ms at most), so this much of the
-/// time in evicting calls may show as CPU time only later.
+/// The kernel updates a thread's CPU time when the thread is switched out and at each tick (10 ms at most), so this
+/// much of the time in evicting calls may show as CPU time only later.
 const TICK_NS: u64 = 10_000_000;
 /// The time over which the thread's load is measured: the time constant of an exponential mean.
 const BUSY_OVER: f64 = 0.2;
 
-/// The time over which the share of evicting calls is measured, to estimate what they take while they are not observed: a sampled
-/// server is observed twice a second, for some milliseconds each time.
+/// The time over which the share of evicting calls is measured, to estimate what they take while they are not observed:
+/// a sampled server is observed twice a second, for some milliseconds each time.
 const SHARE_OVER: f64 = 5.0;
 
 /// Whether a main thread's CPU time is work. Where it has io-threads it may spin until they have read or written.
@@ -27,8 +27,8 @@ pub(super) enum Work {
     /// All of it: there are no other threads that it could spin for.
     #[default]
     All,
-    /// As much as the server's own account of active time, which has reached so many microseconds. It is brought up to date at
-    /// the end of each turn of the event loop.
+    /// As much as the server's own account of active time, which has reached so many microseconds. It is brought up to
+    /// date at the end of each turn of the event loop.
     Active(u64),
     /// The server keeps no such account.
     Unknown,
@@ -139,8 +139,8 @@ impl MainThread {
         self.recent = self.recent.map(|ns| ns * remembered);
         let unobserved_ns = cpu_ns.saturating_sub(observed_ns);
         self.unobserved_ns += unobserved_ns;
-        // If no key was evicted meanwhile, no call took long. Nor does such a time tell what calls take while keys are evicted: a
-        // busy server's time before a burst would outweigh the little of the burst that is observed.
+        // If no key was evicted meanwhile, no call took long. Nor does such a time tell what calls take while keys are
+        // evicted: a busy server's time before a burst would outweigh the little of the burst that is observed.
         let is_evicting = now.evicted_keys.is_none() || now.evicted_keys != last.evicted_keys;
         if is_evicting {
             self.recent[0] += eviction_ns as f64;
@@ -194,7 +194,8 @@ impl MainThread {
         self.last.is_none_or(|last| last.work != Work::Unknown)
     }
 
-    /// Returns the CPU time inside evicting calls, including an estimate of what they took while they were not observed.
+    /// Returns the CPU time inside evicting calls, including an estimate of what they took while they were not
+    /// observed.
     pub fn all_eviction_ns(&self) -> u64 {
         self.eviction_ns + self.estimated_ns
     }

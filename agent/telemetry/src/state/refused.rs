@@ -1,9 +1,10 @@
 //! Commands that were refused because no key could be evicted.
 //!
-//! Redis tries to evict before each command. If that fails, it answers commands that may take memory with the error `OOM`, and
-//! executes the others. So failing calls say little: a server with many reads makes tens of thousands of them a second, and
-//! refuses nothing. Nor do errors of all kinds, which clients get for other reasons as well. The server counts that error alone,
-//! once for each command of a transaction that it refuses to queue, and, since Redis 7.0, also in scripts.
+//! Redis tries to evict before each command. If that fails, it answers commands that may take memory with the error
+//! `OOM`, and executes the others. So failing calls say little: a server with many reads makes tens of thousands of
+//! them a second, and refuses nothing. Nor do errors of all kinds, which clients get for other reasons as well. The
+//! server counts that error alone, once for each command of a transaction that it refuses to queue, and, since Redis
+//! 7.0, also in scripts.
 
 use evictscope_plan::Member;
 
@@ -29,9 +30,7 @@ impl Refused {
 
     /// Takes in a snapshot.
     pub fn take_in(&mut self, snapshot: &Snapshot) {
-        let errors = snapshot
-            .members
-            .and_then(|members| members.get(Member::StatTotalErrorReplies));
+        let errors = snapshot.members.and_then(|members| members.get(Member::StatTotalErrorReplies));
         // Refusals are read after errors. A counter that has fallen was reset, and so was the other.
         if let (Some(errors), Some((refusals, before))) = (errors, self.last) {
             self.is_contradicted |= errors >= before && refusals > errors;
@@ -54,10 +53,7 @@ mod tests {
         let mut refused = Refused::default();
         let mut after = |(refusals, errors): &(Option<u64>, u64)| {
             refused.take_in(&Snapshot {
-                members: Some(Members::from_iter([(
-                    Member::StatTotalErrorReplies,
-                    *errors,
-                )])),
+                members: Some(Members::from_iter([(Member::StatTotalErrorReplies, *errors)])),
                 refusals: *refusals,
                 ..Snapshot::default()
             });

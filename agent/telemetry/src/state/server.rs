@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_abi::{
-    CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, ResultKind, bounds,
-};
+use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, ResultKind, bounds};
 use evictscope_plan::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
@@ -17,12 +15,12 @@ use crate::clients::stalls::{STALL_THRESHOLD, StallCause, Stalls};
 use crate::clients::waits::Sample;
 use crate::units::nanoseconds;
 use crate::{
-    Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThread,
-    Members, Observed, Snapshot, ThreadTimes, Unrun, Waits, Withdrawal,
+    Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThread, Members, Observed,
+    Snapshot, ThreadTimes, Unrun, Waits, Withdrawal,
 };
 
-/// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for readings
-/// that come early.
+/// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for
+/// readings that come early.
 const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
 /// An older sample of expired keys says nothing of now. They are sampled once a minute at least.
 const SAMPLED_LATELY: Duration = Duration::from_secs(120);
@@ -49,8 +47,8 @@ pub struct ServerState {
     pub longest: LongestCalls,
     /// The CPU time of the main thread.
     pub main_thread: MainThread,
-    /// For how long calls were observed. While the server is sampled, the part of the main thread's working time that the probes
-    /// took is subtracted: without them, it would have made as many calls in the rest.
+    /// For how long calls were observed. While the server is sampled, the part of the main thread's working time that
+    /// the probes took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
     /// Whether evicting calls are timed.
@@ -155,8 +153,7 @@ impl ServerState {
                 times,
                 work: Work::of(&snapshot.members.unwrap_or_default()),
                 evicting_ns,
-                evicted_keys: (snapshot.members)
-                    .and_then(|members| members.get(Member::StatEvictedkeys)),
+                evicted_keys: (snapshot.members).and_then(|members| members.get(Member::StatEvictedkeys)),
                 observed: snapshot.observed.evicting,
                 expiring_ns,
                 throttled: snapshot.throttled,
@@ -207,8 +204,7 @@ impl ServerState {
         };
         // Cycles that were left out are not seen, which is no contradiction.
         let is_between_cycles = self.times_cycles && snapshot.expiring_since().is_none();
-        self.expire_audit
-            .advance(own, is_between_cycles.then_some(seen));
+        self.expire_audit.advance(own, is_between_cycles.then_some(seen));
     }
 
     /// Compares the hits of evicting calls with the server's own counter of evicted keys.
@@ -247,10 +243,9 @@ impl ServerState {
                 ns: self.inside_evictions.ns + self.main_thread.estimated_ns(),
                 cpu_ns: self.main_thread.all_eviction_ns(),
             }),
-            expire: self.times_cycles.then(|| Inside {
-                ns: self.inside_cycles.ns,
-                cpu_ns: self.main_thread.expire_ns(),
-            }),
+            expire: self
+                .times_cycles
+                .then(|| Inside { ns: self.inside_cycles.ns, cpu_ns: self.main_thread.expire_ns() }),
             is_resting: snapshot.is_resting,
         })
     }
@@ -286,10 +281,7 @@ impl ServerState {
 
     /// Returns the time for which clients were stalled in all; `None` if it is not known how long they wait.
     pub fn stalled_in_all(&self) -> Option<Duration> {
-        StallCause::ALL
-            .iter()
-            .map(|cause| self.stalled(*cause))
-            .sum()
+        StallCause::ALL.iter().map(|cause| self.stalled(*cause)).sum()
     }
 
     /// Returns how many of the observed evicting calls could evict nothing.
@@ -302,8 +294,8 @@ impl ServerState {
         self.refused.total()
     }
 
-    /// Returns the share of the keys with a time to live that have expired and are still held, by a sample of the last minutes;
-    /// `None` if there was none, or such keys are few.
+    /// Returns the share of the keys with a time to live that have expired and are still held, by a sample of the last
+    /// minutes; `None` if there was none, or such keys are few.
     pub fn expired_held(&self) -> Option<f64> {
         self.expired?.1.ratio()
     }

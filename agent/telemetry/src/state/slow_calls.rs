@@ -62,13 +62,9 @@ pub struct SlowCalls {
 }
 
 impl SlowCalls {
-    /// Takes in what the programs have kept until `at`, monotonic. Returns the longest new one: when it ended, monotonic, and how
-    /// long it took without the time in which it waited for a CPU.
-    pub fn take_in(
-        &mut self,
-        at: Duration,
-        counted: &EvictionStats,
-    ) -> Option<(Duration, Duration)> {
+    /// Takes in what the programs have kept until `at`, monotonic. Returns the longest new one: when it ended,
+    /// monotonic, and how long it took without the time in which it waited for a CPU.
+    pub fn take_in(&mut self, at: Duration, counted: &EvictionStats) -> Option<(Duration, Duration)> {
         let slots = counted.slow.iter().flatten();
         let mut new = Vec::new();
         for (taken, call) in self.taken.iter_mut().flatten().zip(slots) {
@@ -85,11 +81,7 @@ impl SlowCalls {
         let oldest = at.saturating_sub(SPAN).as_secs();
         let is_over = |second: &mut (u64, Vec<SlowEviction>)| second.0 < oldest;
         while self.seconds.pop_front_if(is_over).is_some() {}
-        longest.map(|call| {
-            [call.ended_ns, call.duration_ns]
-                .map(Duration::from_nanos)
-                .into()
-        })
+        longest.map(|call| [call.ended_ns, call.duration_ns].map(Duration::from_nanos).into())
     }
 
     fn add(&mut self, call: SlowEviction) {
@@ -108,9 +100,7 @@ impl SlowCalls {
             let window = |call: &SlowEviction| SlowEviction::window(call.ended_ns);
             let is_spare = |index: &usize| {
                 let longer = &calls[..*index];
-                longer
-                    .iter()
-                    .any(|other| window(other) == window(&calls[*index]))
+                longer.iter().any(|other| window(other) == window(&calls[*index]))
             };
             if let Some(spare) = (0..calls.len()).rev().find(is_spare) {
                 calls.remove(spare);
@@ -118,14 +108,12 @@ impl SlowCalls {
         }
     }
 
-    /// Returns the slowest calls that ended between two monotonic times, the slowest first; `since_1970` is added to a monotonic
-    /// time to date it.
+    /// Returns the slowest calls that ended between two monotonic times, the slowest first; `since_1970` is added to a
+    /// monotonic time to date it.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<SlowCall> {
         let ended = |call: &SlowEviction| Duration::from_nanos(call.ended_ns);
         let calls = self.seconds.iter().flat_map(|(_, calls)| calls);
-        let mut within: Vec<_> = calls
-            .filter(|call| (from..=to).contains(&ended(call)))
-            .collect();
+        let mut within: Vec<_> = calls.filter(|call| (from..=to).contains(&ended(call))).collect();
         within.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
         within.truncate(SLOWEST);
         let slow = within.into_iter().map(|call| SlowCall {
@@ -164,10 +152,7 @@ mod tests {
         SlowEviction {
             ended_ns: ended.as_nanos() as u64,
             duration_ns,
-            tofree: Noted {
-                value: 4_096,
-                is_known: 1,
-            },
+            tofree: Noted { value: 4_096, is_known: 1 },
             result: ResultKind::Running as u64,
         }
     }

@@ -21,11 +21,7 @@ pub struct HistogramTotals {
 impl<'a> HistogramView<'a> {
     /// Returns a view of a kernel histogram with these bounds, whose sum is below 2^64.
     pub fn of<const BUCKETS: usize>(bounds: Bounds, kernel: &'a Histogram<BUCKETS>) -> Self {
-        Self {
-            bounds,
-            counts: &kernel.counts,
-            sum: kernel.sum.into(),
-        }
+        Self { bounds, counts: &kernel.counts, sum: kernel.sum.into() }
     }
 
     /// Returns the upper bounds (inclusive) with the number of values up to each, in ascending order.
@@ -53,15 +49,11 @@ impl<'a> HistogramView<'a> {
 impl HistogramTotals {
     /// Returns an empty histogram.
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            counts: vec![0; bounds.buckets()],
-            sum: 0,
-        }
+        Self { bounds, counts: vec![0; bounds.buckets()], sum: 0 }
     }
 
-    /// Takes in the kernel's histogram, which has the same bounds, and a sum modulo 2^64. The sum of `mem_tofree` can wrap: after
-    /// `maxmemory` was lowered by 10 GB, within ten hours at 50,000 calls a second.
+    /// Takes in the kernel's histogram, which has the same bounds, and a sum modulo 2^64. The sum of `mem_tofree` can
+    /// wrap: after `maxmemory` was lowered by 10 GB, within ten hours at 50,000 calls a second.
     pub(super) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
         self.counts.clone_from(&kernel.counts.to_vec());
         let grown = kernel.sum.wrapping_sub(self.sum as u64);
@@ -78,11 +70,7 @@ impl HistogramTotals {
 
     /// Returns a view of it.
     pub fn view(&self) -> HistogramView<'_> {
-        HistogramView {
-            bounds: self.bounds,
-            counts: &self.counts,
-            sum: self.sum,
-        }
+        HistogramView { bounds: self.bounds, counts: &self.counts, sum: self.sum }
     }
 }
 
@@ -101,10 +89,7 @@ mod tests {
         }
         let cumulative: Vec<_> = totals.view().cumulative().collect();
         assert_eq!(cumulative, [(1_000, 1), (10_000, 2), (100_000, 2)]);
-        assert_eq!(
-            (totals.view().count(), totals.view().sum()),
-            (3, 3_600_000_002_001)
-        );
+        assert_eq!((totals.view().count(), totals.view().sum()), (3, 3_600_000_002_001));
     }
 
     proptest! {

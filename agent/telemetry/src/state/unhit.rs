@@ -1,8 +1,8 @@
-//! Checks whether keys are evicted while evicting calls are observed and no probe is hit: then the server evicts in other code
-//! than the probed one.
+//! Checks whether keys are evicted while evicting calls are observed and no probe is hit: then the server evicts in
+//! other code than the probed one.
 //!
-//! A call that began before its probes were placed hits none. So keys count only once the main thread has done something else
-//! since.
+//! A call that began before its probes were placed hits none. So keys count only once the main thread has done
+//! something else since.
 
 use std::time::Duration;
 
@@ -40,8 +40,7 @@ impl Unhit {
     /// Takes in a reading.
     pub fn advance(&mut self, now: Seen) {
         let last = std::mem::replace(&mut self.last, now);
-        let is_observed =
-            now.observed.saturating_sub(last.observed) >= now.at.saturating_sub(last.at);
+        let is_observed = now.observed.saturating_sub(last.observed) >= now.at.saturating_sub(last.at);
         // CONFIG RESETSTAT sets the counter to 0.
         let is_known = last.evicted_keys.is_some() && now.evicted_keys >= last.evicted_keys;
         let is_quiet = is_observed && is_known && now.hits == last.hits;
@@ -79,8 +78,8 @@ mod tests {
 
     use super::{Seen, Unhit};
 
-    /// Returns how many keys are proven to have been evicted without a hit, after readings every 100 ms of hits, evicted keys and
-    /// commands.
+    /// Returns how many keys are proven to have been evicted without a hit, after readings every 100 ms of hits,
+    /// evicted keys and commands.
     fn proven(readings: &[(u64, u64, u64)]) -> Option<u64> {
         let mut unhit = Unhit::default();
         for (tenth, (hits, keys, commands)) in (1..).zip(readings) {

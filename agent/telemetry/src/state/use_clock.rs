@@ -1,7 +1,8 @@
 //! How far back a server's idle times are certain.
 //!
-//! Redis notes with each key when it was last read, unless the policy has the place of that time for something else. What a key
-//! has from another policy, or from a time in which its reads were not noted, stays until the key is used again.
+//! Redis notes with each key when it was last read, unless the policy has the place of that time for something else.
+//! What a key has from another policy, or from a time in which its reads were not noted, stays until the key is used
+//! again.
 
 use std::time::Duration;
 
@@ -30,14 +31,12 @@ impl UseClock {
     pub fn take_in(&mut self, snapshot: &Snapshot, age: Duration) {
         let (at, members) = (snapshot.at, snapshot.members.unwrap_or_default());
         self.follow_child(snapshot);
-        // A replica does not see what its primary's clients read. If its role was not found, the link to the primary shows it.
+        // A replica does not see what its primary's clients read. If its role was not found, the link to the primary
+        // shows it.
         let is_replica = members.get(Member::Masterhost).map(|primary| primary != 0);
         let has_link = members.client_buffers().map(|buffers| buffers.primary > 0);
-        let known = is_replica
-            .or(has_link)
-            .zip(members.get(Member::MaxmemoryPolicy));
-        let is_noting = known
-            .map(|(is_replica, policy)| !is_replica && KeyClock::of(policy) == KeyClock::Reads);
+        let known = is_replica.or(has_link).zip(members.get(Member::MaxmemoryPolicy));
+        let is_noting = known.map(|(is_replica, policy)| !is_replica && KeyClock::of(policy) == KeyClock::Reads);
         match is_noting {
             Some(true) if self.notes.is_none() => {
                 let before = if self.is_known { Duration::ZERO } else { age };
@@ -52,12 +51,10 @@ impl UseClock {
         self.certain = notes.map(|(since, before)| before + at.saturating_sub(since));
     }
 
-    /// While a child writes a file, no read is noted, so that no page is copied. A key that is read as often as the child runs
-    /// long has been read again when as much time has passed.
+    /// While a child writes a file, no read is noted, so that no page is copied. A key that is read as often as the
+    /// child runs long has been read again when as much time has passed.
     fn follow_child(&mut self, snapshot: &Snapshot) {
-        let own = snapshot
-            .members
-            .and_then(|members| members.get(Member::ChildPid));
+        let own = snapshot.members.and_then(|members| members.get(Member::ChildPid));
         let has_child = match own {
             Some(pid) => pid != NO_CHILD,
             None => snapshot.child_ns.is_some(),
@@ -95,16 +92,13 @@ mod tests {
     const LRM: u64 = 9 << 8 | 8 | 4;
     const NOEVICTION: u64 = 7 << 8;
 
-    /// Takes in a second each of a policy, a primary and a child, and returns what is certain after each, in seconds. The server had
-    /// run for 100 s.
+    /// Takes in a second each of a policy, a primary and a child, and returns what is certain after each, in seconds.
+    /// The server had run for 100 s.
     fn certain(seconds: &[(u64, u64, u64)]) -> Vec<Option<u64>> {
         let mut clock = UseClock::default();
         let mut after = |(at, (policy, primary, child)): (u64, &(u64, u64, u64))| {
-            let members = [
-                (Member::MaxmemoryPolicy, *policy),
-                (Member::Masterhost, *primary),
-                (Member::ChildPid, *child),
-            ];
+            let members =
+                [(Member::MaxmemoryPolicy, *policy), (Member::Masterhost, *primary), (Member::ChildPid, *child)];
             let snapshot = Snapshot {
                 at: Duration::from_secs(1_000 + at),
                 members: Some(Members::from_iter(members)),
@@ -136,9 +130,6 @@ mod tests {
     fn nothing_is_certain_while_a_child_runs_and_for_as_long_after() {
         let (lru, saves) = ((LRU, 0, NO_CHILD), (LRU, 0, 4_711));
         let expected = [Some(100), None, None, None, None, None, Some(106)];
-        assert_eq!(
-            certain(&[lru, saves, saves, saves, lru, lru, lru]),
-            expected
-        );
+        assert_eq!(certain(&[lru, saves, saves, saves, lru, lru, lru]), expected);
     }
 }

@@ -1,17 +1,18 @@
 //! Decides whether what a server does agrees with its probe plan.
 //!
-//! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at its first
-//! failure. It runs what the probes are in, or the plan is withdrawn at once. This module decides whether the plan is withdrawn for eviction calls or for the expire cycle; each goes on without
-//! the other. Deliberately absent: comparing the members that are read from outside, because `used_memory` is the very counter
-//! that the kernel compares with at each call.
+//! The kernel tests the invariants at evicting calls and at expire cycles, and stops counting either of them at its
+//! first failure. It runs what the probes are in, or the plan is withdrawn at once. This module decides whether the
+//! plan is withdrawn for eviction calls or for the expire cycle; each goes on without the other. Deliberately absent:
+//! comparing the members that are read from outside, because `used_memory` is the very counter that the kernel compares
+//! with at each call.
 
 use evictscope_abi::{CallStats, Check, CycleCheck, EXPIRE, Probe};
 
 use crate::{BrokenInvariant, ServerState, Unrun, Withdrawal};
 
-/// The end of one evicting call in this many may be missed. Calls whose end is not seen are not counted, so beyond this the
-/// counts are noticeably wrong. A call inside another call (a module that runs a command when a key is evicted) loses an end even
-/// if the plan is right, but few servers do that.
+/// The end of one evicting call in this many may be missed. Calls whose end is not seen are not counted, so beyond this
+/// the counts are noticeably wrong. A call inside another call (a module that runs a command when a key is evicted)
+/// loses an end even if the plan is right, but few servers do that.
 const LOST_EXITS_ONE_IN: u64 = 100;
 /// How many ends must be missed before the share means anything.
 const LEAST_LOST_EXITS: u64 = 10;
@@ -27,11 +28,7 @@ impl Withdrawal {
         let evictions = &state.counted.evictions;
         let of_checks = checks.map(|(broken, check)| {
             let check = check as usize;
-            Self::of(
-                broken,
-                evictions.check_failures[check],
-                evictions.checks[check],
-            )
+            Self::of(broken, evictions.check_failures[check], evictions.checks[check])
         });
         let failed = of_checks.into_iter().find(|check| check.failed > 0);
         Self::of_unrun(state)
@@ -52,10 +49,7 @@ impl Withdrawal {
             return Some(unrun);
         }
         let calls = state.counted.calls.get(usize::from(EXPIRE))?;
-        let checks = [
-            (BrokenInvariant::CycleType, CycleCheck::Type),
-            (BrokenInvariant::CycleKeys, CycleCheck::Keys),
-        ];
+        let checks = [(BrokenInvariant::CycleType, CycleCheck::Type), (BrokenInvariant::CycleKeys, CycleCheck::Keys)];
         let of_checks = checks.map(|(broken, check)| {
             let failed = state.counted.expires.check_failures[check as usize];
             Self::of(broken, failed, calls.hits[Probe::Inner as usize])
@@ -69,8 +63,7 @@ impl Withdrawal {
     fn of_lost_exits(broken: BrokenInvariant, calls: &CallStats) -> Option<Self> {
         let inner = calls.hits[Probe::Inner as usize];
         let lost = Self::of(broken, calls.lost_exits, inner);
-        let is_lost =
-            lost.failed >= LEAST_LOST_EXITS && lost.failed > lost.tested / LOST_EXITS_ONE_IN;
+        let is_lost = lost.failed >= LEAST_LOST_EXITS && lost.failed > lost.tested / LOST_EXITS_ONE_IN;
         is_lost.then_some(lost)
     }
 }
@@ -105,11 +98,7 @@ mod tests {
             let mut failures = [0; 3];
             failures[check as usize] = 1;
             let (failed, tested) = (1, 900);
-            let expected = Withdrawal {
-                broken,
-                failed,
-                tested,
-            };
+            let expected = Withdrawal { broken, failed, tested };
             assert_eq!(due([900; 3], failures, 0, 900), Some(expected));
         }
     }
@@ -118,10 +107,7 @@ mod tests {
     fn what_is_not_run_is_withdrawn() {
         let (missing, placed) = (4, 5);
         let mut state = ServerState::new();
-        state.apply(&Snapshot {
-            unrun: Some(Unrun { missing, placed }),
-            ..Snapshot::default()
-        });
+        state.apply(&Snapshot { unrun: Some(Unrun { missing, placed }), ..Snapshot::default() });
         let expected = Some((BrokenInvariant::NotRun, 4, 5));
         for withdrawal in [Withdrawal::of_evictions, Withdrawal::of_cycles] {
             let found = withdrawal(&state).map(|one| (one.broken, one.failed, one.tested));
@@ -141,11 +127,7 @@ mod tests {
     fn the_expire_cycle_is_judged_by_itself() {
         let of = |check: Option<CycleCheck>, lost| {
             let mut snapshot = Snapshot::default();
-            let calls = CallStats {
-                hits: [0, 0, 1_000, 1_000],
-                lost_exits: lost,
-                ..CallStats::default()
-            };
+            let calls = CallStats { hits: [0, 0, 1_000, 1_000], lost_exits: lost, ..CallStats::default() };
             snapshot.counted.calls.push(calls);
             if let Some(check) = check {
                 snapshot.counted.expires.check_failures[check as usize] = 1;

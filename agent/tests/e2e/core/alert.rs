@@ -21,11 +21,8 @@ const ALERT: &str = "EvictscopeStalled";
 /// Returns the names of the alerts about a server that are in this state.
 fn alerts(prometheus: &Prometheus, state: &str, server: &Redis) -> anyhow::Result<Vec<String>> {
     let alerts = prometheus.alerts()?.into_iter();
-    let about = alerts
-        .filter(|alert| alert.state == state && alert.labels.get("server") == Some(&server.name()));
-    Ok(about
-        .filter_map(|alert| alert.labels.get("alertname").cloned())
-        .collect())
+    let about = alerts.filter(|alert| alert.state == state && alert.labels.get("server") == Some(&server.name()));
+    Ok(about.filter_map(|alert| alert.labels.get("alertname").cloned()).collect())
 }
 
 #[test]
@@ -45,9 +42,7 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     let agent = Agent::watching(&stalled, &[])?;
     agent.watches(&idle)?;
     let port = agent.metrics_url();
-    let port = port
-        .rsplit_once(':')
-        .and_then(|(_, rest)| rest.split('/').next());
+    let port = port.rsplit_once(':').and_then(|(_, rest)| rest.split('/').next());
     let port = port.context("no port")?.parse()?;
     let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;

@@ -1,16 +1,14 @@
 //! Whatever a server does, the probes cost it no more than the budget.
 //!
-//! The clients of the first server send pipelined `SET`s without a pause, and nothing takes their CPU. So its main thread is
-//! busy on any machine, and probes on all of its evicting calls would cost many times the budget.
+//! The clients of the first server send pipelined `SET`s without a pause, and nothing takes their CPU. So its main
+//! thread is busy on any machine, and probes on all of its evicting calls would cost many times the budget.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use evictscope_testkit::{
-    agent::Agent, process, redis::Redis, schedstat, scrape::Scrape, wait::until_true,
-};
+use evictscope_testkit::{agent::Agent, process, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
 
 /// How many times the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
@@ -67,9 +65,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
         let now = past[past.len() - 1];
         let since = past.iter().rev();
-        let before = since
-            .clone()
-            .find(|one| (now.0 - one.0).as_secs_f64() > WINDOW);
+        let before = since.clone().find(|one| (now.0 - one.0).as_secs_f64() > WINDOW);
         let Some(before) = before else {
             continue;
         };
@@ -82,9 +78,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         ensure!(observed < 1.0, "it is observed all the time");
     }
     drop(load);
-    until_true("it is observed all the time again", || {
-        Ok(!mode_is(&agent.reading(&redis)?, "sampled")?)
-    })
+    until_true("it is observed all the time again", || Ok(!mode_is(&agent.reading(&redis)?, "sampled")?))
 }
 
 /// Writes `at_once` new keys, `rounds` times, each time at least `interval` after the last.
@@ -119,12 +113,8 @@ fn a_cache_that_evicts_now_and_then_is_observed_all_the_time() -> anyhow::Result
     let most = outside.elapsed().as_secs_f64();
     ensure!(!mode_is(&last, "sampled")?, "it is sampled");
     let seen = observed(&last)? - observed(&first)?;
-    ensure!(
-        (least..=most).contains(&seen),
-        "{seen} s, not {least} to {most}"
-    );
-    let grown =
-        |metric, labels: &[_]| anyhow::Ok(last.sum(metric, labels)? - first.sum(metric, labels)?);
+    ensure!((least..=most).contains(&seen), "{seen} s, not {least} to {most}");
+    let grown = |metric, labels: &[_]| anyhow::Ok(last.sum(metric, labels)? - first.sum(metric, labels)?);
     let calls = grown("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
     let keys = grown("evictscope_evicted_keys_total", &[])?;
     ensure!(keys > 1_000.0, "only {keys} keys");

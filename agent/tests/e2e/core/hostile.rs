@@ -18,16 +18,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Waits until this many servers are not watched for this reason.
 fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
-    until_true(
-        &format!("{servers} servers are unwatched: {reason}"),
-        || {
-            let labels = [("reason", reason)];
-            let sum = agent
-                .scrape()?
-                .sum("evictscope_servers_unwatched", &labels)?;
-            Ok(sum == servers)
-        },
-    )
+    until_true(&format!("{servers} servers are unwatched: {reason}"), || {
+        let labels = [("reason", reason)];
+        let sum = agent.scrape()?.sum("evictscope_servers_unwatched", &labels)?;
+        Ok(sum == servers)
+    })
 }
 
 /// Returns the processes that plan for an agent.
@@ -53,9 +48,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
     let first = Redis::own(&[])?;
     for signal in [Signal::TERM, Signal::KILL] {
         let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
-        until_true("a planner waits", || {
-            Ok(!planners(&agent)?.is_empty() && files.waiting() > 0)
-        })?;
+        until_true("a planner waits", || Ok(!planners(&agent)?.is_empty() && files.waiting() > 0))?;
         agent.watches(&first)?;
         if signal == Signal::TERM {
             unwatched(&agent, "resources", 1.0)?;
@@ -69,9 +62,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
         }
         let status = agent.end(signal)?;
         ensure!(status.success() == (signal == Signal::TERM), "{status}");
-        until_true("no breakpoint is left", || {
-            Ok(Code::of(first.pid())?.changed()?.is_empty())
-        })?;
+        until_true("no breakpoint is left", || Ok(Code::of(first.pid())?.changed()?.is_empty()))?;
     }
     hidden.must_be_alive()
 }
@@ -91,10 +82,7 @@ fn no_probe_is_placed_in_a_file_system_in_user_space() -> anyhow::Result<()> {
     trace.args(["trace", &server.pid().to_string(), "processCommand"]);
     let refused = trace.output()?;
     let said = String::from_utf8_lossy(&refused.stderr);
-    ensure!(
-        !refused.status.success() && said.contains("in user space"),
-        "{said}"
-    );
+    ensure!(!refused.status.success() && said.contains("in user space"), "{said}");
     server.must_be_alive()
 }
 
@@ -105,9 +93,7 @@ fn a_planner_that_is_killed_is_started_again() -> anyhow::Result<()> {
     let _hidden = asleep(files.path_in_overlay())?;
     files.silence(true);
     let agent = Agent::start(&[])?;
-    until_true("a planner waits", || {
-        Ok(!planners(&agent)?.is_empty() && files.waiting() > 0)
-    })?;
+    until_true("a planner waits", || Ok(!planners(&agent)?.is_empty() && files.waiting() > 0))?;
     for planner in planners(&agent)? {
         let planner = Pid::from_raw(planner).context("no process")?;
         kill_process(planner, Signal::KILL)?;
@@ -131,9 +117,7 @@ fn more_servers_than_threads_are_unwatched_until_there_are_some() -> anyhow::Res
     limited.args(["--nproc=24"]).arg(evictscope().get_program());
     limited.arg("run").arg(own_build::all());
     let agent = Agent::start_command(limited, free_port()?, &[])?;
-    until_true("a thread cannot be started", || {
-        Ok(agent.log()?.contains("cannot start a thread"))
-    })?;
+    until_true("a thread cannot be started", || Ok(agent.log()?.contains("cannot start a thread")))?;
     unwatched(&agent, "executable", SLEEPING as f64)?;
     agent.watches(&Redis::own(&[])?)?;
     drop(sleeping);

@@ -66,11 +66,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
             "tracing" => {
                 let redis = &probed.servers[random.usize(..probed.servers.len())];
                 let code = Code::of(redis.pid())?;
-                let trace = tool(
-                    "trace",
-                    redis.pid(),
-                    &["setCommand", "--overhead-budget=100%"],
-                )?;
+                let trace = tool("trace", redis.pid(), &["setCommand", "--overhead-budget=100%"])?;
                 until_true("a trace places its probes", || {
                     trace.must_be_alive()?;
                     Ok(!code.changed()?.is_empty())
@@ -86,11 +82,7 @@ pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
             }
         };
         // An arbitrary moment.
-        let most = if what == "profiling" {
-            1_000_000
-        } else {
-            4_000
-        };
+        let most = if what == "profiling" { 1_000_000 } else { 4_000 };
         std::thread::sleep(Duration::from_micros(random.u64(0..most)));
         let placed = probed.placed()?;
         midway += u32::from(placed > 0 && placed < all);
@@ -155,9 +147,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     let code = Code::of(redis.pid())?;
     // A server without a limit executes none of them, or it would die.
     let sites = sites(&redis)?;
-    let memory = std::fs::File::options()
-        .write(true)
-        .open(format!("/proc/{}/mem", redis.pid()))?;
+    let memory = std::fs::File::options().write(true).open(format!("/proc/{}/mem", redis.pid()))?;
     for site in &sites {
         memory.write_all_at(&[0xcc], code.address_of(*site))?;
     }

@@ -43,8 +43,7 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
     for (redis, keys) in [(&first, 60_000.0), (&second, 25_000.0)] {
         let name = redis.name();
         let server = [("server", name.as_str())];
-        let grown =
-            |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
+        let grown = |metric: &str| anyhow::Ok(after.sum(metric, &server)? - before.sum(metric, &server)?);
         let calls = grown("evictscope_eviction_calls_total")?;
         let commands = grown("evictscope_commands_processed_total")?;
         ensure!(calls == commands, "{calls} calls, {commands} commands");
@@ -54,14 +53,10 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
 
     let load = first.load("-t set -r 10000000 -n 100000000")?;
     let (answered, commands) = ("total_commands_processed", 100_000.0);
-    until_true("the first server is busy", || {
-        Ok(first.info(answered)? > commands)
-    })?;
+    until_true("the first server is busy", || Ok(first.info(answered)? > commands))?;
     first.kill()?;
     drop(load);
-    until_true("the killed server's series are gone", || {
-        Ok(!agent.scrape()?.has_server(&first.name()))
-    })?;
+    until_true("the killed server's series are gone", || Ok(!agent.scrape()?.has_server(&first.name())))?;
     let calls = |scrape: Scrape| scrape.sum("evictscope_eviction_calls_total", &[]);
     let before = calls(agent.reading(&second)?)?;
     second.write_keys(10_000)?;
@@ -89,9 +84,7 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     let name = format!("{}@{}", first.port(), second.pid());
     agent.wait_for(&name)?;
     first.kill()?;
-    until_true("the first server is gone", || {
-        Ok(!agent.scrape()?.has_server(&first.name()))
-    })?;
+    until_true("the first server is gone", || Ok(!agent.scrape()?.has_server(&first.name())))?;
     let status = agent.end(Signal::TERM)?;
     ensure!(status.success(), "{status}");
 
@@ -143,8 +136,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for()
--> anyhow::Result<()> {
+fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let deleted = own.start(&[])?;
     own.delete()?;

@@ -22,9 +22,8 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let redis = Redis::own(&[])?;
     let agent = Agent::watching(&redis, &[])?;
     redis.write_keys(50_000)?;
-    let clients: Vec<TcpStream> = (0..500)
-        .map(|_| TcpStream::connect(("127.0.0.1", redis.port())))
-        .collect::<Result<_, _>>()?;
+    let clients: Vec<TcpStream> =
+        (0..500).map(|_| TcpStream::connect(("127.0.0.1", redis.port()))).collect::<Result<_, _>>()?;
     // The cron visits some clients in each of its rounds, and makes their buffers smaller.
     let normal = [("class", "normal")];
     let scrape = until("both say the same of memory and of 500 clients", || {
@@ -69,8 +68,8 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     redis.config_set("maxmemory", "40mb")?;
     let running = results("running")?;
     ensure!(running > 0.0, "no call stopped at its time limit");
-    // While the timer runs, a call that reaches its goal answers `running`, too. Later, a command that has to evict a key or
-    // two answers `ok`.
+    // While the timer runs, a call that reaches its goal answers `running`, too. Later, a command that has to evict a
+    // key or two answers `ok`.
     until_true("a call reaches its goal", || {
         redis.write_keys(1_000)?;
         Ok(results("ok")? > 0.0)
@@ -106,10 +105,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     client.read_to_string(&mut answers)?;
     ensure!(answers.contains("EXECABORT"), "{answers}");
     let (told, said) = (refused()?, redis.info("total_error_replies")?);
-    ensure!(
-        told == 21.0 && said == 32.0,
-        "{told} refused, INFO says {said} errors"
-    );
+    ensure!(told == 21.0 && said == 32.0, "{told} refused, INFO says {said} errors");
     redis.cli(&["config", "resetstat"])?;
     redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"])?;
     let told = refused()?;

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until_true,
-};
+use evictscope_testkit::{agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until_true};
 use flate2::read::GzDecoder;
 
 /// The name of a socket, which is markup, and its form in an address.
@@ -28,10 +26,7 @@ fn curl(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<Output> {
 /// Returns the status of an answer, and the whole answer with its headers.
 fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, String)> {
     let text = String::from_utf8(curl(agent, path, options)?.stdout)?;
-    let status = text
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.with_context(|| format!("{path}: {text}"))?, text))
 }
 
@@ -76,9 +71,7 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
     let parent = parent.replace('\'', "%27").replace('&', "%26");
     let label = format!("{parent}%2F{ESCAPED}");
     let page = format!("/server/{label}");
-    until_true("the server has a page", || {
-        Ok(ask(&agent, &page, &[])?.0 == 200)
-    })?;
+    until_true("the server has a page", || Ok(ask(&agent, &page, &[])?.0 == 200))?;
     until_true("its last minutes are drawn", || {
         let (_, text) = ask(&agent, &page, &[])?;
         Ok(text.contains("<strong>Memory</strong>"))
@@ -88,28 +81,16 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
         let (status, answer) = ask(&agent, path, &[])?;
         ensure!(status == 200, "{path}: {answer}");
         must_be_protected(path, &answer)?;
-        let is_shown =
-            answer.contains(text) || answer.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;");
-        ensure!(
-            is_shown || answer.contains("&lt;script&gt;alert(&apos;1&apos;)&lt;"),
-            "{path}: {answer}"
-        );
+        let is_shown = answer.contains(text) || answer.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;");
+        ensure!(is_shown || answer.contains("&lt;script&gt;alert(&apos;1&apos;)&lt;"), "{path}: {answer}");
     }
     // As the page's button does, from another site and from its own.
     let record = format!("{page}/record");
     for (site, expected) in [("cross-site", 403), ("same-origin", 303)] {
         let header = format!("Sec-Fetch-Site: {site}");
-        let (status, answer) = ask(
-            &agent,
-            &record,
-            &["--location", "--data", "", "--header", &header],
-        )?;
-        let is_shown =
-            answer.contains("<strong>What happened: ") && answer.contains("Within each second: ");
-        ensure!(
-            status == expected && is_shown == (status == 303),
-            "{site}: {answer}"
-        );
+        let (status, answer) = ask(&agent, &record, &["--location", "--data", "", "--header", &header])?;
+        let is_shown = answer.contains("<strong>What happened: ") && answer.contains("Within each second: ");
+        ensure!(status == expected && is_shown == (status == 303), "{site}: {answer}");
     }
     let (_, all) = ask(&agent, "/", &[])?;
     let link = format!("href=\"{page}\"");
@@ -179,11 +160,7 @@ fn profile(agent: &Agent, path: &str) -> anyhow::Result<Vec<u8>> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let (headers, body) = answer.split_at(end.context("no end of the headers")? + 4);
     let headers = std::str::from_utf8(headers)?;
-    ensure!(
-        headers.starts_with("HTTP/1.1 200 "),
-        "{headers}{}",
-        String::from_utf8_lossy(body)
-    );
+    ensure!(headers.starts_with("HTTP/1.1 200 "), "{headers}{}", String::from_utf8_lossy(body));
     ensure!(!headers.contains("content-encoding"), "{headers}");
     let mut profile = Vec::new();
     GzDecoder::new(body).read_to_end(&mut profile)?;

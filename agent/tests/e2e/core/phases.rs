@@ -30,10 +30,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let all = scrape.sum("evictscope_phase_seconds_total", &[])?;
     let (least, most) = (before - found, begun.elapsed());
     let is_right = (least.as_secs_f64()..=most.as_secs_f64()).contains(&all);
-    ensure!(
-        is_right,
-        "{all} s in all phases after {least:?} to {most:?}"
-    );
+    ensure!(is_right, "{all} s in all phases after {least:?} to {most:?}");
 
     let of_all = |value: fn(&Burst) -> Option<f64>| bursts.iter().map(value).sum::<Option<f64>>();
     let evicted = redis.info("evicted_keys")? - evicted;
@@ -41,10 +38,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     ensure!(keys == Some(evicted), "{evicted} keys: {bursts:?}");
     let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
     let of_bursts = of_all(|burst| burst.evicting_calls);
-    ensure!(
-        of_bursts == Some(calls),
-        "{calls} evicting calls: {bursts:?}"
-    );
+    ensure!(of_bursts == Some(calls), "{calls} evicting calls: {bursts:?}");
     let counted = scrape.sum("evictscope_bursts_total", &[])?;
     ensure!(counted == bursts.len() as f64, "{counted} on /metrics");
     let saturated = [("phase", "saturated")];
@@ -72,8 +66,8 @@ fn what_a_calm_cache_does_is_told_as_it_was() -> anyhow::Result<()> {
             if ends.load(Ordering::Relaxed) {
                 break;
             }
-            // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys would
-            // then exist already, and nothing would be evicted. Another number of keys gives other keys.
+            // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys
+            // would then exist already, and nothing would be evicted. Another number of keys gives other keys.
             let load = format!("-t set -d 500 -r {keys} -c 1 -n 200");
             process::answer_of(&mut redis.benchmark(&load))?;
             std::thread::sleep(Duration::from_millis(50));

@@ -16,8 +16,8 @@ use crate::bursts::{fill, is_in};
 
 /// For how long the server must be stalled, in seconds: one is enough for a record.
 const STALLED: f64 = 2.0;
-/// How far `used_memory` may be outside the range that was read, bytes: in a turn of its event loop the server reads up to 16
-/// KiB from each of the load's 900 clients, and releases that again.
+/// How far `used_memory` may be outside the range that was read, bytes: in a turn of its event loop the server reads up
+/// to 16 KiB from each of the load's 900 clients, and releases that again.
 const MEMORY_SLACK: f64 = (16 << 20) as f64;
 
 /// What the server said, and between which times since 1970, in seconds.
@@ -55,18 +55,8 @@ impl Said {
         let (first, last) = (&moments[before], &moments[after]);
         let number = |value: Option<u64>| value.map(|value| value as f64).context("not known");
         for (what, said, first, last) in [
-            (
-                "commands",
-                self.commands,
-                number(first.commands)?,
-                number(last.commands)? + 1.0,
-            ),
-            (
-                "evicted keys",
-                self.evicted_keys,
-                number(first.evicted_keys)?,
-                number(last.evicted_keys)?,
-            ),
+            ("commands", self.commands, number(first.commands)?, number(last.commands)? + 1.0),
+            ("evicted keys", self.evicted_keys, number(first.evicted_keys)?, number(last.evicted_keys)?),
         ] {
             let is_right = (first..=last).contains(&said);
             ensure!(is_right, "{what}: {said} is not in {first} to {last}");
@@ -76,10 +66,7 @@ impl Said {
         let lowest = memory.iter().copied().fold(f64::MAX, f64::min) - MEMORY_SLACK;
         let highest = memory.into_iter().fold(0.0, f64::max) + MEMORY_SLACK;
         let said = self.used_memory;
-        ensure!(
-            (lowest..=highest).contains(&said),
-            "used_memory: {said} is not in {lowest} to {highest}"
-        );
+        ensure!((lowest..=highest).contains(&said), "used_memory: {said} is not in {lowest} to {highest}");
         Ok(true)
     }
 }
@@ -109,20 +96,13 @@ impl Stalled {
             Ok(stalled >= STALLED)
         })?;
         drop(load);
-        Ok(Self {
-            redis,
-            agent,
-            state,
-            said,
-        })
+        Ok(Self { redis, agent, state, said })
     }
 
     /// Returns the record of the server, once there is one.
     fn record(&self) -> anyhow::Result<Record> {
         let store = Store::at(self.state.path());
-        let listed = until("there is a record", || {
-            Ok(Some(store.list()?).filter(|listed| !listed.is_empty()))
-        })?;
+        let listed = until("there is a record", || Ok(Some(store.list()?).filter(|listed| !listed.is_empty())))?;
         let summary = listed[0].summary.clone().map_err(anyhow::Error::msg)?;
         let record = store.read(&summary.id)?;
         let name = format!("{}.json.gz", record.id);
@@ -138,9 +118,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     let stalled = Stalled::for_two_seconds()?;
     let Stalled { redis, agent, .. } = &stalled;
     // Until then it works through what was unread when the load ended, however long it has no CPU.
-    until_true("the server has closed the connections of the load", || {
-        Ok(redis.info("connected_clients")? <= 1.0)
-    })?;
+    until_true("the server has closed the connections of the load", || Ok(redis.info("connected_clients")? <= 1.0))?;
     let scrape = until("the burst is over", || {
         let scrape = agent.settled_reading(redis)?;
         let is_over = is_in(&scrape, "not_saturated")? && !agent.bursts(redis)?.is_empty();
@@ -155,41 +133,24 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
 
     let record = stalled.record()?;
     let moments = &record.moments;
-    ensure!(
-        moments.is_sorted_by(|one, next| one.unix_us < next.unix_us),
-        "moments are not in order"
-    );
+    ensure!(moments.is_sorted_by(|one, next| one.unix_us < next.unix_us), "moments are not in order");
     match record.occasion {
-        Occasion::Burst => ensure!(
-            names.contains(record.id.as_str()),
-            "{} is not in {names}",
-            record.id
-        ),
+        Occasion::Burst => ensure!(names.contains(record.id.as_str()), "{} is not in {names}", record.id),
         Occasion::Stall => ensure!(names.contains(r#""record":null"#), "{names}"),
         occasion => bail!("a record of a {occasion}"),
     }
     let stall = record.began_us..=record.ended_us;
     let within = moments.iter().filter(|one| stall.contains(&one.unix_us));
-    println!(
-        "{} moments, {} of them in {stall:?}",
-        moments.len(),
-        within.count()
-    );
+    println!("{} moments, {} of them in {stall:?}", moments.len(), within.count());
     let mut compared = 0;
     for said in &stalled.said {
         compared += usize::from(said.compare(moments)?);
     }
-    println!(
-        "{compared} of {} answers are within the record",
-        stalled.said.len()
-    );
+    println!("{compared} of {} answers are within the record", stalled.said.len());
     ensure!(compared > 0, "none could be compared");
 
     let last = moments.last().context("no moments")?;
-    ensure!(
-        last.evicting_calls as f64 == calls,
-        "{calls} calls: {last:?}"
-    );
+    ensure!(last.evicting_calls as f64 == calls, "{calls} calls: {last:?}");
     let mut by_bucket = vec![0; bounds::INNER_NS.buckets()];
     for (bucket, count) in record.latencies.iter().flat_map(|second| &second.counts) {
         by_bucket[usize::from(*bucket)] += count;
@@ -202,8 +163,8 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
     check_slowest(&record, &by_bucket, longest)
 }
 
-/// Compares the times of samples with their number: at `hz` samples a second of CPU time they cannot be closer together than
-/// that, except for those at which the kernel finds the rate.
+/// Compares the times of samples with their number: at `hz` samples a second of CPU time they cannot be closer together
+/// than that, except for those at which the kernel finds the rate.
 fn check_times(profile: &Profile) -> anyhow::Result<()> {
     let times = profile.stacks.iter().flat_map(|stack| &stack.at_ms);
     let mut times: Vec<u32> = times.copied().collect();
@@ -226,10 +187,7 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
 fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Result<()> {
     let slowest = &record.slowest;
     ensure!(slowest.len() == 50, "{} slow calls", slowest.len());
-    ensure!(
-        slowest.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns),
-        "slow calls are not in order"
-    );
+    ensure!(slowest.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns), "slow calls are not in order");
     let first = slowest[0].duration_ns as f64 / 1e9;
     ensure!((first - longest).abs() < 1e-9, "{first} s, but {longest} s");
     let ends = (record.moments.first(), record.moments.last());
@@ -255,9 +213,7 @@ fn the_record_of_a_server_that_is_killed_is_kept_at_once() -> anyhow::Result<()>
     let stalled = Stalled::for_two_seconds()?;
     stalled.redis.kill()?;
     let store = Store::at(stalled.state.path());
-    let all = until("there are two records", || {
-        Ok(Some(store.list()?).filter(|all| all.len() == 2))
-    })?;
+    let all = until("there are two records", || Ok(Some(store.list()?).filter(|all| all.len() == 2)))?;
     let mut occasions = Vec::new();
     for listed in all {
         let summary = listed.summary.map_err(anyhow::Error::msg)?;

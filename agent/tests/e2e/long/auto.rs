@@ -17,19 +17,14 @@ fn noop_calls(scrape: &Scrape) -> anyhow::Result<f64> {
 }
 
 fn entry_hits(scrape: &Scrape) -> anyhow::Result<f64> {
-    scrape.sum(
-        "evictscope_probe_hits_total",
-        &[("probe", "eviction_enter")],
-    )
+    scrape.sum("evictscope_probe_hits_total", &[("probe", "eviction_enter")])
 }
 
 /// Waits until a server has executed many more commands, and returns what the agent then says about it.
 fn after_many(agent: &Agent, redis: &Redis) -> anyhow::Result<Scrape> {
     let commands = || redis.info("total_commands_processed");
     let before = commands()?;
-    until_true("many commands are executed", || {
-        Ok(commands()? - before > MANY)
-    })?;
+    until_true("many commands are executed", || Ok(commands()? - before > MANY))?;
     agent.settled_reading(redis)
 }
 
@@ -78,9 +73,7 @@ fn expire_cycles_are_left_out_where_they_alone_cost_more_than_the_budget() -> an
     let redis = Redis::own(&["--hz", "500"])?;
     let agent = Agent::watching(&redis, &["--overhead-budget", "0.01%"])?;
     until_true("cycles are left out", || {
-        let missing = agent
-            .reading(&redis)?
-            .by_label("evictscope_not_found", "item");
+        let missing = agent.reading(&redis)?.by_label("evictscope_not_found", "item");
         Ok(missing.contains_key("expire_cycle"))
     })?;
     let scrape = agent.settled_reading(&redis)?;

@@ -1,5 +1,5 @@
-//! What the agent says about the eviction pool, against the memory of a server that is stopped at its limit, on each real
-//! server that runs here and on stripped copies.
+//! What the agent says about the eviction pool, against the memory of a server that is stopped at its limit, on each
+//! real server that runs here and on stripped copies.
 
 use std::{
     cell::RefCell,
@@ -37,7 +37,8 @@ struct Policy {
     /// How many seconds the values of successive keys are apart, and which way they go as time passes.
     step: f64,
     way: f64,
-    /// Returns the value expected of a key by the word that orders the pool, with the unit of idle times, at a time since 1970.
+    /// Returns the value expected of a key by the word that orders the pool, with the unit of idle times, at a time
+    /// since 1970.
     ordered: fn(u64, Duration, Duration) -> f64,
 }
 
@@ -82,9 +83,7 @@ fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result
     })?;
     for (program, policy, redis) in started.into_inner() {
         let what = format!("{} {}", program.display(), policy.name);
-        until_true("idle times are no longer than the server has run", || {
-            Ok(redis.info("uptime_in_seconds")? > AGE)
-        })?;
+        until_true("idle times are no longer than the server has run", || Ok(redis.info("uptime_in_seconds")? > AGE))?;
         compare(&agent, &program, policy, redis).context(what)?;
     }
     Ok(())
@@ -95,17 +94,13 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
     let unit = (plan.identity.idle_time_unit()).context("the unit of idle times is not known")?;
     agent.watches(&redis)?;
     let begun = Instant::now();
-    let told =
-        || Ok::<_, anyhow::Error>(agent.settled_reading(&redis)?.sum(policy.metric, &[]).ok());
+    let told = || Ok::<_, anyhow::Error>(agent.settled_reading(&redis)?.sum(policy.metric, &[]).ok());
     ensure!(told()?.is_none(), "an empty pool is known: {:?}", told()?);
     redis.cli(&["eval", policy.write, "0"])?;
     let limit = redis.info("used_memory")? - 850_000.0;
     redis.config_set("maxmemory", &limit.to_string())?;
     let evicted = redis.info("evicted_keys")?;
-    ensure!(
-        (5.0..20.0).contains(&evicted),
-        "{evicted} keys were evicted"
-    );
+    ensure!((5.0..20.0).contains(&evicted), "{evicted} keys were evicted");
 
     let server = Pid::from_raw(redis.pid().cast_signed()).context("no pid")?;
     kill_process(server, Signal::STOP)?;
@@ -120,62 +115,39 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
         policy.name
     );
     // The server is stopped, so the idle times that it has noted stay the same.
-    ensure!(
-        policy.name == "volatile-ttl" || told_while_stopped == ordered,
-        "not {ordered} s"
-    );
+    ensure!(policy.name == "volatile-ttl" || told_while_stopped == ordered, "not {ordered} s");
     let passed = policy.way * (told_while_stopped - named);
     let most = begun.elapsed().as_secs_f64() + 1.0;
     ensure!((-1.0..most).contains(&passed), "not {named} s");
-    ensure!(
-        (told_while_stopped - ordered).abs() < most,
-        "not {ordered} s"
-    );
+    ensure!((told_while_stopped - ordered).abs() < most, "not {ordered} s");
 
     for other in OTHERS {
         redis.config_set("maxmemory-policy", other)?;
-        until_true("the agent says nothing of the pool", || {
-            Ok(told()?.is_none())
-        })?;
+        until_true("the agent says nothing of the pool", || Ok(told()?.is_none()))?;
         redis.config_set("maxmemory-policy", policy.name)?;
         until_true("the agent says something of it", || Ok(told()?.is_some()))?;
     }
     if policy.name == "allkeys-lru" {
         // The keys of a policy with counters have no idle times until they are used again.
         redis.config_set("maxmemory-policy", "allkeys-lfu")?;
-        until_true("the agent says nothing of the pool", || {
-            Ok(told()?.is_none())
-        })?;
+        until_true("the agent says nothing of the pool", || Ok(told()?.is_none()))?;
         redis.config_set("maxmemory-policy", policy.name)?;
-        ensure!(
-            told()?.is_none(),
-            "{:?} s are older than the policy",
-            told()?
-        );
+        ensure!(told()?.is_none(), "{:?} s are older than the policy", told()?);
     }
     Ok(())
 }
 
 /// Reads the last key of a server's pool: the word that it is ordered by, and its name, which is a number.
 fn best(plan: &ProbePlan, pid: u32) -> anyhow::Result<(u64, f64)> {
-    let pool = plan
-        .member(Member::EvictionPool)
-        .context("no pool was found")?;
+    let pool = plan.member(Member::EvictionPool).context("no pool was found")?;
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let word = |address: u64| {
         let mut word = [0; 8];
         memory.read_exact_at(&mut word, address)?;
         Ok::<_, anyhow::Error>(word)
     };
-    let pool = u64::from_ne_bytes(word(
-        pool.address
-            .at(load_bias(pid, plan.identity.entry_point)?)
-            .get(),
-    )?);
-    for entry in (0..ENTRIES)
-        .rev()
-        .map(|index| pool + (index * ENTRY) as u64)
-    {
+    let pool = u64::from_ne_bytes(word(pool.address.at(load_bias(pid, plan.identity.entry_point)?).get())?);
+    for entry in (0..ENTRIES).rev().map(|index| pool + (index * ENTRY) as u64) {
         let key = u64::from_ne_bytes(word(entry + 8)?);
         if key != 0 {
             let name = word(key)?;

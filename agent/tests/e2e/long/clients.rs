@@ -30,8 +30,7 @@ const HALF: &str = "GET /metrics HTTP/1.1\r\nHost: loc";
 /// What a page of another site, whose name points to the agent, asks for. It does not read the answer.
 const REBOUND: &str = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n";
 /// What an unknown user asks for.
-const UNKNOWN: &str =
-    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Ym9iOng=\r\n\r\n";
+const UNKNOWN: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Ym9iOng=\r\n\r\n";
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 /// How long curl waits for an answer: only one that never comes takes this long.
 const HANGS: Duration = Duration::from_secs(300);
@@ -71,9 +70,7 @@ impl Agent {
             port,
             directory,
         };
-        agent.process.until("the agent is ready", || {
-            Ok(agent.get("/-/ready").is_ok().then_some(()))
-        })?;
+        agent.process.until("the agent is ready", || Ok(agent.get("/-/ready").is_ok().then_some(())))?;
         Ok(agent)
     }
 
@@ -116,10 +113,7 @@ impl Agent {
     /// Sets the most descriptors that it may have; returns what was set before.
     fn limit_descriptors(&self, most: u64) -> anyhow::Result<Rlimit> {
         let pid = Pid::from_raw(self.process.pid().try_into()?);
-        let limit = Rlimit {
-            current: Some(most),
-            maximum: Some(DESCRIPTORS),
-        };
+        let limit = Rlimit { current: Some(most), maximum: Some(DESCRIPTORS) };
         Ok(prlimit(pid, Resource::Nofile, limit)?)
     }
 }
@@ -139,13 +133,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
     // This process holds the other ends.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     ensure!(most.is_none_or(|most| most > ALL as u64 + 100), "{most:?}");
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: most,
-            maximum: most,
-        },
-    )?;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let agent = Agent::start(web_config)?;
     let before = agent.own()?.fd_count()?;
     let mut hanging = Vec::new();
@@ -157,12 +145,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
     let program = copy_to(agent.directory.path(), &server_name())?;
     let redis = Redis::start_program(program, &[])?;
     let label = format!("server=\"{}\"", redis.name());
-    until("the server is found", || {
-        Ok(agent
-            .get("/metrics")
-            .is_ok_and(|page| page.contains(&label))
-            .then_some(()))
-    })?;
+    until("the server is found", || Ok(agent.get("/metrics").is_ok_and(|page| page.contains(&label)).then_some(())))?;
     let watching = agent.own()?.fd_count()?;
 
     std::thread::scope(|scope| {
@@ -183,10 +166,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
         let _hanging = joined.map_err(|_| anyhow::anyhow!("connecting panicked"))??;
         println!("{scrapes} scrapes while they came");
         let open = agent.own()?.fd_count()?;
-        ensure!(
-            open <= before.max(watching) + CONNECTIONS,
-            "{open} descriptors"
-        );
+        ensure!(open <= before.max(watching) + CONNECTIONS, "{open} descriptors");
         until("a scrape", || Ok(agent.get("/metrics").ok()))?;
         until("it is healthy", || Ok(agent.get("/-/healthy").ok()))?;
         anyhow::Ok(())
@@ -232,9 +212,7 @@ fn unknown_users_have_one_thread_for_all_their_passwords() -> anyhow::Result<()>
     let agent = Agent::start(&password()?)?;
     agent.get("/metrics")?;
     let before = agent.own()?.stat()?.num_threads;
-    let asking: anyhow::Result<Vec<_>> = (0..4)
-        .map(|_| agent.connect(&UNKNOWN.repeat(100)))
-        .collect();
+    let asking: anyhow::Result<Vec<_>> = (0..4).map(|_| agent.connect(&UNKNOWN.repeat(100))).collect();
     for mut stream in asking? {
         stream.set_read_timeout(Some(HANGS))?;
         let (mut answers, mut buffer) = (String::new(), [0; 1 << 16]);

@@ -24,9 +24,7 @@ const HOUR: f64 = 3_600.0;
 fn shimmed(directory: &Path) -> anyhow::Result<Command> {
     let shim = directory.join("shim.so");
     let mut compiler = Command::new("cc");
-    compiler
-        .args(["-shared", "-fPIC", "-O1", SHIM, "-ldl", "-o"])
-        .arg(&shim);
+    compiler.args(["-shared", "-fPIC", "-O1", SHIM, "-ldl", "-o"]).arg(&shim);
     process::answer_of(&mut compiler)?;
     let mut command = evictscope();
     command.env("LD_PRELOAD", shim);
@@ -55,47 +53,30 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         std::fs::write(&file, format!("{step:.0}"))?;
         until_true("they still are", || stalled(2.0))?;
         drop(load);
-        until_true("the burst is over", || {
-            is_in(&agent.settled_reading(&redis)?, "not_saturated")
-        })?;
+        until_true("the burst is over", || is_in(&agent.settled_reading(&redis)?, "not_saturated"))?;
         // The live pages have one clock.
         let bursts = agent.bursts(&redis)?;
         let burst = bursts.first().context("no burst")?;
         let timeline = agent.get(&format!("/api/v1/timeline?server={}", redis.name()))?;
         let timeline: serde_json::Value = serde_json::from_str(&timeline)?;
         let samples = timeline["samples"].as_array().context("no samples")?;
-        let times = samples
-            .iter()
-            .filter_map(|sample| sample["time"].as_str()?.parse().ok());
+        let times = samples.iter().filter_map(|sample| sample["time"].as_str()?.parse().ok());
         let times: Vec<jiff::Timestamp> = times.collect();
         let (first, last) = times.first().zip(times.last()).context("no times")?;
         let seconds = |time: &jiff::Timestamp| time.as_millisecond() as f64 / 1e3;
         let within = seconds(first) <= burst.start && burst.end <= seconds(last);
-        ensure!(
-            within,
-            "{} to {}, in {first} to {last}",
-            burst.start,
-            burst.end
-        );
+        ensure!(within, "{} to {}, in {first} to {last}", burst.start, burst.end);
         ensure!(seconds(last) - seconds(first) < HOUR, "{first} to {last}");
         // So has its record.
         let store = Store::at(agent.state());
         let id = until("there is a record", || {
-            let summaries = store
-                .list()?
-                .into_iter()
-                .filter_map(|file| file.summary.ok());
-            let about = |one: &evictscope_records::Summary| {
-                matches!(one.occasion, Occasion::Burst | Occasion::Stall)
-            };
+            let summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
+            let about = |one: &evictscope_records::Summary| matches!(one.occasion, Occasion::Burst | Occasion::Stall);
             Ok(summaries.filter(about).map(|one| one.id).next())
         })?;
         let record = store.read(&id)?;
         let about = record.began_us..=record.ended_us;
-        let inside = record
-            .moments
-            .iter()
-            .filter(|one| about.contains(&one.unix_us));
+        let inside = record.moments.iter().filter(|one| about.contains(&one.unix_us));
         ensure!(inside.count() > 10, "few moments in {about:?}");
         let is_known = !explain(&record).what.contains("What happened is not known");
         ensure!(is_known, "{:?}", explain(&record));
@@ -110,31 +91,21 @@ fn check_tries_what_run_does() -> anyhow::Result<()> {
     let redis = own.start(&[])?;
     let directory = tempfile::tempdir()?;
     let check = |mut command: Command| -> anyhow::Result<(bool, String)> {
-        let output = command
-            .args(["check", "--listen=127.0.0.1:0", &own.only()])
-            .output()?;
-        Ok((
-            output.status.success(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        ))
+        let output = command.args(["check", "--listen=127.0.0.1:0", &own.only()]).output()?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
     };
     let (well, said) = check(evictscope())?;
     ensure!(well && said.contains("everything can be seen"), "{said}");
     // A number of the kernel's decides nothing.
     let mut old = Command::new("setarch");
-    old.env(STATE_DIRECTORY, NO_STATE)
-        .args(["x86_64", "--uname-2.6"])
-        .arg(evictscope().get_program());
+    old.env(STATE_DIRECTORY, NO_STATE).args(["x86_64", "--uname-2.6"]).arg(evictscope().get_program());
     let (well, said) = check(old)?;
     ensure!(well && said.contains("kernel: 2.6."), "{said}");
     // A server whose memory may not be read is not watched.
     let mut denied = shimmed(directory.path())?;
     denied.env("SHIM_NO_MEM", "1");
     let (well, said) = check(denied)?;
-    let mem = format!(
-        "will not be watched: may not read /proc/{}/mem",
-        redis.pid()
-    );
+    let mem = format!("will not be watched: may not read /proc/{}/mem", redis.pid());
     ensure!(!well && said.contains(&mem), "{said}");
     Ok(())
 }

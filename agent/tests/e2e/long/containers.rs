@@ -50,9 +50,7 @@ fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
 fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
-        let mut left = servers
-            .iter()
-            .filter(|server| scrape.server_info(server.pid()).is_some());
+        let mut left = servers.iter().filter(|server| scrape.server_info(server.pid()).is_some());
         Ok(left.next().is_none())
     })?;
     Ok(())
@@ -60,9 +58,7 @@ fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
 
 /// Returns a label of `evictscope_server_info`.
 fn label(scrape: &Scrape, server: Server, name: &str) -> anyhow::Result<String> {
-    let labels = scrape
-        .server_info(server.pid())
-        .context("the server is not seen")?;
+    let labels = scrape.server_info(server.pid()).context("the server is not seen")?;
     Ok(labels.get(name).unwrap_or("").to_owned())
 }
 
@@ -80,15 +76,12 @@ fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::R
     }
     let (port, said) = (podman::PORT.to_string(), label(scrape, server, "server")?);
     let with_id = format!("{port}@{}", &id[..12]);
-    ensure!(
-        said == port || said == with_id,
-        "server {said}, not {with_id}"
-    );
+    ensure!(said == port || said == with_id, "server {said}, not {with_id}");
     Ok(())
 }
 
-/// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the last
-/// two.
+/// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the
+/// last two.
 fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
     let infos = servers.iter().map(|server| server.all_info());
     let infos = infos.collect::<anyhow::Result<Vec<_>>>()?;
@@ -162,10 +155,7 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
     let agent = Agent::start(&ONLY)?;
     let scrape = seen(&agent, server)?;
     let file = label(&scrape, server, "file")?;
-    ensure!(
-        file == format!("{} (deleted)", podman::GLIBC),
-        "file {file}"
-    );
+    ensure!(file == format!("{} (deleted)", podman::GLIBC), "file {file}");
 
     const OWN_USERS: [&str; 2] = ["--uidmap=0:200000:65536", "--gidmap=0:200000:65536"];
     let mut containers = vec![deleted];

@@ -18,10 +18,7 @@ fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
 }
 
 fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
-    let limit = Rlimit {
-        current: Some(descriptors),
-        maximum: Some(8192),
-    };
+    let limit = Rlimit { current: Some(descriptors), maximum: Some(8192) };
     let pid = Pid::from_raw(agent.pid().cast_signed());
     prlimit(pid, Resource::Nofile, limit)?;
     Ok(())
@@ -29,8 +26,7 @@ fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()>
-{
+fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let first = own.start(&[])?;
     let agent = Agent::watching(&first, &[&own.only()])?;
@@ -43,31 +39,16 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
         for _ in 0..5 {
             // The connection of the first scrape is still open.
             let scrape = agent.settled()?;
-            ensure!(
-                scrape.has_server(&first.name()),
-                "{free} free: {}",
-                agent.log()?
-            );
-            ensure!(
-                !scrape.has_server(&second.name()),
-                "it was found without descriptors"
-            );
+            ensure!(scrape.has_server(&first.name()), "{free} free: {}", agent.log()?);
+            ensure!(!scrape.has_server(&second.name()), "it was found without descriptors");
         }
     }
-    let commands = |redis| {
-        agent
-            .reading(redis)?
-            .sum("evictscope_commands_processed_total", &[])
-    };
+    let commands = |redis| agent.reading(redis)?.sum("evictscope_commands_processed_total", &[]);
     let before = commands(&first)?;
     first.write_keys(10_000)?;
-    until_true("its commands are counted", || {
-        Ok(commands(&first)? - before >= 10_000.0)
-    })?;
+    until_true("its commands are counted", || Ok(commands(&first)? - before >= 10_000.0))?;
     let log = agent.log()?;
-    let warnings = log
-        .matches("cannot look at the processes of this host")
-        .count();
+    let warnings = log.matches("cannot look at the processes of this host").count();
     ensure!(warnings == 1, "{warnings} warnings: {log}");
     ensure!(!log.contains("has ended"), "{log}");
 
@@ -82,7 +63,5 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
     until_true("the log says that it is over", is_over)?;
     // A server that ends is still noticed.
     first.kill()?;
-    until_true("its series are gone", || {
-        Ok(!agent.scrape()?.has_server(&first.name()))
-    })
+    until_true("its series are gone", || Ok(!agent.scrape()?.has_server(&first.name())))
 }

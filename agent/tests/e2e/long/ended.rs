@@ -19,13 +19,8 @@ const ENDED: &str = "evictscope_servers_ended_total";
 fn record(agent: &Agent, redis: &Redis) -> anyhow::Result<Record> {
     let store = Store::at(agent.state());
     until("there is a record of its end", || {
-        let mut summaries = store
-            .list()?
-            .into_iter()
-            .filter_map(|file| file.summary.ok());
-        let of_it = |one: &evictscope_records::Summary| {
-            one.occasion == Occasion::Ended && one.server == redis.name()
-        };
+        let mut summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
+        let of_it = |one: &evictscope_records::Summary| one.occasion == Occasion::Ended && one.server == redis.name();
         let found = summaries.find(of_it);
         Ok(found.map(|found| store.read(&found.id)).transpose()?)
     })
@@ -34,27 +29,16 @@ fn record(agent: &Agent, redis: &Redis) -> anyhow::Result<Record> {
 /// Fails unless the agent says that a server has ended like this, everywhere that it says so.
 fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> {
     let record = record(agent, redis)?;
-    ensure!(
-        record.ending == Some(ending),
-        "{:?}, not {ending:?}",
-        record.ending
-    );
+    ensure!(record.ending == Some(ending), "{:?}, not {ending:?}", record.ending);
     let first = record.moments.first().context("no moments")?;
     let minute = (record.ended_us - first.unix_us) as f64 / 1e6;
     ensure!((0.0..=61.0).contains(&minute), "{minute} s before its end");
     let metrics = agent.scrape()?;
     let (name, status) = (redis.name(), ending.status());
-    let labels = [
-        ("server", &*name),
-        ("how", ending.how()),
-        ("status", &status),
-    ];
+    let labels = [("server", &*name), ("how", ending.how()), ("status", &status)];
     let at = metrics.sum("evictscope_server_ended_timestamp_seconds", &labels)?;
     let apart = (at - record.ended_us as f64 / 1e6).abs();
-    ensure!(
-        apart < 0.01,
-        "ended at {at}, and {apart} s later in its record"
-    );
+    ensure!(apart < 0.01, "ended at {at}, and {apart} s later in its record");
     let page = agent.get(&format!("/server/{}", redis.name()))?;
     ensure!(page.contains(&ending.to_string()), "{ending}: {page}");
     Ok(())
@@ -102,9 +86,7 @@ fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
     // Another program in its place is no end of a process.
     let redis = started()?;
     let _ = redis.cli(&["debug", "restart"]);
-    until_true("it is seen again", || {
-        Ok(agent.log()?.contains("it executes a program anew"))
-    })?;
+    until_true("it is seen again", || Ok(agent.log()?.contains("it executes a program anew")))?;
     agent.watches(&redis)?;
     let after = agent.scrape()?.by_label(ENDED, "how");
     ensure!(after == before, "{after:?}");
@@ -117,16 +99,11 @@ struct Group(std::path::PathBuf);
 impl Group {
     /// Makes one with this limit, bytes; `None` if there is no such hierarchy.
     fn with(limit: &str) -> anyhow::Result<Option<Self>> {
-        let roots = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ];
+        let roots = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         for (root, file) in roots {
-            let group =
-                Self(Path::new(root).join(format!("evictscope-test-{}", std::process::id())));
+            let group = Self(Path::new(root).join(format!("evictscope-test-{}", std::process::id())));
             let controls = std::fs::read_to_string(Path::new(root).join("cgroup.subtree_control"));
-            let has_memory =
-                root.ends_with("memory") || controls.is_ok_and(|all| all.contains("memory"));
+            let has_memory = root.ends_with("memory") || controls.is_ok_and(|all| all.contains("memory"));
             if has_memory && std::fs::create_dir(&group.0).is_ok() {
                 std::fs::write(group.0.join(file), limit)?;
                 // Without this its memory would be swapped out instead.
@@ -157,21 +134,12 @@ fn the_oom_killer_of_a_control_group_is_named() -> anyhow::Result<()> {
     let agent = Agent::start(&[&own.only()])?;
     let mut shell = Command::new("sh");
     let procs = group.0.join("cgroup.procs");
-    shell
-        .args(["-c", "echo $$ > \"$0\"; exec \"$@\""])
-        .arg(procs)
-        .arg(own.path());
+    shell.args(["-c", "echo $$ > \"$0\"; exec \"$@\""]).arg(procs).arg(own.path());
     let redis = Redis::start_program(shell, &["--maxmemory", "0"])?;
     agent.watches(&redis)?;
     // It is killed meanwhile.
     let _load = redis.load("-t set -d 10000 -r 10000000 -c 8 -n 100000")?;
-    must_say(
-        &agent,
-        &redis,
-        Ending::Oom {
-            of_group: Some(true),
-        },
-    )?;
+    must_say(&agent, &redis, Ending::Oom { of_group: Some(true) })?;
     let log = agent.log()?;
     let said = "was killed by the OOM killer of its control group; its control group, or one above it, was at its memory limit";
     ensure!(log.contains(said), "{log}");

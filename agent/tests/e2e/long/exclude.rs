@@ -9,13 +9,7 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let (excluded, other) = (own.start(&[])?, own.start(&[])?);
     let port = format!("port={}", excluded.port());
-    let options = [
-        &own.only(),
-        "--probe-mode",
-        "every-call",
-        "--exclude",
-        &port,
-    ];
+    let options = [&own.only(), "--probe-mode", "every-call", "--exclude", &port];
     let agent = Agent::watching(&other, &options)?;
     // The scan that finds this one sees the excluded one once more.
     agent.watches(&own.start(&[])?)?;
@@ -28,9 +22,7 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     let of_server = format!("server=\"{}", excluded.name());
     ensure!(!page.contains(&of_server), "{page}");
     let log = agent.log()?;
-    let said = log
-        .matches(&format!("left alone because of --exclude {port}"))
-        .count();
+    let said = log.matches(&format!("left alone because of --exclude {port}")).count();
     ensure!(said == 1, "{log}");
     Ok(())
 }

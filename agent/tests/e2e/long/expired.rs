@@ -35,22 +35,14 @@ fn expired_keys_that_are_held_are_seen() -> anyhow::Result<()> {
         let then = (seconds + until_then.as_secs()) * 1_000;
         redis.cli(&["eval", &write, "0", &then.to_string()])?;
         redis.cli(&["client", "pause", "600000", "write"])?;
-        until_true("keys have expired", || {
-            Ok(redis.cli(&["pttl", "c1"])?.trim() == "-2")
-        })?;
+        until_true("keys have expired", || Ok(redis.cli(&["pttl", "c1"])?.trim() == "-2"))?;
         let agent = Agent::watching(&redis, &[])?;
         let held = until("its keys have been sampled", || {
-            Ok(agent
-                .reading(&redis)?
-                .sum("evictscope_expired_held_ratio", &[])
-                .ok())
+            Ok(agent.reading(&redis)?.sum("evictscope_expired_held_ratio", &[]).ok())
         })?;
         let scrape = agent.settled_reading(&redis)?;
         let estimated = scrape.sum("evictscope_expire_stale_ratio", &[])?;
-        println!(
-            "{}: {held} are held, by its own estimate {estimated}",
-            program.display()
-        );
+        println!("{}: {held} are held, by its own estimate {estimated}", program.display());
         let truth = f64::from(EXPIRED) / f64::from(EXPIRED + LIVING);
         ensure!((held - truth).abs() < NEAR, "{held} are held, not {truth}");
         let unknown = scrape.by_label("evictscope_not_found", "item");

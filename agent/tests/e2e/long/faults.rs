@@ -46,12 +46,11 @@ fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
     kill_at_random_moments(kills)
 }
 
-/// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay until the next agent comes,
-/// though they no longer call anything.
+/// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay until the next
+/// agent comes, though they no longer call anything.
 #[test]
 #[ignore = "needs root and BPF"]
-fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
--> anyhow::Result<()> {
+fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent() -> anyhow::Result<()> {
     let probed = Probed::start(3)?;
     let all = probed.all();
     for placed in [all / 2, 1, 1, all - 1] {
@@ -125,9 +124,7 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     let log = agent.log()?;
     let since = &log[before.1..];
     // That they were killed is what it must say.
-    let others = since
-        .lines()
-        .filter(|line| !line.contains("ended by SIGKILL"));
+    let others = since.lines().filter(|line| !line.contains("ended by SIGKILL"));
     for line in others {
         let is_wrong = line.contains(" WARN ") || line.contains(" ERROR ");
         ensure!(!is_wrong, "{since}");
@@ -161,27 +158,17 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
     let second = start()?;
     for redis in &servers {
         // Those of the first agent stay.
-        let foreign = second
-            .reading(redis)?
-            .sum("evictscope_foreign_breakpoints", &[])?;
+        let foreign = second.reading(redis)?.sum("evictscope_foreign_breakpoints", &[])?;
         ensure!(foreign > 1.0, "{foreign} breakpoints of the first agent");
     }
     for redis in &servers {
         count_right(&[&first, &second], redis, 20_000)?;
     }
-    ensure!(
-        changed()? == placed,
-        "{:?}, {placed:?} with one",
-        changed()?
-    );
+    ensure!(changed()? == placed, "{:?}, {placed:?} with one", changed()?);
 
     let status = first.end(Signal::TERM)?;
     ensure!(status.success(), "{status}");
-    ensure!(
-        changed()? == placed,
-        "{:?}, {placed:?} with both",
-        changed()?
-    );
+    ensure!(changed()? == placed, "{:?}, {placed:?} with both", changed()?);
     for redis in &servers {
         count_right(&[&second], redis, 20_000)?;
     }

@@ -12,10 +12,8 @@ use evictscope_testkit::{agent::Agent, scrape::Scrape};
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
-const FORMS: [(&str, &str); 2] = [
-    ("called", "__attribute__((noinline))"),
-    ("inlined", "__attribute__((always_inline))inline static"),
-];
+const FORMS: [(&str, &str); 2] =
+    [("called", "__attribute__((noinline))"), ("inlined", "__attribute__((always_inline))inline static")];
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FLAGS: [(&str, &[&str]); 7] = [
     ("plain", &["-rdynamic"]),
@@ -23,23 +21,13 @@ const FLAGS: [(&str, &[&str]); 7] = [
     ("refusing", &["-rdynamic", "-DREFUSES"]),
     (
         "hardened",
-        &[
-            "-rdynamic",
-            "-fcf-protection=full",
-            "-fstack-protector-all",
-            "-pie",
-            "-fPIE",
-            "-Wl,-z,relro,-z,now",
-        ],
+        &["-rdynamic", "-fcf-protection=full", "-fstack-protector-all", "-pie", "-fPIE", "-Wl,-z,relro,-z,now"],
     ),
     // Without a single name, with fixed addresses and without.
     ("static", &["-static", "-s"]),
     ("static-pie", &["-static-pie", "-fPIE", "-s"]),
     ("no-pie", &["-rdynamic", "-no-pie", "-fno-pie"]),
-    (
-        "one-unit",
-        &["-rdynamic", "-fno-omit-frame-pointer", "-DELSEWHERE=static"],
-    ),
+    ("one-unit", &["-rdynamic", "-fno-omit-frame-pointer", "-DELSEWHERE=static"]),
 ];
 /// How many programs run at the same time.
 const BATCH: usize = 30;
@@ -95,9 +83,7 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
             running.push((variant, Program::start(path)?));
         }
         for (variant, program) in &running {
-            agent
-                .wait_for(&program.server())
-                .with_context(|| String::clone(variant))?;
+            agent.wait_for(&program.server()).with_context(|| String::clone(variant))?;
         }
         let mut judged = Vec::new();
         for (variant, program) in &mut running {
@@ -105,8 +91,7 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
         }
         let scrape = agent.settled()?;
         for (variant, server, numbers) in judged {
-            let missing =
-                judge(&scrape, &server, &numbers).with_context(|| String::clone(variant))?;
+            let missing = judge(&scrape, &server, &numbers).with_context(|| String::clone(variant))?;
             if !missing.is_empty() {
                 refused.push(format!("{variant}: {}", missing.join(", ")));
             }
@@ -123,8 +108,8 @@ fn every_form_exports_the_programs_own_numbers_or_is_refused() -> anyhow::Result
     // as long as it says so.
     let usual: Vec<_> = (refused.iter())
         .filter(|refused| refused.contains(" -O2 ") || refused.contains(" -O3 "))
-        // Where only evicting calls come, an inlined copy may have kept no overhead. Where the overhead is inlined, too, it
-        // decides in two places.
+        // Where only evicting calls come, an inlined copy may have kept no overhead. Where the overhead is inlined,
+        // too, it decides in two places.
         .filter(|refused| {
             let keeps = !refused.ends_with(": overhead") && !refused.contains(" one-unit:");
             keeps || !refused.contains(" inlined ")
@@ -159,17 +144,11 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
     }
     let seen = scrape.sum("evictscope_mem_tofree_bytes_sum", &server);
     if !is_counted || is_refused("mem_tofree") {
-        ensure!(
-            seen.is_err(),
-            "mem_tofree or the end of calls is refused, and it is exported"
-        );
+        ensure!(seen.is_err(), "mem_tofree or the end of calls is refused, and it is exported");
         missing.push("mem_tofree".to_owned());
     } else {
         let seen = seen?;
-        ensure!(
-            seen == tofree,
-            "{seen} bytes to free; the program: {tofree}"
-        );
+        ensure!(seen == tofree, "{seen} bytes to free; the program: {tofree}");
     }
     if !is_counted {
         missing.push("eviction calls".to_owned());

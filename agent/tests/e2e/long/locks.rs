@@ -1,4 +1,5 @@
-//! Processes that hold locks which the agent or the kernel waits for, and agents that are paused: they hold up nobody else.
+//! Processes that hold locks which the agent or the kernel waits for, and agents that are paused: they hold up nobody
+//! else.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -20,8 +21,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::hostile::planned_for;
 use crate::probed::keeper_of;
 
-/// Maps a file, and when told reads its own memory on another, whose file system does not answer: so it holds its own lock
-/// (`access_remote_vm`, mm/memory.c). A second thread waits to change the mappings, which keeps others from reading them.
+/// Maps a file, and when told reads its own memory on another, whose file system does not answer: so it holds its own
+/// lock (`access_remote_vm`, mm/memory.c). A second thread waits to change the mappings, which keeps others from
+/// reading them.
 const HOLDER: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>
@@ -78,11 +80,7 @@ impl Holder {
         command.arg(mapped).arg(files.path());
         let (process, told, mut said) = Owned::start_with_pipes(&mut command)?;
         std::io::Read::read_exact(&mut said, &mut [0; 7]).context("it maps nothing")?;
-        Ok(Self {
-            process,
-            told,
-            files,
-        })
+        Ok(Self { process, told, files })
     }
 
     fn hold(&mut self) -> anyhow::Result<()> {
@@ -139,21 +137,14 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
     holder.hold()?;
     let second = own.start(&[])?;
     agent.watches(&second)?;
-    let why = format!(
-        "no probe is placed in process {}: process {} ",
-        second.pid(),
-        holder.process.pid()
-    );
+    let why = format!("no probe is placed in process {}: process {} ", second.pid(), holder.process.pid());
     until_true("the log says why", || Ok(agent.log()?.contains(&why)))?;
     Forks::must_work(&holder)?;
     let observed = || {
         let reading = agent.reading(&second)?;
         reading.sum("evictscope_observed_seconds_total", &[("kind", "evicting")])
     };
-    ensure!(
-        observed()? == 0.0,
-        "no probe is placed, and calls are called observed"
-    );
+    ensure!(observed()? == 0.0, "no probe is placed, and calls are called observed");
     let modes = agent.reading(&second)?.sum("evictscope_probe_mode", &[])?;
     ensure!(modes == 0.0, "it is said to be in a probe mode");
     holder.let_go();
@@ -201,10 +192,7 @@ fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
     let other = place.path().join("other");
     // One has a server's name.
     let named = own.path().with_extension("held");
-    let mut holders = [
-        Holder::start(&other, &other)?,
-        Holder::start(&named, &other)?,
-    ];
+    let mut holders = [Holder::start(&other, &other)?, Holder::start(&named, &other)?];
     // A later pid than theirs.
     for holder in &mut holders {
         holder.hold()?;
@@ -214,10 +202,7 @@ fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
     until_true("what has a server's name is unwatched", || {
         Ok(agent.scrape()?.sum("evictscope_servers_unwatched", &[])? == 1.0)
     })?;
-    let why = format!(
-        "reading /proc/{}/cmdline does not end",
-        holders[1].process.pid()
-    );
+    let why = format!("reading /proc/{}/cmdline does not end", holders[1].process.pid());
     ensure!(agent.log()?.contains(&why), "{}", agent.log()?);
     for holder in &holders {
         ensure!(holder.files.waiting() > 0, "its lock is free");
@@ -262,9 +247,7 @@ fn a_server_that_is_started_anew_is_not_planned_for_again() -> anyhow::Result<()
         agent.watches(&redis)?;
         let pid = redis.pid();
         redis.kill()?;
-        until_true("it is gone", || {
-            Ok(agent.scrape()?.server_info(pid).is_none())
-        })?;
+        until_true("it is gone", || Ok(agent.scrape()?.server_info(pid).is_none()))?;
         planned_for(&agent)
     };
     let first = run()?;

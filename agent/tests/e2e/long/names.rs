@@ -37,10 +37,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let pid = redis.pid().to_string();
     let url = agent.metrics_url().replace("/metrics", "");
     let state = agent.state().to_string_lossy().into_owned();
-    let (listen, record) = (
-        format!("--listen=127.0.0.1:{}", free_port()?),
-        inside("record"),
-    );
+    let (listen, record) = (format!("--listen=127.0.0.1:{}", free_port()?), inside("record"));
     let tried: [&[&str]; 14] = [
         &["check", &own.only(), &listen],
         &["inspect", &pid],

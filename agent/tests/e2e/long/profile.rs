@@ -14,8 +14,8 @@ use crate::on_servers::{REDIS, on_each};
 
 /// The least share of stacks that reach the thread's start.
 const WHOLE: f64 = 0.99;
-/// How far the share of samples in evictions may be from the share of CPU time that the probes measured, besides chance and
-/// what the probes cost: the two begin and end up to some tenths of a second apart.
+/// How far the share of samples in evictions may be from the share of CPU time that the probes measured, besides chance
+/// and what the probes cost: the two begin and end up to some tenths of a second apart.
 const APART: f64 = 0.05;
 /// The server looks at so many keys for each evicted one that a call takes many times as long as the probes on it.
 const SAMPLES: [&str; 2] = ["--maxmemory-samples", "64"];
@@ -49,10 +49,7 @@ fn profile(redis: &Redis, seconds: &str) -> anyhow::Result<(Vec<Stack>, f64)> {
     println!("{said}");
     let stacks = std::str::from_utf8(&output.stdout)?.lines().map(|line| {
         let (functions, samples) = line.rsplit_once(' ').context("no number")?;
-        Ok(Stack {
-            functions: functions.split(';').map(str::to_owned).collect(),
-            samples: samples.parse()?,
-        })
+        Ok(Stack { functions: functions.split(';').map(str::to_owned).collect(), samples: samples.parse()? })
     });
     let (_, share) = said.split_once("in evictions ").context("no share")?;
     let (share, _) = share.split_once(" %").context("no share in percent")?;
@@ -134,18 +131,12 @@ fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {
         Ok((evicting >= 100.0).then_some((stacks, evicting)))
     })?;
     let mut hidden: f64 = 0.0;
-    for stack in stacks
-        .iter()
-        .filter(|stack| stack.evicts() && !stack.is_whole())
-    {
+    for stack in stacks.iter().filter(|stack| stack.evicts() && !stack.is_whole()) {
         println!("{} times {:?}", stack.samples, stack.functions);
         hidden += stack.samples;
     }
     // As above, four deviations.
     let expected = evicting * (1.0 - WHOLE);
-    ensure!(
-        hidden <= expected + 4.0 * expected.sqrt(),
-        "{hidden} of {evicting}"
-    );
+    ensure!(hidden <= expected + 4.0 * expected.sqrt(), "{hidden} of {evicting}");
     Ok(())
 }

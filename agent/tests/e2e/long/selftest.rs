@@ -18,9 +18,7 @@ fn start() -> anyhow::Result<Owned> {
 
 /// Waits until the throw-away server answers.
 fn wait_for_server(selftest: &Owned) -> anyhow::Result<()> {
-    selftest.until("selftest names its server", || {
-        Ok(selftest.log()?.contains("ok    server: ").then_some(()))
-    })
+    selftest.until("selftest names its server", || Ok(selftest.log()?.contains("ok    server: ").then_some(())))
 }
 
 /// Waits until all that it started has ended, and returns where its files are or were.
@@ -45,9 +43,7 @@ fn a_burst_is_seen_and_no_other_server_is_touched() -> anyhow::Result<()> {
     let before = other.info("total_connections_received")?;
     let selftest = start()?;
     wait_for_server(&selftest)?;
-    until_true("the agent watches it", || {
-        Ok(selftest.log()?.contains("ok    agent: "))
-    })?;
+    until_true("the agent watches it", || Ok(selftest.log()?.contains("ok    agent: ")))?;
     let changed = Code::of(other.pid())?.changed()?;
     ensure!(changed.is_empty(), "the other server has {changed:?}");
     until("the selftest ends", || Ok(selftest.must_be_alive().err()))?;

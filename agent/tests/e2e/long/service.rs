@@ -101,10 +101,7 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
     let begun = Instant::now();
     let service = Service::start()?;
     let is_seen = service.agent.scrape()?.server_info(before.pid()).is_some();
-    ensure!(
-        is_seen || begun.elapsed() > READY_PATIENCE,
-        "ready without its server"
-    );
+    ensure!(is_seen || begun.elapsed() > READY_PATIENCE, "ready without its server");
     service.agent.watches(&before)?;
     let later = server_of(64_002)?;
     let agent = &service.agent;
@@ -149,9 +146,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
     let watcher = Stopped::new(service.agent.thread("watcher")?)?;
-    until_true("the agent says that it hangs", || {
-        Ok(service.agent.get("/-/healthy").is_err())
-    })?;
+    until_true("the agent says that it hangs", || Ok(service.agent.get("/-/healthy").is_err()))?;
     // Earlier ones may still be unread.
     signs(WATCHDOG / 2);
     let hung = signs(2 * WATCHDOG);
@@ -206,10 +201,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
         &["verify", "--man=no", "--recursive-errors=one"][..],
         &["security", "--offline=true", "--no-pager", MOST_EXPOSURE],
     ] {
-        let output = Command::new("systemd-analyze")
-            .args(arguments)
-            .arg(&copy)
-            .output();
+        let output = Command::new("systemd-analyze").args(arguments).arg(&copy).output();
         let output = output.context("cannot run systemd-analyze; `apt-get install systemd`")?;
         let all = [output.stdout, output.stderr].concat();
         let all = String::from_utf8_lossy(&all);

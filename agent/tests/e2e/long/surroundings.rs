@@ -16,9 +16,7 @@ use rustix::process::Signal;
 /// Starts an agent as the end of a shell script, which has its command as arguments.
 fn started_by(script: &str) -> anyhow::Result<Agent> {
     let mut shell = Command::new("bash");
-    shell
-        .args(["-c", script, "bash"])
-        .arg(evictscope().get_program());
+    shell.args(["-c", script, "bash"]).arg(evictscope().get_program());
     shell.args(["run", &own_build::all()]);
     Agent::start_command(shell, free_port()?, &[])
 }
@@ -48,15 +46,10 @@ fn an_agent_goes_on_whoever_started_it_and_whether_or_not_its_log_is_read() -> a
 #[ignore = "needs root and BPF"]
 fn a_clock_that_is_not_the_kernels_is_refused() -> anyhow::Result<()> {
     let mut check = Command::new("unshare");
-    check
-        .args(["--time", "--monotonic", "-100"])
-        .arg(evictscope().get_program());
+    check.args(["--time", "--monotonic", "-100"]).arg(evictscope().get_program());
     let output = check.args(["check", &own_build::all()]).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        said.contains("FAIL  BPF: this process is in a time namespace"),
-        "{said}"
-    );
+    ensure!(said.contains("FAIL  BPF: this process is in a time namespace"), "{said}");
     Ok(())
 }
 
@@ -66,10 +59,7 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let executable = redis::executable()?;
     let plan = inspect(&executable)?;
-    let (first, rest) = plan["build_id"]
-        .as_str()
-        .context("no build id")?
-        .split_at(2);
+    let (first, rest) = plan["build_id"].as_str().context("no build id")?.split_at(2);
     let folder = directory.path().join(".build-id").join(first);
     std::fs::create_dir_all(&folder)?;
     // No driver has this number, which is for local use: opening it says so.

@@ -28,9 +28,7 @@ impl Trace {
             .args(["--seconds", "120", "--overhead-budget", "100%"])
             .args(options);
         let trace = Self(Owned::start(&mut command)?);
-        trace.0.until("the trace is attached", || {
-            Ok(trace.0.log()?.contains("\nattached for ").then_some(()))
-        })?;
+        trace.0.until("the trace is attached", || Ok(trace.0.log()?.contains("\nattached for ").then_some(())))?;
         Ok(trace)
     }
 
@@ -54,10 +52,7 @@ impl Trace {
 
 /// Returns how many calls a summary has.
 fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
-    let summary = said
-        .lines()
-        .rev()
-        .find(|line| line.starts_with(function) && line.contains(" calls in "));
+    let summary = said.lines().rev().find(|line| line.starts_with(function) && line.contains(" calls in "));
     let summary = summary.with_context(|| format!("no summary: {said}"))?;
     let (_, calls) = summary.split_once(": ").context("no number")?;
     let (calls, _) = calls.split_once(' ').context("no number")?;
@@ -71,11 +66,7 @@ fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Res
     for _ in 0..times {
         client.write_all(command.as_bytes())?;
         client.read_exact(&mut read)?;
-        ensure!(
-            read == answer.as_bytes(),
-            "{}",
-            String::from_utf8_lossy(&read)
-        );
+        ensure!(read == answer.as_bytes(), "{}", String::from_utf8_lossy(&read));
     }
     Ok(())
 }
@@ -134,10 +125,7 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     until_true(&what, is_all)?;
     // A timer may go on with an eviction before the trace begins, or after it has ended.
     let more = all()? - before;
-    ensure!(
-        more <= traced as f64 + 100.0,
-        "the agent counted {more}, the trace {traced}"
-    );
+    ensure!(more <= traced as f64 + 100.0, "the agent counted {more}, the trace {traced}");
     Ok(())
 }
 
@@ -184,10 +172,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     // A reader that goes away.
     let pid = redis.pid().to_string();
     let program = evictscope();
-    let piped = format!(
-        "{:?} trace {pid} processCommand --seconds 1200 | head -n 1",
-        program.get_program()
-    );
+    let piped = format!("{:?} trace {pid} processCommand --seconds 1200 | head -n 1", program.get_program());
     let limit = HANG.as_secs().to_string();
     let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");

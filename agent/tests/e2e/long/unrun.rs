@@ -19,12 +19,7 @@ use tempfile::TempDir;
 use crate::counts::count_right;
 
 /// Each command makes one call.
-const OPTIONS: [&str; 4] = [
-    "--maxmemory",
-    "8000000",
-    "--maxmemory-eviction-tenacity",
-    "100",
-];
+const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tenacity", "100"];
 
 /// Moves the executable's code to memory of its own at SIGUSR2, as builds that use huge pages do at their start.
 const MOVES: &str = r#"
@@ -70,19 +65,12 @@ impl OnOverlay {
             fs::create_dir(layer)?;
         }
         program::copy(&path, &lower.join(name))?;
-        let layers_are = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            lower.display(),
-            upper.display(),
-            work.display()
-        );
+        let layers_are =
+            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
         let mut mount = Command::new("mount");
         mount.args(["-t", "overlay", "overlay", "-o", &layers_are]);
         process::answer_of(mount.arg(place))?;
-        Ok(Self {
-            own,
-            _layers: layers,
-        })
+        Ok(Self { own, _layers: layers })
     }
 }
 
@@ -137,20 +125,12 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     let pid = i32::try_from(redis.pid()).ok().and_then(Pid::from_raw);
     kill_process(pid.context("no pid")?, Signal::USR2)?;
     let reasons = [("reason", "not_run")];
-    let withdrawn = || {
-        anyhow::Ok(
-            agent
-                .reading(&redis)?
-                .sum("evictscope_plan_withdrawn", &reasons),
-        )
-    };
+    let withdrawn = || anyhow::Ok(agent.reading(&redis)?.sum("evictscope_plan_withdrawn", &reasons));
     until("the plan is withdrawn", || Ok(withdrawn()?.ok()))?;
     redis.write_keys(20_000)?;
     let evicted = redis.info("evicted_keys")?;
     until_true("evicted keys are those of INFO", || {
-        let seen = agent
-            .reading(&redis)?
-            .sum("evictscope_evicted_keys_total", &[])?;
+        let seen = agent.reading(&redis)?.sum("evictscope_evicted_keys_total", &[])?;
         Ok(seen == evicted)
     })?;
     let saturated = [("phase", "saturated")];

@@ -31,9 +31,7 @@ fn wait(client: &mut TcpStream, request: &[u8]) -> anyhow::Result<Duration> {
 #[ignore = "needs root and BPF"]
 fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
     let redis = Redis::own(&DEBUG)?;
-    let mut clients = (0..20)
-        .map(|_| connect(&redis))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut clients = (0..20).map(|_| connect(&redis)).collect::<Result<Vec<_>, _>>()?;
     let mut sleeper = connect(&redis)?;
     let agent = Agent::watching(&redis, &[])?;
     let before = agent.settled_reading(&redis)?;
@@ -43,10 +41,8 @@ fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
         thread::scope(|scope| {
             let sleeps = scope.spawn(|| wait(&mut sleeper, b"DEBUG SLEEP 0.15\r\n"));
             thread::sleep(Duration::from_millis(5));
-            let all: Vec<_> = (clients.iter_mut())
-                .map(|client| scope.spawn(|| wait(client, PING)))
-                .chain([sleeps])
-                .collect();
+            let all: Vec<_> =
+                (clients.iter_mut()).map(|client| scope.spawn(|| wait(client, PING))).chain([sleeps]).collect();
             for one in all {
                 waits.push(one.join().map_err(|_| anyhow::anyhow!("panicked"))??);
             }
@@ -54,24 +50,17 @@ fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
         })?;
     }
     let after = agent.settled_reading(&redis)?;
-    let grown = |name: &str, labels: &[(&str, &str)]| {
-        anyhow::Ok(after.sum(name, labels)? - before.sum(name, labels)?)
-    };
+    let grown = |name: &str, labels: &[(&str, &str)]| anyhow::Ok(after.sum(name, labels)? - before.sum(name, labels)?);
     let own: f64 = waits.iter().map(Duration::as_secs_f64).sum();
     let said = grown("evictscope_client_wait_seconds_total", &[])?;
     println!("{own} s by the clients, {said} s by the agent");
     ensure!((own * 0.9..own * 1.1).contains(&said), "{said} of {own} s");
     let longer = |ms| {
-        let longer = waits
-            .iter()
-            .filter(|wait| **wait >= Duration::from_millis(ms));
+        let longer = waits.iter().filter(|wait| **wait >= Duration::from_millis(ms));
         longer.count() as f64
     };
     let over = grown("evictscope_requests_waited_total", &[("over", "0.1")])?;
-    ensure!(
-        (longer(110)..=longer(90)).contains(&over),
-        "{over} requests over 0.1 s"
-    );
+    ensure!((longer(110)..=longer(90)).contains(&over), "{over} requests over 0.1 s");
     Ok(())
 }
 
@@ -93,10 +82,7 @@ fn clients_that_give_up_do_not_wait() -> anyhow::Result<()> {
         until("they are counted", || {
             let scrape = agent.reading(&redis)?;
             let value = |name| scrape.sum(name, &[]);
-            let [waiting, connected] = [
-                value("evictscope_clients_waiting")?,
-                value("evictscope_clients_connected")?,
-            ];
+            let [waiting, connected] = [value("evictscope_clients_waiting")?, value("evictscope_clients_connected")?];
             ensure!(waiting <= connected, "{waiting} of {connected} wait");
             let gave_up = value("evictscope_clients_gave_up_total")?;
             let unanswered = value("evictscope_unanswered_seconds")?;
@@ -105,9 +91,7 @@ fn clients_that_give_up_do_not_wait() -> anyhow::Result<()> {
         sleeps.join().map_err(|_| anyhow::anyhow!("panicked"))?
     })?;
     until("somebody is answered", || {
-        let unanswered = agent
-            .reading(&redis)?
-            .sum("evictscope_unanswered_seconds", &[])?;
+        let unanswered = agent.reading(&redis)?.sum("evictscope_unanswered_seconds", &[])?;
         Ok((unanswered == 0.0).then_some(()))
     })
 }

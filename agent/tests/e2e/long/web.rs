@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::until_true};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// In this time the agent looks at the file again.
@@ -60,15 +58,9 @@ impl Agent {
         prepare(directory.path())?;
         let listen = format!("127.0.0.1:{port}");
         let process = Owned::start(
-            evictscope()
-                .args(["run", "--listen", &listen, "--web-config"])
-                .arg(directory.path().join("web.yml")),
+            evictscope().args(["run", "--listen", &listen, "--web-config"]).arg(directory.path().join("web.yml")),
         )?;
-        let agent = Self {
-            process,
-            port,
-            directory,
-        };
+        let agent = Self { process, port, directory };
         agent.says("serving http")?;
         Ok(agent)
     }
@@ -98,9 +90,7 @@ impl Agent {
 
     /// Waits until curl gets this status.
     fn becomes(&self, status: u16, scheme: &str, options: &[&str]) -> anyhow::Result<()> {
-        until_true(&format!("{scheme} {options:?}: {status}"), || {
-            Ok(self.status(scheme, options)? == status)
-        })
+        until_true(&format!("{scheme} {options:?}: {status}"), || Ok(self.status(scheme, options)? == status))
     }
 }
 
@@ -130,12 +120,9 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     let alice = with(&["--user", "alice:secret"]);
 
     ensure!(agent.status("https", &alice)? == 200);
-    for wrong in [
-        &[][..],
-        &["--user", "alice:Secret"],
-        &["--user", "bob:secret"],
-        &["--header", "Authorization: Basic !"],
-    ] {
+    for wrong in
+        [&[][..], &["--user", "alice:Secret"], &["--user", "bob:secret"], &["--header", "Authorization: Basic !"]]
+    {
         ensure!(agent.status("https", &with(wrong))? == 401, "{wrong:?}");
     }
     let untrusting = ["--cacert", "other.crt", "--user", "alice:secret"];
@@ -156,10 +143,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     for (options, said) in [
         (&[][..], "needs --ca FILE"),
         (&["--ca", "authority.crt"], "--password-file FILE"),
-        (
-            &[&["--ca", "other.crt"][..], &password].concat(),
-            "invalid peer certificate",
-        ),
+        (&[&["--ca", "other.crt"][..], &password].concat(), "invalid peer certificate"),
     ] {
         let output = watch(options)?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -193,10 +177,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
     agent.becomes(200, "http", &["--user", "alice:secret"])?;
     agent.write("")?;
     agent.says("protects nothing")?;
-    ensure!(
-        agent.status("http", &[])? == 401,
-        "answers without a password"
-    );
+    ensure!(agent.status("http", &[])? == 401, "answers without a password");
     Ok(())
 }
 
@@ -209,8 +190,7 @@ fn clients_must_show_a_certificate_and_speak_a_new_tls() -> anyhow::Result<()> {
         authority.issue(directory, "server", "localhost")?;
         authority.issue(directory, "client", "prometheus")?;
         other.issue(directory, "stranger", "prometheus")?;
-        let asked =
-            "  client_ca_file: authority.crt\n  client_auth_type: RequireAndVerifyClientCert\n";
+        let asked = "  client_ca_file: authority.crt\n  client_auth_type: RequireAndVerifyClientCert\n";
         let text = format!("{TLS}{asked}");
         Ok(std::fs::write(directory.join("web.yml"), text)?)
     })?;

@@ -1,7 +1,7 @@
 //! A server that does what its plan says it cannot.
 //!
-//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant of its plan. The plan must
-//! be withdrawn, and no number that depends on it may stay on /metrics.
+//! `fixtures/evict.c` is compiled so that from its second round of calls on it breaks an invariant of its plan. The
+//! plan must be withdrawn, and no number that depends on it may stay on /metrics.
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +27,7 @@ const RESTING_ON_THE_PLAN: [&str; 5] = [
 fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
     let program = directory.join(name);
     let mut gcc = compiling("gcc", "-O2", "__attribute__((noinline))", &program);
-    gcc.arg("-rdynamic")
-        .args(breaks.map(|breaks| format!("-D{breaks}")));
+    gcc.arg("-rdynamic").args(breaks.map(|breaks| format!("-D{breaks}")));
     process::answer_of(&mut gcc)?;
     Ok(program)
 }
@@ -36,8 +35,7 @@ fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result
 /// Returns whether a family has series about a server.
 fn is_exported(text: &str, family: &str, server: &str) -> bool {
     let label = format!("server=\"{server}\"");
-    text.lines()
-        .any(|line| line.starts_with(family) && line.contains(&label))
+    text.lines().any(|line| line.starts_with(family) && line.contains(&label))
 }
 
 /// Returns the only line of a log that contains `part`.
@@ -50,11 +48,7 @@ fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
 fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let mut broken = Program::start(&compile(
-        directory.path(),
-        &program_name(breaks, 1),
-        Some(breaks),
-    )?)?;
+    let mut broken = Program::start(&compile(directory.path(), &program_name(breaks, 1), Some(breaks))?)?;
     let mut sound = Program::start(&compile(directory.path(), &program_name(breaks, 2), None)?)?;
     let agent = Agent::start(&[&all_programs(breaks), "--probe-mode=every-call"])?;
     let (name, sound_name) = (broken.server(), sound.server());
@@ -80,9 +74,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
 
     broken.numbers()?;
     let reasons = [("server", name.as_str()), ("reason", reason)];
-    until("the plan is withdrawn", || {
-        Ok(agent.scrape()?.sum(withdrawn, &reasons).ok())
-    })?;
+    until("the plan is withdrawn", || Ok(agent.scrape()?.sum(withdrawn, &reasons).ok()))?;
     let text = agent.get("/metrics")?;
     for family in RESTING_ON_THE_PLAN {
         let is_there = is_exported(&text, family, &name);
@@ -101,11 +93,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let said = agent.log()?;
     let line = only_line_with(&said, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
-    let exe = directory
-        .path()
-        .join(program_name(breaks, 1))
-        .display()
-        .to_string();
+    let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
     let inspect = format!("evictscope inspect {pid} --json");
     for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
         ensure!(line.contains(part), "{part} is not in {line}");

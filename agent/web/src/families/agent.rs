@@ -17,10 +17,7 @@ const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
 
 /// Returns the family that says what this agent was built from.
 pub fn build_info() -> MetricFamily {
-    let built = [
-        ("commit", version::COMMIT.unwrap_or_default()),
-        ("version", version::NUMBER),
-    ];
+    let built = [("commit", version::COMMIT.unwrap_or_default()), ("version", version::NUMBER)];
     exported(&Family::new(
         "evictscope_build_info",
         "1, with the version of this agent, and the commit that a packed one was built from.",
@@ -44,7 +41,8 @@ pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
 
 /// Returns the families that say how servers ended. `ended` are the last ones.
 ///
-/// Second observers: the parent of a server, which gets its exit code, and the kernel's log of the OOM killer. Neither is watched.
+/// Second observers: the parent of a server, which gets its exit code, and the kernel's log of the OOM killer. Neither
+/// is watched.
 pub fn servers_ended(
     counts: [(&'static str, u64); Ending::HOW.len()],
     ended: &[Arc<ExportedServer>],
@@ -58,11 +56,7 @@ pub fn servers_ended(
     let series = last.filter_map(|server| {
         let (at, ending) = server.ended?;
         let (server, at) = (&server.label, server.since_1970 + at);
-        let labels = [
-            ("how", ending.how()),
-            ("server", server),
-            ("status", &ending.status()),
-        ];
+        let labels = [("how", ending.how()), ("server", server), ("status", &ending.status())];
         Some(Series::number(&labels, at.as_secs_f64()))
     });
     let mut families = vec![
@@ -95,21 +89,9 @@ pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
 /// Returns the families that say what the agent keeps on disk.
 pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
     let families = [
-        (
-            "evictscope_records",
-            "Records of bursts, of stalls and of what was asked for that are kept.",
-            counts.records,
-        ),
-        (
-            "evictscope_records_bytes",
-            "Size of the records on disk. At most --keep-records.",
-            counts.bytes,
-        ),
-        (
-            "evictscope_records_written_total",
-            "Records that were written.",
-            counts.written,
-        ),
+        ("evictscope_records", "Records of bursts, of stalls and of what was asked for that are kept.", counts.records),
+        ("evictscope_records_bytes", "Size of the records on disk. At most --keep-records.", counts.bytes),
+        ("evictscope_records_written_total", "Records that were written.", counts.written),
         (
             "evictscope_records_failed_total",
             "Records that were lost: the disk is full or too slow, or the record is larger than all that may be kept. The log says which.",

@@ -1,5 +1,5 @@
-//! The families about phases and bursts. Second observer: the server's own counter of evicted keys, which phases follow while calls are not
-//! observed; else only the end-to-end tests compare with it.
+//! The families about phases and bursts. Second observer: the server's own counter of evicted keys, which phases follow
+//! while calls are not observed; else only the end-to-end tests compare with it.
 
 use evictscope_plan::Member;
 use evictscope_telemetry::{BurstKind, Cycle, Phase};
@@ -36,8 +36,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let totals_with = |member| totals.filter(|_| server.members().get(member).is_some());
     let with_memory = totals_with(Member::UsedMemory);
     let with_buffers = totals_with(Member::StatClientsTypeMemory);
-    let finished = totals
-        .map(|totals| BurstKind::ALL.map(|kind| (kind, totals.finished[kind as usize] as f64)));
+    let finished = totals.map(|totals| BurstKind::ALL.map(|kind| (kind, totals.finished[kind as usize] as f64)));
     let last_start = totals.and_then(|totals| Some(server.since_1970 + totals.last_start?));
     vec![
         by(

@@ -1,8 +1,9 @@
 //! The families about eviction calls, and what they tell about memory.
 //!
-//! Second observers: of calls, the server's counter of evicted keys (watched: `unhit`) and of commands (in tests); of the goal
-//! variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and the lab (in tests);
-//! of refused commands, the server's count of errors of all kinds, which are never fewer (watched: `refused`).
+//! Second observers: of calls, the server's counter of evicted keys (watched: `unhit`) and of commands (in tests); of
+//! the goal variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and
+//! the lab (in tests); of refused commands, the server's count of errors of all kinds, which are never fewer (watched:
+//! `refused`).
 
 use evictscope_abi::{ResultKind, Variable, bounds};
 use evictscope_telemetry::HistogramView;
@@ -17,8 +18,8 @@ const RESULTS: [(&str, ResultKind); 4] = [
     ("unknown", ResultKind::Unknown),
 ];
 
-/// A kind of eviction call that is counted. Other kinds have no series: a count that never moves would say that the server
-/// makes no such calls.
+/// A kind of eviction call that is counted. Other kinds have no series: a count that never moves would say that the
+/// server makes no such calls.
 struct Kind<'a> {
     name: &'static str,
     durations: HistogramView<'a>,

@@ -1,7 +1,8 @@
 //! The families about what clients feel, and what the main thread does meanwhile.
 //!
-//! Second observers: of waits and stalls, the latency that clients measure (not watched); of connections, `connected_clients` of
-//! INFO, which has the cluster's and replicas' links apart (not watched); of CPU time, `used_cpu_*` of INFO (not watched).
+//! Second observers: of waits and stalls, the latency that clients measure (not watched); of connections,
+//! `connected_clients` of INFO, which has the cluster's and replicas' links apart (not watched); of CPU time,
+//! `used_cpu_*` of INFO (not watched).
 
 use evictscope_telemetry::{OVER, StallCause, Waits};
 
@@ -13,10 +14,7 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
     let thread = Some(&server.state.main_thread).filter(|thread| thread.is_known());
     let told = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
         [
-            (
-                "eviction",
-                server.evicting_call().map(|_| thread.all_eviction_ns()),
-            ),
+            ("eviction", server.evicting_call().map(|_| thread.all_eviction_ns())),
             ("expire", server.expire_cycle().map(|_| thread.expire_ns())),
             ("other", Some(thread.all_other_ns())),
             ("spin", Some(thread.spin_ns()).filter(|ns| *ns > 0)),
@@ -54,11 +52,7 @@ pub fn families(server: &ExportedServer) -> [Family<'_>; 9] {
         let told = stalled.filter(|_| server.tells_stalls_by(cause))?;
         Some((cause, told.as_secs_f64()))
     };
-    let waited = |waits: &Waits| {
-        OVER.map(|over| over.as_secs_f64())
-            .into_iter()
-            .zip(waits.over())
-    };
+    let waited = |waits: &Waits| OVER.map(|over| over.as_secs_f64()).into_iter().zip(waits.over());
     let waited = waits.into_iter().flat_map(waited);
     [
         by(

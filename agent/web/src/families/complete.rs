@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use evictscope_abi::{EXPIRE, VARIABLES, Variable};
 use evictscope_host::Container;
 use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite,
-    Item, Member, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
+    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
+    Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook,
-    ThreadTimes,
+    Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
 };
 
 use crate::published::exported::ExportedServer;
@@ -50,30 +49,16 @@ pub fn server_without(item: Item) -> Option<ExportedServer> {
 }
 
 fn server(plan: ProbePlan, members: Members) -> ExportedServer {
-    let needed = members
-        .get(Member::EvictionPool)
-        .and(members.get(Member::MaxmemoryPolicy));
-    let counts = [
-        Member::ReplBufferMem,
-        Member::ReplBacklogSize,
-        Member::AofEnabled,
-        Member::AofBuf,
-    ];
+    let needed = members.get(Member::EvictionPool).and(members.get(Member::MaxmemoryPolicy));
+    let counts = [Member::ReplBufferMem, Member::ReplBacklogSize, Member::AofEnabled, Member::AofBuf];
     let are_read = counts.iter().all(|member| members.get(*member).is_some());
     let mut snapshot = Snapshot {
         not_counted: are_read.then_some(0),
         members: Some(members),
         refusals: members.get(Member::StatTotalErrorReplies).map(|_| 0),
-        expired: Some(ExpiredSample {
-            keys: 400,
-            looked_at: 400,
-            expired: 0,
-        }),
+        expired: Some(ExpiredSample { keys: 400, looked_at: 400, expired: 0 }),
         candidate: needed.map(|_| Candidate::Idle(Duration::ZERO)),
-        times: Some(ThreadTimes {
-            cpu_ns: 0,
-            waiting_ns: 0,
-        }),
+        times: Some(ThreadTimes { cpu_ns: 0, waiting_ns: 0 }),
         throttled: Some(Duration::ZERO),
         look: Some(SocketLook::default()),
         ..Snapshot::default()
@@ -133,21 +118,11 @@ fn site(address: u64) -> Site {
     }
 }
 
-pub const EVICTION: FunctionKind = FunctionKind {
-    index: 0,
-    description: EVICTION_CALL.description,
-};
+pub const EVICTION: FunctionKind = FunctionKind { index: 0, description: EVICTION_CALL.description };
 
-const EXPIRY: FunctionKind = FunctionKind {
-    index: EXPIRE as usize,
-    description: EXPIRE_CYCLE.description,
-};
+const EXPIRY: FunctionKind = FunctionKind { index: EXPIRE as usize, description: EXPIRE_CYCLE.description };
 
-const REGISTER: Operand = Operand::Register {
-    plus: 0,
-    number: 3,
-    width: 8,
-};
+const REGISTER: Operand = Operand::Register { plus: 0, number: 3, width: 8 };
 
 /// Returns a traced function in which everything was found: these quantities, and what an expire cycle tells.
 fn function(
@@ -162,12 +137,7 @@ fn function(
         name,
         address: FileAddress::new(address),
         entry: Some(site(address)),
-        inner: Some(InnerSite {
-            site: site(address + 0x40),
-            quantities,
-            cycle_type: of_cycles.clone(),
-            job: None,
-        }),
+        inner: Some(InnerSite { site: site(address + 0x40), quantities, cycle_type: of_cycles.clone(), job: None }),
         fields_inner: None,
         exits: vec![Exit {
             site: site(address + 0x80),
@@ -180,15 +150,8 @@ fn function(
 }
 
 fn quantity(quantity: Variable) -> QuantityPlan {
-    let term = Term {
-        negative: false,
-        operand: REGISTER,
-    };
-    QuantityPlan {
-        quantity,
-        recipe: Recipe { terms: vec![term] },
-        method: Method::Dataflow,
-    }
+    let term = Term { negative: false, operand: REGISTER };
+    QuantityPlan { quantity, recipe: Recipe { terms: vec![term] }, method: Method::Dataflow }
 }
 
 pub fn plan() -> ProbePlan {
@@ -202,13 +165,7 @@ pub fn plan() -> ProbePlan {
         },
         functions: vec![
             function(EVICTION, "performEvictions", 0x2000, quantities, None),
-            function(
-                EXPIRY,
-                "activeExpireCycle",
-                0x3000,
-                Vec::new(),
-                Some(REGISTER),
-            ),
+            function(EXPIRY, "activeExpireCycle", 0x3000, Vec::new(), Some(REGISTER)),
         ],
         members: Vec::new(),
         not_found: Vec::new(),

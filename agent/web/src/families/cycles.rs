@@ -1,6 +1,7 @@
 //! The families about expire cycles.
 //!
-//! Second observers, watched: the server's own time in cycles and its counter of expired keys (`expire_time`, `expire_counter`).
+//! Second observers, watched: the server's own time in cycles and its counter of expired keys (`expire_time`,
+//! `expire_counter`).
 
 use evictscope_abi::{CycleStats, bounds};
 use evictscope_plan::{Exit, Operand};
@@ -58,15 +59,9 @@ struct Count {
 }
 
 /// How many keys or hashes were looked at.
-const SAMPLED: Count = Count {
-    place: |exit| exit.sampled.as_ref(),
-    of: |totals| totals.sampled,
-};
+const SAMPLED: Count = Count { place: |exit| exit.sampled.as_ref(), of: |totals| totals.sampled };
 /// How many of those had expired.
-const EXPIRED: Count = Count {
-    place: |exit| exit.expired.as_ref(),
-    of: |totals| totals.expired,
-};
+const EXPIRED: Count = Count { place: |exit| exit.expired.as_ref(), of: |totals| totals.expired };
 
 /// Returns a count by type, if every end site has it: otherwise it would miss the cycles that end at the others.
 fn counted<'s>(
@@ -80,8 +75,8 @@ fn counted<'s>(
     counts.map(move |(name, totals)| (name, of(totals) as f64))
 }
 
-/// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that, the sample.
-/// A test compares both with the keys that remain.
+/// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that,
+/// the sample. A test compares both with the keys that remain.
 pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
     [held(server), estimated(server)]
 }

@@ -12,9 +12,7 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
 
-use crate::families::{
-    families, loop_last_turn, of_server, records, servers_ended, servers_unwatched,
-};
+use crate::families::{families, loop_last_turn, of_server, records, servers_ended, servers_unwatched};
 use crate::fixture::{before_a_burst, busy_server, partial_server};
 use crate::published::exported::ExportedServer;
 
@@ -55,10 +53,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         replica.state.apply(&Snapshot {
             at: Duration::from_secs(second),
             members: Some(own.into_iter().chain(active).collect()),
-            times: Some(ThreadTimes {
-                cpu_ns: second * 1_000_000_000,
-                waiting_ns: 0,
-            }),
+            times: Some(ThreadTimes { cpu_ns: second * 1_000_000_000, waiting_ns: 0 }),
             ..Snapshot::default()
         });
     }
@@ -90,10 +85,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::ExpiredKeys,
         BrokenInvariant::CycleTime,
     ];
-    let withdrawn = reasons.map(|reason| ExportedServer {
-        withdrawn: Some(reason),
-        ..busy_server()
-    });
+    let withdrawn = reasons.map(|reason| ExportedServer { withdrawn: Some(reason), ..busy_server() });
     let others = [busy, busy_server(), replica, partial_server()];
     let servers = others.into_iter().chain(withdrawn);
     servers.map(Arc::new).collect()
@@ -103,10 +95,7 @@ fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
     all.push(servers_unwatched(&[]));
     let ended = Some((Duration::ZERO, Ending::Unknown));
-    let ended = ExportedServer {
-        ended,
-        ..busy_server()
-    };
+    let ended = ExportedServer { ended, ..busy_server() };
     let counts = Ending::HOW.map(|how| (how, 1));
     all.extend(servers_ended(counts, &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
@@ -142,8 +131,7 @@ fn truth(family: &MetricFamily) -> Description {
 fn in_words(bounds: &[f64]) -> String {
     let is_fine = |pair: &[f64]| pair[1] / pair[0] < 1.1001;
     let fine = || bounds.windows(2).map(is_fine);
-    if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine))
-    {
+    if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine)) {
         let list = |bounds: &[f64]| Vec::from_iter(bounds.iter().map(f64::to_string)).join(", ");
         let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));
         let (end, rest) = to.split_once(", ").unwrap_or((&to, ""));
@@ -200,11 +188,7 @@ fn documented(text: &str) -> Vec<(&str, Description, &str)> {
             labels.insert("server".to_owned(), BTreeSet::new());
         }
         let bounds = unit.split_once("; ").map(|(_, bounds)| bounds.to_owned());
-        let said = Description {
-            kind: kind.to_owned(),
-            labels,
-            bounds: bounds.filter(|_| kind == "histogram"),
-        };
+        let said = Description { kind: kind.to_owned(), labels, bounds: bounds.filter(|_| kind == "histogram") };
         rows.push((name.trim_end_matches('`'), said, *unit));
     }
     rows

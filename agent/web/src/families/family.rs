@@ -4,9 +4,7 @@ use std::borrow::Cow;
 
 use evictscope_host::printable;
 use evictscope_telemetry::HistogramView;
-use prometheus::proto::{
-    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
-};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
 /// A family: its type follows from its name and its series.
 pub struct Family<'a> {
@@ -35,11 +33,7 @@ pub enum Unit {
 }
 
 /// Returns a family with no label but `server`; it has no series if the value is not known.
-pub fn single(
-    name: &'static str,
-    help: impl Into<Cow<'static, str>>,
-    value: Option<f64>,
-) -> Family<'static> {
+pub fn single(name: &'static str, help: impl Into<Cow<'static, str>>, value: Option<f64>) -> Family<'static> {
     let series = value.map(|number| Series::number(&[], number));
     Family::new(name, help, series)
 }
@@ -77,11 +71,7 @@ impl<'a> Family<'a> {
         help: impl Into<Cow<'static, str>>,
         series: impl IntoIterator<Item = Series<'a>>,
     ) -> Self {
-        Self {
-            name,
-            help: help.into(),
-            series: series.into_iter().collect(),
-        }
+        Self { name, help: help.into(), series: series.into_iter().collect() }
     }
 
     /// Returns the exported form of the family, still without series.
@@ -112,21 +102,14 @@ impl<'a> Series<'a> {
         Self::new(labels, Value::Number(number))
     }
 
-    pub fn histogram(
-        labels: &[(&'static str, &str)],
-        totals: HistogramView<'a>,
-        unit: Unit,
-    ) -> Self {
+    pub fn histogram(labels: &[(&'static str, &str)], totals: HistogramView<'a>, unit: Unit) -> Self {
         Self::new(labels, Value::Histogram(totals, unit))
     }
 
     fn new(labels: &[(&'static str, &str)], value: Value<'a>) -> Self {
         // Others chose some of them.
         let owned = |(name, value): &(_, &str)| (*name, printable(value));
-        Self {
-            labels: labels.iter().map(owned).collect(),
-            value,
-        }
+        Self { labels: labels.iter().map(owned).collect(), value }
     }
 
     fn metric(&self, server: Option<&str>, kind: MetricType) -> Metric {

@@ -1,4 +1,5 @@
-//! What is not exported for a server if an item was not found in its executable, and which alerts then cannot fire for it.
+//! What is not exported for a server if an item was not found in its executable, and which alerts then cannot fire for
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,55 +35,22 @@ const STALLS_BY_EXPIRY: &str = "evictscope_stall_seconds_total{cause=\"expire\"}
 /// The alerts about a server, and the metrics without which each cannot fire, or not for every cause.
 const ALERTS: [(&str, &[&str]); 15] = [
     ("EvictscopeStalled", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
-    (
-        "EvictscopeStallBudgetExceeded",
-        &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY],
-    ),
-    (
-        "EvictscopeNobodyAnswered",
-        &["evictscope_unanswered_seconds"],
-    ),
-    (
-        "EvictscopeEvictionsFailing",
-        &["evictscope_refused_commands_total"],
-    ),
+    ("EvictscopeStallBudgetExceeded", &[STALLS_BY_EVICTION, STALLS_BY_EXPIRY]),
+    ("EvictscopeNobodyAnswered", &["evictscope_unanswered_seconds"]),
+    ("EvictscopeEvictionsFailing", &["evictscope_refused_commands_total"]),
     ("EvictscopeNothingToEvict", &[BY_RESULT]),
-    (
-        "EvictscopeClientsWaiting",
-        &["evictscope_stall_seconds_total"],
-    ),
+    ("EvictscopeClientsWaiting", &["evictscope_stall_seconds_total"]),
     ("EvictscopeEvictionsCostly", &[CPU_BY_EVICTION]),
-    (
-        "EvictscopeNoCpu",
-        &["evictscope_main_thread_waiting_seconds_total"],
-    ),
+    ("EvictscopeNoCpu", &["evictscope_main_thread_waiting_seconds_total"]),
     ("EvictscopeEvictionBurst", &[SELF_AMPLIFYING]),
-    (
-        "EvictscopeBurstsRecurring",
-        &["evictscope_bursts_total", STALLS_BY_EVICTION],
-    ),
-    (
-        "EvictscopeEvictionCallSlow",
-        &["evictscope_eviction_call_longest_seconds"],
-    ),
-    (
-        "EvictscopeClientBuffersSwelling",
-        &[
-            "evictscope_client_buffers_sample_bytes",
-            "evictscope_eviction_calls_total",
-        ],
-    ),
-    (
-        "EvictscopeMaxmemoryNear",
-        &["evictscope_used_memory_bytes", LIMIT_REACHED],
-    ),
+    ("EvictscopeBurstsRecurring", &["evictscope_bursts_total", STALLS_BY_EVICTION]),
+    ("EvictscopeEvictionCallSlow", &["evictscope_eviction_call_longest_seconds"]),
+    ("EvictscopeClientBuffersSwelling", &["evictscope_client_buffers_sample_bytes", "evictscope_eviction_calls_total"]),
+    ("EvictscopeMaxmemoryNear", &["evictscope_used_memory_bytes", LIMIT_REACHED]),
     ("EvictscopeLimitWouldStall", &[LIMIT_REACHED, WOULD_ADD]),
     (
         "EvictscopeExpiryFallsBehind",
-        &[
-            "evictscope_expire_stale_ratio",
-            "evictscope_expire_cycle_time_limit_hits_total",
-        ],
+        &["evictscope_expire_stale_ratio", "evictscope_expire_cycle_time_limit_hits_total"],
     ),
 ];
 
@@ -104,13 +72,8 @@ pub fn lost(item: Item) -> Lost {
         let mut lost = metrics.iter();
         lost.any(|lost| lost == needed || lost == family || lost == EVERYTHING)
     };
-    let alerts = ALERTS
-        .iter()
-        .filter(|(_, needed)| needed.iter().any(|one| is_lost(one)));
-    Lost {
-        alerts: alerts.map(|(alert, _)| *alert).collect(),
-        metrics,
-    }
+    let alerts = ALERTS.iter().filter(|(_, needed)| needed.iter().any(|one| is_lost(one)));
+    Lost { alerts: alerts.map(|(alert, _)| *alert).collect(), metrics }
 }
 
 /// Returns what `before` has of a family and `after` lacks: everything, labels, or values of labels.
@@ -142,26 +105,19 @@ fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str
     values
 }
 
-/// Returns the metrics that keep all their series without `item` but do not count everything, and those that only a server with
-/// another policy, or one watched for long enough, has.
+/// Returns the metrics that keep all their series without `item` but do not count everything, and those that only a
+/// server with another policy, or one watched for long enough, has.
 fn incomplete(item: Item) -> &'static [&'static str] {
     match item {
         Item::Result(kind) if kind.description == EVICTION_CALL.description => &[BY_RESULT],
-        Item::Function(kind) | Item::Inner(kind)
-            if kind.description == EVICTION_CALL.description =>
-        {
+        Item::Function(kind) | Item::Inner(kind) if kind.description == EVICTION_CALL.description => {
             &[LIMIT_REACHED, WOULD_ADD]
         }
         Item::Member(Member::UsedMemory | Member::StatNumcommands) => &[LIMIT_REACHED, WOULD_ADD],
         Item::Member(Member::Maxmemory) => &[LIMIT_REACHED],
         Item::Member(Member::StatClientsTypeMemory) => &[SELF_AMPLIFYING, LIMIT_REACHED, WOULD_ADD],
         // A server that evicts all the time is in the probe mode sampled, in which these are estimated from it.
-        Item::Member(Member::StatEvictedkeys) => &[
-            CPU_BY_EVICTION,
-            STALLS_BY_EVICTION,
-            LIMIT_REACHED,
-            WOULD_ADD,
-        ],
+        Item::Member(Member::StatEvictedkeys) => &[CPU_BY_EVICTION, STALLS_BY_EVICTION, LIMIT_REACHED, WOULD_ADD],
         Item::Member(Member::EvictionPool | Member::MaxmemoryPolicy) => &[CANDIDATE_TTL],
         _ => &[],
     }

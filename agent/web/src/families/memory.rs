@@ -1,9 +1,9 @@
 //! The families about memory: its limit, client buffers, and what is evicted.
 //!
-//! Second observers: `used_memory`, `maxmemory` and `mem_not_counted_for_evict` of `INFO`, `mem_reported` and `overhead` at each
-//! evicting call, `role` of `INFO`, and for the forecast what then happens. `mem_reported` is watched (`BrokenInvariant::Allocator`);
-//! tests compare the others. That of the candidate is `OBJECT IDLETIME` or `PTTL` of its key, in a
-//! test alone.
+//! Second observers: `used_memory`, `maxmemory` and `mem_not_counted_for_evict` of `INFO`, `mem_reported` and
+//! `overhead` at each evicting call, `role` of `INFO`, and for the forecast what then happens. `mem_reported` is
+//! watched (`BrokenInvariant::Allocator`); tests compare the others. That of the candidate is `OBJECT IDLETIME` or
+//! `PTTL` of its key, in a test alone.
 
 use std::time::Duration;
 
@@ -100,9 +100,7 @@ pub fn candidate(server: &ExportedServer) -> [Family<'static>; 2] {
 }
 
 pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
-    let reached = ["earliest", "likely", "latest"]
-        .into_iter()
-        .zip(server.reaches_limit_in());
+    let reached = ["earliest", "likely", "latest"].into_iter().zip(server.reaches_limit_in());
     let load = (server.forecasts()).and_then(Margins::evictions_would_add);
     let measured = |measured| match measured {
         Measured::Here => "here",

@@ -1,8 +1,9 @@
-//! Every metric family of the agent, in the order of export. Families that export a member of `server` unchanged come from the
-//! list of members (`evictscope-plan`), and are placed between the others.
+//! Every metric family of the agent, in the order of export. Families that export a member of `server` unchanged come
+//! from the list of members (`evictscope-plan`), and are placed between the others.
 //!
-//! Each file says what would contradict its numbers, its *second observers*, and whether the agent watches them. Members of `server`
-//! that are exported unchanged are held against `INFO` in tests, and against `maxmemory` at each evicting call.
+//! Each file says what would contradict its numbers, its *second observers*, and whether the agent watches them.
+//! Members of `server` that are exported unchanged are held against `INFO` in tests, and against `maxmemory` at each
+//! evicting call.
 //!
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
@@ -73,10 +74,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
 }
 
 /// Returns the families that export a member of `server` unchanged.
-fn members(
-    server: &ExportedServer,
-    are_here: impl Fn(&MemberMetric) -> bool,
-) -> impl Iterator<Item = Family<'_>> {
+fn members(server: &ExportedServer, are_here: impl Fn(&MemberMetric) -> bool) -> impl Iterator<Item = Family<'_>> {
     let values = server.members();
     Member::ALL.iter().filter_map(move |member| {
         let metric = member.metric().filter(&are_here)?;

@@ -1,7 +1,7 @@
 //! The families about what is watched and how, what was not found, and what watching costs.
 //!
-//! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys (`not_run`,
-//! `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench probes`.
+//! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys
+//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench probes`.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         plan.map_or("none", |plan| plan.method.name())
     };
     let methods = VARIABLES.map(|variable| {
-        let labels = [
-            ("variable", variable_name(variable)),
-            ("method", method(variable)),
-        ];
+        let labels = [("variable", variable_name(variable)), ("method", method(variable))];
         Series::number(&labels, 1.0)
     });
     // The server is in no mode if its plan was withdrawn, or as long as probes are missing.
@@ -57,12 +54,7 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
             "mode",
             ProbeMode::ALL.map(|mode| (mode, number(is_on(mode)))),
         ),
-        by(
-            "evictscope_probe_hits_total",
-            "How often each probe was hit.",
-            "probe",
-            hits(server),
-        ),
+        by("evictscope_probe_hits_total", "How often each probe was hit.", "probe", hits(server)),
         single(
             "evictscope_overhead_ratio",
             "What evictscope costs the server, as a share of its main thread, in the last 10 s: hits of \
@@ -165,9 +157,6 @@ fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> 
     ];
     let faults = &server.state.counted.faults;
     let counted = names.map(|(name, fault)| (name, faults[fault as usize]));
-    let all = counted
-        .into_iter()
-        .chain([("lost_exit", server.state.lost_exits())]);
-    all.filter(|(_, count)| *count > 0)
-        .map(|(name, count)| (name, count as f64))
+    let all = counted.into_iter().chain([("lost_exit", server.state.lost_exits())]);
+    all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64))
 }

@@ -32,18 +32,15 @@ fn without_a_server_the_build_is_exported() {
 #[test]
 fn a_server_with_everything_has_210_series_at_most() -> prometheus::Result<()> {
     let overhead_ratio = Some(0.001);
-    let text = text_of([ExportedServer {
-        overhead_ratio,
-        ..busy_server()
-    }])?;
+    let text = text_of([ExportedServer { overhead_ratio, ..busy_server() }])?;
     let series = text.lines().filter(|line| line.contains("server=\""));
     let count = series.count();
     assert!((170..=210).contains(&count), "{count} series");
     Ok(())
 }
 
-/// Nothing that depends on a withdrawn plan is exported, nor are no-op calls while they are not counted; calls and their
-/// variables are exported from the start.
+/// Nothing that depends on a withdrawn plan is exported, nor are no-op calls while they are not counted; calls and
+/// their variables are exported from the start.
 #[test]
 fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
     let broken = [
@@ -54,49 +51,26 @@ fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
     ];
     let withdrawn = broken.map(|broken| {
         let withdrawn = Some(broken);
-        (
-            format!("withdrawn: {broken}"),
-            ExportedServer {
-                withdrawn,
-                ..busy_server()
-            },
-        )
+        (format!("withdrawn: {broken}"), ExportedServer { withdrawn, ..busy_server() })
     });
     let (mode, cycles_withdrawn) = (ProbeMode::EvictingOnly, Some(BrokenInvariant::CycleTime));
     let others = [
-        (
-            "cycles withdrawn",
-            ExportedServer {
-                cycles_withdrawn,
-                ..busy_server()
-            },
-        ),
-        (
-            "evicting-only",
-            ExportedServer {
-                mode,
-                ..busy_server()
-            },
-        ),
+        ("cycles withdrawn", ExportedServer { cycles_withdrawn, ..busy_server() }),
+        ("evicting-only", ExportedServer { mode, ..busy_server() }),
         ("new", new_server()),
     ];
     let others = others.map(|(state, server)| (state.to_owned(), server));
     let whole = text_of([busy_server()])?;
     let series = |text: &str| {
-        let lines = text
-            .lines()
-            .filter(|line| !line.starts_with('#') && !line.contains("le=\""));
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.contains("le=\""));
         lines.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let mut said = String::new();
     for (state, server) in withdrawn.into_iter().chain(others) {
         let (whole, text) = (series(&whole), series(&text_of([server])?));
         said += &format!("{state}:\n");
-        whole
-            .difference(&text)
-            .for_each(|line| said += &format!("- {line}\n"));
-        text.difference(&whole)
-            .for_each(|line| said += &format!("+ {line}\n"));
+        whole.difference(&text).for_each(|line| said += &format!("- {line}\n"));
+        text.difference(&whole).for_each(|line| said += &format!("+ {line}\n"));
     }
     insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(said) });
     Ok(())

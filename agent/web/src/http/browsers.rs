@@ -1,5 +1,5 @@
-//! Protects people whose browser asks the agent from other pages that are open in it, and from what the answers contain: names
-//! and paths that anybody may have chosen.
+//! Protects people whose browser asks the agent from other pages that are open in it, and from what the answers
+//! contain: names and paths that anybody may have chosen.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -8,8 +8,8 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::pages::CONTENT_SECURITY_POLICY;
 
-/// Tells a server which page a request comes from (Fetch Metadata). Pages cannot forge it. Browsers send it to localhost and
-/// over TLS; programs such as curl do not.
+/// Tells a server which page a request comes from (Fetch Metadata). Pages cannot forge it. Browsers send it to
+/// localhost and over TLS; programs such as curl do not.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Adds the headers that tell browsers to load and run nothing else.

@@ -1,9 +1,9 @@
 //! HTTP connections: how many there may be, and how long a client may take.
 //!
-//! They share descriptors and CPU time with the probes, so clients that hang on must cost next to nothing, and must not keep a
-//! scraper out. There is room for 64 connections that have not sent a request yet, and for 64 that have. If there is no room,
-//! the connection that has waited longest is closed. So no client that is silent, slow or does not read its answer takes the
-//! place of one that asks at once.
+//! They share descriptors and CPU time with the probes, so clients that hang on must cost next to nothing, and must not
+//! keep a scraper out. There is room for 64 connections that have not sent a request yet, and for 64 that have. If
+//! there is no room, the connection that has waited longest is closed. So no client that is silent, slow or does not
+//! read its answer takes the place of one that asks at once.
 //!
 //! hyper limits how long a client may take to send a header, and the kernel how long it may leave its answer unread.
 //!
@@ -37,17 +37,18 @@ use tokio_util::task::AbortOnDropHandle;
 use super::trouble::Trouble;
 use crate::web_config::Web;
 
-/// How long requests under way may take to finish after the server was told to stop; the agent as a whole must end within 2 s.
+/// How long requests under way may take to finish after the server was told to stop; the agent as a whole must end
+/// within 2 s.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a client may take to agree on TLS, to send a header, and to read the next part of its answer. Scrapers that come
-/// every 15 or 30 s keep their connection.
+/// How long a client may take to agree on TLS, to send a header, and to read the next part of its answer. Scrapers that
+/// come every 15 or 30 s keep their connection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(45);
-/// The most connections of either kind. A host has a few scrapers and some people with a browser, which opens up to six. The
-/// rest of the descriptors, 1,024 by default, are for the probes.
+/// The most connections of either kind. A host has a few scrapers and some people with a browser, which opens up to
+/// six. The rest of the descriptors, 1,024 by default, are for the probes.
 const MOST: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-/// How long a connection is left alone before it may have to make room: several round trips in a data centre. If new clients
-/// keep coming, 3,200 a second get their turn: this empties the kernel's full queue (1,024) in a third of a second and leaves
-/// most of the CPU alone.
+/// How long a connection is left alone before it may have to make room: several round trips in a data centre. If new
+/// clients keep coming, 3,200 a second get their turn: this empties the kernel's full queue (1,024) in a third of a
+/// second and leaves most of the CPU alone.
 const SPARED: Duration = Duration::from_millis(20);
 /// A longer header is refused.
 const LONGEST_HEADER: usize = 16 << 10;
@@ -79,12 +80,7 @@ type Task = AbortOnDropHandle<()>;
 
 impl Default for Open {
     fn default() -> Self {
-        Self {
-            last: 0,
-            new: LruCache::new(MOST),
-            asked: LruCache::new(MOST),
-            crowd: Trouble::default(),
-        }
+        Self { last: 0, new: LruCache::new(MOST), asked: LruCache::new(MOST), crowd: Trouble::default() }
     }
 }
 
@@ -109,9 +105,7 @@ impl Open {
 
     fn note(&mut self, is_closed: bool) {
         if is_closed && self.crowd.begins() {
-            tracing::warn!(
-                "more than {MOST} HTTP clients hold connections: those that have waited longest are closed"
-            );
+            tracing::warn!("more than {MOST} HTTP clients hold connections: those that have waited longest are closed");
         }
     }
 
@@ -169,7 +163,8 @@ impl Connections {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     self.open(stream);
-                    // If a connection made room, its task ends and frees its descriptor before the next client is accepted.
+                    // If a connection made room, its task ends and frees its descriptor before the next client is
+                    // accepted.
                     yield_now().await;
                 }
                 Err(error) if is_of_the_client(&error) => {}
@@ -239,8 +234,5 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
 /// Returns whether accepting failed because this one client has gone.
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

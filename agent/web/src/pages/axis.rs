@@ -14,18 +14,9 @@ const VALUES: u32 = 60;
 const TEXT: f64 = 12.0;
 
 /// Puts shapes over the time axis, with a grid: for each line, its distance from the top and the text beside it.
-pub fn framed(
-    title: &str,
-    span: Span,
-    height: u32,
-    shapes: &Markup,
-    grid: &[(f64, String)],
-) -> Markup {
-    let description = format!(
-        "{title}, from {} to {} UTC",
-        times::date_and_time(span.from_us),
-        times::date_and_time(span.to_us)
-    );
+pub fn framed(title: &str, span: Span, height: u32, shapes: &Markup, grid: &[(f64, String)]) -> Markup {
+    let description =
+        format!("{title}, from {} to {} UTC", times::date_and_time(span.from_us), times::date_and_time(span.to_us));
     // Centred on its line, if there is room.
     let beside = |y: f64| (y + TEXT / 3.0).max(TEXT * 0.8);
     html! {
@@ -59,9 +50,8 @@ fn anchor(share: f64) -> &'static str {
 /// Returns the times to write at an axis, up to four for spans of less than four days, and where in the span they are.
 fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
-    const STEPS: [u64; 17] = [
-        1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800,
-    ];
+    const STEPS: [u64; 17] =
+        [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800];
     let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 3;
     let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
@@ -71,9 +61,7 @@ fn ticks(span: Span) -> Vec<(f64, String)> {
     };
     // More than four, at the longest step, would take most of a week.
     let all = (0..7).map(|index| first.saturating_add(index * step));
-    all.take_while(|us| *us <= span.to_us)
-        .map(|us| (span.share_at(us), text(us)))
-        .collect()
+    all.take_while(|us| *us <= span.to_us).map(|us| (span.share_at(us), text(us))).collect()
 }
 
 #[cfg(test)]

@@ -58,8 +58,6 @@ fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
 
 /// Returns whether a record is there by now, and still.
 fn has(records: &[Listed], id: &RecordId) -> bool {
-    let mut summaries = records
-        .iter()
-        .filter_map(|listed| listed.summary.as_ref().ok());
+    let mut summaries = records.iter().filter_map(|listed| listed.summary.as_ref().ok());
     summaries.any(|summary| summary.id == *id)
 }

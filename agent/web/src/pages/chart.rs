@@ -1,7 +1,7 @@
 //! Charts over time, as SVG inside a page.
 //!
-//! The shapes fill the available width; the text keeps its size, so it is legible on a small screen and not huge on a large
-//! one. Each kind of line or area can be told by its colour, and also by its dashes or its place.
+//! The shapes fill the available width; the text keeps its size, so it is legible on a small screen and not huge on a
+//! large one. Each kind of line or area can be told by its colour, and also by its dashes or its place.
 
 use std::ops::Range;
 
@@ -93,9 +93,7 @@ impl Chart {
             (1.0 - share) * f64::from(HEIGHT)
         };
         let points = points.into_iter().map(|point| point * self.unit);
-        let mut lines: Vec<_> = points
-            .map(|value| (at(value), (self.label)(value)))
-            .collect();
+        let mut lines: Vec<_> = points.map(|value| (at(value), (self.label)(value))).collect();
         // Half a key has the same label as none.
         lines.dedup_by(|one, before| one.1 == before.1);
         lines
@@ -111,14 +109,10 @@ impl Chart {
     fn draw(&self, columns: &Columns, to: &mut String) -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::with_string(to, (WIDTH, HEIGHT)).into_drawing_area();
         let count = columns.count() as f64;
-        let mut chart = ChartBuilder::on(&root)
-            .build_cartesian_2d(0.0..count, self.values.start..self.values.end)?;
+        let mut chart = ChartBuilder::on(&root).build_cartesian_2d(0.0..count, self.values.start..self.values.end)?;
         // The tint behind everything shows when evicting calls were made.
         for saturated in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
-            let corners = [
-                (saturated.start as f64, self.values.start),
-                (saturated.end as f64, self.values.end),
-            ];
+            let corners = [(saturated.start as f64, self.values.start), (saturated.end as f64, self.values.end)];
             let tint = Ink::Purple.colour().mix(0.1).filled();
             chart.draw_series([Rectangle::new(corners, tint)])?;
         }
@@ -162,11 +156,7 @@ fn steps(values: &[Option<f64>], columns: Range<usize>) -> Vec<(f64, f64)> {
 
 /// Returns the sum of the areas in each column in which the topmost is known: elsewhere the topmost has no area.
 pub fn stacked(all: &[Series]) -> Vec<Option<f64>> {
-    let tops = all
-        .last()
-        .map_or(&[][..], |top| &top.values)
-        .iter()
-        .enumerate();
+    let tops = all.last().map_or(&[][..], |top| &top.values).iter().enumerate();
     let sum = |column: usize| all.iter().filter_map(|series| series.values[column]).sum();
     tops.map(|(column, top)| top.map(|_| sum(column))).collect()
 }
@@ -235,9 +225,7 @@ mod tests {
         let (upper, lower) = (Ink::Red.text(), Ink::Blue.text());
         let at = |ink: &str, points: &str| {
             let polygon = format!("fill=\"{ink}\" points=\"{points}");
-            drawn
-                .find(&polygon)
-                .unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
+            drawn.find(&polygon).unwrap_or_else(|| unreachable!("{polygon} in {drawn}"))
         };
         // What is drawn later covers it.
         assert!(at(&upper, "239,22 359,22") < at(&lower, "0,66 119,66"));

@@ -6,7 +6,8 @@ use evictscope_telemetry::{Burst, Moment, Phase, microseconds};
 
 use super::span::Span;
 
-/// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have none.
+/// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have
+/// none.
 const LEAST_US: u64 = 200_000;
 /// More could not be told apart.
 const MOST: usize = 800;
@@ -36,9 +37,7 @@ impl Columns {
             span,
             phases: vec![None; count],
             moments: vec![Vec::new(); count],
-            intervals: pairs
-                .filter(|[before, after]| is_known(before, after))
-                .collect(),
+            intervals: pairs.filter(|[before, after]| is_known(before, after)).collect(),
         };
         for moment in moments {
             if (span.from_us..=span.to_us).contains(&moment.unix_us) {
@@ -66,8 +65,8 @@ impl Columns {
         columns
     }
 
-    /// Replaces the phases that were known at each moment by the exact bounds of a burst: that a call was the last one is only
-    /// known a second later.
+    /// Replaces the phases that were known at each moment by the exact bounds of a burst: that a call was the last one
+    /// is only known a second later.
     pub fn mark(&mut self, burst: &Burst) {
         let end = burst.started.saturating_add(burst.duration);
         let over = end.saturating_add(burst.reclaim);
@@ -156,14 +155,12 @@ impl Columns {
         // If it is known for less than half of the column, it says little about it.
         let is_enough = |known_us: f64| 2.0 * known_us >= width;
         let columns = columns.into_iter();
-        columns
-            .map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us))
-            .collect()
+        columns.map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us)).collect()
     }
 }
 
-/// Returns whether it is known what happened between two moments: they are not too far apart, and the same agent and server
-/// counted at both.
+/// Returns whether it is known what happened between two moments: they are not too far apart, and the same agent and
+/// server counted at both.
 fn is_known(before: &Moment, after: &Moment) -> bool {
     let elapsed = after.unix_us.checked_sub(before.unix_us);
     elapsed.is_some_and(|elapsed| (1..=LONGEST_INTERVAL_US).contains(&elapsed))
@@ -205,24 +202,13 @@ mod tests {
             let us = record.began_us.saturating_add_signed(1_000_000 * second);
             values[columns.place(us) as usize].unwrap_or(f64::NAN)
         };
-        let (commands, cpu) = (
-            |moment: &Moment| moment.commands,
-            |moment: &Moment| moment.cpu_us,
-        );
+        let (commands, cpu) = (|moment: &Moment| moment.commands, |moment: &Moment| moment.cpu_us);
         for (values, calm, burst) in [
             (columns.per_second(commands), 30_000.0, 8_000.0),
-            (
-                columns.per_second(|moment| moment.evicted_keys),
-                0.0,
-                40_000.0,
-            ),
+            (columns.per_second(|moment| moment.evicted_keys), 0.0, 40_000.0),
             (columns.evicting(), 0.0, 0.8),
             (columns.share(cpu), 0.6, 1.0),
-            (
-                columns.highest(|moment| moment.clients_waiting),
-                1.0,
-                2_000.0,
-            ),
+            (columns.highest(|moment| moment.clients_waiting), 1.0, 2_000.0),
         ] {
             for (second, expected) in [(-30, calm), (4, burst)] {
                 let value = at(values.clone(), second);
@@ -231,9 +217,7 @@ mod tests {
             }
         }
         let phases = runs(&columns.phases, |phase| *phase == Some(Phase::Saturated));
-        assert!(
-            phases.len() == 1 && phases[0].contains(&(columns.place(record.began_us + 1) as usize))
-        );
+        assert!(phases.len() == 1 && phases[0].contains(&(columns.place(record.began_us + 1) as usize)));
         Ok(())
     }
 
@@ -261,14 +245,10 @@ mod tests {
     #[test]
     fn a_server_is_as_it_was_until_the_next_reading() -> anyhow::Result<()> {
         let moments = burst_record().moments;
-        let thinned = moments
-            .iter()
-            .filter(|moment| moment.phase == Some(Phase::NotSaturated));
+        let thinned = moments.iter().filter(|moment| moment.phase == Some(Phase::NotSaturated));
         // A second apart, and then four.
-        let (second, four): (Vec<Moment>, Vec<Moment>) = (
-            thinned.clone().step_by(10).copied().collect(),
-            thinned.step_by(40).copied().collect(),
-        );
+        let (second, four): (Vec<Moment>, Vec<Moment>) =
+            (thinned.clone().step_by(10).copied().collect(), thinned.step_by(40).copied().collect());
         let known = |moments: &[Moment]| {
             let memory = columns(moments)?.highest(|moment| moment.used_memory);
             anyhow::Ok(memory[..100].iter().flatten().count())
@@ -281,10 +261,7 @@ mod tests {
     #[test]
     fn there_are_no_more_columns_than_can_be_told_apart() {
         let moments = burst_record().moments;
-        assert_eq!(
-            Columns::of(&moments, Span::new(0, 86_400_000_000)).count(),
-            800
-        );
+        assert_eq!(Columns::of(&moments, Span::new(0, 86_400_000_000)).count(), 800);
         assert_eq!(Columns::of(&[], Span::new(5, 5)).count(), 5);
     }
 

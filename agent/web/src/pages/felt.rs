@@ -73,9 +73,7 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
     let mut by: Vec<_> = StallCause::ALL.into_iter().zip(stalled).collect();
     by.retain(|(_, stalled)| !stalled.is_zero());
     by.sort_by_key(|(_, stalled)| std::cmp::Reverse(*stalled));
-    let part = |(cause, stalled): &(StallCause, Duration)| {
-        format!("{} {}", facts::cause(*cause), duration(*stalled))
-    };
+    let part = |(cause, stalled): &(StallCause, Duration)| format!("{} {}", facts::cause(*cause), duration(*stalled));
     match &*by {
         [] => "not at all".to_owned(),
         [(cause, stalled)] => format!("{}: {}", duration(*stalled), facts::cause(*cause)),
@@ -92,11 +90,7 @@ fn waiting(waits: &Waits) -> String {
     match (waits.waiting(), waits.connected()) {
         (0, 0) => "none is connected".to_owned(),
         (0, _) => format!("none of {connected}"),
-        (waiting, _) => format!(
-            "{} of {connected}, the first for {}",
-            grouped(waiting),
-            duration(waits.oldest_wait())
-        ),
+        (waiting, _) => format!("{} of {connected}, the first for {}", grouped(waiting), duration(waits.oldest_wait())),
     }
 }
 
@@ -158,9 +152,7 @@ mod tests {
     use std::time::Duration;
 
     use evictscope_abi::ResultKind;
-    use evictscope_telemetry::{
-        BrokenInvariant, Observed, Snapshot, SocketLook, ThreadTimes, Unread,
-    };
+    use evictscope_telemetry::{BrokenInvariant, Observed, Snapshot, SocketLook, ThreadTimes, Unread};
 
     use super::{Felt, refused};
     use crate::ExportedServer;
@@ -172,10 +164,7 @@ mod tests {
         // All of the thread's time since the request came was spent in an evicting call.
         let mut snapshot = Snapshot {
             at: Duration::from_secs(4),
-            times: Some(ThreadTimes {
-                cpu_ns: 9_000_000_000,
-                waiting_ns: 0,
-            }),
+            times: Some(ThreadTimes { cpu_ns: 9_000_000_000, waiting_ns: 0 }),
             look: Some(SocketLook {
                 at: Duration::from_secs(4),
                 unread: vec![Unread {
@@ -187,10 +176,7 @@ mod tests {
                 }],
                 ..SocketLook::default()
             }),
-            observed: Observed {
-                evicting: Duration::from_secs(1),
-                noop: Duration::ZERO,
-            },
+            observed: Observed { evicting: Duration::from_secs(1), noop: Duration::ZERO },
             // It has rested since the stall before.
             rests: vec![Duration::from_millis(3_001)],
             ..Snapshot::default()

@@ -26,8 +26,8 @@ pub enum Place {
     File,
 }
 
-/// What a browser may load and run for a page or a drawing: no script, nothing from another host, and no styles but ours. Forms
-/// go to the agent alone.
+/// What a browser may load and run for a page or a drawing: no script, nothing from another host, and no styles but
+/// ours. Forms go to the agent alone.
 pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hashes = [STYLE, heatmap::STYLE].map(hash).join(" ");
     format!(
@@ -111,10 +111,7 @@ mod tests {
     #[test]
     fn the_policy_lets_nothing_run() {
         let policy = &*CONTENT_SECURITY_POLICY;
-        assert!(
-            policy.starts_with("default-src 'none'; style-src 'sha256-"),
-            "{policy}"
-        );
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
         assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
         for loose in ["unsafe", "*", "http", "script-src"] {
             assert!(!policy.contains(loose), "{policy}");

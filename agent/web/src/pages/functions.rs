@@ -51,11 +51,7 @@ pub fn of(profile: &Profile) -> Markup {
 fn flames(profile: &Profile, title: &str, is_drawn: fn(Activity) -> bool) -> Markup {
     let mut part = profile.clone();
     part.stacks.retain(|stack| is_drawn(stack.activity));
-    let drawing = Drawing {
-        which: None,
-        title,
-        is_file: false,
-    };
+    let drawing = Drawing { which: None, title, is_file: false };
     let drawn = flame_graph(&part, &drawing);
     html! {
         @if let Some(drawn) = drawn.transpose() {
@@ -151,15 +147,8 @@ mod tests {
     #[test]
     fn functions_are_listed_by_the_time_that_they_ran() {
         let profile = burst_record().profile.unwrap_or_default();
-        let found = |in_evictions, outside, running| Found {
-            in_evictions,
-            outside,
-            running,
-        };
-        let expected = [
-            ("dbGenericDelete", found(270, 0, 270)),
-            ("mgetCommand", found(0, 180, 180)),
-        ];
+        let found = |in_evictions, outside, running| Found { in_evictions, outside, running };
+        let expected = [("dbGenericDelete", found(270, 0, 270)), ("mgetCommand", found(0, 180, 180))];
         assert_eq!(hottest(&profile), expected);
     }
 }

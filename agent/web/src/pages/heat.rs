@@ -64,12 +64,7 @@ fn path(blocks: &[Block], level: u32, span: Span) -> String {
             continue;
         }
         // A string has room for everything.
-        _ = write!(
-            path,
-            "M{from:.0} {}H{to:.0}V{}H{from:.0}z",
-            ROWS - low,
-            ROWS - high
-        );
+        _ = write!(path, "M{from:.0} {}H{to:.0}V{}H{from:.0}z", ROWS - low, ROWS - high);
     }
     path
 }

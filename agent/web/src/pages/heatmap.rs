@@ -1,8 +1,8 @@
 //! The sub-second-offset heat map of one server, as flamescope draws them.
 //!
-//! Each column is a second, each row 20 ms of it; the stronger the colour, the greater the share of the main thread. One panel
-//! is for its evicting calls, one for everything else that it does on CPU. What recurs every second shows as a horizontal line,
-//! a burst as a block.
+//! Each column is a second, each row 20 ms of it; the stronger the colour, the greater the share of the main thread.
+//! One panel is for its evicting calls, one for everything else that it does on CPU. What recurs every second shows as
+//! a horizontal line, a burst as a block.
 
 use std::time::Duration;
 
@@ -33,16 +33,8 @@ pub(super) struct Panel {
 }
 
 pub(super) const PANELS: [Panel; 2] = [
-    Panel {
-        title: "evicting calls",
-        colour: RGBColor(214, 39, 40),
-        nanoseconds: |bin| bin.evicting,
-    },
-    Panel {
-        title: "everything else on CPU",
-        colour: RGBColor(31, 119, 210),
-        nanoseconds: |bin| bin.cpu_other,
-    },
+    Panel { title: "evicting calls", colour: RGBColor(214, 39, 40), nanoseconds: |bin| bin.evicting },
+    Panel { title: "everything else on CPU", colour: RGBColor(31, 119, 210), nanoseconds: |bin| bin.cpu_other },
 ];
 
 /// A rectangle of one colour: a column, and a range of its rows.
@@ -55,14 +47,9 @@ pub(super) struct Block {
 }
 
 /// Draws the heat map as SVG. The library escapes `server`, which anybody may have chosen.
-pub(crate) fn svg(
-    server: &str,
-    timeline: &Timeline,
-    since_1970: Duration,
-) -> anyhow::Result<String> {
+pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> anyhow::Result<String> {
     let mut text = String::new();
-    draw(server, timeline, since_1970, &mut text)
-        .map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
+    draw(server, timeline, since_1970, &mut text).map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
     let begin = text.find("<svg").unwrap_or(0);
     let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
     text.insert_str(inside, &format!("<style>{STYLE}</style>"));
@@ -154,11 +141,7 @@ fn draw_legend<DB: DrawingBackend>(
 }
 
 /// Returns the blocks to draw; bins in which nothing happened have no block. `since_1970` dates the timeline.
-pub(super) fn blocks(
-    timeline: &Timeline,
-    since_1970: Duration,
-    nanoseconds: fn(TimeBin) -> u32,
-) -> Vec<Block> {
+pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
     let bin_length = u128::from(BIN_NS);
     // A second need not begin with a bin, so each bin is in the row nearest to it.
     let first = ((since_1970 + timeline.start()).as_nanos() + bin_length / 2) / bin_length;
@@ -178,11 +161,7 @@ pub(super) fn blocks(
             Some(above) if (above.second, above.rows.1, above.level) == (second, row, level) => {
                 above.rows.1 = row + 1;
             }
-            _ => blocks.push(Block {
-                second,
-                rows: (row, row + 1),
-                level,
-            }),
+            _ => blocks.push(Block { second, rows: (row, row + 1), level }),
         }
     }
     blocks
@@ -204,11 +183,7 @@ mod tests {
 
     #[test]
     fn neighbours_of_one_colour_are_one_block() {
-        let block = |second: u64, rows, level| Block {
-            second: 1_700_000_000 + second,
-            rows,
-            level,
-        };
+        let block = |second: u64, rows, level| Block { second: 1_700_000_000 + second, rows, level };
         let evicting = blocks(&timeline(), SINCE_1970, PANELS[0].nanoseconds);
         assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
         let other = blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds);
@@ -218,15 +193,9 @@ mod tests {
     #[test]
     fn the_drawing_has_axes_a_legend_and_no_raw_text() -> anyhow::Result<()> {
         let svg = svg("/run/<b>.sock", &timeline(), SINCE_1970)?;
-        for text in [
-            "<style>",
-            "evicting calls",
-            "everything else",
-            "100 %",
-            "22:13:2",
-            "200 ms",
-            "/run/&lt;b&gt;.sock",
-        ] {
+        for text in
+            ["<style>", "evicting calls", "everything else", "100 %", "22:13:2", "200 ms", "/run/&lt;b&gt;.sock"]
+        {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("<b>"));

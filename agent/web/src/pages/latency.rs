@@ -121,10 +121,7 @@ mod tests {
     use crate::pages::span::Span;
 
     fn second(counts: &[(u16, u64)]) -> LatencySecond {
-        LatencySecond {
-            unix_s: 1_700_000_000,
-            counts: counts.to_vec(),
-        }
+        LatencySecond { unix_s: 1_700_000_000, counts: counts.to_vec() }
     }
 
     #[test]

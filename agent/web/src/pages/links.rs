@@ -23,8 +23,8 @@ pub fn about(path: &str, label: &str) -> String {
     format!("{path}?server={}", escaped(label))
 }
 
-/// Escapes a text for one segment of a path, or for a parameter: all but letters, digits, `-`, `.`, `_` and `*`. A space
-/// is a plus only in forms.
+/// Escapes a text for one segment of a path, or for a parameter: all but letters, digits, `-`, `.`, `_` and `*`. A
+/// space is a plus only in forms.
 fn escaped(text: &str) -> String {
     let escaped: String = byte_serialize(text.as_bytes()).collect();
     escaped.replace('+', "%20")

@@ -12,8 +12,8 @@ use crate::published::exported::ExportedServer;
 /// A main thread that is busy for more of its time has little to spare.
 const CALM: f64 = 0.8;
 
-/// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has no
-/// limit, evicts, or has not been known for long enough.
+/// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has
+/// no limit, evicts, or has not been known for long enough.
 pub fn words(server: &ExportedServer) -> Markup {
     let members = server.members();
     let has_limit = members.get(Member::Maxmemory) > Some(0);
@@ -24,10 +24,8 @@ pub fn words(server: &ExportedServer) -> Markup {
         };
         return html! { p { "Its limit does not apply: " (why) "." } };
     }
-    let Some((margins, growth)) = server
-        .forecasts()
-        .filter(|_| has_limit)
-        .and_then(|known| Some((known, known.growth()?)))
+    let Some((margins, growth)) =
+        server.forecasts().filter(|_| has_limit).and_then(|known| Some((known, known.growth()?)))
     else {
         return html! {};
     };

@@ -1,9 +1,10 @@
 //! The pages, in plain HTML with drawings in SVG: they need no script, and nothing from another host.
 //!
-//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. The library that
-//! writes the HTML escapes all foreign text (names, paths, reasons).
+//! [`overview()`] shows all servers, [`server()`] one of them, and [`record`] what happened in a record. The library
+//! that writes the HTML escapes all foreign text (names, paths, reasons).
 //!
-//! Deliberately absent: reading files and locking anything. A page is made from copies, in a thread that may take its time.
+//! Deliberately absent: reading files and locking anything. A page is made from copies, in a thread that may take its
+//! time.
 
 mod axis;
 mod bursts;

@@ -8,18 +8,14 @@ use maud::{Markup, html};
 
 use super::facts::{self, fact};
 use super::span::Span;
-use super::times::{
-    duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size,
-};
+use super::times::{duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
 
 /// Shows the numbers of the burst, or of the time if there is no burst.
 pub fn of(record: &Record) -> Markup {
     // These are about a moment, and show the time around it.
     let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
     let span = Span::of(&record.moments).filter(|_| is_asked);
-    let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| {
-        (span.from_us, span.to_us)
-    });
+    let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| (span.from_us, span.to_us));
     let longest_wait = longest_wait(record, from_us, to_us);
     let length = Duration::from_micros(to_us.saturating_sub(from_us));
     html! {
@@ -38,18 +34,14 @@ pub fn of(record: &Record) -> Markup {
 fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
     let within = from_us..=to_us;
     let moments = record.moments.iter();
-    let waits = moments
-        .filter(|moment| within.contains(&moment.unix_us))
-        .filter_map(|moment| moment.longest_wait_us);
+    let waits = moments.filter(|moment| within.contains(&moment.unix_us)).filter_map(|moment| moment.longest_wait_us);
     waits.max().map(Duration::from_micros)
 }
 
 fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
     let (kind, reason) = burst.kind();
     let growth = |from: Option<u64>, to: Option<u64>| {
-        or_unknown(from.zip(to), |(from, to)| {
-            format!("{} → {}", size(from), size(to))
-        })
+        or_unknown(from.zip(to), |(from, to)| format!("{} → {}", size(from), size(to)))
     };
     html! {
         dl {

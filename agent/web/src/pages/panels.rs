@@ -1,5 +1,5 @@
-//! The charts of a server on one time axis: stalls, phases, its clients' waits, memory, client buffers, commands, removed keys,
-//! and its main thread.
+//! The charts of a server on one time axis: stalls, phases, its clients' waits, memory, client buffers, commands,
+//! removed keys, and its main thread.
 
 use evictscope_records::text::{bytes, count, seconds};
 use evictscope_telemetry::{ClientBuffers, Moment};
@@ -20,36 +20,19 @@ pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     let evicted = columns.per_second(|moment| moment.evicted_keys);
     let expired = columns.per_second(|moment| moment.expired_keys);
     let charts = [
-        up_from_zero(
-            "Clients waiting",
-            vec![Series::new("whose request waits", Ink::Red, waiting)],
-            1.0,
-            count,
-        ),
+        up_from_zero("Clients waiting", vec![Series::new("whose request waits", Ink::Red, waiting)], 1.0, count),
         up_from_zero(
             "Longest wait",
-            vec![Series::new(
-                "of the oldest request that waits",
-                Ink::Red,
-                waits,
-            )],
+            vec![Series::new("of the oldest request that waits", Ink::Red, waits)],
             0.001,
             seconds,
         ),
         memory(columns),
         client_buffers(columns),
-        up_from_zero(
-            "Commands a second",
-            vec![Series::new("answered", Ink::Blue, commands)],
-            1.0,
-            count,
-        ),
+        up_from_zero("Commands a second", vec![Series::new("answered", Ink::Blue, commands)], 1.0, count),
         up_from_zero(
             "Keys removed a second",
-            vec![
-                Series::new("evicted", Ink::Red, evicted),
-                Series::new("expired", Ink::Green, expired),
-            ],
+            vec![Series::new("evicted", Ink::Red, evicted), Series::new("expired", Ink::Green, expired)],
             1.0,
             count,
         ),
@@ -72,11 +55,7 @@ fn extent<'a>(values: impl Iterator<Item = &'a Option<f64>>) -> Option<(f64, f64
 
 /// Returns the power of 1,024 that numbers of this size are written in.
 fn unit_of(bytes: f64) -> f64 {
-    [4, 3, 2, 1]
-        .map(|power| 1_024.0_f64.powi(power))
-        .into_iter()
-        .find(|unit| bytes >= *unit)
-        .unwrap_or(1.0)
+    [4, 3, 2, 1].map(|power| 1_024.0_f64.powi(power)).into_iter().find(|unit| bytes >= *unit).unwrap_or(1.0)
 }
 
 fn memory(columns: &Columns) -> Chart {
@@ -105,16 +84,11 @@ fn memory(columns: &Columns) -> Chart {
 fn client_buffers(columns: &Columns) -> Chart {
     // From the moment with the largest total.
     let buffers = columns.each(|moments| {
-        let buffers = moments
-            .iter()
-            .rev()
-            .filter_map(|moment| moment.client_buffers);
+        let buffers = moments.iter().rev().filter_map(|moment| moment.client_buffers);
         buffers.max_by_key(|buffers| buffers.total())
     });
     let class = |name, ink, of: fn(&ClientBuffers) -> u64| {
-        let values = buffers
-            .iter()
-            .map(|buffers| Some(of(buffers.as_ref()?) as f64));
+        let values = buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64));
         Series::new(name, ink, values.collect())
     };
     let not_counted = columns.highest(|moment| moment.not_counted);
@@ -141,21 +115,9 @@ fn client_buffers(columns: &Columns) -> Chart {
 }
 
 /// Returns a chart of lines whose axis begins at 0 and ends at `least` or higher.
-fn up_from_zero(
-    title: &'static str,
-    all: Vec<Series>,
-    least: f64,
-    label: fn(f64) -> String,
-) -> Chart {
+fn up_from_zero(title: &'static str, all: Vec<Series>, least: f64, label: fn(f64) -> String) -> Chart {
     let (_, most) = extent(all.iter().flat_map(|series| &series.values)).unwrap_or((0.0, 0.0));
-    Chart {
-        title,
-        note: None,
-        shapes: Shapes::Lines(all),
-        values: 0.0..(most * 1.15).max(least),
-        label,
-        unit: 1.0,
-    }
+    Chart { title, note: None, shapes: Shapes::Lines(all), values: 0.0..(most * 1.15).max(least), label, unit: 1.0 }
 }
 
 fn main_thread(columns: &Columns) -> Chart {
@@ -163,25 +125,18 @@ fn main_thread(columns: &Columns) -> Chart {
     let cycles = columns.share(|moment| moment.expiring_us);
     let evicting = columns.evicting();
     // Evicting calls and expire cycles are timed by wall clock, and may have waited for a CPU.
-    let shares = cpu
-        .iter()
-        .zip(&evicting)
-        .zip(&cycles)
-        .map(|((cpu, evicting), cycles)| {
-            let evicting = evicting.zip(*cpu).map(|(share, cpu)| share.min(cpu));
-            let left = cpu.map(|cpu| cpu - evicting.unwrap_or(0.0));
-            let expiring = cycles
-                .zip(left)
-                .map(|(share, left)| share.min(left).max(0.0));
-            let known = evicting.unwrap_or(0.0) + expiring.unwrap_or(0.0);
-            let rest = cpu.map(|cpu| (cpu - known).max(0.0));
-            (evicting, (expiring, rest))
-        });
+    let shares = cpu.iter().zip(&evicting).zip(&cycles).map(|((cpu, evicting), cycles)| {
+        let evicting = evicting.zip(*cpu).map(|(share, cpu)| share.min(cpu));
+        let left = cpu.map(|cpu| cpu - evicting.unwrap_or(0.0));
+        let expiring = cycles.zip(left).map(|(share, left)| share.min(left).max(0.0));
+        let known = evicting.unwrap_or(0.0) + expiring.unwrap_or(0.0);
+        let rest = cpu.map(|cpu| (cpu - known).max(0.0));
+        (evicting, (expiring, rest))
+    });
     let (evictions, (expiring, rest)): (Vec<_>, (Vec<_>, Vec<_>)) = shares.unzip();
     let rest_where = |is_observed: bool| {
         let rest = rest.iter().zip(&evicting);
-        rest.map(|(rest, evicting)| rest.filter(|_| evicting.is_some() == is_observed))
-            .collect::<Vec<_>>()
+        rest.map(|(rest, evicting)| rest.filter(|_| evicting.is_some() == is_observed)).collect::<Vec<_>>()
     };
     let mut all = vec![Series::new("evictions", Ink::Red, evictions)];
     let mut other = "other";

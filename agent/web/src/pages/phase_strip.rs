@@ -12,10 +12,7 @@ use super::ink::{Ink, swatch};
 /// Draws the phases: `saturated` in full height, `reclaim` in half.
 pub fn strip(columns: &Columns) -> Markup {
     const HEIGHT: u32 = 24;
-    let bars = [
-        (Phase::Saturated, 0.0),
-        (Phase::Reclaim, f64::from(HEIGHT) / 2.0),
-    ];
+    let bars = [(Phase::Saturated, 0.0), (Phase::Reclaim, f64::from(HEIGHT) / 2.0)];
     let unknown = runs(&columns.phases, Option::is_none);
     let shape = |at: &Range<usize>, top: f64, ink: Ink, opacity: &'static str| {
         html! {

@@ -103,8 +103,7 @@ fn remedies(explanation: &Explanation) -> Markup {
 
 /// Draws the time from a minute before it to half a minute after.
 fn charts(record: &Record) -> Markup {
-    let span =
-        Span::of(&record.moments).unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
+    let span = Span::of(&record.moments).unwrap_or_else(|| Span::new(record.began_us, record.ended_us));
     let mut columns = Columns::of(&record.moments, span);
     if let Some(burst) = &record.burst {
         columns.mark(burst);
@@ -122,14 +121,8 @@ fn charts(record: &Record) -> Markup {
 fn missing(record: &Record) -> Markup {
     let no_burst = match record.occasion {
         Occasion::Burst => None,
-        Occasion::Stall => {
-            Some("No burst that had ended belongs to this stall, so there are no totals of one.")
-        }
-        Occasion::Call
-        | Occasion::Refused
-        | Occasion::Buffers
-        | Occasion::Ended
-        | Occasion::Asked => {
+        Occasion::Stall => Some("No burst that had ended belongs to this stall, so there are no totals of one."),
+        Occasion::Call | Occasion::Refused | Occasion::Buffers | Occasion::Ended | Occasion::Asked => {
             Some("It is about a time and not about a burst, so there are no totals of one.")
         }
     };

@@ -41,9 +41,7 @@ pub fn strip(moments: &[Moment], span: Span) -> Markup {
             }
         };
     }
-    let stalls: Vec<_> = stall_times(moments.iter().copied())
-        .filter_map(|stall| within(stall, span))
-        .collect();
+    let stalls: Vec<_> = stall_times(moments.iter().copied()).filter_map(|stall| within(stall, span)).collect();
     let causes: Vec<_> = StallCause::ALL
         .into_iter()
         .map(|cause| (cause, stalls.iter().filter(move |stall| stall.by == cause)))
@@ -85,11 +83,7 @@ pub fn strip(moments: &[Moment], span: Span) -> Markup {
 /// Returns the part of a stall that is in the span.
 fn within(stall: StallTime, span: Span) -> Option<StallTime> {
     let (from_us, to_us) = (stall.from_us.max(span.from_us), stall.to_us.min(span.to_us));
-    (from_us < to_us).then_some(StallTime {
-        from_us,
-        to_us,
-        ..stall
-    })
+    (from_us < to_us).then_some(StallTime { from_us, to_us, ..stall })
 }
 
 /// Returns the times in which it is not known whether clients were stalled.
@@ -181,18 +175,12 @@ mod tests {
         moments.drain(1..4);
         let gaps = drawn(&moments);
         assert!(gaps.contains("pale: not known"), "{gaps}");
-        assert!(
-            gaps.contains("d=\"M0.0 0H400.0V40H0.0zM800.0 0H1000.0V40H800.0z\""),
-            "{gaps}"
-        );
+        assert!(gaps.contains("d=\"M0.0 0H400.0V40H0.0zM800.0 0H1000.0V40H800.0z\""), "{gaps}");
         for moment in &mut moments {
             moment.stalled_us = None;
         }
         let unknown = drawn(&moments);
-        assert!(
-            unknown.contains("How long clients waited is not known"),
-            "{unknown}"
-        );
+        assert!(unknown.contains("How long clients waited is not known"), "{unknown}");
         assert!(!unknown.contains("No client"), "{unknown}");
     }
 

@@ -9,23 +9,14 @@ use evictscope_telemetry::{BrokenInvariant, Burst, ProbeMode, Snapshot, SocketLo
 
 use super::{Overview, ServerView, overview, record_page, server};
 use crate::ExportedServer;
-use crate::fixture::{
-    before_a_burst, busy_server, new_server, partial_server, stalled_server, unwatched,
-};
+use crate::fixture::{before_a_burst, busy_server, new_server, partial_server, stalled_server, unwatched};
 
 const HOSTILE: &str = "/tmp/\"a' b\"/<script>alert(1)</script>";
 
 /// Returns what a page says, one element a line, without its styles and drawings.
 fn said(page: &str) -> String {
-    let mut text = page.replace(
-        concat!("evictscope ", env!("CARGO_PKG_VERSION")),
-        "evictscope",
-    );
-    for (begin, end) in [
-        ("<svg", "</svg>"),
-        ("<style>", "</style>"),
-        (" src=\"", "\""),
-    ] {
+    let mut text = page.replace(concat!("evictscope ", env!("CARGO_PKG_VERSION")), "evictscope");
+    for (begin, end) in [("<svg", "</svg>"), ("<style>", "</style>"), (" src=\"", "\"")] {
         // The innermost first.
         while let Some(at) = text.rfind(begin) {
             let inside = at + begin.len();
@@ -44,13 +35,9 @@ fn must_say_the_same(name: &str, page: &str) {
 
 fn calm_server() -> ExportedServer {
     let mut server = new_server();
-    server.state.apply(&Snapshot {
-        look: Some(SocketLook {
-            connected: 4,
-            ..SocketLook::default()
-        }),
-        ..Snapshot::default()
-    });
+    server
+        .state
+        .apply(&Snapshot { look: Some(SocketLook { connected: 4, ..SocketLook::default() }), ..Snapshot::default() });
     server.mode = ProbeMode::Sampled;
     server
 }
@@ -60,53 +47,24 @@ fn listed(server: &str, burst: Option<&Burst>) -> [Listed; 2] {
     let mut summary = Summary::of(&burst_record());
     summary.server = server.to_owned();
     summary.began_us = burst.map_or(summary.began_us, |burst| microseconds(burst.started));
-    let listed = |path: &str, summary| Listed {
-        path: PathBuf::from(path),
-        bytes: 2_048,
-        summary,
-    };
-    [
-        listed("", Ok(summary)),
-        listed(
-            "/var/lib/evictscope/records/<script>",
-            Err("it is <cut> off".to_owned()),
-        ),
-    ]
+    let listed = |path: &str, summary| Listed { path: PathBuf::from(path), bytes: 2_048, summary };
+    [listed("", Ok(summary)), listed("/var/lib/evictscope/records/<script>", Err("it is <cut> off".to_owned()))]
 }
 
 #[test]
 fn the_overview_says_what_clients_felt_first() {
-    let withdrawn = ExportedServer {
-        withdrawn: Some(BrokenInvariant::Allocator),
-        ..busy_server()
-    };
-    let servers = [
-        calm_server(),
-        stalled_server(),
-        withdrawn,
-        new_server(),
-        partial_server(),
-    ];
+    let withdrawn = ExportedServer { withdrawn: Some(BrokenInvariant::Allocator), ..busy_server() };
+    let servers = [calm_server(), stalled_server(), withdrawn, new_server(), partial_server()];
     let servers = servers.map(Arc::new);
     let page = |servers, records| {
         let unwatched = &[unwatched()];
-        overview(
-            &Overview {
-                servers,
-                unwatched,
-                records,
-            },
-            None,
-        )
+        overview(&Overview { servers, unwatched, records }, None)
     };
     let records = listed("/run/<b>", None);
     let all = page(Some(&servers), Ok(&records));
     must_say_the_same("overview", &all);
     must_say_the_same("overview_before_the_first_scan", &page(None, Ok(&[])));
-    must_say_the_same(
-        "overview_of_nothing",
-        &page(Some(&[]), Err("--keep-records is <0>")),
-    );
+    must_say_the_same("overview_of_nothing", &page(Some(&[]), Err("--keep-records is <0>")));
 }
 
 #[test]
@@ -125,67 +83,33 @@ fn the_page_of_a_server_begins_with_what_clients_felt_and_ends_with_the_agent() 
     let mut busy = busy_server();
     let started = busy.cycle().and_then(|cycle| cycle.recent().next());
     let started = started.map(|burst| burst.started).unwrap_or_default();
-    let records = listed(
-        "6379",
-        busy.bursts().next().map(|(burst, _)| burst).as_ref(),
-    );
-    busy.records = Arc::new(
-        records[0]
-            .summary
-            .iter()
-            .map(|of| (started, of.id.clone()))
-            .collect(),
-    );
+    let records = listed("6379", busy.bursts().next().map(|(burst, _)| burst).as_ref());
+    busy.records = Arc::new(records[0].summary.iter().map(|of| (started, of.id.clone())).collect());
     must_say_the_same("server_after_a_burst", &page(&busy, Ok(&records)));
-    let new = ExportedServer {
-        cycle: Some(before_a_burst()),
-        ..busy_server()
-    };
-    assert!(
-        page(&new, Ok(&[])).contains("by what evicting keys of that size took in the lab. Clients")
-    );
-    let unhit = ExportedServer {
-        withdrawn: Some(BrokenInvariant::Unhit),
-        ..busy_server()
-    };
+    let new = ExportedServer { cycle: Some(before_a_burst()), ..busy_server() };
+    assert!(page(&new, Ok(&[])).contains("by what evicting keys of that size took in the lab. Clients"));
+    let unhit = ExportedServer { withdrawn: Some(BrokenInvariant::Unhit), ..busy_server() };
     let unseen = "Longest evicting call of the last 5 minutes</dt><dd>not known";
     assert!(page(&unhit, Ok(&[])).contains(unseen));
     let cycles_withdrawn = Some(BrokenInvariant::CycleTime);
-    let server_without_cycles = ExportedServer {
-        cycles_withdrawn,
-        ..calm_server()
-    };
-    must_say_the_same(
-        "server_without_cycles",
-        &page(&server_without_cycles, Ok(&[])),
-    );
-    must_say_the_same(
-        "server_of_which_little_is_known",
-        &page(&partial_server(), Err("<b>")),
-    );
+    let server_without_cycles = ExportedServer { cycles_withdrawn, ..calm_server() };
+    must_say_the_same("server_without_cycles", &page(&server_without_cycles, Ok(&[])));
+    must_say_the_same("server_of_which_little_is_known", &page(&partial_server(), Err("<b>")));
 }
 
 #[test]
 fn a_server_that_has_ended_keeps_its_records() {
     let records = listed("/tmp/<script>", None);
     let ended = busy_server();
-    let view = ServerView {
-        label: "/tmp/<script>",
-        server: None,
-        ended: Some(&ended),
-        timeline: None,
-        records: Ok(&records),
-    };
+    let view =
+        ServerView { label: "/tmp/<script>", server: None, ended: Some(&ended), timeline: None, records: Ok(&records) };
     must_say_the_same("server_that_has_ended", &server(&view, None));
 }
 
 #[test]
 fn the_page_of_a_record_begins_with_three_sentences() {
     let agent = "an agent".to_owned();
-    let record = Record {
-        agent,
-        ..burst_record()
-    };
+    let record = Record { agent, ..burst_record() };
     must_say_the_same("record", &record_page(&record, false));
     let asked = Record {
         occasion: Occasion::Asked,
@@ -221,8 +145,7 @@ fn all_text_of_a_hostile_record_is_escaped() {
     let mut record = burst_record();
     let (server, hostile) = (&mut record.server, || HOSTILE.to_owned());
     (server.label, server.command, server.exe) = (hostile(), hostile(), hostile());
-    (server.product, server.version, server.build_id) =
-        (Some(hostile()), Some(hostile()), Some(hostile()));
+    (server.product, server.version, server.build_id) = (Some(hostile()), Some(hostile()), Some(hostile()));
     record.agent = hostile();
     record.configuration.maxmemory_policy = Some(hostile());
     record.not_found = vec![hostile()];
@@ -235,12 +158,8 @@ fn all_text_of_a_hostile_record_is_escaped() {
     }
     for record in [record, other] {
         let page = record_page(&record, false);
-        assert!(
-            !page.contains("<script") && !page.contains("\"a' b\""),
-            "{page}"
-        );
-        let link =
-            "href=\"/server/%2Ftmp%2F%22a%27%20b%22%2F%3Cscript%3Ealert%281%29%3C%2Fscript%3E\"";
+        assert!(!page.contains("<script") && !page.contains("\"a' b\""), "{page}");
+        let link = "href=\"/server/%2Ftmp%2F%22a%27%20b%22%2F%3Cscript%3Ealert%281%29%3C%2Fscript%3E\"";
         assert!(page.contains(link), "{page}");
     }
 }

@@ -13,10 +13,7 @@ pub const UNKNOWN: &str = "not known";
 fn formatted(unix_us: u64, format: &str) -> String {
     let since = SignedDuration::try_from(Duration::from_micros(unix_us)).ok();
     let time = since.and_then(|since| Timestamp::from_duration(since).ok());
-    time.map_or_else(
-        || UNKNOWN.to_owned(),
-        |time| time.strftime(format).to_string(),
-    )
+    time.map_or_else(|| UNKNOWN.to_owned(), |time| time.strftime(format).to_string())
 }
 
 /// Returns the date and the time, to the second.
@@ -89,8 +86,7 @@ pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day,
-        rate, time_of_day,
+        UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day, rate, time_of_day,
     };
 
     #[test]
@@ -105,15 +101,9 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_and_rounded() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(grouped),
-            ["0", "999", "1,000", "1,234,567"]
-        );
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(rate(8_000.6), "8,001/s");
-        assert_eq!(
-            [0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent),
-            ["0 %", "0.004 %", "0.4 %", "12 %", "100 %"]
-        );
+        assert_eq!([0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent), ["0 %", "0.004 %", "0.4 %", "12 %", "100 %"]);
         assert_eq!(or_unknown(Some(0.5), percent), "50 %");
         assert_eq!(or_unknown(None, percent), "not known");
     }

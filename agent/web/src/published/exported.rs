@@ -10,8 +10,7 @@ use evictscope_host::{Container, ContainerName};
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Candidate, Cycle, Margins, Members, ProbeMode, ServerState, StallCause,
-    Timeline,
+    BrokenInvariant, Burst, Candidate, Cycle, Margins, Members, ProbeMode, ServerState, StallCause, Timeline,
 };
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
@@ -43,8 +42,8 @@ pub struct ExportedServer {
     pub plan: Arc<ProbePlan>,
     /// The probe mode that it is in now.
     pub mode: ProbeMode,
-    /// Why the part of its plan about eviction calls was withdrawn, if it was: nothing that depends on that part is then
-    /// exported.
+    /// Why the part of its plan about eviction calls was withdrawn, if it was: nothing that depends on that part is
+    /// then exported.
     pub withdrawn: Option<BrokenInvariant>,
     /// The same for the expire cycle.
     pub cycles_withdrawn: Option<BrokenInvariant>,
@@ -62,10 +61,11 @@ pub struct ExportedServer {
     pub state: ServerState,
     /// Its phases and bursts; `None` if its evicting calls are not seen.
     pub cycle: Option<Cycle>,
-    /// Its last ten minutes; `None` if its evicting calls are not seen. Too large to be copied each time, so the run loop keeps
-    /// using the same one.
+    /// Its last ten minutes; `None` if its evicting calls are not seen. Too large to be copied each time, so the run
+    /// loop keeps using the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
-    /// What to add to a monotonic time to get the time since 1970, at its last reading: all that is shown is dated by this.
+    /// What to add to a monotonic time to get the time since 1970, at its last reading: all that is shown is dated by
+    /// this.
     pub since_1970: Duration,
     /// When its last recorded bursts began, monotonic, and the names of the records.
     pub records: Arc<VecDeque<(Duration, RecordId)>>,
@@ -81,9 +81,7 @@ const STALE: Duration = Duration::from_secs(5);
 impl ExportedServer {
     /// Returns whether the members of `server` are where the plan says, as far as is known.
     pub(crate) fn trusts_members(&self) -> bool {
-        !self
-            .withdrawn
-            .is_some_and(BrokenInvariant::disproves_members)
+        !self.withdrawn.is_some_and(BrokenInvariant::disproves_members)
     }
 
     /// Returns the values that were last read from it, as far as they can be trusted.
@@ -117,22 +115,23 @@ impl ExportedServer {
         self.state.not_counted.filter(|_| self.trusts_members())
     }
 
-    /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not apply.
+    /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not
+    /// apply.
     pub(crate) fn forecasts(&self) -> Option<&Margins> {
         let margins = self.cycle().map(|cycle| &cycle.margins);
         margins.filter(|_| self.members().limit_applies() != Some(false))
     }
 
-    /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and at the
-    /// latest. Each is `None` if it does not grow.
+    /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and
+    /// at the latest. Each is `None` if it does not grow.
     pub(crate) fn reaches_limit_in(&self) -> [Option<f64>; 3] {
         let members = self.members();
         let limit = members.get(Member::Maxmemory).filter(|limit| *limit > 0);
         let growth = self.forecasts().and_then(Margins::growth);
         let used = members.get(Member::UsedMemory);
-        let room = limit.zip(used).map(|(limit, used)| {
-            limit.saturating_sub(used.saturating_sub(self.not_counted().unwrap_or_default()))
-        });
+        let room = limit
+            .zip(used)
+            .map(|(limit, used)| limit.saturating_sub(used.saturating_sub(self.not_counted().unwrap_or_default())));
         let known = growth.zip(room);
         known.map_or([None; 3], |(growth, room)| growth.fills(room))
     }
@@ -149,10 +148,7 @@ impl ExportedServer {
 
     /// Returns the last ten minutes, if they may be exported.
     pub(crate) fn timeline(&self) -> Option<MutexGuard<'_, Timeline>> {
-        let timeline = self
-            .timeline
-            .as_ref()
-            .filter(|_| self.follows_evictions())?;
+        let timeline = self.timeline.as_ref().filter(|_| self.follows_evictions())?;
         // Numbers only, each of which is right even if a writer panicked.
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -174,11 +170,10 @@ impl ExportedServer {
         self.mode == ProbeMode::EveryCall && call.is_some_and(|call| call.every_call().is_some())
     }
 
-    /// Returns the eviction call, if evicting calls are counted now. Without a goal site, they cannot be told from no-op calls;
-    /// without done sites, their ends are seen only if every call is probed.
+    /// Returns the eviction call, if evicting calls are counted now. Without a goal site, they cannot be told from
+    /// no-op calls; without done sites, their ends are seen only if every call is probed.
     pub(crate) fn evicting_call(&self) -> Option<&TracedFunction> {
-        let sees_ends =
-            |call: &TracedFunction| self.probes_every_call() || call.timed_span().is_some();
+        let sees_ends = |call: &TracedFunction| self.probes_every_call() || call.timed_span().is_some();
         let call = self.eviction_call()?;
         (call.inner.is_some() && sees_ends(call)).then_some(call)
     }
@@ -197,20 +192,18 @@ impl ExportedServer {
         self.state.refused().filter(|_| self.trusts_members())
     }
 
-    /// Returns the expire cycle in the plan, if it is timed: it is probed in every mode, unless that part of the plan was
-    /// withdrawn.
+    /// Returns the expire cycle in the plan, if it is timed: it is probed in every mode, unless that part of the plan
+    /// was withdrawn.
     pub(crate) fn expire_cycle(&self) -> Option<&TracedFunction> {
         let function = self.plan.function(EXPIRE_CYCLE.description)?;
         let is_timed = function.timed_span().is_some() && self.cycles_withdrawn.is_none();
         is_timed.then_some(function)
     }
 
-    /// Returns the types of timed expire cycles that can be told apart, by name, those for keys first. If the plan does not
-    /// know the type, all are of type `unknown`.
+    /// Returns the types of timed expire cycles that can be told apart, by name, those for keys first. If the plan does
+    /// not know the type, all are of type `unknown`.
     pub(crate) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
-        let inner = self
-            .expire_cycle()
-            .and_then(|function| function.inner.as_ref());
+        let inner = self.expire_cycle().and_then(|function| function.inner.as_ref());
         let types = match inner.map(|inner| (&inner.cycle_type, &inner.job)) {
             Some((Some(_), Some(_))) => &TYPES_OF_JOBS[..],
             Some((Some(_), None)) => &TYPES_OF_JOBS[..OF_KEYS],
@@ -218,9 +211,7 @@ impl ExportedServer {
             None => &[],
         };
         let by_type = &self.state.counted.expires.cycles;
-        types
-            .iter()
-            .map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
+        types.iter().map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
     }
 
     /// Returns the types that are for keys.

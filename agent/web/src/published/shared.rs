@@ -17,8 +17,8 @@ const ENDED_KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// The most ended servers to keep.
 const ENDED: usize = 50;
 
-/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones share the same
-/// view; no side waits for another longer than it takes to exchange a pointer.
+/// What the threads that watch share with the HTTP server: the servers, and when the loop last turned. Clones share the
+/// same view; no side waits for another longer than it takes to exchange a pointer.
 #[derive(Clone, Debug)]
 pub struct Shared(Arc<Published>);
 
@@ -31,8 +31,8 @@ struct Published {
     /// How many have ended, by [`Ending::HOW`].
     endings: [AtomicU64; Ending::HOW.len()],
     is_ready: watch::Sender<bool>,
-    /// The last turn of the loop: by the monotonic clock, which nobody sets back, and since 1970 (`None` before the first
-    /// turn).
+    /// The last turn of the loop: by the monotonic clock, which nobody sets back, and since 1970 (`None` before the
+    /// first turn).
     turn: watch::Sender<(Instant, Option<Duration>)>,
     /// What is asked of the servers' threads.
     requests: Requests,
@@ -75,8 +75,8 @@ impl Shared {
         self.0.keeper.as_ref().map_err(String::as_str)
     }
 
-    /// Notes that the loop has just turned, `unix_time` after 1970. An agent is healthy while its loop says so every few
-    /// seconds.
+    /// Notes that the loop has just turned, `unix_time` after 1970. An agent is healthy while its loop says so every
+    /// few seconds.
     pub fn turned(&self, unix_time: Duration) {
         let turn = (Instant::now(), Some(unix_time));
         self.0.turn.send_replace(turn);
@@ -109,8 +109,8 @@ impl Shared {
         server
     }
 
-    /// Withdraws what is published about a server, unless another server has its label by now: perhaps the same process, which
-    /// has executed another program. `ended` says when its process ended, monotonic, and how.
+    /// Withdraws what is published about a server, unless another server has its label by now: perhaps the same
+    /// process, which has executed another program. `ended` says when its process ended, monotonic, and how.
     pub fn withdraw(&self, last: &Arc<ExportedServer>, ended: Option<(Duration, Ending)>) {
         let mut servers = self.lock();
         let published = servers.get(&last.label);
@@ -122,21 +122,16 @@ impl Shared {
             self.0.endings[ending.label()].fetch_add(1, Ordering::Relaxed);
         }
         let mut servers = self.ended_servers();
-        servers.push_front(Arc::new(ExportedServer {
-            timeline: None,
-            ended,
-            ..ExportedServer::clone(last)
-        }));
+        servers.push_front(Arc::new(ExportedServer { timeline: None, ended, ..ExportedServer::clone(last) }));
         servers.truncate(ENDED);
     }
 
-    /// Returns what was last published about the servers that have ended in the last day, the latest first; of one label, or
-    /// all.
+    /// Returns what was last published about the servers that have ended in the last day, the latest first; of one
+    /// label, or all.
     pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
         let mut ended = self.ended_servers();
         ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
-        let is_meant =
-            |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
+        let is_meant = |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
         ended.iter().filter(is_meant).cloned().collect()
     }
 

@@ -33,13 +33,8 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Permission,
-        Self::Executable,
-        Self::Planning,
-        Self::Resources,
-        Self::Attach,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Permission, Self::Executable, Self::Planning, Self::Resources, Self::Attach];
 }
 
 /// The spelling in the label `reason` and in the field of that name.
@@ -62,8 +57,7 @@ mod tests {
     #[test]
     fn a_server_is_listed_with_the_reason_and_the_text() -> serde_json::Result<()> {
         let json = serde_json::to_string(&unwatched())?;
-        let expected =
-            r#"{"server":"6380","pid":43,"reason":"executable","why":"Redis <5> is too old"}"#;
+        let expected = r#"{"server":"6380","pid":43,"reason":"executable","why":"Redis <5> is too old"}"#;
         assert_eq!(json, expected);
         Ok(())
     }

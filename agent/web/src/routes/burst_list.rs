@@ -63,10 +63,7 @@ impl<'a> BurstList<'a> {
     }
 }
 
-pub(super) async fn bursts(
-    State(app): State<App>,
-    Query(which): Query<Which>,
-) -> Result<Response, Refusal> {
+pub(super) async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
     // Ended servers come first: they ran earlier.
     let mut servers = app.shared.ended(which.server.as_deref());
     match which.server {
@@ -104,12 +101,6 @@ mod tests {
         assert_eq!(count(new_server()), 0);
         assert_eq!(count(busy_server()), 1);
         let withdrawn = Some(BrokenInvariant::LostExit);
-        assert_eq!(
-            count(ExportedServer {
-                withdrawn,
-                ..busy_server()
-            }),
-            0
-        );
+        assert_eq!(count(ExportedServer { withdrawn, ..busy_server() }), 0);
     }
 }

@@ -42,11 +42,7 @@ pub(super) async fn overview(State(app): State<App>, Query(shown): Query<Shown>)
     .await
 }
 
-pub(super) async fn server(
-    State(app): State<App>,
-    Path(label): Path<String>,
-    Query(shown): Query<Shown>,
-) -> Response {
+pub(super) async fn server(State(app): State<App>, Path(label): Path<String>, Query(shown): Query<Shown>) -> Response {
     app.aside(move |shared| {
         let servers = shared.servers().unwrap_or_default();
         let server = servers.iter().find(|server| server.label == label);
@@ -74,10 +70,7 @@ pub(super) async fn server(
 }
 
 /// Has a record made of now, and then shows it.
-pub(super) async fn make_record(
-    State(app): State<App>,
-    Path(label): Path<String>,
-) -> Result<Redirect, Refusal> {
+pub(super) async fn make_record(State(app): State<App>, Path(label): Path<String>) -> Result<Redirect, Refusal> {
     let id = make(&app, Some(label)).await?;
     Ok(Redirect::to(&format!("/bursts/{id}")))
 }

@@ -48,10 +48,7 @@ struct Unreadable {
 impl<'a> RecordList<'a> {
     /// Lists the records of all servers, or of one.
     fn of(listed: &'a [Listed], only: Option<&str>) -> Self {
-        let mut list = Self {
-            records: Vec::new(),
-            unreadable: Vec::new(),
-        };
+        let mut list = Self { records: Vec::new(), unreadable: Vec::new() };
         for listed in listed {
             let bytes = listed.bytes;
             match &listed.summary {
@@ -99,10 +96,7 @@ pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, 
 }
 
 /// Makes a record, and answers with its id.
-pub(super) async fn post(
-    State(app): State<App>,
-    Query(which): Query<Which>,
-) -> Result<impl IntoResponse, Refusal> {
+pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> Result<impl IntoResponse, Refusal> {
     let id = make(&app, which.server).await?;
     let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
     let id = serde_json::json!({ "id": id });
@@ -163,10 +157,7 @@ pub(super) async fn profile(
     let packed = app.aside(move |_| {
         let headers = [
             (header::CONTENT_TYPE, "application/octet-stream"),
-            (
-                header::CONTENT_DISPOSITION,
-                "attachment; filename=\"profile.pb.gz\"",
-            ),
+            (header::CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\""),
         ];
         let packed = pprof(&profile).map_err(|error| {
             let text = format!("cannot write the profile: {error}\n");

@@ -53,15 +53,12 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .with_state(App::new(shared))
 }
 
-/// Compresses answers for clients that accept it, fast: this way the metrics of 64 servers take a millisecond and shrink to a
-/// tenth. The level that others choose takes sixteen times as long, and saves a fifth more.
+/// Compresses answers for clients that accept it, fast: this way the metrics of 64 servers take a millisecond and
+/// shrink to a tenth. The level that others choose takes sixteen times as long, and saves a fifth more.
 fn compression() -> CompressionLayer<impl Predicate> {
     // A shorter answer fits into a packet as it is, and a profile is compressed already.
-    let is_of_use =
-        SizeAbove::new(1024).and(NotForContentType::const_new("application/octet-stream"));
-    CompressionLayer::new()
-        .quality(CompressionLevel::Fastest)
-        .compress_when(is_of_use)
+    let is_of_use = SizeAbove::new(1024).and(NotForContentType::const_new("application/octet-stream"));
+    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(is_of_use)
 }
 
 /// A loop that has not turned for this long hangs. It turns ten times a second, and no turn takes seconds.
@@ -87,10 +84,7 @@ fn health(silent: Duration) -> (StatusCode, String) {
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
     match app.shared.servers() {
         Some(_) => (StatusCode::OK, "ready\n"),
-        None => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: still looking for servers and attaching to them\n",
-        ),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "not ready: still looking for servers and attaching to them\n"),
     }
 }
 

@@ -87,10 +87,7 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
 }
 
 /// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
-fn last_minutes(
-    shared: &Shared,
-    which: &Which,
-) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
+fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone());
     let timeline = timeline.ok_or_else(|| {
@@ -109,11 +106,7 @@ mod tests {
 
     #[test]
     fn the_answer_about_a_made_up_server() -> serde_json::Result<()> {
-        let json = serde_json::to_string(&TimelineAnswer::of(
-            "6379",
-            &timeline(),
-            Duration::from_secs(1_700_000_000),
-        ))?;
+        let json = serde_json::to_string(&TimelineAnswer::of("6379", &timeline(), Duration::from_secs(1_700_000_000)))?;
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
         Ok(())
     }

@@ -19,11 +19,7 @@ pub struct Requesters {
 }
 
 /// Lets a request that makes a server do something pass, or answers why not.
-pub async fn guard_requests(
-    State(requesters): State<Requesters>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub async fn guard_requests(State(requesters): State<Requesters>, request: Request, next: Next) -> Response {
     if requesters.all || requesters.web.now().tells_clients() {
         return next.run(request).await;
     }

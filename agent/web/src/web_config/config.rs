@@ -44,13 +44,10 @@ impl Protection {
 pub struct Web(Arc<watch::Sender<Arc<Protection>>>);
 
 impl Web {
-    /// Returns no protection: admits everyone who can reach the agent and asks for it by an address, `localhost`, the host's
-    /// own name, or one of `host_names`.
+    /// Returns no protection: admits everyone who can reach the agent and asks for it by an address, `localhost`, the
+    /// host's own name, or one of `host_names`.
     pub fn open(host_names: Vec<String>) -> Self {
-        Self::new(Protection {
-            host_names: Some(HostNames::new(host_names)),
-            ..Protection::default()
-        })
+        Self::new(Protection { host_names: Some(HostNames::new(host_names)), ..Protection::default() })
     }
 
     fn new(protection: Protection) -> Self {
@@ -86,12 +83,7 @@ impl WebConfig {
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let read = Sources::read(path);
         let protection = read.protection(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            seen: read.clone(),
-            judged: read,
-            web: Web::new(protection),
-        })
+        Ok(Self { path: path.to_owned(), seen: read.clone(), judged: read, web: Web::new(protection) })
     }
 
     /// Returns the protection for the HTTP server, which changes with the file while [`Self::follow`] runs.
@@ -138,8 +130,8 @@ impl WebConfig {
     }
 }
 
-/// What a protection is made from: the content of the files, or why they cannot be read. Compared instead of modification
-/// times, which are the same for two changes in quick succession.
+/// What a protection is made from: the content of the files, or why they cannot be read. Compared instead of
+/// modification times, which are the same for two changes in quick succession.
 #[derive(Clone, PartialEq)]
 struct Sources {
     config: Content,
@@ -151,8 +143,7 @@ type Content = Result<Vec<u8>, String>;
 
 impl Sources {
     fn read(path: &Path) -> Self {
-        let content =
-            |path: &Path| read_regular(path, MOST_BYTES).map_err(|error| error.to_string());
+        let content = |path: &Path| read_regular(path, MOST_BYTES).map_err(|error| error.to_string());
         let config: Content = content(path);
         let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
         let mut named = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The names by which the agent may be asked, if neither TLS nor a password protects it.
 //!
-//! Any site can point its own name at the agent's address (DNS rebinding): to the browser, the agent is then that site, and its
-//! pages may read and ask everything. Only the name gives this away.
+//! Any site can point its own name at the agent's address (DNS rebinding): to the browser, the agent is then that site,
+//! and its pages may read and ask everything. Only the name gives this away.
 
 use std::net::IpAddr;
 
@@ -23,16 +23,11 @@ impl HostNames {
 
     /// Returns a host that a request names and that is not this one.
     pub fn stranger(&self, request: &Request) -> Option<String> {
-        let in_target = request
-            .uri()
-            .authority()
-            .map(|authority| authority.as_str().as_bytes());
+        let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let in_header = request.headers().get_all(header::HOST).iter();
         let named = in_header.map(|host| host.as_bytes()).chain(in_target);
         let mut strangers = named.filter(|host| !self.has(host));
-        strangers
-            .next()
-            .map(|host| String::from_utf8_lossy(host).into_owned())
+        strangers.next().map(|host| String::from_utf8_lossy(host).into_owned())
     }
 
     /// Returns whether this is one of the names, or an address, for which no name was looked up.
@@ -42,8 +37,7 @@ impl HostNames {
         };
         let host = authority.host();
         let address = host.trim_start_matches('[').trim_end_matches(']');
-        address.parse::<IpAddr>().is_ok()
-            || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
+        address.parse::<IpAddr>().is_ok() || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 }
 
@@ -53,10 +47,7 @@ mod tests {
 
     #[test]
     fn addresses_and_own_names_are_told_from_others() {
-        let own = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
+        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let names = HostNames::new(vec!["cache1.example.com".to_owned()]);
         for (host, expected) in [
             ("localhost", true),

@@ -64,8 +64,8 @@ impl Spec {
     pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let text = std::str::from_utf8(text)?;
         let options = serde_saphyr::options! { with_snippet: false };
-        let spec: Option<Self> = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| anyhow::anyhow!("{error}"))?;
+        let spec: Option<Self> =
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| anyhow::anyhow!("{error}"))?;
         Ok(spec.unwrap_or_default())
     }
 }

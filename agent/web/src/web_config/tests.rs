@@ -74,21 +74,9 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     refused(secret, "basic_auth_users, alice: not a bcrypt hash")?;
     for (from, to, said) in [
         ("server.crt", "gone.crt", "cannot read gone.crt"),
-        (
-            "server.key",
-            "other.key",
-            "server.crt does not match key_file",
-        ),
-        (
-            "server.crt",
-            "nothing.pem",
-            "nothing.pem has no certificate in PEM",
-        ),
-        (
-            "server.key",
-            "nothing.pem",
-            "nothing.pem is not a private key in PEM",
-        ),
+        ("server.key", "other.key", "server.crt does not match key_file"),
+        ("server.crt", "nothing.pem", "nothing.pem has no certificate in PEM"),
+        ("server.key", "nothing.pem", "nothing.pem is not a private key in PEM"),
     ] {
         refused(&TLS.replace(from, to), said)?;
     }
@@ -96,10 +84,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
         ("cipher_suites: []", "cipher_suites"),
         ("min_version: TLS10", "TLS10"),
         ("client_auth_type: RequireAnyClientCert", "protect nothing"),
-        (
-            "client_auth_type: RequireAndVerifyClientCert",
-            "needs client_ca_file",
-        ),
+        ("client_auth_type: RequireAndVerifyClientCert", "needs client_ca_file"),
         ("client_ca_file: server.crt", "no effect"),
     ] {
         refused(&format!("{TLS}  {line}\n"), said)?;
@@ -143,10 +128,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
         ensure!(tls(&config) == second, "{kind}");
         let refused = WebConfig::load(&path).map(drop);
         let why = refused.err().map(|error| format!("{error:#}"));
-        ensure!(
-            why.is_some_and(|why| why.contains("not a regular file")),
-            "{kind}"
-        );
+        ensure!(why.is_some_and(|why| why.contains("not a regular file")), "{kind}");
         std::fs::rename(directory.path().join("kept"), file)?;
     }
     std::fs::remove_file(&path)?;

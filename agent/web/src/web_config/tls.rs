@@ -15,10 +15,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 use super::spec::{ClientAuth, MinVersion, TlsSpec};
 
 /// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
-pub fn acceptor<'a>(
-    spec: &TlsSpec,
-    read: impl Fn(&Path) -> anyhow::Result<&'a [u8]>,
-) -> anyhow::Result<TlsAcceptor> {
+pub fn acceptor<'a>(spec: &TlsSpec, read: impl Fn(&Path) -> anyhow::Result<&'a [u8]>) -> anyhow::Result<TlsAcceptor> {
     let provider = Arc::new(ring::default_provider());
     let versions = match spec.min_version {
         MinVersion::Tls12 => &[&version::TLS13, &version::TLS12][..],
@@ -27,15 +24,13 @@ pub fn acceptor<'a>(
     let chain = certificates(&spec.cert_file, read(&spec.cert_file)?)?;
     let key = PrivateKeyDer::from_pem_slice(read(&spec.key_file)?)
         .with_context(|| about(&spec.key_file, "is not a private key in PEM"))?;
-    let builder =
-        ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
     let builder = match verifier(spec, read, provider)? {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .with_context(|| about(&spec.cert_file, "does not match key_file"))?;
+    let mut config =
+        builder.with_single_cert(chain, key).with_context(|| about(&spec.cert_file, "does not match key_file"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -61,9 +56,7 @@ fn verifier<'a>(
     };
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file, read(file)?)? {
-        roots
-            .add(certificate)
-            .with_context(|| about(file, "has a certificate that cannot be used"))?;
+        roots.add(certificate).with_context(|| about(file, "has a certificate that cannot be used"))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = match spec.client_auth_type {
@@ -71,19 +64,14 @@ fn verifier<'a>(
         _ => builder,
     };
     let verifier = builder.build();
-    Ok(Some(
-        verifier.with_context(|| about(file, "cannot be used"))?,
-    ))
+    Ok(Some(verifier.with_context(|| about(file, "cannot be used"))?))
 }
 
 /// Reads the certificates of a file; at least one.
 fn certificates(file: &Path, content: &[u8]) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.with_context(|| about(file, "is no certificate in PEM"))?;
-    ensure!(
-        !certificates.is_empty(),
-        about(file, "has no certificate in PEM")
-    );
+    ensure!(!certificates.is_empty(), about(file, "has no certificate in PEM"));
     Ok(certificates)
 }
 

@@ -19,8 +19,8 @@ pub struct Users {
     hashes: BTreeMap<String, String>,
     /// Accepted passwords are remembered under this key, so that memory shows no password.
     key: hmac::Key,
-    /// The passwords that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a scraper comes every
-    /// few seconds with the same password.
+    /// The passwords that bcrypt has accepted. It takes a tenth of a second of CPU time, by design, and a scraper comes
+    /// every few seconds with the same password.
     accepted: Mutex<HashSet<Vec<u8>>>,
     /// Leads to the one thread that computes hashes: guessing must not take more than a core. It starts with the first
     /// question, because the agent gives up capabilities after it has read its configuration.
@@ -45,9 +45,8 @@ impl Users {
             return Ok(None);
         }
         for (user, hash) in &hashes {
-            hash.parse::<HashParts>().map_err(|_| {
-                format!("{user}: not a bcrypt hash; `htpasswd -nBC 10 {user}` makes one")
-            })?;
+            hash.parse::<HashParts>()
+                .map_err(|_| format!("{user}: not a bcrypt hash; `htpasswd -nBC 10 {user}` makes one"))?;
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Some(Self {
@@ -72,11 +71,7 @@ impl Users {
             return false;
         };
         let (answer, answered) = oneshot::channel();
-        let question = Question {
-            password: password.to_owned(),
-            hash,
-            answer,
-        };
+        let question = Question { password: password.to_owned(), hash, answer };
         let is_same = self.ask(question) && answered.await == Ok(true);
         let right = known.is_some() && is_same;
         if right {
@@ -91,16 +86,10 @@ impl Users {
 
     /// Hands a question to the thread; returns whether there is a thread.
     fn ask(&self, question: Question) -> bool {
-        let mut questions = self
-            .questions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         if questions.is_none() {
-            *questions = start()
-                .inspect_err(|error| {
-                    tracing::debug!("cannot start the thread for passwords: {error}")
-                })
-                .ok();
+            *questions =
+                start().inspect_err(|error| tracing::debug!("cannot start the thread for passwords: {error}")).ok();
         }
         let questions = questions.as_ref();
         questions.is_some_and(|questions| questions.send(question).is_ok())

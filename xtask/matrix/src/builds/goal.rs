@@ -39,8 +39,7 @@ pub fn compare(build: &Build, plan: &Plan, row: &mut Row) -> Result<()> {
     let Some(inner) = plan.eviction_call().map(|call| &call["inner"]) else {
         return Ok(());
     };
-    let (Some(address), Some(offset)) = (inner["address"].as_u64(), inner["file_offset"].as_u64())
-    else {
+    let (Some(address), Some(offset)) = (inner["address"].as_u64(), inner["file_offset"].as_u64()) else {
         return Ok(());
     };
     let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
@@ -61,35 +60,22 @@ pub fn compare(build: &Build, plan: &Plan, row: &mut Row) -> Result<()> {
     let hits = ask(&redis, &own.path(), &asked)?;
     let wrong: Vec<_> = hits.iter().flat_map(wrong).collect();
     let with_overhead = hits.iter().filter(|hit| value(hit, "overhead") > Some(0));
-    let mut shown = format!(
-        "{} hits, {} with overhead",
-        hits.len(),
-        with_overhead.count()
-    );
+    let mut shown = format!("{} hits, {} with overhead", hits.len(), with_overhead.count());
     if let Some(first) = wrong.first() {
         shown = format!("{} wrong, such as {first}", wrong.len());
     }
-    row.check(
-        "goal variables",
-        wrong.is_empty() && hits.len() == HITS,
-        &shown,
-    );
+    row.check("goal variables", wrong.is_empty() && hits.len() == HITS, &shown);
     Ok(())
 }
 
 fn object<'a>(pairs: impl Iterator<Item = (&'a str, &'a Value)>) -> Map<String, Value> {
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.clone()))
-        .collect()
+    pairs.map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
 /// Lets gdb evaluate what is asked while the server is under load.
 fn ask(redis: &Redis, program: &Path, asked: &Value) -> Result<Vec<Hit>> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
-    let (script, goal) = (
-        directory.path().join("goal.py"),
-        directory.path().join("goal.json"),
-    );
+    let (script, goal) = (directory.path().join("goal.py"), directory.path().join("goal.json"));
     fs::write(&script, include_str!("goal.py"))?;
     fs::write(&goal, asked.to_string())?;
     let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
@@ -98,12 +84,7 @@ fn ask(redis: &Redis, program: &Path, asked: &Value) -> Result<Vec<Hit>> {
         Command::new("timeout")
             .arg(HANG.as_secs().to_string())
             .args(["gdb", "--batch", "--nx", "-p", &redis.pid().to_string()])
-            .args([
-                "-iex",
-                "set debuginfod enabled off",
-                "-iex",
-                "set auto-load off",
-            ])
+            .args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off"])
             .arg("-x")
             .args([script.as_path(), program])
             .env("GOAL", &goal),
@@ -168,12 +149,6 @@ mod tests {
         other = values;
         other[3].1 = 106;
         let wrong = wrong(&hit(other));
-        assert_eq!(
-            wrong,
-            [
-                "mem_tofree 6 instead of 0",
-                "a call that does not evict: 106 of 106"
-            ]
-        );
+        assert_eq!(wrong, ["mem_tofree 6 instead of 0", "a call that does not evict: 106 of 106"]);
     }
 }

@@ -63,14 +63,11 @@ fn of_suite(suite: &Suite) -> Result<Vec<Build>> {
     Ok(builds.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the newest.
+/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
+/// newest.
 fn of_server(name: &str) -> Result<Vec<Build>> {
     let program = servers::path(name)?;
-    ensure!(
-        program.is_file(),
-        "there is no {}: `cargo xtask matrix` without --packed gets it",
-        program.display()
-    );
+    ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
     let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
     let root = match runs {
         true => None,
@@ -80,11 +77,7 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
             Some(package.context("the newest suite has no server")?.root)
         }
     };
-    let build = Build {
-        name: name.to_owned(),
-        program,
-        root,
-    };
+    let build = Build { name: name.to_owned(), program, root };
     build.and_stripped()
 }
 
@@ -92,9 +85,7 @@ impl Build {
     /// Returns this build, and a copy without symbols if it has any that it does not need to run.
     fn and_stripped(self) -> Result<Vec<Self>> {
         let mut sections = Command::new("readelf");
-        sections
-            .args(["--wide", "--section-headers"])
-            .arg(&self.program);
+        sections.args(["--wide", "--section-headers"]).arg(&self.program);
         if !process::answer_of(&mut sections)?.contains(" .symtab ") {
             return Ok(vec![self]);
         }
@@ -113,11 +104,7 @@ impl Build {
 impl Found {
     /// Begins without any build. What fails from then on is a fault in a row.
     pub fn new(agent: PathBuf) -> Self {
-        Self {
-            rows: Vec::new(),
-            reasons: Vec::new(),
-            agent,
-        }
+        Self { rows: Vec::new(), reasons: Vec::new(), agent }
     }
 
     /// Tries the builds of the Debian suites and other servers whose names are `wanted`.
@@ -135,11 +122,7 @@ impl Found {
         for program in programs {
             let name = program.file_name().unwrap_or(program.as_os_str());
             let name = name.to_string_lossy().into_owned();
-            let build = Build {
-                name: name.clone(),
-                program: program.clone(),
-                root: None,
-            };
+            let build = Build { name: name.clone(), program: program.clone(), root: None };
             self.try_all(&name, build.and_stripped());
         }
     }
@@ -149,13 +132,12 @@ impl Found {
         self.with_reasons(table::markdown(&self.rows))
     }
 
-    /// Formats what operators ask as Markdown. A copy without symbols has a row only if that differs from the row before it.
+    /// Formats what operators ask as Markdown. A copy without symbols has a row only if that differs from the row
+    /// before it.
     pub fn brief(&self) -> String {
         let all = table::brief(&self.rows, &["build", "server", "plan"]);
         let mut lines: Vec<&str> = all.lines().collect();
-        lines.dedup_by(|line, before| {
-            line.contains(STRIPPED) && line.replace(STRIPPED, "") == *before
-        });
+        lines.dedup_by(|line, before| line.contains(STRIPPED) && line.replace(STRIPPED, "") == *before);
         self.with_reasons(lines.join("\n") + "\n")
     }
 

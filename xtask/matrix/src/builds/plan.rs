@@ -27,8 +27,7 @@ impl Plan {
             String::from_utf8_lossy(&output.stderr).trim()
         );
         let json = serde_json::from_slice(&output.stdout);
-        let json =
-            json.with_context(|| format!("`{}` printed no JSON", process::display(&command)))?;
+        let json = json.with_context(|| format!("`{}` printed no JSON", process::display(&command)))?;
         Ok(Self { json })
     }
 

@@ -23,8 +23,8 @@ fn counters() -> impl Iterator<Item = (&'static str, &'static str)> {
 const COMMANDS: &str = "total_commands_processed";
 
 const STALE_RATIO: &str = "evictscope_expire_stale_ratio";
-/// What three expire cycles leave of the stale ratio if no key can expire: 0.95 for each. The cron then runs once a second, so
-/// there is hardly one between two readings.
+/// What three expire cycles leave of the stale ratio if no key can expire: 0.95 for each. The cron then runs once a
+/// second, so there is hardly one between two readings.
 const STALE_LEFT: f64 = 0.857;
 /// Half of the last digit of a percentage, as `INFO` prints it, and what its last bits add.
 const PRINTED: f64 = 0.005_001;
@@ -94,9 +94,7 @@ impl Readings {
             let metrics = counters().map(|(metric, _)| metric);
             let metrics = metrics.chain([STALE_RATIO, USED_MEMORY, CLIENT_BUFFERS, CALLS]);
             for metric in metrics.filter(|metric| !all.exports(metric)) {
-                row.fault(&format!(
-                    "the plan is complete, but {metric} is not exported"
-                ));
+                row.fault(&format!("the plan is complete, but {metric} is not exported"));
             }
         }
         for reading in [evicting, all] {
@@ -115,11 +113,7 @@ impl Reading {
         let earlier = redis.all_info()?;
         let page = agent.settled_reading(redis)?;
         let info = redis.all_info()?;
-        Ok(Self {
-            earlier,
-            page,
-            info,
-        })
+        Ok(Self { earlier, page, info })
     }
 
     fn exports(&self, metric: &str) -> bool {
@@ -135,20 +129,13 @@ impl Reading {
     fn hits(&self) -> Result<f64> {
         let hits = self.page.by_label(HITS, "probe");
         ensure!(self.exports(HITS), "the agent does not export {HITS}");
-        let of_calls = hits
-            .iter()
-            .filter(|(probe, _)| probe.starts_with("eviction_"));
+        let of_calls = hits.iter().filter(|(probe, _)| probe.starts_with("eviction_"));
         Ok(of_calls.fold(0.0, |sum, (_, hits)| sum + hits))
     }
 }
 
 /// Compares a counter with `INFO` in all readings, and shows the last.
-fn compare(
-    readings: [&Reading; 2],
-    metric: &str,
-    field: &'static str,
-    row: &mut Row,
-) -> Result<()> {
+fn compare(readings: [&Reading; 2], metric: &str, field: &'static str, row: &mut Row) -> Result<()> {
     let mut right = true;
     let mut shown = String::new();
     for reading in readings {
@@ -175,8 +162,8 @@ fn stale_ratio(reading: &Reading, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Compares what the agent samples with `INFO` before and after. A server at rest frees memory, too, such as the larger of two
-/// hash tables after a resize.
+/// Compares what the agent samples with `INFO` before and after. A server at rest frees memory, too, such as the larger
+/// of two hash tables after a resize.
 fn memory(reading: &Reading, row: &mut Row) -> Result<()> {
     let mut near = |column, told: f64, field| {
         let earlier = reading.earlier.number(field)?;

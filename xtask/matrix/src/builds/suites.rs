@@ -1,7 +1,7 @@
 //! Debian's packages of servers, for each suite, with all that they need to run in a root directory of their own.
 //!
-//! apt is asked for them as if nothing were installed here, in a directory of its own: this machine's packages and lists stay as
-//! they are.
+//! apt is asked for them as if nothing were installed here, in a directory of its own: this machine's packages and
+//! lists stay as they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ pub const NEWEST: &str = "unstable";
 /// What may be packaged: `NAME-server` has the server, as a link into `NAME-tools`.
 const PRODUCTS: [&str; 2] = ["redis", "valkey"];
 
-/// What a root has besides a server: the links that join its directories, and a library for servers that are not Debian's.
+/// What a root has besides a server: the links that join its directories, and a library for servers that are not
+/// Debian's.
 const BESIDE: [&str; 2] = ["base-files", "libstdc++6"];
 
 /// The keys that sign Debian's suites, from the package debian-archive-keyring.
@@ -56,10 +57,7 @@ impl Suite {
     }
 
     const fn above(base: &'static str, name: &'static str) -> Self {
-        Self {
-            name,
-            base: Some(base),
-        }
+        Self { name, base: Some(base) }
     }
 
     pub fn named(name: &str) -> Result<&'static Self> {
@@ -68,25 +66,21 @@ impl Suite {
         suite.with_context(|| format!("there is no suite {name} here"))
     }
 
-    /// Returns the servers of this suite. Downloads them if they are missing; remove the directory to get the suite's newest.
+    /// Returns the servers of this suite. Downloads them if they are missing; remove the directory to get the suite's
+    /// newest.
     pub fn provide(&self) -> Result<Vec<Package>> {
         let directory = files::directory()?.join("suites").join(self.name);
         if !directory.exists() {
             let part = directory.with_extension("part");
             files::make_empty(&part)?;
-            self.download(&part)
-                .with_context(|| format!("cannot get the servers of Debian {}", self.name))?;
+            self.download(&part).with_context(|| format!("cannot get the servers of Debian {}", self.name))?;
             fs::rename(&part, &directory).context("cannot keep the servers")?;
         }
         let mut packages = Vec::new();
         for root in workspace::entries(&directory)? {
             let name = root.file_name().unwrap_or_default().to_string_lossy();
             let (product, version) = name.split_once('_').context("not a package")?;
-            packages.push(Package {
-                product: product.to_owned(),
-                version: version.to_owned(),
-                root: root.clone(),
-            });
+            packages.push(Package { product: product.to_owned(), version: version.to_owned(), root: root.clone() });
         }
         Ok(packages)
     }
@@ -108,12 +102,8 @@ impl Suite {
 impl Package {
     /// Returns the server's executable file, as seen from outside its root.
     pub fn server(&self) -> Result<PathBuf> {
-        let link = self
-            .root
-            .join("usr/bin")
-            .join(format!("{}-server", self.product));
-        link.canonicalize()
-            .with_context(|| format!("the package has no {}", link.display()))
+        let link = self.root.join("usr/bin").join(format!("{}-server", self.product));
+        link.canonicalize().with_context(|| format!("the package has no {}", link.display()))
     }
 }
 
@@ -129,12 +119,8 @@ impl Apt {
             fs::create_dir_all(directory.join(needed))?;
         }
         let mirror = mirror()?;
-        let lines =
-            suites.map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"));
-        fs::write(
-            directory.join("etc/apt/sources.list"),
-            lines.collect::<String>(),
-        )?;
+        let lines = suites.map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"));
+        fs::write(directory.join("etc/apt/sources.list"), lines.collect::<String>())?;
         fs::write(directory.join("status"), "")?;
         let apt = Self(directory);
         process::answer_of(apt.command("apt-get").arg("update"))?;
@@ -178,11 +164,7 @@ impl Apt {
                 .args(BESIDE),
         )?;
         for archive in workspace::files_ending(&archives, "deb")? {
-            process::answer_of(
-                Command::new("dpkg-deb")
-                    .arg("--extract")
-                    .args([&archive, root]),
-            )?;
+            process::answer_of(Command::new("dpkg-deb").arg("--extract").args([&archive, root]))?;
         }
         for shared in ["proc", "sys", "dev"] {
             fs::create_dir_all(root.join(shared))?;
@@ -202,10 +184,7 @@ fn mirror() -> Result<String> {
     ]))?;
     let mirror = mirrors.lines().next();
     let mirror = mirror.context("apt has no Debian source: add one, and run `apt-get update`")?;
-    ensure!(
-        Path::new(KEYRING).exists(),
-        "there is no {KEYRING}: the package debian-archive-keyring brings it"
-    );
+    ensure!(Path::new(KEYRING).exists(), "there is no {KEYRING}: the package debian-archive-keyring brings it");
     Ok(mirror.to_owned())
 }
 
@@ -228,10 +207,7 @@ valkey-server | 8.0.1+dfsg1-1 | http://mirror/debian trixie/main amd64 Packages
 ";
         let version = |suite| version_in(versions, suite);
         assert_eq!(version("trixie").as_deref(), Some("8.0.1+dfsg1-1"));
-        assert_eq!(
-            version("trixie-backports").as_deref(),
-            Some("8.1.1+dfsg1-3")
-        );
+        assert_eq!(version("trixie-backports").as_deref(), Some("8.1.1+dfsg1-3"));
         assert_eq!(version("bookworm"), None);
     }
 }

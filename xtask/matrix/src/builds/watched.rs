@@ -73,15 +73,7 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
     agent.end(Signal::TERM)?;
     redis.must_be_alive()?;
 
-    let readings = Readings {
-        begun,
-        below,
-        between,
-        evicting,
-        failing: FAILING,
-        before,
-        all,
-    };
+    let readings = Readings { begun, below, between, evicting, failing: FAILING, before, all };
     readings.judge(plan, row)
 }
 
@@ -93,14 +85,11 @@ fn clients(port: u16) -> Result<Vec<TcpStream>> {
         client.write_all(part.as_bytes())?;
         Ok(client)
     };
-    (0..WAITING)
-        .map(connect)
-        .collect::<std::io::Result<_>>()
-        .context("cannot connect to the server")
+    (0..WAITING).map(connect).collect::<std::io::Result<_>>().context("cannot connect to the server")
 }
 
-/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles reach their time limit;
-/// then some so slowly that the server's estimate of what is stale stays for a while.
+/// Looks keys up, and lets keys expire: first so many at once, with so little time, that expire cycles reach their time
+/// limit; then some so slowly that the server's estimate of what is stale stays for a while.
 fn expire(redis: &Redis) -> Result<()> {
     redis.look_up()?;
     redis.config_set("hz", "500")?;
@@ -118,7 +107,8 @@ fn fail(redis: &Redis) -> Result<()> {
     redis.config_set("maxmemory-policy", "allkeys-lru")
 }
 
-/// The least bytes that do not count. What the sockets also take is less, and what the calling clients take is less than half.
+/// The least bytes that do not count. What the sockets also take is less, and what the calling clients take is less
+/// than half.
 const NOT_COUNTED: f64 = 8e6;
 
 /// Makes calls while half of what the server keeps for a replica that does not read is above the limit.
@@ -135,8 +125,7 @@ pub fn call(redis: &Redis) -> Result<()> {
         if not_counted < NOT_COUNTED {
             process::answer_of(&mut redis.benchmark("-t set -d 10000 -n 500"))?;
         }
-        let is_full =
-            before.replace(not_counted) == Some(not_counted) && not_counted >= NOT_COUNTED;
+        let is_full = before.replace(not_counted) == Some(not_counted) && not_counted >= NOT_COUNTED;
         let limit = info.number("used_memory")? - not_counted / 2.0;
         Ok(is_full.then_some(limit))
     })?;

@@ -20,22 +20,10 @@ fn each_runtime_names_its_groups_by_the_id() {
     for (runtime, line) in [
         ("Docker, v1, cgroupfs", "12:memory:/docker/ID"),
         ("Docker, v2, systemd", "0::/system.slice/docker-ID.scope"),
-        (
-            "Docker with systemd inside",
-            "1:name=systemd:/docker/ID/init.scope",
-        ),
-        (
-            "Podman, v2, root",
-            "0::/machine.slice/libpod-ID.scope/container",
-        ),
-        (
-            "Podman in a pod, v2, root",
-            "0::/machine.slice/machine-libpod_pod_OTHER.slice/libpod-ID.scope/container",
-        ),
-        (
-            "Podman, v1, cgroupfs",
-            "9:name=systemd:/libpod_parent/libpod-ID",
-        ),
+        ("Docker with systemd inside", "1:name=systemd:/docker/ID/init.scope"),
+        ("Podman, v2, root", "0::/machine.slice/libpod-ID.scope/container"),
+        ("Podman in a pod, v2, root", "0::/machine.slice/machine-libpod_pod_OTHER.slice/libpod-ID.scope/container"),
+        ("Podman, v1, cgroupfs", "9:name=systemd:/libpod_parent/libpod-ID"),
         ("Amazon ECS", "3:cpu:/ecs/9d8a4f0b7c6e4d2fb1a0/ID"),
     ] {
         let found = container(line);
@@ -52,18 +40,12 @@ fn kubernetes_names_the_group_above_by_the_pod() {
             "containerd, v2, systemd",
             "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_I_D.slice/cri-containerd-ID.scope",
         ),
-        (
-            "containerd, v1, cgroupfs",
-            "11:cpuset:/kubepods/besteffort/podUID/ID",
-        ),
+        ("containerd, v1, cgroupfs", "11:cpuset:/kubepods/besteffort/podUID/ID"),
         (
             "containerd with cgroupfs under systemd",
             "0::/system.slice/containerd.service/kubepods-burstable-podU_I_D.slice:cri-containerd:ID",
         ),
-        (
-            "CRI-O, v2",
-            "0::/kubepods.slice/kubepods-podU_I_D.slice/crio-ID.scope/container",
-        ),
+        ("CRI-O, v2", "0::/kubepods.slice/kubepods-podU_I_D.slice/crio-ID.scope/container"),
         (
             "Docker, v1, systemd",
             "8:devices:/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_I_D.slice/docker-ID.scope",
@@ -86,10 +68,7 @@ fn kubernetes_names_the_group_above_by_the_pod() {
 #[test]
 fn a_container_in_a_container_has_both_ids_and_goes_by_the_inner_one() {
     let kind = "0::/docker/OTHER/kubelet.slice/kubelet-kubepods.slice/cri-containerd-ID.scope";
-    assert_eq!(
-        cgroups(kind).container_ids().collect::<Vec<_>>(),
-        [OTHER, ID]
-    );
+    assert_eq!(cgroups(kind).container_ids().collect::<Vec<_>>(), [OTHER, ID]);
     assert_eq!(container(kind).id.as_deref(), Some(ID));
     // Under cgroup v1, an inner runtime may use only some of the hierarchies.
     let some = "9:memory:/docker/OTHER/docker/ID\n1:name=systemd:/docker/OTHER\n0::/\n";
@@ -104,9 +83,7 @@ fn a_process_of_the_host_has_no_id() {
     // One digit too few, and a letter that is not a digit.
     let short = format!("0::/docker/{}\n", ID.get(1..).unwrap_or(""));
     let other = format!("0::/docker/{}\n", ID.replace('3', "g"));
-    for text in [
-        v1, v2, sandbox, "0::/\n", "", "nonsense", "0:", &short, &other,
-    ] {
+    for text in [v1, v2, sandbox, "0::/\n", "", "nonsense", "0:", &short, &other] {
         let found = container(text);
         assert_eq!((found.id, found.pod_uid), (None, None), "{text}");
     }
@@ -115,11 +92,7 @@ fn a_process_of_the_host_has_no_id() {
 #[test]
 fn the_path_is_the_one_that_tells_most() {
     for (hierarchies, text, path) in [
-        (
-            "v2",
-            "0::/system.slice/redis-server.service\n",
-            "/system.slice/redis-server.service",
-        ),
+        ("v2", "0::/system.slice/redis-server.service\n", "/system.slice/redis-server.service"),
         (
             "v1, with the hierarchies that systemd does not use",
             "12:cpuset:/\n4:memory:/system.slice/redis-server.service\n\

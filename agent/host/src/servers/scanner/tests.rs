@@ -31,9 +31,7 @@ fn scanner() -> anyhow::Result<Scanner> {
 }
 
 fn find(scan: Scan, pid: u32) -> Option<ServerProcess> {
-    scan.servers
-        .into_iter()
-        .find(|server| server.identity.pid == pid)
+    scan.servers.into_iter().find(|server| server.identity.pid == pid)
 }
 
 /// Scans until the process is found.
@@ -63,8 +61,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody)?;
         work()
     };
-    std::thread::scope(|scope| scope.spawn(unprivileged).join())
-        .map_err(|_| anyhow::anyhow!("the thread panicked"))?
+    std::thread::scope(|scope| scope.spawn(unprivileged).join()).map_err(|_| anyhow::anyhow!("the thread panicked"))?
 }
 
 /// Returns whether there is no redis-server, and if so says that the test is skipped.
@@ -103,8 +100,7 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ended()
--> anyhow::Result<()> {
+fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ended() -> anyhow::Result<()> {
     let Some(server) = server(&[])? else {
         return Ok(());
     };
@@ -115,9 +111,7 @@ fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ende
     scanner.slow.looked(server.pid(), minute, now);
     assert_eq!(find(scanner.scan()?, server.pid()), Some(found.clone()));
     kill(server.pid())?;
-    until("it has ended", || {
-        Ok(found.handle.has_ended().then_some(()))
-    })?;
+    until("it has ended", || Ok(found.handle.has_ended().then_some(())))?;
     assert_eq!(find(scanner.scan()?, server.pid()), None);
     assert!(scanner.slow.rests(server.pid(), Instant::now()));
     Ok(())
@@ -140,8 +134,7 @@ fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::R
 }
 
 #[test]
-fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other()
--> anyhow::Result<()> {
+fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other() -> anyhow::Result<()> {
     let Some(stays) = server(&[])? else {
         return Ok(());
     };
@@ -170,9 +163,7 @@ fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other
 }
 
 /// Finds two servers, and returns them and a scanner that excludes servers by `exclusion` of the first.
-fn excluding(
-    exclusion: impl Fn(&Redis) -> String,
-) -> anyhow::Result<Option<(Redis, Redis, Scanner)>> {
+fn excluding(exclusion: impl Fn(&Redis) -> String) -> anyhow::Result<Option<(Redis, Redis, Scanner)>> {
     if has_no_server()? {
         return Ok(None);
     }
@@ -202,8 +193,7 @@ fn an_excluded_server_is_not_there_and_others_are() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_servers_of_a_user_are_excluded_even_where_they_cannot_be_looked_into() -> anyhow::Result<()>
-{
+fn the_servers_of_a_user_are_excluded_even_where_they_cannot_be_looked_into() -> anyhow::Result<()> {
     let by_user = |_: &Redis| format!("user={}", geteuid().as_raw());
     let Some((first, second, mut scanner)) = excluding(by_user)? else {
         return Ok(());
@@ -256,11 +246,8 @@ fn a_server_without_a_port_goes_by_its_socket() -> anyhow::Result<()> {
     }
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("a socket");
-    let server = Owned::start(
-        Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--unixsocket"])
-            .arg(&socket),
-    )?;
+    let server =
+        Owned::start(Command::new("redis-server").args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket))?;
     until("it listens", || Ok(UnixStream::connect(&socket).ok()))?;
     let found = wait_for(&mut scanner()?, server.pid())?;
     assert_eq!(Path::new(&found.name), socket);
@@ -407,10 +394,7 @@ fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     };
     let scan = as_nobody(|| scanner()?.scan())?;
     let hidden = scan.hidden.iter().find(|hidden| hidden.pid == redis.pid());
-    assert!(
-        hidden.is_some_and(|hidden| hidden.uid == 0 && hidden.why.contains("run it as root")),
-        "{scan:?}"
-    );
+    assert!(hidden.is_some_and(|hidden| hidden.uid == 0 && hidden.why.contains("run it as root")), "{scan:?}");
     assert_eq!(find(scan, redis.pid()), None);
     Ok(())
 }
@@ -431,9 +415,6 @@ fn a_server_that_a_loader_runs_is_reported_as_hidden() -> anyhow::Result<()> {
         let mut hidden = scanner.scan()?.hidden.into_iter();
         Ok(hidden.find(|hidden| hidden.pid == server.pid()))
     })?;
-    assert!(
-        !hidden.is_denied && hidden.why.contains("through"),
-        "{hidden:?}"
-    );
+    assert!(!hidden.is_denied && hidden.why.contains("through"), "{hidden:?}");
     Ok(())
 }

@@ -22,12 +22,7 @@ const PROGRAM: &str = "
 #[test]
 fn a_table_has_as_many_entries_as_there_are_cases() {
     for compiler in ["gcc", "clang"] {
-        for options in [
-            &["-O1"][..],
-            &["-O2"],
-            &["-O2", "-fno-pie", "-no-pie"],
-            &["-Os", "-fcf-protection"],
-        ] {
+        for options in [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-fcf-protection"]] {
             let Some(data) = compile(compiler, PROGRAM, options) else {
                 continue;
             };

@@ -15,14 +15,9 @@ use crate::flow::state::State;
 const MAX_SHARED: usize = 16;
 
 impl Execution<'_> {
-    /// Returns the blocks from which control can come to a block, with the state on each path. Edges back are left out unless
-    /// `with_back`.
-    pub(super) fn incoming(
-        &mut self,
-        index: BlockId,
-        entry: &State,
-        with_back: bool,
-    ) -> Vec<(BlockId, State)> {
+    /// Returns the blocks from which control can come to a block, with the state on each path. Edges back are left out
+    /// unless `with_back`.
+    pub(super) fn incoming(&mut self, index: BlockId, entry: &State, with_back: bool) -> Vec<(BlockId, State)> {
         let mut incoming = Vec::new();
         if index == BlockId::ENTRY {
             incoming.push((index, entry.clone()));
@@ -79,9 +74,9 @@ impl Execution<'_> {
         self.ends.insert(index, end.clone());
         let depends = match &end.flags {
             Flags::Unknown => false,
-            Flags::Comparison { left, right, .. } => [left, right]
-                .into_iter()
-                .any(|side| self.atoms.depends_on_way(side, block.address())),
+            Flags::Comparison { left, right, .. } => {
+                [left, right].into_iter().any(|side| self.atoms.depends_on_way(side, block.address()))
+            }
             Flags::ZeroAndSign { of, .. } => self.atoms.depends_on_way(of, block.address()),
         };
         let bytes = ways.iter().map(|(_, state)| state.bytes()).sum();
@@ -90,30 +85,23 @@ impl Execution<'_> {
         }
     }
 
-    /// Returns the paths to a block on which it can be left by an edge, with the state on each, if the branch at its end rules
-    /// out others.
-    pub(super) fn ways_along(
-        &mut self,
-        from: BlockId,
-        kind: EdgeKind,
-    ) -> Option<Vec<(BlockId, State)>> {
+    /// Returns the paths to a block on which it can be left by an edge, with the state on each, if the branch at its
+    /// end rules out others.
+    pub(super) fn ways_along(&mut self, from: BlockId, kind: EdgeKind) -> Option<Vec<(BlockId, State)>> {
         let ways = self.ways.get(&from)?.clone();
         let all = ways.len();
         let mut possible = Vec::new();
         for (way, state) in ways {
             let end = self.run_through(from, state.clone());
-            if self
-                .along_edge(&end, &self.code.blocks[from], kind)
-                .is_some()
-            {
+            if self.along_edge(&end, &self.code.blocks[from], kind).is_some() {
                 possible.push((way, state));
             }
         }
         (possible.len() < all).then_some(possible)
     }
 
-    /// Returns what holds where control enters the loops that count as one with the loop of a head, if that can be entered past
-    /// the head. All blocks that it comes from are executed before.
+    /// Returns what holds where control enters the loops that count as one with the loop of a head, if that can be
+    /// entered past the head. All blocks that it comes from are executed before.
     fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
         let component = self.loops.get(&head).and_then(|own| own.component.clone());
         let Some(component) = component else {
@@ -123,10 +111,7 @@ impl Execution<'_> {
         let mut states: Vec<State> = is_first.then(|| entry.clone()).into_iter().collect();
         for block in &component {
             let predecessors = self.code.blocks[*block].predecessors.iter();
-            let outside: BTreeSet<BlockId> = predecessors
-                .filter(|from| !component.contains(from))
-                .copied()
-                .collect();
+            let outside: BTreeSet<BlockId> = predecessors.filter(|from| !component.contains(from)).copied().collect();
             for from in outside {
                 states.extend(self.edges_between(from, *block));
             }
@@ -136,12 +121,8 @@ impl Execution<'_> {
 
     fn edges_between(&mut self, from: BlockId, to: BlockId) -> Vec<State> {
         let block = &self.code.blocks[from];
-        let kinds: Vec<EdgeKind> = block
-            .successors
-            .iter()
-            .filter(|(successor, _)| *successor == to)
-            .map(|(_, kind)| *kind)
-            .collect();
+        let kinds: Vec<EdgeKind> =
+            block.successors.iter().filter(|(successor, _)| *successor == to).map(|(_, kind)| *kind).collect();
         let mut states = Vec::new();
         for kind in kinds {
             if self.without == Some((from, kind)) {
@@ -160,8 +141,8 @@ impl Execution<'_> {
         states
     }
 
-    /// Returns the block that control comes from if a block is left by an edge, with the state on that path, if the branch at its
-    /// end rules out all others.
+    /// Returns the block that control comes from if a block is left by an edge, with the state on that path, if the
+    /// branch at its end rules out all others.
     pub fn only_way(&mut self, block: BlockId, kind: EdgeKind) -> Option<(BlockId, State)> {
         let mut ways = self.ways_along(block, kind)?.into_iter();
         ways.next().filter(|_| ways.next().is_none())

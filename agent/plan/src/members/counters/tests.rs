@@ -24,9 +24,7 @@ fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
         let found = symbol.name().unwrap_or_default();
         found == name
     });
-    symbols
-        .next()
-        .map(|symbol| FileAddress::new(symbol.address()))
+    symbols.next().map(|symbol| FileAddress::new(symbol.address()))
 }
 
 #[test]

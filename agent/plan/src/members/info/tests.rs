@@ -40,13 +40,7 @@ const LEVELS: [&[&str]; 9] = [
     &["-O2", "-s", "-rdynamic"],
     &["-O3"],
     &["-O3", "-mavx2"],
-    &[
-        "-O2",
-        "-no-pie",
-        "-fno-pie",
-        "-fno-omit-frame-pointer",
-        "-fcf-protection",
-    ],
+    &["-O2", "-no-pie", "-fno-pie", "-fno-omit-frame-pointer", "-fcf-protection"],
     &["-O3", "-fstack-protector-all", "-fstack-clash-protection"],
 ];
 
@@ -94,10 +88,7 @@ fn check(compiler: &str, level: &[&str], form: u64) -> bool {
     let counter = |index: u64| at(512 + 8 * index);
     let info = info(&image);
     let found = |member| info.shown.get(&member).copied();
-    let converted = [
-        (Member::StatExpireCycleTimeUsed, counter(19)),
-        (Member::StatExpiredStalePerc, at(STALE)),
-    ];
+    let converted = [(Member::StatExpireCycleTimeUsed, counter(19)), (Member::StatExpiredStalePerc, at(STALE))];
     let unchanged = [
         (Member::StatExpiredSubkeys, counter(13)),
         (Member::StatExpiredkeys, counter(17)),

@@ -38,23 +38,13 @@ fn server_of(
 ) -> Result<(u64, bool), MemberError> {
     let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
     let config = config_table(&image)?;
-    let begin = image
-        .object("unnamed")
-        .map(|symbol| symbol.address)
-        .unwrap_or_default();
+    let begin = image.object("unnamed").map(|symbol| symbol.address).unwrap_or_default();
     let found = server(&image, &config, identity, &counted(&config))?;
-    Ok((
-        found.address.wrapping_sub(begin.wrapping_add(4096)),
-        found.is_exact,
-    ))
+    Ok((found.address.wrapping_sub(begin.wrapping_add(4096)), found.is_exact))
 }
 
 fn redis(version: &str) -> Identity {
-    Identity {
-        product: Some("redis"),
-        version: Some(version.to_owned()),
-        ..Identity::default()
-    }
+    Identity { product: Some("redis"), version: Some(version.to_owned()), ..Identity::default() }
 }
 
 #[test]
@@ -75,21 +65,11 @@ fn layouts_that_differ_in_what_is_read_are_refused() {
         return;
     };
     let found = server_of(&data, &Identity::default(), |_| Vec::new());
-    assert!(
-        found
-            .as_ref()
-            .is_err_and(|why| why.to_string().contains("redis 6.0.0 and redis 6.0.4")),
-        "{found:?}"
-    );
+    assert!(found.as_ref().is_err_and(|why| why.to_string().contains("redis 6.0.0 and redis 6.0.4")), "{found:?}");
     // The eviction function or the version tells them apart.
-    let found = server_of(&data, &Identity::default(), |config| {
-        vec![config[&Member::Port].wrapping_add(1184 - 212)]
-    });
+    let found = server_of(&data, &Identity::default(), |config| vec![config[&Member::Port].wrapping_add(1184 - 212)]);
     assert_eq!(found, Ok((0, true)));
-    assert_eq!(
-        server_of(&data, &redis("6.0.6"), |_| Vec::new()),
-        Ok((0, true))
-    );
+    assert_eq!(server_of(&data, &redis("6.0.6"), |_| Vec::new()), Ok((0, true)));
 }
 
 #[test]
@@ -100,8 +80,5 @@ fn layouts_that_differ_only_in_what_lies_before_give_no_offsets() {
     // A release whose layout is not known.
     let found = server_of(&data, &redis("6.0.99"), |_| Vec::new());
     assert!(matches!(found, Ok((_, false))), "{found:?}");
-    assert_eq!(
-        server_of(&data, &redis("6.0.14"), |_| Vec::new()),
-        Ok((0, true))
-    );
+    assert_eq!(server_of(&data, &redis("6.0.14"), |_| Vec::new()), Ok((0, true)));
 }

@@ -28,21 +28,14 @@ enum Verdict {
 }
 
 /// Compares all that DWARF says about a variable with its value in `goal`.
-fn of_variable(
-    execution: &mut Execution<'_>,
-    goal: &GoalCopy,
-    variable: Variable,
-    debug: &DebugInfo,
-) -> Verdict {
+fn of_variable(execution: &mut Execution<'_>, goal: &GoalCopy, variable: Variable, debug: &DebugInfo) -> Verdict {
     let value = goal.value(variable);
     let inlined: &[VariableLocations] = match goal.form {
         Form::Inlined => &debug.variables.inlined,
         Form::Called => &[],
     };
     let own = debug.variables.own.iter().chain(inlined);
-    let places: Vec<&VariableLocations> = own
-        .filter(|own| own.name == variable_name(variable))
-        .collect();
+    let places: Vec<&VariableLocations> = own.filter(|own| own.name == variable_name(variable)).collect();
     let mut verdict = Verdict::Silent;
     for (address, state) in points(execution, goal) {
         for location in places.iter().filter_map(|place| place.at(address)) {
@@ -72,31 +65,18 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
     let block = &execution.code.blocks[goal.deciding_block];
     if let Some(branch) = block.instructions.last() {
         // The last state is the one after the branch.
-        let before = execution
-            .states_towards(goal.deciding_block, goal.over_edge)
-            .into_iter()
-            .nth_back(1);
+        let before = execution.states_towards(goal.deciding_block, goal.over_edge).into_iter().nth_back(1);
         let facts = facts_of_evicting_calls(execution, goal);
         let before = before.map(|state| State { facts, ..state });
         points.extend(before.map(|state| (instruction::address(branch), state)));
     }
     let after = after_decision(execution, goal).into_iter();
-    points.extend(after.map(|candidate| {
-        (
-            instruction::address(&candidate.instruction),
-            candidate.state,
-        )
-    }));
+    points.extend(after.map(|candidate| (instruction::address(&candidate.instruction), candidate.state)));
     points
 }
 
 /// Compares at the last instruction with a location that every evicting call passes before the deciding branch.
-fn before(
-    execution: &mut Execution<'_>,
-    goal: &GoalCopy,
-    places: &[&VariableLocations],
-    value: &Value,
-) -> Verdict {
+fn before(execution: &mut Execution<'_>, goal: &GoalCopy, places: &[&VariableLocations], value: &Value) -> Verdict {
     let code = execution.code;
     let dominators = code.dominators();
     let Some(passed) = dominators.of(goal.deciding_block) else {
@@ -112,10 +92,7 @@ fn before(
             let Some(location) = assigned.filter_map(|place| place.at(address)).next() else {
                 continue;
             };
-            let state = State {
-                facts: facts.clone(),
-                ..state.clone()
-            };
+            let state = State { facts: facts.clone(), ..state.clone() };
             match at_point(execution, goal, &state, (address, location), value) {
                 Verdict::Silent => {}
                 decided => return decided,
@@ -148,12 +125,7 @@ fn at_point(
 }
 
 /// Returns whether `location` holds `wanted`; `None` if the data flow does not know what it holds.
-fn compare(
-    execution: &mut Execution<'_>,
-    state: &State,
-    location: &Location,
-    wanted: &Value,
-) -> Option<bool> {
+fn compare(execution: &mut Execution<'_>, state: &State, location: &Location, wanted: &Value) -> Option<bool> {
     let found = match location {
         Location::Value(sum) => value_of(execution, state, sum)?,
         Location::Memory(address) => loaded(execution, state, address)?,
@@ -191,19 +163,13 @@ fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option
 fn by_definition(quantities: &mut [QuantityPlan]) {
     use Variable::{Maxmemory, MemReported, MemTofree, MemUsed, Overhead};
     // The first definition again, for what the second confirmed.
-    for definition in [
-        [MemReported, Overhead, MemUsed],
-        [MemUsed, MemTofree, Maxmemory],
-        [MemReported, Overhead, MemUsed],
-    ] {
-        let defined: Vec<_> = (quantities.iter_mut())
-            .filter(|own| definition.contains(&own.quantity))
-            .collect();
+    for definition in
+        [[MemReported, Overhead, MemUsed], [MemUsed, MemTofree, Maxmemory], [MemReported, Overhead, MemUsed]]
+    {
+        let defined: Vec<_> = (quantities.iter_mut()).filter(|own| definition.contains(&own.quantity)).collect();
         let confirmed = defined.iter().filter(|own| own.method == Method::Both);
         if defined.len() == 3 && confirmed.count() == 2 {
-            defined
-                .into_iter()
-                .for_each(|own| own.method = Method::Both);
+            defined.into_iter().for_each(|own| own.method = Method::Both);
         }
     }
 }

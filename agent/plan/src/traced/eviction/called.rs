@@ -13,9 +13,7 @@ use evictscope_machine::code::instruction::{address, callee, is_conditional_jump
 use evictscope_machine::code::registers::RSP;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
 use evictscope_machine::elf::{FileAddress, Image};
-use evictscope_machine::flow::{
-    Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve,
-};
+use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve};
 
 use super::inlined::{Form, GoalCopy, first_comparison};
 use crate::item::Reason;
@@ -35,7 +33,8 @@ struct Callee {
 }
 
 /// A callee compares memory with the limit, but it is not certain what it leaves behind.
-const NOT_CERTAIN: &str = "getMaxmemoryState() is called, and it is not certain where it leaves mem_reported and mem_tofree";
+const NOT_CERTAIN: &str =
+    "getMaxmemoryState() is called, and it is not certain where it leaves mem_reported and mem_tofree";
 
 /// Finds the called copy, and executes the caller again with what is then known. `None` if no callee looks like one.
 pub fn find(
@@ -54,8 +53,7 @@ pub fn find(
             };
             match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
-                    let goal =
-                        in_caller(execution, before_eviction, address(call), callee, maxmemory);
+                    let goal = in_caller(execution, before_eviction, address(call), callee, maxmemory);
                     return Some(goal.ok_or(Reason::Unrecognised(NOT_CERTAIN)));
                 }
                 Some(Err(why)) => found = Some(Err(why)),
@@ -127,11 +125,7 @@ fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
 }
 
 /// Returns what each return with a result other than 0 leaves in the caller's slots. `None` if a result is not known.
-fn over_limit(
-    execution: &mut Execution<'_>,
-    returns: Vec<State>,
-    top: i64,
-) -> Option<Vec<BTreeMap<i64, Value>>> {
+fn over_limit(execution: &mut Execution<'_>, returns: Vec<State>, top: i64) -> Option<Vec<BTreeMap<i64, Value>>> {
     let mut over_limit = Vec::new();
     for state in returns {
         let result = execution.atoms.zero_extended(&state.registers[0], 32);
@@ -153,10 +147,9 @@ fn left_slots(
     first.iter().find_map(|(reported_slot, mem_reported)| {
         let same = |slots: &BTreeMap<i64, Value>| slots.get(reported_slot) == Some(mem_reported);
         let (tofree_slot, _) = first.iter().find(|(slot, _)| {
-            over_limit.iter().all(|slots| {
-                (slots.get(*slot))
-                    .is_some_and(|value| is_goal(execution, value, mem_reported, maxmemory))
-            })
+            over_limit
+                .iter()
+                .all(|slots| (slots.get(*slot)).is_some_and(|value| is_goal(execution, value, mem_reported, maxmemory)))
         })?;
         others.iter().all(same).then(|| Callee {
             mem_reported: *reported_slot,
@@ -179,12 +172,7 @@ fn stored(execution: &mut Execution<'_>, state: &State, top: i64) -> BTreeMap<i6
 }
 
 /// Returns whether `value` is `mem_reported - overhead - maxmemory`, for any overhead.
-fn is_goal(
-    execution: &Execution<'_>,
-    value: &Value,
-    mem_reported: &Value,
-    maxmemory: FileAddress,
-) -> bool {
+fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxmemory: FileAddress) -> bool {
     let taken_off = mem_reported.minus(value);
     taken_off.atoms().any(|atom| {
         let limit = Value::atom(atom);
@@ -215,23 +203,11 @@ fn in_caller(
     callee: Callee,
     maxmemory: FileAddress,
 ) -> Option<CalledCopy> {
-    let mut left_by_call = |index| {
-        execution.atoms.value(Atom::Opaque {
-            address: site,
-            index,
-        })
-    };
+    let mut left_by_call = |index| execution.atoms.value(Atom::Opaque { address: site, index });
     let (mem_reported, mem_tofree) = (left_by_call(1_000), left_by_call(1_001));
-    let limit = execution.atoms.value(Atom::Global {
-        address: maxmemory,
-        width: 8,
-        generation: site,
-    });
+    let limit = execution.atoms.value(Atom::Global { address: maxmemory, width: 8, generation: site });
     let mem_used = mem_tofree.plus(&limit, 1);
-    let left = [
-        (callee.mem_reported, mem_reported.clone()),
-        (callee.mem_tofree, mem_tofree.clone()),
-    ];
+    let left = [(callee.mem_reported, mem_reported.clone()), (callee.mem_tofree, mem_tofree.clone())];
     execution.known.calls.insert(site, left.to_vec());
     execution.again();
     let (deciding_block, over_edge, over_block) = test_of_result(execution, before_eviction, site)?;
@@ -264,8 +240,7 @@ fn test_of_result(
         }
         let states = execution.states_in(index);
         let condition = states.last()?.flags.condition_of_jump(last)?;
-        if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site)
-        {
+        if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site) {
             return None;
         }
         let over_edge = match condition.relation {

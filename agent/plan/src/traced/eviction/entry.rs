@@ -23,30 +23,23 @@ pub fn eviction_call(
     texts: &Texts,
     policy: Option<FileAddress>,
 ) -> Result<(&'static str, FileAddress), String> {
-    let named = NAMES
-        .iter()
-        .find_map(|name| Some((*name, image.function(name)?.address)));
+    let named = NAMES.iter().find_map(|name| Some((*name, image.function(name)?.address)));
     let mentioned = match texts.has(TEXT) {
         true => Some(by_text(image, texts, policy)),
         false => None,
     };
     match (named, mentioned) {
-        (None, None) => Err(format!(
-            "no function called {}, nor the text \"{TEXT}\": not a Redis server",
-            NAMES.join(" or ")
-        )),
+        (None, None) => {
+            Err(format!("no function called {}, nor the text \"{TEXT}\": not a Redis server", NAMES.join(" or ")))
+        }
         (Some(named), None) => Ok(named),
         // Without its bounds, or the policy to recognise it by, only the named function itself can be checked.
-        (Some((name, address)), Some(_))
-            if image.frames.at(address).is_none() || policy.is_none() =>
-        {
+        (Some((name, address)), Some(_)) if image.frames.at(address).is_none() || policy.is_none() => {
             let places = texts.places_of(TEXT);
             if mentions(image, address, |place| places.contains(&place)) {
                 Ok((name, address))
             } else {
-                Err(format!(
-                    "{name} is at {address:#x}, but does not mention the text \"{TEXT}\""
-                ))
+                Err(format!("{name} is at {address:#x}, but does not mention the text \"{TEXT}\""))
             }
         }
         (None, Some(mentioned)) => {
@@ -64,11 +57,7 @@ pub fn eviction_call(
 }
 
 /// Returns the only function that mentions the text and reads the policy.
-fn by_text(
-    image: &Image<'_>,
-    texts: &Texts,
-    policy: Option<FileAddress>,
-) -> Result<FileAddress, String> {
+fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<FileAddress>) -> Result<FileAddress, String> {
     let policy = policy.ok_or_else(|| format!("there is no table of configuration directives with maxmemory-policy, by which the function that mentions the text \"{TEXT}\" could be recognised"))?;
     let mut functions = texts.functions(image, TEXT);
     functions.truncate(MAX_FUNCTIONS);
@@ -78,26 +67,18 @@ fn by_text(
         [] => Err(format!(
             "no function listed in the unwind tables (.eh_frame) mentions the text \"{TEXT}\" and reads maxmemory-policy"
         )),
-        several => Err(format!(
-            "{} functions mention the text \"{TEXT}\" and read maxmemory-policy",
-            several.len()
-        )),
+        several => Err(format!("{} functions mention the text \"{TEXT}\" and read maxmemory-policy", several.len())),
     }
 }
 
 /// Returns whether a function reads the global at `address`, through any register.
 fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool {
     mentions(image, function, |mentioned| mentioned == address)
-        || FunctionCode::decode(image, function)
-            .is_ok_and(|code| Execution::run(&code).atoms.loads(address))
+        || FunctionCode::decode(image, function).is_ok_and(|code| Execution::run(&code).atoms.loads(address))
 }
 
 /// Returns whether an instruction of a function mentions such an address.
-fn mentions(
-    image: &Image<'_>,
-    function: FileAddress,
-    is_meant: impl Fn(FileAddress) -> bool,
-) -> bool {
+fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
     FunctionCode::decode(image, function).is_ok_and(|code| {
         code.blocks
             .iter()

@@ -19,9 +19,7 @@ use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;
 use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{
-    Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve,
-};
+use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve};
 use evictscope_machine::sites::Candidate;
 
 use crate::item::Reason;
@@ -29,8 +27,7 @@ use crate::item::Reason;
 /// Nothing is compared with `maxmemory`.
 const NO_COMPARISON: &str = "the function compares nothing with maxmemory before its first loop";
 /// `mem_reported` is compared with it, and nothing derived from it.
-const NO_GOAL: &str =
-    "memory is compared with maxmemory, but no value recognised as memory less an overhead is";
+const NO_GOAL: &str = "memory is compared with maxmemory, but no value recognised as memory less an overhead is";
 
 /// Finds the copy that sets the goal. Fails if the function does not look like an eviction call with an inlined copy.
 pub fn find(
@@ -90,27 +87,18 @@ pub struct Comparison {
 }
 
 /// Returns the first comparison with `maxmemory` that tells what is above it: its block, and where it leads.
-pub fn first_comparison(
-    execution: &mut Execution<'_>,
-    maxmemory: FileAddress,
-) -> Option<(BlockId, Over)> {
-    blocks_before_eviction(execution, None)
-        .into_iter()
-        .find_map(|block| {
-            let comparisons = comparisons_with(execution, block, maxmemory);
-            let over = comparisons.into_iter().find_map(|own| own.over)?;
-            Some((block, over))
-        })
+pub fn first_comparison(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Option<(BlockId, Over)> {
+    blocks_before_eviction(execution, None).into_iter().find_map(|block| {
+        let comparisons = comparisons_with(execution, block, maxmemory);
+        let over = comparisons.into_iter().find_map(|own| own.over)?;
+        Some((block, over))
+    })
 }
 
 /// Returns what the conditional jump at the end of a block tells about values in relation to the
 /// global at `maxmemory`, first what is above it. The jump can depend on several earlier
 /// comparisons, here or on the only way to one of its edges.
-pub fn comparisons_with(
-    execution: &mut Execution<'_>,
-    block: BlockId,
-    maxmemory: FileAddress,
-) -> Vec<Comparison> {
+pub fn comparisons_with(execution: &mut Execution<'_>, block: BlockId, maxmemory: FileAddress) -> Vec<Comparison> {
     let code = execution.code;
     let last = code.blocks[block].instructions.last();
     let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
@@ -133,13 +121,9 @@ pub fn comparisons_with(
     found
 }
 
-/// Returns what a condition says about a value in relation to the global at `maxmemory`; the condition holds after `edge`.
-fn comparison_in(
-    atoms: &Atoms,
-    condition: &Condition,
-    edge: Over,
-    maxmemory: FileAddress,
-) -> Option<Comparison> {
+/// Returns what a condition says about a value in relation to the global at `maxmemory`; the condition holds after
+/// `edge`.
+fn comparison_in(atoms: &Atoms, condition: &Condition, edge: Over, maxmemory: FileAddress) -> Option<Comparison> {
     let is_limit = |value: &Value| atoms.as_global(value) == Some(maxmemory);
     let (left, right) = (&condition.left, &condition.right);
     let (value, limit) = match (is_limit(left), is_limit(right)) {
@@ -149,20 +133,13 @@ fn comparison_in(
     };
     let is_over = condition.relation == Relation::Below && limit == left;
     let is_comparison = condition.bits == 64 && value.as_constant().is_none();
-    is_comparison.then(|| Comparison {
-        value: value.clone(),
-        maxmemory: limit.clone(),
-        over: is_over.then_some(edge),
-    })
+    is_comparison.then(|| Comparison { value: value.clone(), maxmemory: limit.clone(), over: is_over.then_some(edge) })
 }
 
-/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The loop that evicts has
-/// calls, and the function looks at the global `policy` in it or before. A loop without calls adds up the allocator's counters or
-/// the replicas' buffers; a loop before any look at the policy lets paused clients go on.
-pub fn blocks_before_eviction(
-    execution: &mut Execution<'_>,
-    policy: Option<FileAddress>,
-) -> Vec<BlockId> {
+/// Returns the blocks outside of loops that no loop that may evict precedes, in order of execution. The loop that
+/// evicts has calls, and the function looks at the global `policy` in it or before. A loop without calls adds up the
+/// allocator's counters or the replicas' buffers; a loop before any look at the policy lets paused clients go on.
+pub fn blocks_before_eviction(execution: &mut Execution<'_>, policy: Option<FileAddress>) -> Vec<BlockId> {
     let code = execution.code;
     let blocks = &code.blocks;
     let looks = policy.map(|policy| blocks_that_access(execution, policy));
@@ -185,14 +162,13 @@ pub fn blocks_before_eviction(
         let own = loop_of[*index];
         let in_eviction = own.is_some_and(|number| evicts[number]);
         before[*index] = !in_eviction
-            && blocks[*index].predecessors.iter().all(|predecessor| {
-                before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own)
-            });
+            && blocks[*index]
+                .predecessors
+                .iter()
+                .all(|predecessor| before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own));
     }
     let order = execution.order.blocks.iter().copied();
-    order
-        .filter(|index| before[*index] && loop_of[*index].is_none())
-        .collect()
+    order.filter(|index| before[*index] && loop_of[*index].is_none()).collect()
 }
 
 /// The most blocks between the deciding branch and a goal site.
@@ -257,10 +233,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
         }
         let states = execution.states_in(index);
         let points = block.instructions.iter().zip(states);
-        found.extend(points.map(|(instruction, state)| Candidate {
-            instruction: *instruction,
-            state,
-        }));
+        found.extend(points.map(|(instruction, state)| Candidate { instruction: *instruction, state }));
         next = match block.successors.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,

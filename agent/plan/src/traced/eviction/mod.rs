@@ -1,8 +1,8 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the goal of an evicting call, by its
-//! comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best last, from which it chooses: its
-//! address is in a global. [`agreement`] tells whether the debug information says the same.
+//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the goal of an evicting
+//! call, by its comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best last, from
+//! which it chooses: its address is in a global. [`agreement`] tells whether the debug information says the same.
 
 mod agreement;
 mod called;
@@ -12,9 +12,7 @@ mod inlined;
 use evictscope_abi::VARIABLES;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::FileAddress;
-use evictscope_machine::flow::{
-    Execution, Operand, counted_in_loops, reached_by_pointers, returned,
-};
+use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returned};
 use evictscope_machine::sites::{Calls, Site, cheapest};
 
 use self::inlined::{GoalCopy, blocks_before_eviction};
@@ -54,14 +52,10 @@ const NO_SITE: &str = "no instruction after the deciding branch";
 type Ends = (Option<InnerSite>, Vec<Exit>);
 
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
-    let (name, address) = locate(analysis)
-        .map_err(|why| analysis.miss(Item::Function(kind), why))
-        .ok()?;
+    let (name, address) = locate(analysis).map_err(|why| analysis.miss(Item::Function(kind), why)).ok()?;
     let (mut function, code) = analysis.begin(kind, name, address)?;
     let mut execution = Execution::run(&code);
-    let goal = find_goal(analysis, &mut execution)
-        .map_err(|why| analysis.miss(Item::Inner(kind), why))
-        .ok();
+    let goal = find_goal(analysis, &mut execution).map_err(|why| analysis.miss(Item::Inner(kind), why)).ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
     analysis.evidence.pool = pool(&mut execution);
     if let Some(goal) = goal {
@@ -71,12 +65,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 }
 
 /// Plans the goal site and the done sites.
-fn ends(
-    analysis: &mut Analysis<'_, '_>,
-    kind: FunctionKind,
-    execution: &mut Execution<'_>,
-    goal: &GoalCopy,
-) -> Ends {
+fn ends(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, execution: &mut Execution<'_>, goal: &GoalCopy) -> Ends {
     let inner = inner_site(analysis, kind, execution, goal);
     let calls = Calls {
         block: goal.over_block,
@@ -103,12 +92,8 @@ fn results(execution: &mut Execution<'_>) -> &'static [u64] {
 /// Returns name and address of the function. If DWARF has it too, both must agree.
 fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) =
-        entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
-    analysis.read_debug_info(Asked {
-        names: &entry::NAMES,
-        entry: Some(address),
-    });
+    let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
+    analysis.read_debug_info(Asked { names: &entry::NAMES, entry: Some(address) });
     match analysis.debug.eviction_function {
         Some(other) if other.address != address => Err(Reason::Function(format!(
             "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
@@ -120,10 +105,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
 
 /// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
 /// it.
-fn find_goal(
-    analysis: &mut Analysis<'_, '_>,
-    execution: &mut Execution<'_>,
-) -> Result<GoalCopy, Reason> {
+fn find_goal(analysis: &mut Analysis<'_, '_>, execution: &mut Execution<'_>) -> Result<GoalCopy, Reason> {
     let maxmemory = analysis.config.get(&Member::Maxmemory).copied();
     let maxmemory = maxmemory.ok_or(Reason::Unrecognised(NO_MAXMEMORY))?;
     if maxmemory_by_dwarf(analysis).is_some_and(|other| other != maxmemory) {
@@ -160,17 +142,10 @@ fn inner_site(
     goal: &GoalCopy,
 ) -> Option<InnerSite> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
-    let last_resort = Operand::Global {
-        address: *analysis.config.get(&Member::Maxmemory)?,
-        name: "server.maxmemory".to_owned(),
-    };
+    let last_resort =
+        Operand::Global { address: *analysis.config.get(&Member::Maxmemory)?, name: "server.maxmemory".to_owned() };
     let candidates = inlined::after_decision(execution, goal);
-    let best = cheapest(
-        execution,
-        candidates,
-        &wanted,
-        (&last_resort, &goal.maxmemory),
-    );
+    let best = cheapest(execution, candidates, &wanted, (&last_resort, &goal.maxmemory));
     let Some((instruction, recipes)) = best else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_SITE));
         return None;
@@ -178,32 +153,17 @@ fn inner_site(
     let mut quantities = Vec::new();
     for (quantity, recipe) in VARIABLES.into_iter().zip(recipes) {
         match recipe {
-            Some(recipe) => quantities.push(QuantityPlan {
-                quantity,
-                recipe,
-                method: Method::Dataflow,
-            }),
+            Some(recipe) => quantities.push(QuantityPlan { quantity, recipe, method: Method::Dataflow }),
             None => analysis.miss(Item::Quantity(quantity), Reason::OutOfReach),
         }
     }
     let confirms_maxmemory = maxmemory_by_dwarf(analysis).is_some();
-    let different = agreement::of_quantities(
-        execution,
-        goal,
-        &analysis.debug,
-        confirms_maxmemory,
-        &mut quantities,
-    );
+    let different = agreement::of_quantities(execution, goal, &analysis.debug, confirms_maxmemory, &mut quantities);
     for (quantity, why) in different {
         analysis.miss(Item::Quantity(quantity), why);
     }
     let site = Site::at(analysis.image, &instruction)?;
-    Some(InnerSite {
-        site,
-        quantities,
-        cycle_type: None,
-        job: None,
-    })
+    Some(InnerSite { site, quantities, cycle_type: None, job: None })
 }
 
 /// Offsets of its last entry and of the key in it, in bytes: 16 entries of 32 bytes.

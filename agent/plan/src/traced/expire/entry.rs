@@ -42,7 +42,8 @@ pub struct Cycle {
     pub type_registers: Vec<usize>,
     /// Whether it is a job of a cycle: for keys, or for fields of hashes.
     pub is_job: bool,
-    /// The number of the register that then tells which job it is, if that is known: 0 for keys, 1 for fields of hashes.
+    /// The number of the register that then tells which job it is, if that is known: 0 for keys, 1 for fields of
+    /// hashes.
     pub job_register: Option<usize>,
     /// The calls of its jobs. Empty if it does its work itself.
     pub jobs: Vec<Job>,
@@ -73,20 +74,12 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
         false => Vec::new(),
     };
     if mentioned.len() > MAX_FUNCTIONS {
-        return Err(format!(
-            "{} functions mention the text \"{TEXT}\"",
-            mentioned.len()
-        ));
+        return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
     }
-    let candidate = |address| Candidate {
-        address,
-        type_registers: vec![ARGUMENTS[0]],
-    };
+    let candidate = |address| Candidate { address, type_registers: vec![ARGUMENTS[0]] };
     let candidates = match named {
         None if !texts.has(TEXT) => {
-            return Err(format!(
-                "no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"
-            ));
+            return Err(format!("no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"));
         }
         None => mentioned.into_iter().map(candidate).collect(),
         Some(named) => {
@@ -104,11 +97,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
         }
     };
     let cycles = candidates.into_iter().map(|own| cycle(image, own));
-    let mut cycles: Vec<Cycle> = cycles
-        .collect::<Result<Vec<_>, String>>()?
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut cycles: Vec<Cycle> = cycles.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
     match (cycles.pop(), cycles.len()) {
         (Some(only), 0) => Ok(only),
         (None, _) => Err(format!(
@@ -163,8 +152,8 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
     }))
 }
 
-/// Returns the functions of jobs, each with the registers that hold the type at all its calls. The type came in `registers`. The
-/// callee may save a register that is not an argument.
+/// Returns the functions of jobs, each with the registers that hold the type at all its calls. The type came in
+/// `registers`. The callee may save a register that is not an argument.
 fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<JobFunction> {
     let mut by_type = ByType::run(code, registers);
     let mut functions: Vec<JobFunction> = Vec::new();
@@ -172,13 +161,8 @@ fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<
         let holding = by_type.registers(job.call);
         let before = functions.iter_mut().find(|own| own.address == job.function);
         match before {
-            Some(own) => own
-                .type_registers
-                .retain(|register| holding.contains(register)),
-            None => functions.push(JobFunction {
-                address: job.function,
-                type_registers: holding,
-            }),
+            Some(own) => own.type_registers.retain(|register| holding.contains(register)),
+            None => functions.push(JobFunction { address: job.function, type_registers: holding }),
         }
     }
     functions
@@ -210,11 +194,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
                 }
             };
             if is_job {
-                jobs.push(Job {
-                    function,
-                    call: id.instruction(index),
-                    address: address(call),
-                });
+                jobs.push(Job { function, call: id.instruction(index), address: address(call) });
             }
         }
     }
@@ -236,10 +216,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
         {
             let jump = block.instructions.len().saturating_sub(1);
             let holding = by_type.registers(id.instruction(jump));
-            found.push(Candidate {
-                address,
-                type_registers: holding,
-            });
+            found.push(Candidate { address, type_registers: holding });
         }
     }
     found

@@ -13,12 +13,7 @@ pub struct Keys {
 
 impl Keys {
     /// Returns what holds the operands of `share` at `point`, and how many of the two are not known.
-    pub fn at(
-        share: &Quotient,
-        image: &Image<'_>,
-        execution: &mut Execution<'_>,
-        point: Point,
-    ) -> (Self, u64) {
+    pub fn at(share: &Quotient, image: &Image<'_>, execution: &mut Execution<'_>, point: Point) -> (Self, u64) {
         let counts = share.at(image, execution, point).unwrap_or_default();
         let missing = counts.iter().filter(|own| own.is_none()).count();
         let [expired, sampled] = counts;

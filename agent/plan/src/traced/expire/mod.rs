@@ -1,7 +1,8 @@
 //! The expire cycle: `activeExpireCycle()`.
 //!
 //! [`entry`] tells which function it is, and finds the moving average at the end of every cycle that gets past the
-//! early returns. [`start`] is the site that exactly those cycles pass, and tells their type. [`keys`] finds the counts that the average is made of.
+//! early returns. [`start`] is the site that exactly those cycles pass, and tells their type. [`keys`] finds the counts
+//! that the average is made of.
 
 pub mod entry;
 mod keys;
@@ -34,13 +35,15 @@ pub const EXPIRE_CYCLE: Traced = Traced {
 };
 
 /// The early returns and the rest cannot be told apart.
-const NO_START: &str = "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
+const NO_START: &str =
+    "no instruction before the loop over databases is passed by all cycles that do anything, and no others";
 /// The type is not in reach.
 const NO_TYPE: &str = "no register or stack slot holds the type of the cycle where it starts";
 /// The counts are in functions that the cycle calls.
 const IN_JOBS: &str = "keys and fields of hashes are counted in two functions that the cycle calls";
 /// The counts are in one function for keys and for fields.
-const NO_JOB: &str = "no register or stack slot tells where the cycle starts whether keys or fields of hashes are counted";
+const NO_JOB: &str =
+    "no register or stack slot tells where the cycle starts whether keys or fields of hashes are counted";
 /// The counts are not in reach.
 const NO_KEYS: &str = "no register or stack slot is known to hold the number where the cycle ends";
 
@@ -87,8 +90,8 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     Some(function)
 }
 
-/// Plans the functions of the job for keys and of the job for fields of hashes, in this order. `None` if it is not certain which
-/// is which, or what either does.
+/// Plans the functions of the job for keys and of the job for fields of hashes, in this order. `None` if it is not
+/// certain which is which, or what either does.
 fn jobs_apart(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
@@ -151,10 +154,6 @@ fn exits(
     for (item, _) in is_missing.into_iter().filter(|(_, missing)| *missing) {
         analysis.miss(item, Reason::Unrecognised(why));
     }
-    let exit = |(exit, keys): (Exit, Keys)| Exit {
-        sampled: keys.sampled,
-        expired: keys.expired,
-        ..exit
-    };
+    let exit = |(exit, keys): (Exit, Keys)| Exit { sampled: keys.sampled, expired: keys.expired, ..exit };
     found.into_iter().map(exit).collect()
 }

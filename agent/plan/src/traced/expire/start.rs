@@ -8,9 +8,7 @@
 use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
-use evictscope_machine::code::{
-    BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation,
-};
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation};
 use evictscope_machine::elf::{FileAddress, Image};
 use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
 use evictscope_machine::sites::{Calls, Site};
@@ -53,8 +51,7 @@ impl Work {
         let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
         blocks.retain(|block| !returning.contains(block));
-        let edges = (code.blocks.entries())
-            .flat_map(|(id, block)| block.successors.iter().map(move |own| (id, *own)));
+        let edges = (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |own| (id, *own)));
         let entered_by = edges
             .filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to))
             .map(|(from, (_, kind))| (from, kind))
@@ -73,9 +70,9 @@ impl Work {
         }
     }
 
-    /// Returns the first of the cheapest instructions that every call that comes here passes, before any loop and up to the first
-    /// of `jobs`; those at which the type is known, and which job it is, come first. Compilers give calls that find no database a
-    /// path of their own. No such call is ever made, so the site is on the path of the others.
+    /// Returns the first of the cheapest instructions that every call that comes here passes, before any loop and up to
+    /// the first of `jobs`; those at which the type is known, and which job it is, come first. Compilers give calls
+    /// that find no database a path of their own. No such call is ever made, so the site is on the path of the others.
     pub fn start(
         &self,
         code: &FunctionCode,
@@ -113,12 +110,7 @@ impl Work {
                 let cost = emulation::cost(instruction);
                 let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
-                    let start = Start {
-                        block,
-                        instruction: *instruction,
-                        cycle_type,
-                        job,
-                    };
+                    let start = Start { block, instruction: *instruction, cycle_type, job };
                     found = Some((weight, start));
                 }
                 if jobs.contains(&address(instruction)) {
@@ -150,10 +142,7 @@ impl<'a> ByType<'a> {
             }
             Execution::run_from(code, entry, atoms, None)
         };
-        Self {
-            slow: run(0),
-            fast: run(1),
-        }
+        Self { slow: run(0), fast: run(1) }
     }
 
     /// Returns what holds the type before each instruction of a block: a register, or else a stack slot.
@@ -165,11 +154,7 @@ impl<'a> ByType<'a> {
 
     fn place(&mut self, slow: &State, fast: &State) -> Option<Operand> {
         if let Some(number) = holding(slow, fast).next() {
-            return Some(Operand::Register {
-                number: u8::try_from(number).ok()?,
-                width: WIDTH,
-                plus: 0,
-            });
+            return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
         }
         let frame = Frame::of(slow, &mut self.slow.atoms)?;
         let other = Frame::of(fast, &mut self.fast.atoms)?;

@@ -3,8 +3,8 @@
 //! Each call is timed from its entry to its return, so nothing else about it needs to be known. It is not an entry of
 //! [`TRACED`](super::TRACED): only `evictscope trace` asks for it.
 //!
-//! The static table of commands (`redisCommandTable`, `serverCommandTable`), which says which function implements each command,
-//! even if the file has no names.
+//! The static table of commands (`redisCommandTable`, `serverCommandTable`), which says which function implements each
+//! command, even if the file has no names.
 //!
 //! The members of an entry differ between versions, so its layout is found by what the entries of well-known
 //! commands have in common: the name at the beginning, a function of its own at the same offset, and the same
@@ -93,12 +93,8 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
         near => format!("; similar names: {}", near.join(", ")),
     };
     advice += match (has_commands, has_symbols) {
-        (true, _) => {
-            "; a command's function can be named by the command, such as GET or CONFIG|GET"
-        }
-        (false, _) => {
-            "; its table of commands was not found, so only functions with a symbol can be named"
-        }
+        (true, _) => "; a command's function can be named by the command, such as GET or CONFIG|GET",
+        (false, _) => "; its table of commands was not found, so only functions with a symbol can be named",
     };
     if !has_symbols {
         advice += "; it is stripped: with its debug symbols installed (or --debug-dir) all functions have names, except those that the compiler inlined";
@@ -106,17 +102,13 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
     advice
 }
 
-/// Finds the function called `name` in the executable whose whole content is `data`, or in its debug file, whose whole content is
-/// `debug`; or else the function that implements the command of that name, in any case.
+/// Finds the function called `name` in the executable whose whole content is `data`, or in its debug file, whose whole
+/// content is `debug`; or else the function that implements the command of that name, in any case.
 ///
 /// # Errors
 ///
 /// Fails if there is none or more than one, it cannot be probed, or the file is not a server.
-pub fn named_function(
-    data: &[u8],
-    debug: Option<&[u8]>,
-    name: &str,
-) -> Result<NamedFunction, NameError> {
+pub fn named_function(data: &[u8], debug: Option<&[u8]>, name: &str) -> Result<NamedFunction, NameError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {
         image.add_symbols_of(debug)?;
@@ -169,9 +161,7 @@ fn find(
     let entry = entry::of_named(image, address, found);
     let refused = |why| NameError::Refused(name.to_owned(), why);
     Ok(NamedFunction {
-        name: Some(found)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned),
+        name: Some(found).filter(|name| !name.is_empty()).map(str::to_owned),
         commands,
         address,
         entry: entry.map_err(refused)?,
@@ -206,9 +196,7 @@ fn not_found(
 }
 
 /// Commands that all versions have, and that are subcommands of none.
-const WELL_KNOWN: [&str; 8] = [
-    "lpush", "sadd", "zadd", "incr", "hset", "mget", "expire", "getset",
-];
+const WELL_KNOWN: [&str; 8] = ["lpush", "sadd", "zadd", "incr", "hset", "mget", "expire", "getset"];
 /// The most bytes of an entry: 272 in redis 8.6.
 const MAX_ENTRY: u64 = 1_024;
 /// The most bytes from the beginning of an entry to the pointer to its function: 80 in redis 7.0, later 96.
@@ -240,17 +228,11 @@ struct Entry<'data> {
 impl<'data> CommandTable<'data> {
     /// Finds the table; `None` if the file has none that is certain.
     pub fn find(image: &Image<'data>) -> Option<Self> {
-        let mentions: Vec<Vec<FileAddress>> =
-            (WELL_KNOWN.iter().map(|name| mentions(image, name))).collect();
-        let (proc, known) = (8..=MAX_PROC)
-            .step_by(8)
-            .find_map(|proc| Some((proc, well_known(image, &mentions, proc)?)))?;
+        let mentions: Vec<Vec<FileAddress>> = (WELL_KNOWN.iter().map(|name| mentions(image, name))).collect();
+        let (proc, known) =
+            (8..=MAX_PROC).step_by(8).find_map(|proc| Some((proc, well_known(image, &mentions, proc)?)))?;
         let stride = stride(image, &known, proc)?;
-        let mut table = Self {
-            proc,
-            stride,
-            entries: Vec::new(),
-        };
+        let mut table = Self { proc, stride, entries: Vec::new() };
         let first = *known.first()?;
         let mut before = Vec::new();
         let mut at = first;
@@ -288,9 +270,7 @@ impl<'data> CommandTable<'data> {
             return own.filter_map(|entry| entry.proc).collect();
         };
         let parents = self.entries.iter().filter(|entry| is_called(entry, parent));
-        let subcommands: Vec<_> = parents
-            .flat_map(|parent| self.subcommands(image, parent))
-            .collect();
+        let subcommands: Vec<_> = parents.flat_map(|parent| self.subcommands(image, parent)).collect();
         let own = subcommands.iter().filter(|entry| is_called(entry, name));
         own.filter_map(|entry| entry.proc).collect()
     }
@@ -300,9 +280,7 @@ impl<'data> CommandTable<'data> {
         let pointers = (self.proc + 8..self.stride).step_by(8);
         let mut arrays = pointers.filter_map(|offset| {
             let array = image.pointer_at(parent.at.checked_add(offset)?)?;
-            let first = self
-                .entry(image, array)
-                .filter(|_| image.is_writable(array))?;
+            let first = self.entry(image, array).filter(|_| image.is_writable(array))?;
             first.proc.map(|_| array)
         });
         let (Some(array), None) = (arrays.next(), arrays.next()) else {
@@ -313,10 +291,7 @@ impl<'data> CommandTable<'data> {
 
     /// Returns the commands, without subcommands, that the function at `address` implements.
     pub fn commands_of(&self, address: FileAddress) -> Vec<&'data str> {
-        let own = self
-            .entries
-            .iter()
-            .filter(|entry| entry.proc == Some(address));
+        let own = self.entries.iter().filter(|entry| entry.proc == Some(address));
         own.map(|entry| entry.name).collect()
     }
 
@@ -338,12 +313,9 @@ fn mentions(image: &Image<'_>, text: &str) -> Vec<FileAddress> {
     places.flat_map(|place| image.pointers_to(place)).collect()
 }
 
-/// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this offset.
-fn well_known(
-    image: &Image<'_>,
-    mentions: &[Vec<FileAddress>],
-    proc: u64,
-) -> Option<Vec<FileAddress>> {
+/// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this
+/// offset.
+fn well_known(image: &Image<'_>, mentions: &[Vec<FileAddress>], proc: u64) -> Option<Vec<FileAddress>> {
     let mut functions = BTreeSet::new();
     let mut found = Vec::new();
     for mentions in mentions {
@@ -362,7 +334,8 @@ fn well_known(
     (functions.len() == mentions.len()).then_some(found)
 }
 
-/// Returns the least distance that divides those between all well-known entries, and at which another entry follows each of them.
+/// Returns the least distance that divides those between all well-known entries, and at which another entry follows
+/// each of them.
 fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
     let first = *known.first()?;
     let has_next = |stride: u64| {
@@ -384,8 +357,7 @@ fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<Entr
         return None;
     }
     let name = image.text_at(image.pointer_at(at)?, MAX_NAME)?;
-    let is_name =
-        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(byte);
+    let is_name = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(byte);
     if name.is_empty() || !name.iter().all(is_name) {
         return None;
     }

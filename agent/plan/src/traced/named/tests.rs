@@ -19,8 +19,8 @@ const OTHERS: [(&str, &str); 9] = [
     ("post", "securityWarning"),
 ];
 
-/// Returns how many commands the table of a server has, and how many of those have a function named after them. The server's own
-/// names are not used to find the table.
+/// Returns how many commands the table of a server has, and how many of those have a function named after them. The
+/// server's own names are not used to find the table.
 fn called_after(server: &Path) -> anyhow::Result<(usize, usize)> {
     let directory = tempfile::tempdir()?;
     let stripped = directory.path().join("redis-server");
@@ -84,14 +84,7 @@ fn found(server: &str, names: &[&str]) -> anyhow::Result<Option<Vec<NamedFunctio
 
 #[test]
 fn a_function_is_found_by_its_name_and_by_its_command() -> anyhow::Result<()> {
-    let names = [
-        "getCommand",
-        "GET",
-        "get",
-        "config|GET",
-        "hmset",
-        "performEvictions",
-    ];
+    let names = ["getCommand", "GET", "get", "config|GET", "hmset", "performEvictions"];
     let Some(found) = found(servers::DEBIAN, &names)? else {
         return Ok(());
     };
@@ -101,10 +94,7 @@ fn a_function_is_found_by_its_name_and_by_its_command() -> anyhow::Result<()> {
     ensure!(symbol == upper && upper == lower);
     ensure!(symbol.to_string() == "getCommand, which implements GET");
     ensure!(sub.to_string() == "configGetCommand, which implements CONFIG|GET");
-    ensure!(
-        shared.to_string() == "hsetCommand, which implements HMSET, HSET",
-        "{shared}"
-    );
+    ensure!(shared.to_string() == "hsetCommand, which implements HMSET, HSET", "{shared}");
     ensure!(plain.to_string() == "performEvictions");
     ensure!(plain.entry.emulated && plain.entry.address == plain.address);
     Ok(())
@@ -133,19 +123,11 @@ fn what_is_not_there_is_said_with_what_is_called_alike() -> anyhow::Result<()> {
         return Ok(());
     };
     let data = std::fs::read(path)?;
-    let Err(NameError::NotFound {
-        near,
-        has_symbols,
-        has_commands,
-        ..
-    }) = named_function(&data, None, "getcomand")
+    let Err(NameError::NotFound { near, has_symbols, has_commands, .. }) = named_function(&data, None, "getcomand")
     else {
         anyhow::bail!("found");
     };
-    ensure!(
-        near.first().is_some_and(|name| name == "getCommand"),
-        "{near:?}"
-    );
+    ensure!(near.first().is_some_and(|name| name == "getCommand"), "{near:?}");
     ensure!(!has_symbols && has_commands);
 
     let own = std::fs::read("/bin/true")?;

@@ -7,8 +7,8 @@ use crate::explain::{CauseKind, Explanation, explain};
 use crate::fixture::burst_record;
 use crate::{Occasion, Record};
 
-/// Returns the record of a stall of 5.6 s in 7 s with this cause, in which nothing was evicted. Changes each moment by its
-/// seconds since the beginning.
+/// Returns the record of a stall of 5.6 s in 7 s with this cause, in which nothing was evicted. Changes each moment by
+/// its seconds since the beginning.
 fn stall(by: StallCause, change: impl Fn(f64, &mut Moment)) -> Record {
     let mut record = burst_record();
     record.occasion = Occasion::Stall;
@@ -49,14 +49,8 @@ fn without_cpu(child: Option<f64>) -> impl Fn(f64, &mut Moment) {
 #[test]
 fn keys_that_expire_at_once_are_counted() {
     let explanation = explained(StallCause::Expire, expiring(100.0, 300_000.0));
-    assert_eq!(
-        explanation.why,
-        "2.1M keys expired in 7.0 s, and deleting them held up the main thread."
-    );
-    assert_eq!(
-        explanation.help,
-        "Spread the times to live: add a tenth or more of random time to each."
-    );
+    assert_eq!(explanation.why, "2.1M keys expired in 7.0 s, and deleting them held up the main thread.");
+    assert_eq!(explanation.help, "Spread the times to live: add a tenth or more of random time to each.");
     // They expire as fast as always, or are too few.
     for change in [expiring(150_000.0, 300_000.0), expiring(1.0, 1_000.0)] {
         assert_eq!(kinds(&stall(StallCause::Expire, change)), []);
@@ -84,14 +78,8 @@ fn commands_are_named_by_the_profile() {
         mget.at_ms = (0..6_000).step_by(100).collect();
     }
     let (why, evidence, help) = named(&record);
-    assert_eq!(
-        why,
-        "Commands took the main thread's time: KEYS 80 %, MGET 20 %."
-    );
-    assert_eq!(
-        evidence,
-        "Shares are of the profile's 150 samples of these times."
-    );
+    assert_eq!(why, "Commands took the main thread's time: KEYS 80 %, MGET 20 %.");
+    assert_eq!(evidence, "Shares are of the profile's 150 samples of these times.");
     assert!(help.contains("Use SCAN instead of KEYS"), "{help}");
     let nameless = "Commands took the main thread's time.";
     let mut few = record.clone();
@@ -120,10 +108,7 @@ fn a_child_is_blamed_where_it_took_what_the_main_thread_lacked() {
          for a CPU for 40 % of the time."
     );
     let what = explained(StallCause::Cpu, without_cpu(Some(1e5))).what;
-    assert!(
-        what.contains("a process that the server had forked"),
-        "{what}"
-    );
+    assert!(what.contains("a process that the server had forked"), "{what}");
 }
 
 #[test]
@@ -135,18 +120,8 @@ fn a_quota_is_blamed_where_it_was_used_up() {
         })
     };
     for (throttled, why, kind, help) in [
-        (
-            0.4,
-            "its CPU quota was used up for 2.8 s",
-            CauseKind::Quota,
-            "Raise the CPU quota",
-        ),
-        (
-            0.0,
-            "something else ran there",
-            CauseKind::NoCpu,
-            "See what else runs there (top",
-        ),
+        (0.4, "its CPU quota was used up for 2.8 s", CauseKind::Quota, "Raise the CPU quota"),
+        (0.0, "something else ran there", CauseKind::NoCpu, "See what else runs there (top"),
         (
             0.1,
             "something else ran there, and its CPU quota was used up for 700 ms",
@@ -157,31 +132,19 @@ fn a_quota_is_blamed_where_it_was_used_up() {
         let explanation = explained(throttled);
         let why = format!("The main thread waited for a CPU for 40 % of the time: {why}.");
         assert_eq!(explanation.why, why);
-        assert_eq!(
-            explanation.causes.first().map(|cause| cause.kind),
-            Some(kind)
-        );
+        assert_eq!(explanation.causes.first().map(|cause| cause.kind), Some(kind));
         assert!(explanation.help.contains(help), "{}", explanation.help);
     }
 }
 
 #[test]
 fn a_stall_has_the_cause_of_most_of_it() {
-    assert_eq!(
-        kinds(&stall(StallCause::Blocked, |_, _| {})),
-        [CauseKind::Blocked]
-    );
+    assert_eq!(kinds(&stall(StallCause::Blocked, |_, _| {})), [CauseKind::Blocked]);
     assert_eq!(kinds(&stall(StallCause::Unknown, |_, _| {})), []);
     // The causes take turns.
     let mixed = stall(StallCause::Blocked, |at, moment| {
-        let by = [
-            StallCause::Blocked,
-            StallCause::Unknown,
-            StallCause::Eviction,
-        ];
-        moment.stalled_by = moment
-            .stalled_by
-            .and(by.get((at * 50.0).max(0.0) as usize % 3).copied());
+        let by = [StallCause::Blocked, StallCause::Unknown, StallCause::Eviction];
+        moment.stalled_by = moment.stalled_by.and(by.get((at * 50.0).max(0.0) as usize % 3).copied());
     });
     assert_eq!(kinds(&mixed), []);
 }
@@ -197,17 +160,8 @@ fn swollen_buffers_are_told_by_class() {
     });
     record.occasion = Occasion::Buffers;
     let explanation = explain(&record);
-    assert_eq!(
-        explanation.why,
-        "Client buffers of subscribers took 141 MiB, 43 % of maxmemory."
-    );
-    assert!(
-        explanation
-            .help
-            .contains("client-output-buffer-limit pubsub"),
-        "{}",
-        explanation.help
-    );
+    assert_eq!(explanation.why, "Client buffers of subscribers took 141 MiB, 43 % of maxmemory.");
+    assert!(explanation.help.contains("client-output-buffer-limit pubsub"), "{}", explanation.help);
 }
 
 #[test]
@@ -220,20 +174,10 @@ fn refused_commands_are_counted() {
     record.occasion = Occasion::Refused;
     record.configuration.maxmemory_policy = Some("noeviction".to_owned());
     let explanation = explain(&record);
-    assert!(
-        explanation
-            .what
-            .starts_with("70 commands were refused in 7.0 s;"),
-        "{}",
-        explanation.what
-    );
+    assert!(explanation.what.starts_with("70 commands were refused in 7.0 s;"), "{}", explanation.what);
     assert_eq!(
         explanation.why,
         "Memory was over its limit and no key could be evicted: the policy noeviction forbids it."
     );
-    assert!(
-        explanation.help.contains("Raise maxmemory"),
-        "{}",
-        explanation.help
-    );
+    assert!(explanation.help.contains("Raise maxmemory"), "{}", explanation.help);
 }

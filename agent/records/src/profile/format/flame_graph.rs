@@ -15,8 +15,8 @@ pub struct Drawing<'a> {
     pub which: Option<Activity>,
     /// What to write above it, if it is a file of its own.
     pub title: &'a str,
-    /// Whether it is a file of its own: with a title and a background, and a script that zooms and searches. In a page it
-    /// has none of these, and no styles: browsers show it the same in light and dark, under any security policy.
+    /// Whether it is a file of its own: with a title and a background, and a script that zooms and searches. In a page
+    /// it has none of these, and no styles: browsers show it the same in light and dark, under any security policy.
     pub is_file: bool,
 }
 
@@ -66,20 +66,13 @@ mod tests {
 
     #[test]
     fn a_page_gets_frames_alone_and_names_as_text() -> anyhow::Result<()> {
-        let mut drawing = Drawing {
-            which: None,
-            title: "</title><script>",
-            is_file: false,
-        };
+        let mut drawing = Drawing { which: None, title: "</title><script>", is_file: false };
         let hostile = "<script>alert(1)</script>\" onload=\"x";
         let drawn = flame_graph(&profile(hostile), &drawing)?.unwrap_or_default();
         for absent in ["<script", "<style", "onload=\"", "<?xml", "<!", "url("] {
             assert!(!drawn.contains(absent), "{absent} in {drawn}");
         }
-        assert!(
-            drawn.starts_with("<svg") && drawn.ends_with("</svg>"),
-            "{drawn}"
-        );
+        assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>"), "{drawn}");
         assert!(drawn.contains("main (4 samples, 100.00%)"), "{drawn}");
         drawing.is_file = true;
         let file = flame_graph(&profile(hostile), &drawing)?.unwrap_or_default();

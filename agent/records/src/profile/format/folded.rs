@@ -7,8 +7,8 @@ use crate::profile::{Activity, Profile, Stack};
 /// Begins a stack that was not unwound to the thread's start.
 pub const INCOMPLETE: &str = "[incomplete]";
 
-/// Returns a line for each different stack: the names of its functions, the outermost first, with `;` between them, and the
-/// number of samples. Lines are sorted. With an activity, only stacks in which it ran are included.
+/// Returns a line for each different stack: the names of its functions, the outermost first, with `;` between them, and
+/// the number of samples. Lines are sorted. With an activity, only stacks in which it ran are included.
 pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
     let stacks = profile.stacks.iter();
     let wanted = stacks.filter(|stack| which.is_none_or(|which| stack.activity == which));
@@ -18,9 +18,7 @@ pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
         *samples = samples.saturating_add(stack.samples);
     }
     let lines = lines.iter();
-    lines
-        .map(|(line, samples)| format!("{line} {samples}\n"))
-        .collect()
+    lines.map(|(line, samples)| format!("{line} {samples}\n")).collect()
 }
 
 fn line(profile: &Profile, stack: &Stack) -> String {
@@ -53,9 +51,7 @@ mod tests {
             at_ms: Vec::new(),
         };
         let profile = Profile {
-            functions: ["main", "performEvictions", "a;b\n", "unused"]
-                .map(str::to_owned)
-                .to_vec(),
+            functions: ["main", "performEvictions", "a;b\n", "unused"].map(str::to_owned).to_vec(),
             stacks: vec![
                 stack(&[0, 1], Activity::EvictionCall, true, 5),
                 stack(&[0, 2], Activity::Other, true, 3),
@@ -64,14 +60,8 @@ mod tests {
             ],
             ..Profile::default()
         };
-        assert_eq!(
-            folded(&profile, None),
-            "[incomplete];a_b_ 2\nmain;a_b_ 3\nmain;performEvictions 5\n"
-        );
-        assert_eq!(
-            folded(&profile, Some(Activity::EvictionCall)),
-            "main;performEvictions 5\n"
-        );
+        assert_eq!(folded(&profile, None), "[incomplete];a_b_ 2\nmain;a_b_ 3\nmain;performEvictions 5\n");
+        assert_eq!(folded(&profile, Some(Activity::EvictionCall)), "main;performEvictions 5\n");
         assert_eq!(folded(&profile, Some(Activity::ExpireCycle)), "");
     }
 }

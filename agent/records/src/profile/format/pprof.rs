@@ -124,10 +124,7 @@ impl Strings {
 
 fn message(profile: &Profile) -> proto::Profile {
     let mut strings = Strings(HashMap::from([(String::new(), 0)]));
-    let mut value = |name, unit| proto::ValueType {
-        r#type: strings.place(name),
-        unit: strings.place(unit),
-    };
+    let mut value = |name, unit| proto::ValueType { r#type: strings.place(name), unit: strings.place(unit) };
     let (samples, cpu) = (value("samples", "count"), value("cpu", "nanoseconds"));
     let period = 1_000_000_000 / i64::from(profile.hz.max(1));
     // Numbered from 1. The last stands for functions that are not known.
@@ -136,16 +133,11 @@ fn message(profile: &Profile) -> proto::Profile {
     let functions: Vec<proto::Function> = names
         .chain([INCOMPLETE])
         .zip(1..)
-        .map(|(name, id)| proto::Function {
-            id,
-            name: strings.place(name),
-        })
+        .map(|(name, id)| proto::Function { id, name: strings.place(name) })
         .collect();
     let location = |function: &proto::Function| proto::Location {
         id: function.id,
-        line: vec![proto::Line {
-            function_id: function.id,
-        }],
+        line: vec![proto::Line { function_id: function.id }],
     };
     let key = strings.place(ACTIVITY);
     let samples_of = profile.stacks.iter().map(|stack| {
@@ -154,14 +146,9 @@ fn message(profile: &Profile) -> proto::Profile {
         let frames = frames.map(|index| (u64::from(*index) + 1).min(incomplete));
         let count = number(stack.samples);
         proto::Sample {
-            location_id: frames
-                .chain((!stack.is_whole).then_some(incomplete))
-                .collect(),
+            location_id: frames.chain((!stack.is_whole).then_some(incomplete)).collect(),
             value: vec![count, count.saturating_mul(period)],
-            label: vec![proto::Label {
-                key,
-                str: strings.place(activity(stack.activity)),
-            }],
+            label: vec![proto::Label { key, str: strings.place(activity(stack.activity)) }],
         }
     });
     let sample = samples_of.collect();
@@ -236,10 +223,7 @@ mod tests {
         ];
         assert_eq!(Vec::from_iter(stacks), expected);
         assert_eq!(read.period, 20_000_000);
-        assert_eq!(
-            (read.time_nanos, read.duration_nanos),
-            (7_000, 2_000_000_000)
-        );
+        assert_eq!((read.time_nanos, read.duration_nanos), (7_000, 2_000_000_000));
         assert_eq!(text(0), "");
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::io;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, Writer};
 
-/// Elements that are left out with everything in them. Inferno's elements with an `id` other than `frames` belong to the
-/// script and to the title.
+/// Elements that are left out with everything in them. Inferno's elements with an `id` other than `frames` belong to
+/// the script and to the title.
 const LEFT_OUT: [&[u8]; 3] = [b"defs", b"style", b"script"];
 
 /// Returns a drawing by inferno, or a page's own, without scripts, styles, title and background. Attributes replace the

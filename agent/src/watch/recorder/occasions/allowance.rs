@@ -15,12 +15,7 @@ pub struct Allowance {
 impl Allowance {
     /// Allows `most` at once, and one more per `every`.
     pub fn new(most: f64, every: Duration) -> Self {
-        Self {
-            most,
-            every,
-            left: most,
-            at: None,
-        }
+        Self { most, every, left: most, at: None }
     }
 
     /// Returns whether there may be one more while `reserve` is kept for others.

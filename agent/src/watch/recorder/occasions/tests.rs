@@ -43,11 +43,7 @@ fn follow(
         if is_stalled(since) {
             stalled += TENTH;
         }
-        let sight = Sight {
-            stalled: Some(stalled),
-            has_open_burst: has_burst(since),
-            ..Sight::default()
-        };
+        let sight = Sight { stalled: Some(stalled), has_open_burst: has_burst(since), ..Sight::default() };
         occasions.saw(START + since, &sight);
         made.extend(occasions.due(START + since));
     }
@@ -105,9 +101,7 @@ fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
     let stall = |length: Duration| {
         let is_stalled = move |now: Duration| now > TENTH * 20 && now <= TENTH * 20 + length;
         let mut occasions = Occasions::new();
-        follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| {
-            false
-        })
+        follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| false)
     };
     assert_eq!(stall(LEAST_STALL - TENTH), []);
     let made = stall(LEAST_STALL);
@@ -172,21 +166,14 @@ fn short_stalls_are_recorded_together() {
 fn a_slow_call_is_recorded_where_nothing_else_has_it() {
     let call = |took: Duration, stalled: Duration| {
         made(|second| Sight {
-            stalled: Some(if second < 100 {
-                Duration::ZERO
-            } else {
-                stalled
-            }),
+            stalled: Some(if second < 100 { Duration::ZERO } else { stalled }),
             call: (second == 100).then(|| (START + GAP * 100, took)),
             ..Sight::default()
         })
     };
     let made = call(LEAST_CALL, Duration::ZERO);
     let ended = START + GAP * 100;
-    let found: Vec<_> = made
-        .iter()
-        .map(|one| (one.occasion, one.began, one.ended))
-        .collect();
+    let found: Vec<_> = made.iter().map(|one| (one.occasion, one.began, one.ended)).collect();
     assert_eq!(found, [(Occasion::Call, ended - LEAST_CALL, ended)]);
     assert_eq!(call(LEAST_CALL - TENTH / 10, Duration::ZERO), []);
     let made = call(GAP, GAP);
@@ -197,21 +184,9 @@ fn a_slow_call_is_recorded_where_nothing_else_has_it() {
 #[test]
 fn refusals_are_recorded_once_an_hour() {
     // They began before the agent did; 3,899 s of them are seen.
-    let found = made(|second| Sight {
-        refused: Some(7 + second.saturating_sub(100)),
-        ..Sight::default()
-    });
-    let began: Vec<_> = found
-        .iter()
-        .map(|one| (one.occasion, one.began - START))
-        .collect();
-    assert_eq!(
-        began,
-        [
-            (Occasion::Refused, GAP * 101),
-            (Occasion::Refused, GAP * 3_701)
-        ]
-    );
+    let found = made(|second| Sight { refused: Some(7 + second.saturating_sub(100)), ..Sight::default() });
+    let began: Vec<_> = found.iter().map(|one| (one.occasion, one.began - START)).collect();
+    assert_eq!(began, [(Occasion::Refused, GAP * 101), (Occasion::Refused, GAP * 3_701)]);
 }
 
 #[test]
@@ -231,10 +206,7 @@ fn client_buffers_are_recorded_when_they_swell_and_not_while_they_stay() {
         Vec::from_iter(found.iter().map(|one| (one.occasion, one.began - START)))
     };
     assert_eq!(began(0.12), [(Occasion::Buffers, GAP * 100)]);
-    let twice = [
-        (Occasion::Buffers, GAP * 100),
-        (Occasion::Buffers, GAP * 3_801),
-    ];
+    let twice = [(Occasion::Buffers, GAP * 100), (Occasion::Buffers, GAP * 3_801)];
     assert_eq!(began(0.05), twice);
 }
 

@@ -17,21 +17,9 @@ struct Doing {
     is_resting: Option<bool>,
 }
 
-const IDLE: Doing = Doing {
-    eviction: 0,
-    expire: 0,
-    commands: 20,
-    waiting: 0,
-    asleep: 0,
-    is_resting: Some(true),
-};
+const IDLE: Doing = Doing { eviction: 0, expire: 0, commands: 20, waiting: 0, asleep: 0, is_resting: Some(true) };
 
-const EVICTING: Doing = Doing {
-    eviction: 1_000,
-    commands: 0,
-    is_resting: None,
-    ..IDLE
-};
+const EVICTING: Doing = Doing { eviction: 1_000, commands: 0, is_resting: None, ..IDLE };
 
 /// A server whose oldest request came at some moment.
 struct Server {
@@ -46,10 +34,7 @@ impl Server {
             stalls: Stalls::new(STALL_THRESHOLD),
             now: Reading {
                 at: Duration::from_secs(5),
-                times: ThreadTimes {
-                    cpu_ns: 0,
-                    waiting_ns: 0,
-                },
+                times: ThreadTimes { cpu_ns: 0, waiting_ns: 0 },
                 eviction: Some(Inside::default()),
                 expire: Some(Inside::default()),
                 is_resting: None,
@@ -113,36 +98,18 @@ fn each_cause_is_told() {
         (StallCause::Commands, [300, 0, 700, 0]),
         (StallCause::Cpu, [250, 0, 100, 650]),
     ] {
-        let doing = Doing {
-            eviction,
-            expire,
-            commands,
-            waiting,
-            ..Doing::default()
-        };
+        let doing = Doing { eviction, expire, commands, waiting, ..Doing::default() };
         let mut stalled = [0; StallCause::ALL.len()];
         stalled[cause as usize] = 400;
         assert_eq!(busy(doing), stalled, "{cause}");
     }
-    let stopped = Doing {
-        is_resting: Some(false),
-        ..Doing::default()
-    };
+    let stopped = Doing { is_resting: Some(false), ..Doing::default() };
     assert_eq!(busy(stopped), [0, 0, 0, 0, 400, 0]);
     // A page or a disk again and again: it is not seen asleep at a reading.
-    let short = Doing {
-        commands: 100,
-        waiting: 300,
-        ..Doing::default()
-    };
+    let short = Doing { commands: 100, waiting: 300, ..Doing::default() };
     assert_eq!(busy(short), [0, 0, 0, 0, 400, 0]);
     // It waits for its lazy-free thread.
-    let asleep = Doing {
-        eviction: 10,
-        asleep: 990,
-        is_resting: Some(false),
-        ..Doing::default()
-    };
+    let asleep = Doing { eviction: 10, asleep: 990, is_resting: Some(false), ..Doing::default() };
     assert_eq!(busy(asleep), [400, 0, 0, 0, 0, 0]);
     assert_eq!(busy(IDLE), [0, 0, 0, 0, 0, 400]);
 }
@@ -153,10 +120,7 @@ fn what_it_did_before_the_request_is_no_cause() {
     server.goes_on(EVICTING, 5_000, 20);
     // Read ten times a second, it rested until the request came.
     server.goes_on(IDLE, 1_090, 100);
-    let script = Doing {
-        commands: 1_000,
-        ..Doing::default()
-    };
+    let script = Doing { commands: 1_000, ..Doing::default() };
     server.stalls(script, 310, 100);
     assert_eq!(server.stalled(), [0, 0, 200, 0, 0, 0]);
 }
@@ -165,11 +129,7 @@ fn what_it_did_before_the_request_is_no_cause() {
 fn what_may_be_evictions_is_not_said_to_be_commands() {
     let mut server = Server::new();
     server.now.eviction = None;
-    let busy = Doing {
-        eviction: 600,
-        commands: 400,
-        ..Doing::default()
-    };
+    let busy = Doing { eviction: 600, commands: 400, ..Doing::default() };
     server.stalls(busy, 500, 20);
     assert_eq!(server.stalled(), [0, 0, 0, 0, 0, 400]);
 }
@@ -188,10 +148,7 @@ fn no_time_is_counted_twice() {
 fn a_server_that_was_never_read_is_stalled_by_what_is_not_known() {
     let mut stalls = Stalls::new(STALL_THRESHOLD);
     stalls.take_in(&[(Duration::from_secs(8), Duration::from_secs(9))]);
-    assert_eq!(
-        stalls.total(StallCause::Unknown),
-        Duration::from_millis(900)
-    );
+    assert_eq!(stalls.total(StallCause::Unknown), Duration::from_millis(900));
 }
 
 #[test]

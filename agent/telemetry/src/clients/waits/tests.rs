@@ -9,11 +9,7 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// Takes in a look after readings at which the main thread was at rest. When it was busy is not known.
 fn take_in(waits: &mut Waits, look: &SocketLook, rests: &[Duration]) -> Vec<(Duration, Duration)> {
-    let thread = Sample {
-        at: look.at,
-        busy: None,
-        rests,
-    };
+    let thread = Sample { at: look.at, busy: None, rests };
     waits.take_in(look, &thread)
 }
 
@@ -102,7 +98,8 @@ fn a_unix_socket_is_older_than_the_look_that_finds_it_by_half_the_time_since_the
     assert_eq!(waits.oldest(), Some(ms(1_155)));
 }
 
-/// Of a server that is calm but for one pause, the main thread is read ten times a second, and sockets only while it is not at rest.
+/// Of a server that is calm but for one pause, the main thread is read ten times a second, and sockets only while it is
+/// not at rest.
 #[test]
 fn a_wait_lasts_until_its_answer_left() {
     let mut waits = Waits::default();
@@ -111,44 +108,19 @@ fn a_wait_lasts_until_its_answer_left() {
         let felt = take_in(&mut waits, &look, &rests);
         (felt, waits.seconds(), waits.over(), waits.longest())
     };
-    let at = |at| SocketLook {
-        at: ms(at),
-        ..SocketLook::default()
-    };
+    let at = |at| SocketLook { at: ms(at), ..SocketLook::default() };
     take_in(at(1_000));
-    let unread = |socket, came| Unread {
-        socket,
-        read_to: 7,
-        answered_to: 9,
-        bytes: 6,
-        came: Some(ms(came)),
-    };
+    let unread = |socket, came| Unread { socket, read_to: 7, answered_to: 9, bytes: 6, came: Some(ms(came)) };
     let both = vec![unread(1, 1_952), unread(2, 1_960)];
-    let (_, seconds, ..) = take_in(SocketLook {
-        unread: both.clone(),
-        ..at(2_000)
-    });
+    let (_, seconds, ..) = take_in(SocketLook { unread: both.clone(), ..at(2_000) });
     assert_eq!(seconds, 0.0, "it may be short");
     // Counted as it goes on.
-    let (_, seconds, over, _) = take_in(SocketLook {
-        unread: both,
-        ..at(2_060)
-    });
+    let (_, seconds, over, _) = take_in(SocketLook { unread: both, ..at(2_060) });
     assert_eq!((seconds, over), (0.208, [2, 0]));
     // One connection has been silent since, the other has sent its next request. The third came and left meanwhile.
-    let answered = |socket, came, left| Answered {
-        socket,
-        came: ms(came),
-        left: ms(left),
-    };
+    let answered = |socket, came, left| Answered { socket, came: ms(came), left: ms(left) };
     let next = SocketLook {
-        owed: vec![Owed {
-            socket: 2,
-            read_to: 21,
-            answered_to: 16,
-            came: ms(2_078),
-            is_certain: true,
-        }],
+        owed: vec![Owed { socket: 2, read_to: 21, answered_to: 16, came: ms(2_078), is_certain: true }],
         answered: vec![answered(1, 1_952, 2_072)],
         ..at(2_080)
     };
@@ -161,10 +133,7 @@ fn a_wait_lasts_until_its_answer_left() {
     // One more came and was answered between two looks, and one had been answered before it was pushed something.
     let late = vec![answered(3, 2_100, 2_220), answered(4, 1_880, 2_300)];
     for _ in 0..2 {
-        let (_, seconds, over, _) = take_in(SocketLook {
-            answered: late.clone(),
-            ..at(2_400)
-        });
+        let (_, seconds, over, _) = take_in(SocketLook { answered: late.clone(), ..at(2_400) });
         // The short one stands for others.
         assert!((seconds - 0.369).abs() < 1e-9, "{seconds}");
         assert_eq!(over, [3, 0]);
@@ -184,11 +153,7 @@ fn short_waits_are_added_up_though_most_are_not_seen() {
         look(&mut waits, at, &Vec::from_iter(unread));
     }
     let truth = 399.0 * 0.101 * 10.0 / 2.0;
-    assert!(
-        (waits.seconds() / truth - 1.0).abs() < 0.05,
-        "{}",
-        waits.seconds()
-    );
+    assert!((waits.seconds() / truth - 1.0).abs() < 0.05, "{}", waits.seconds());
     assert_eq!(waits.over(), [0, 0]);
 }
 
@@ -198,13 +163,7 @@ fn a_keepalive_is_no_answer() {
     let mut waits = Waits::default();
     let owed = |at: u64, is_certain| SocketLook {
         at: ms(at),
-        owed: vec![Owed {
-            socket: 1,
-            read_to: 7,
-            answered_to: 9,
-            came: ms(1_000),
-            is_certain,
-        }],
+        owed: vec![Owed { socket: 1, read_to: 7, answered_to: 9, came: ms(1_000), is_certain }],
         ..SocketLook::default()
     };
     for at in (1_020..=21_000).step_by(20) {
@@ -231,12 +190,7 @@ fn a_client_that_gave_up_does_not_wait() {
             came: Some(ms(990 + at / 1_400 * 4)),
             is_certain: true,
         });
-        let look = SocketLook {
-            at: ms(at),
-            connected: 1,
-            gave_up: gave_up.to_vec(),
-            ..SocketLook::default()
-        };
+        let look = SocketLook { at: ms(at), connected: 1, gave_up: gave_up.to_vec(), ..SocketLook::default() };
         take_in(&mut waits, &look, &[]);
         assert_eq!((waits.waiting(), waits.given_up()), (0, 2));
         assert_eq!(waits.unanswered(), ms(at - 990 - at / 1_400 * 4));
@@ -245,19 +199,15 @@ fn a_client_that_gave_up_does_not_wait() {
     let look = SocketLook {
         at: ms(1_600),
         sent: Some(ms(1_590)),
-        gave_up: vec![GaveUp {
-            socket: 4,
-            answered_to: 0,
-            came: None,
-            is_certain: true,
-        }],
+        gave_up: vec![GaveUp { socket: 4, answered_to: 0, came: None, is_certain: true }],
         ..SocketLook::default()
     };
     take_in(&mut waits, &look, &[]);
     assert_eq!((waits.given_up(), waits.unanswered()), (3, ms(0)));
 }
 
-/// 1 is blocked (BLPOP), 2 waits for the answer to what was read, and 3 was answered in the tick in which its request came.
+/// 1 is blocked (BLPOP), 2 waits for the answer to what was read, and 3 was answered in the tick in which its request
+/// came.
 #[test]
 fn who_closes_without_having_waited_did_not_give_up() {
     let mut waits = Waits::default();
@@ -265,18 +215,10 @@ fn who_closes_without_having_waited_did_not_give_up() {
     let owed = [(1, 7, 500), (2, 7, 990)];
     look_at_both(&mut waits, 1_100, &[], &owed, Some(900));
     let closed = [(1, true, 500), (2, false, 990), (3, false, 990)];
-    let gave_up = closed.map(|(socket, is_certain, came)| GaveUp {
-        socket,
-        answered_to: 0,
-        came: Some(ms(came)),
-        is_certain,
-    });
+    let gave_up =
+        closed.map(|(socket, is_certain, came)| GaveUp { socket, answered_to: 0, came: Some(ms(came)), is_certain });
     for at in [1_200, 1_300] {
-        let look = SocketLook {
-            at: ms(at),
-            gave_up: gave_up.to_vec(),
-            ..SocketLook::default()
-        };
+        let look = SocketLook { at: ms(at), gave_up: gave_up.to_vec(), ..SocketLook::default() };
         take_in(&mut waits, &look, &[ms(900)]);
         assert_eq!((waits.given_up(), waits.unanswered()), (1, ms(at - 990)));
     }
@@ -347,37 +289,17 @@ fn what_came_before_the_main_thread_rested_waits_since_then_at_most() {
     assert_eq!(waits.oldest(), Some(ms(950)));
 }
 
-/// A client sends its next request as soon as it has the answer to the one before, which the server has read completely.
+/// A client sends its next request as soon as it has the answer to the one before, which the server has read
+/// completely.
 #[test]
 fn a_request_that_was_answered_makes_the_next_no_older() {
-    let owed = |answered_to| Owed {
-        socket: 1,
-        read_to: 37,
-        answered_to,
-        came: ms(990),
-        is_certain: true,
-    };
-    let unread = |answered_to| Unread {
-        socket: 1,
-        read_to: 37,
-        answered_to,
-        bytes: 30,
-        came: Some(ms(1_390)),
-    };
+    let owed = |answered_to| Owed { socket: 1, read_to: 37, answered_to, came: ms(990), is_certain: true };
+    let unread = |answered_to| Unread { socket: 1, read_to: 37, answered_to, bytes: 30, came: Some(ms(1_390)) };
     let take_in = |second: Unread| {
         let mut waits = Waits::default();
-        let looks = [
-            (1_000, vec![], vec![owed(5)]),
-            (1_450, vec![second], vec![]),
-        ];
+        let looks = [(1_000, vec![], vec![owed(5)]), (1_450, vec![second], vec![])];
         for (at, unread, owed) in looks {
-            let look = SocketLook {
-                at: ms(at),
-                connected: 1,
-                unread,
-                owed,
-                ..SocketLook::default()
-            };
+            let look = SocketLook { at: ms(at), connected: 1, unread, owed, ..SocketLook::default() };
             take_in(&mut waits, &look, &[]);
         }
         (waits.oldest(), waits.over())
@@ -387,8 +309,9 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
     assert_eq!(take_in(unread(5)), (Some(ms(990)), [1, 0]));
 }
 
-/// A thousand clients send their next request some 100 ms after an answer. Each second the server stands still for 120 ms. In a turn
-/// of its loop it reads all that has come, and then answers 20 requests in a millisecond, in another order.
+/// A thousand clients send their next request some 100 ms after an answer. Each second the server stands still for 120
+/// ms. In a turn of its loop it reads all that has come, and then answers 20 requests in a millisecond, in another
+/// order.
 #[test]
 fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
     #[derive(Clone, Copy)]
@@ -398,14 +321,8 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
         left: u64,
         sent: u32,
     }
-    let mut clients: Vec<Client> = (0..1_000)
-        .map(|client| Client {
-            came: 0,
-            is_read: true,
-            left: 920 + client / 13,
-            sent: 1,
-        })
-        .collect();
+    let mut clients: Vec<Client> =
+        (0..1_000).map(|client| Client { came: 0, is_read: true, left: 920 + client / 13, sent: 1 }).collect();
     let (mut waits, mut rests) = (Waits::default(), Vec::new());
     let mut turn: Vec<usize> = Vec::new();
     let (mut truth, mut over, mut next) = (Duration::ZERO, 0, 1_000);
@@ -418,11 +335,8 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
             }
         }
         if turn.is_empty() && !stands {
-            turn = (0..1_000)
-                .filter(|number| clients[*number].left == 0)
-                .collect();
-            turn.iter()
-                .for_each(|number| clients[*number].is_read = true);
+            turn = (0..1_000).filter(|number| clients[*number].left == 0).collect();
+            turn.iter().for_each(|number| clients[*number].is_read = true);
         }
         for number in turn.split_off(turn.len().saturating_sub(20)) {
             clients[number].left = now;
@@ -450,21 +364,9 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
                 let left = ms(client.left);
                 look.answered.push(Answered { socket, came, left });
             } else if client.left == 0 && client.is_read {
-                look.owed.push(Owed {
-                    socket,
-                    read_to,
-                    answered_to,
-                    came,
-                    is_certain: true,
-                });
+                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: true });
             } else if client.left == 0 {
-                look.unread.push(Unread {
-                    socket,
-                    read_to,
-                    answered_to,
-                    bytes: 6,
-                    came: Some(came),
-                });
+                look.unread.push(Unread { socket, read_to, answered_to, bytes: 6, came: Some(came) });
             }
         }
         take_in(&mut waits, &look, &rests);

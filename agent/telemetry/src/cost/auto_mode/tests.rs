@@ -139,10 +139,7 @@ fn a_quiet_server_comes_to_every_call_and_a_busy_one_never_does() {
 
 #[test]
 fn a_load_sheds_it_at_once_and_it_comes_back_later() {
-    let run = Run::new()
-        .load(20, Some(0.0))
-        .load(5, Some(0.2))
-        .load(60, Some(0.0));
+    let run = Run::new().load(20, Some(0.0)).load(5, Some(0.2)).load(60, Some(0.0));
     let (every_call, evicting_only) = (ProbeMode::EveryCall, ProbeMode::EvictingOnly);
     let expected = [(10, every_call), (20, evicting_only), (45, every_call)];
     assert_eq!(run.changes, expected);

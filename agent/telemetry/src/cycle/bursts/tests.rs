@@ -58,16 +58,9 @@ fn expiry_was_behind_where_both_estimates_say_so() {
     };
     assert_eq!(
         behind(Some(0.42), Some(0.4)).as_deref(),
-        Some(
-            "42 % of the sampled keys had expired: expiry was already behind when evictions began"
-        )
+        Some("42 % of the sampled keys had expired: expiry was already behind when evictions began")
     );
-    for (share, stale) in [
-        (None, Some(0.4)),
-        (Some(0.42), None),
-        (Some(0.42), Some(0.05)),
-        (Some(0.1), Some(0.1)),
-    ] {
+    for (share, stale) in [(None, Some(0.4)), (Some(0.42), None), (Some(0.42), Some(0.05)), (Some(0.1), Some(0.1))] {
         assert_eq!(behind(share, stale), None, "{share:?} {stale:?}");
     }
     // A sample decides.
@@ -79,9 +72,7 @@ fn expiry_was_behind_where_both_estimates_say_so() {
     };
     assert_eq!(
         sampled(0.68).as_deref(),
-        Some(
-            "68 % of the keys with a TTL had expired and were held: expiry was already behind when evictions began"
-        )
+        Some("68 % of the keys with a TTL had expired and were held: expiry was already behind when evictions began")
     );
     assert_eq!(sampled(0.05), None);
 }
@@ -96,10 +87,7 @@ fn a_burst_that_stalled_nobody_is_plain_whatever_else_it_did() {
 fn each_condition_is_needed() {
     let stalling = |change: fn(&mut Burst), why: &str| {
         let felt = "clients were stalled for 8.0 s, 6.0 s of that by evictions; ";
-        assert_eq!(
-            kind_after(change),
-            (BurstKind::Stalling, format!("{felt}{why}"))
-        );
+        assert_eq!(kind_after(change), (BurstKind::Stalling, format!("{felt}{why}")));
     };
     let why = "the main thread had work for 40 % of the time, 80 % of it in evictions";
     stalling(|burst| burst.cpu_share = Some(0.4), why);
@@ -125,10 +113,7 @@ fn each_condition_is_needed() {
     };
     let (kind, why) = kind_after(bulk_load);
     assert_eq!(kind, BurstKind::Stalling);
-    assert_eq!(
-        why,
-        "clients were stalled for 8.0 s, 3.0 s of that by evictions"
-    );
+    assert_eq!(why, "clients were stalled for 8.0 s, 3.0 s of that by evictions");
     // However short it is.
     let short = kind_after(|burst| {
         burst.duration = Duration::from_millis(90);
@@ -157,17 +142,11 @@ fn where_what_decides_is_missing_the_kind_is_not_known() {
     let unknown = |change: fn(&mut Burst), why: &str| {
         assert_eq!(kind_after(change), (BurstKind::Unknown, why.to_owned()));
     };
-    unknown(
-        |burst| burst.stalled = None,
-        "not known: how long clients waited",
-    );
+    unknown(|burst| burst.stalled = None, "not known: how long clients waited");
     let change = |burst: &mut Burst| {
         burst.stalled_by_evictions = Some(Duration::ZERO);
         burst.cpu_share = None;
         burst.client_buffers_before = None;
     };
-    unknown(
-        change,
-        "not known: the main thread's CPU time; client buffers",
-    );
+    unknown(change, "not known: the main thread's CPU time; client buffers");
 }

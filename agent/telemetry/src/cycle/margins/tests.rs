@@ -34,14 +34,7 @@ fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
     assert_eq!(after(59, |second| 1e9 + 1e3 * second).growth(), None);
     let margins = after(60, |second| 1e9 + 1e3 * second);
     let straight = margins.growth().ok_or("not known")?;
-    assert_eq!(
-        straight,
-        MemoryGrowth {
-            mean: 1e3,
-            error: 0.0,
-            over: Duration::from_secs(60),
-        }
-    );
+    assert_eq!(straight, MemoryGrowth { mean: 1e3, error: 0.0, over: Duration::from_secs(60) });
     assert_eq!(straight.fills(60_000), [Some(60.0); 3]);
     assert_eq!(margins.busy(), Some(0.25));
     let wave = |second: f64| 1e9 + 1e3 * second + 4e6 * (second / 200.0).sin();
@@ -55,8 +48,8 @@ fn a_straight_line_is_certain_and_a_wave_is_not() -> Result<(), &'static str> {
 }
 
 proptest! {
-    /// Memory rises by `grown` bytes a command until the limit, where each freed byte costs `cost`. Meanwhile calls are observed
-    /// for part of the time, buffers grow, and the limit is lowered.
+    /// Memory rises by `grown` bytes a command until the limit, where each freed byte costs `cost`. Meanwhile calls are
+    /// observed for part of the time, buffers grow, and the limit is lowered.
     #[test]
     fn evictions_cost_what_they_cost_last(
         grown in 1.0..1e4_f64,
@@ -108,10 +101,8 @@ fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
         let mut margins = Margins::default();
         for second in 0..=60 {
             let second = f64::from(second);
-            let seen = Observation {
-                keys: Some(keys).filter(|_| second == 0.0),
-                ..seen(second, used_memory + 1e6 * second)
-            };
+            let seen =
+                Observation { keys: Some(keys).filter(|_| second == 0.0), ..seen(second, used_memory + 1e6 * second) };
             margins.observe(&seen, Phase::NotSaturated);
         }
         assert!(margins.needs_keys());
@@ -125,7 +116,8 @@ fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
     assert_eq!(with_keys(10, 1e6), None, "not keys'");
 }
 
-/// Fills a server to `filled` bytes in `filling` seconds, from when it writes on at a tenth of a percent of that a second.
+/// Fills a server to `filled` bytes in `filling` seconds, from when it writes on at a tenth of a percent of that a
+/// second.
 fn filled(filled: f64, filling: f64) -> impl Fn(f64) -> f64 {
     move |second| filled * (second / filling).min(1.0) + 1e-3 * filled * (second - filling).max(0.0)
 }
@@ -137,16 +129,10 @@ fn a_fill_foretells_nothing() {
             let growth = after(seconds, filled(1e9, filling)).growth();
             let Some(growth) = growth else {
                 let since = f64::from(seconds) - filling;
-                assert!(
-                    since < 200.0,
-                    "{filling} s of fill, {since} s before: nothing"
-                );
+                assert!(since < 200.0, "{filling} s of fill, {since} s before: nothing");
                 continue;
             };
-            assert!(
-                (growth.mean / 1e6 - 1.0).abs() < 0.35,
-                "{filling} s, {seconds} s: {growth:?}"
-            );
+            assert!((growth.mean / 1e6 - 1.0).abs() < 0.35, "{filling} s, {seconds} s: {growth:?}");
         }
     }
     // What is merely small when it begins, and grows on and on, is none.
@@ -159,10 +145,7 @@ fn what_does_not_count_against_the_limit_does_not_fill_it() {
     let mut margins = Margins::default();
     for second in 0..=120 {
         let second = f64::from(second);
-        let seen = Observation {
-            not_counted: Some((second * 1e6) as u64),
-            ..seen(second, 1e9 + second * 1e6)
-        };
+        let seen = Observation { not_counted: Some((second * 1e6) as u64), ..seen(second, 1e9 + second * 1e6) };
         margins.observe(&seen, Phase::NotSaturated);
     }
     assert_eq!(margins.growth().map(|growth| growth.mean), Some(0.0));

@@ -38,25 +38,11 @@ struct Doing {
     stalled: u64,
 }
 
-const CALM: Doing = Doing {
-    commands: 10,
-    evicting_every: 0,
-    busy: 300,
-    memory: 1_000,
-    buffers: 0,
-    waiting: 1,
-    stalled: 0,
-};
+const CALM: Doing =
+    Doing { commands: 10, evicting_every: 0, busy: 300, memory: 1_000, buffers: 0, waiting: 1, stalled: 0 };
 /// Like GitLab's second phase.
-const STARVED: Doing = Doing {
-    commands: 2,
-    evicting_every: 1,
-    busy: 1_000,
-    memory: 0,
-    buffers: 10_000,
-    waiting: 2_000,
-    stalled: 1_000,
-};
+const STARVED: Doing =
+    Doing { commands: 2, evicting_every: 1, busy: 1_000, memory: 0, buffers: 10_000, waiting: 2_000, stalled: 1_000 };
 const BACKLOG: Doing = Doing {
     commands: 12,
     evicting_every: 0,
@@ -83,12 +69,7 @@ impl Server {
             stalled_by_evictions: Some(Duration::ZERO),
             ..Observation::default()
         };
-        Self {
-            cycle: Cycle::new(ms(FOUND)),
-            seen,
-            bursts: Vec::new(),
-            phases: vec![Phase::NotSaturated],
-        }
+        Self { cycle: Cycle::new(ms(FOUND)), seen, bursts: Vec::new(), phases: vec![Phase::NotSaturated] }
     }
 
     fn goes_on(&mut self, doing: Doing, milliseconds: u64) {
@@ -102,9 +83,8 @@ impl Server {
             seen.observed += ms(1);
             let add = |value: &mut Option<u64>, step: u64| *value = value.map(|value| value + step);
             add(&mut seen.commands, doing.commands);
-            let moves = |value: &mut Option<u64>, step: i64| {
-                *value = value.and_then(|value| value.checked_add_signed(step))
-            };
+            let moves =
+                |value: &mut Option<u64>, step: i64| *value = value.and_then(|value| value.checked_add_signed(step));
             moves(&mut seen.used_memory, doing.memory);
             moves(&mut seen.client_buffers, doing.buffers);
             let mut busy_ns = doing.busy * 1_000;
@@ -249,11 +229,7 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
     for every in [3, 70, 990] {
-        let evicting = Doing {
-            evicting_every: every,
-            memory: 0,
-            ..CALM
-        };
+        let evicting = Doing { evicting_every: every, memory: 0, ..CALM };
         server.goes_on(evicting, 60_000);
     }
     assert_eq!(server.cycle.phases.phase, Phase::Saturated);
@@ -268,10 +244,7 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
 fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
-    let now_and_then = Doing {
-        evicting_every: 2_500,
-        ..CALM
-    };
+    let now_and_then = Doing { evicting_every: 2_500, ..CALM };
     server.goes_on(now_and_then, 600_000);
     assert!(server.bursts.len() > 200);
     let mut bursts = server.bursts.iter();
@@ -347,11 +320,7 @@ fn a_call_under_way_keeps_the_burst_open() {
     server.goes_on(STARVED, 100);
     // One key so large that freeing it takes three minutes.
     server.seen.evictions.since = server.seen.at;
-    let freeing = Doing {
-        busy: 1_000,
-        commands: 0,
-        ..CALM
-    };
+    let freeing = Doing { busy: 1_000, commands: 0, ..CALM };
     server.goes_on(freeing, 180_000);
     assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     server.seen.evictions.since = Duration::ZERO;
@@ -397,38 +366,31 @@ fn any_observation() -> impl Strategy<Value = Observation> {
     let value = prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
     let times = (any_time(), any_time(), any_time(), any_time());
     let values = prop::array::uniform9(value);
-    (any_time(), times, any::<u64>(), values).prop_map(|(at, times, evicting_calls, values)| {
-        Observation {
-            at,
-            evictions: EvictionTimes {
-                since: times.0,
-                last: times.1,
-                burst_began: times.2,
-                burst_before_ended: times.3,
-            },
-            evicting_calls,
-            failed_calls: evicting_calls / 2,
-            cpu_eviction_ns: values[0],
-            cpu_other_ns: values[1],
-            no_work_ns: values[2].unwrap_or(0),
-            hides_work: values[2].is_none(),
-            waiting_ns: values[2],
-            commands: values[3],
-            evicted_keys: values[4],
-            used_memory: values[5],
-            not_counted: values[6],
-            observed: Duration::from_nanos(values[8].unwrap_or(0)),
-            cpu_unobserved_ns: values[8].unwrap_or(0),
-            client_buffers: values[6],
-            keys: values[4],
-            last_reported: values[7],
-            clients_waiting: values[6],
-            stalled: None,
-            stalled_by_evictions: None,
-            cycle_keys: values[0].zip(values[1]),
-            stale_ratio: values[2].map(|value| value as f64),
-            expired_held: None,
-        }
+    (any_time(), times, any::<u64>(), values).prop_map(|(at, times, evicting_calls, values)| Observation {
+        at,
+        evictions: EvictionTimes { since: times.0, last: times.1, burst_began: times.2, burst_before_ended: times.3 },
+        evicting_calls,
+        failed_calls: evicting_calls / 2,
+        cpu_eviction_ns: values[0],
+        cpu_other_ns: values[1],
+        no_work_ns: values[2].unwrap_or(0),
+        hides_work: values[2].is_none(),
+        waiting_ns: values[2],
+        commands: values[3],
+        evicted_keys: values[4],
+        used_memory: values[5],
+        not_counted: values[6],
+        observed: Duration::from_nanos(values[8].unwrap_or(0)),
+        cpu_unobserved_ns: values[8].unwrap_or(0),
+        client_buffers: values[6],
+        keys: values[4],
+        last_reported: values[7],
+        clients_waiting: values[6],
+        stalled: None,
+        stalled_by_evictions: None,
+        cycle_keys: values[0].zip(values[1]),
+        stale_ratio: values[2].map(|value| value as f64),
+        expired_held: None,
     })
 }
 

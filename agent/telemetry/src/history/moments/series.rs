@@ -51,10 +51,7 @@ impl Block {
         let mut packed = Vec::new();
         DeflateEncoder::new(&bytes[..], Compression::fast()).read_to_end(&mut packed)?;
         let time = |kept: Option<&Kept>| kept.map(Kept::at).unwrap_or_default();
-        Ok(Self {
-            span: (time(kept.first()), time(kept.last())),
-            packed: packed.into(),
-        })
+        Ok(Self { span: (time(kept.first()), time(kept.last())), packed: packed.into() })
     }
 
     fn unpack(&self) -> io::Result<Vec<Kept>> {

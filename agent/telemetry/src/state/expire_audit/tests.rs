@@ -9,15 +9,8 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let own = ServerCounts {
-            expired_keys: Some(1_000_000),
-            cycle_us: Some(90_000_000),
-        };
-        let mut server = Self {
-            audit: ExpireAudit::default(),
-            own,
-            seen: CycleCounts::default(),
-        };
+        let own = ServerCounts { expired_keys: Some(1_000_000), cycle_us: Some(90_000_000) };
+        let mut server = Self { audit: ExpireAudit::default(), own, seen: CycleCounts::default() };
         server.read();
         server.read();
         server
@@ -64,10 +57,7 @@ fn more_keys_than_the_server_counts_are_a_contradiction_in_the_third_window() {
     server.cycles(220, 1.1, 1.0);
     assert_eq!(server.contradiction(), None, "two windows");
     server.cycles(100, 1.1, 1.0);
-    assert_eq!(
-        server.contradiction(),
-        Some((BrokenInvariant::ExpiredKeys, 3))
-    );
+    assert_eq!(server.contradiction(), Some((BrokenInvariant::ExpiredKeys, 3)));
 }
 
 #[test]

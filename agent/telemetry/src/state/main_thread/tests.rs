@@ -14,10 +14,7 @@ fn after(readings: &[Reading]) -> MainThread {
     for (at, cpu, evicting, expiring, observed, evicted_keys) in readings {
         thread.advance(Spent {
             at: Duration::from_millis(*at),
-            times: ThreadTimes {
-                cpu_ns: cpu * MS,
-                waiting_ns: 2 * at * MS,
-            },
+            times: ThreadTimes { cpu_ns: cpu * MS, waiting_ns: 2 * at * MS },
             work: Work::All,
             evicting_ns: evicting * MS,
             evicted_keys: *evicted_keys,
@@ -32,19 +29,14 @@ fn after(readings: &[Reading]) -> MainThread {
 /// Returns eviction, other and unobserved CPU time after readings.
 fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
     let readings = readings.iter();
-    let readings =
-        readings.map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
+    let readings = readings.map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
     let thread = after(&readings.collect::<Vec<Reading>>());
     [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
 }
 
 #[test]
 fn what_is_no_eviction_is_something_else() {
-    assert_eq!(
-        split(&[(0, 500, 40, 0)]),
-        [0, 0, 0],
-        "from the first reading on"
-    );
+    assert_eq!(split(&[(0, 500, 40, 0)]), [0, 0, 0], "from the first reading on");
     assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 30, 100)]), [30, 50, 0]);
 }
 
@@ -106,9 +98,8 @@ fn a_burst_has_the_share_of_its_own_calls_however_busy_the_server_was_before() {
 /// cycles, and observed, all in milliseconds.
 fn three(readings: &[(u64, u64, u64, u64, u64)]) -> [u64; 3] {
     let readings = readings.iter();
-    let readings = readings.map(|(at, cpu, evicting, expiring, observed)| {
-        (*at, *cpu, *evicting, *expiring, *observed, None)
-    });
+    let readings =
+        readings.map(|(at, cpu, evicting, expiring, observed)| (*at, *cpu, *evicting, *expiring, *observed, None));
     let thread = after(&readings.collect::<Vec<Reading>>());
     let (eviction, other) = (thread.all_eviction_ns(), thread.all_other_ns());
     [eviction, thread.expire_ns(), other].map(|ns| ns / MS)
@@ -134,8 +125,8 @@ fn no_time_is_counted_twice() {
     assert_eq!(three(&nested), [60, 30, 0]);
 }
 
-/// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time and work, in
-/// milliseconds.
+/// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time and
+/// work, in milliseconds.
 fn spun(readings: &[(u64, u64, Work)]) -> [u64; 3] {
     spun_waiting(readings, 0)
 }
@@ -146,10 +137,7 @@ fn spun_waiting(readings: &[(u64, u64, Work)], waiting: u64) -> [u64; 3] {
     for (at, cpu, work) in readings {
         thread.advance(Spent {
             at: Duration::from_millis(*at),
-            times: ThreadTimes {
-                cpu_ns: cpu * MS,
-                waiting_ns: waiting * cpu * MS,
-            },
+            times: ThreadTimes { cpu_ns: cpu * MS, waiting_ns: waiting * cpu * MS },
             work: *work,
             evicting_ns: 0,
             evicted_keys: None,
@@ -164,18 +152,10 @@ fn spun_waiting(readings: &[(u64, u64, Work)], waiting: u64) -> [u64; 3] {
 #[test]
 fn what_the_server_does_not_count_as_active_time_is_spinning() {
     let active = |ms: u64| Work::Active(ms * 1_000);
-    let spinning = [
-        (0, 0, active(0)),
-        (1_000, 990, active(180)),
-        (2_000, 1_980, active(360)),
-    ];
+    let spinning = [(0, 0, active(0)), (1_000, 990, active(180)), (2_000, 1_980, active(360))];
     assert_eq!(spun(&spinning), [1_620, 0, 360]);
     // A command that takes long is counted at its end; until then it is neither.
-    let long = [
-        (0, 0, active(0)),
-        (1_000, 1_000, active(0)),
-        (2_000, 2_000, active(0)),
-    ];
+    let long = [(0, 0, active(0)), (1_000, 1_000, active(0)), (2_000, 2_000, active(0))];
     assert_eq!(spun(&long), [0, 0, 0]);
     let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
     assert_eq!(spun(&ended), [0, 0, 2_100]);
@@ -183,22 +163,13 @@ fn what_the_server_does_not_count_as_active_time_is_spinning() {
     let waiting = spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3);
     assert_eq!(waiting, [100, 0, 100]);
     // CONFIG RESETSTAT.
-    let reset = [
-        (0, 0, active(5_000)),
-        (100, 50, active(1)),
-        (200, 100, active(51)),
-    ];
+    let reset = [(0, 0, active(5_000)), (100, 50, active(1)), (200, 100, active(51))];
     assert_eq!(spun(&reset), [50, 0, 50]);
 }
 
 #[test]
 fn without_such_an_account_it_is_not_known_what_io_threads_make_of_it() {
     let (all, unknown) = (Work::All, Work::Unknown);
-    let told = [
-        (0, 0, all),
-        (1_000, 400, all),
-        (2_000, 1_300, unknown),
-        (3_000, 1_400, all),
-    ];
+    let told = [(0, 0, all), (1_000, 400, all), (2_000, 1_300, unknown), (3_000, 1_400, all)];
     assert_eq!(spun(&told), [0, 900, 500]);
 }

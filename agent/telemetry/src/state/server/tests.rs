@@ -9,11 +9,7 @@ use crate::{Members, Observed, Snapshot, ThreadTimes};
 fn clients(at: Duration, total: u64) -> Snapshot {
     let mut members = Members::default();
     members.set(Member::StatClientsTypeMemory, &[total - 3, 1, 1, 1]);
-    Snapshot {
-        at,
-        members: Some(members),
-        ..Snapshot::default()
-    }
+    Snapshot { at, members: Some(members), ..Snapshot::default() }
 }
 
 #[test]
@@ -26,10 +22,7 @@ fn what_was_not_read_is_not_known() {
     assert!(!state.main_thread.is_known());
 
     let members = Members::from_iter([(Member::StatEvictedkeys, 7)]);
-    let read = Snapshot {
-        members: Some(members),
-        ..Snapshot::default()
-    };
+    let read = Snapshot { members: Some(members), ..Snapshot::default() };
     state.apply(&read);
     assert_eq!(state.members, Some(members));
     assert_eq!(state.client_buffers_peak(), None);
@@ -41,22 +34,12 @@ fn what_was_not_read_is_not_known() {
 
 #[test]
 fn what_the_probes_take_of_a_servers_work_is_not_observed_time() {
-    let observed = |seconds| Observed {
-        evicting: Duration::from_secs(seconds),
-        noop: Duration::ZERO,
-    };
+    let observed = |seconds| Observed { evicting: Duration::from_secs(seconds), noop: Duration::ZERO };
     let after_two_seconds = |cpu_ns| {
         let mut state = ServerState::new();
         for second in 0..3 {
-            let times = ThreadTimes {
-                cpu_ns: second * cpu_ns,
-                waiting_ns: 0,
-            };
-            state.apply(&Snapshot {
-                at: Duration::from_secs(second),
-                times: Some(times),
-                ..Snapshot::default()
-            });
+            let times = ThreadTimes { cpu_ns: second * cpu_ns, waiting_ns: 0 };
+            state.apply(&Snapshot { at: Duration::from_secs(second), times: Some(times), ..Snapshot::default() });
             state.observe(observed(second), 100e6);
         }
         state.observed.evicting.as_secs_f64()
@@ -87,10 +70,7 @@ fn client_buffers_are_sampled_ten_times_a_second() {
 #[test]
 fn a_call_under_way_counts_as_time_in_evicting_calls() {
     let mut state = ServerState::new();
-    let mut snapshot = Snapshot {
-        at: Duration::from_nanos(10_000),
-        ..Snapshot::default()
-    };
+    let mut snapshot = Snapshot { at: Duration::from_nanos(10_000), ..Snapshot::default() };
     snapshot.counted.calls[0].inner.record(3, 2_000);
     snapshot.counted.calls[0].inner_since_ns = 7_000;
     state.apply(&snapshot);

@@ -25,9 +25,7 @@ const LARGE: usize = 64 << 20;
 async fn start(web: Web, patience: Duration) -> anyhow::Result<SocketAddr> {
     let listener = bind("127.0.0.1:0".parse()?).await?;
     let address = listener.local_addr()?;
-    let router = Router::new()
-        .route("/", get("answer"))
-        .route("/large", get(|| async { vec![b'x'; LARGE] }));
+    let router = Router::new().route("/", get("answer")).route("/large", get(|| async { vec![b'x'; LARGE] }));
     let connections = Connections::new(web, router, patience);
     tokio::spawn(connections.serve(listener, std::future::pending()));
     Ok(address)
@@ -94,12 +92,7 @@ async fn a_client_that_sends_no_whole_header_in_time_is_closed() -> anyhow::Resu
     let http = start(open(), SHORT).await?;
     let https = start(WebConfig::load(&file)?.web(), SHORT).await?;
     let handshake = b"\x16\x03\x01\x02\x00\x01";
-    for (address, begun) in [
-        (http, &b""[..]),
-        (http, HALF),
-        (https, b""),
-        (https, handshake),
-    ] {
+    for (address, begun) in [(http, &b""[..]), (http, HALF), (https, b""), (https, handshake)] {
         let since = Instant::now();
         drain(&connect(address, begun)?)?;
         ensure!(since.elapsed() >= SHORT, "{begun:?}");

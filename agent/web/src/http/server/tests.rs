@@ -37,13 +37,7 @@ fn with_password() -> anyhow::Result<Web> {
 }
 
 /// Fails unless the answer has this status and contains this text.
-fn must_answer(
-    address: SocketAddr,
-    what: &str,
-    headers: &str,
-    status: u16,
-    text: &str,
-) -> anyhow::Result<()> {
+fn must_answer(address: SocketAddr, what: &str, headers: &str, status: u16, text: &str) -> anyhow::Result<()> {
     let answer = ask(address, what, headers)?;
     let is_right = answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(text);
     ensure!(is_right, "{what} {headers}: {answer}");
@@ -59,12 +53,7 @@ async fn start_on(address: &str, web: Web) -> anyhow::Result<Server> {
         _ = stopped.await;
     };
     let task = tokio::spawn(serve(listener, shared.clone(), web, false, shutdown));
-    Ok(Server {
-        address,
-        shared,
-        stop,
-        task,
-    })
+    Ok(Server { address, shared, stop, task })
 }
 
 /// Returns the whole answer. Blocks, so the server needs a thread of its own.
@@ -75,10 +64,7 @@ fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
 /// Sends a request with these headers.
 fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    write!(
-        stream,
-        "{what} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
-    )?;
+    write!(stream, "{what} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
@@ -87,9 +73,7 @@ fn ask(address: SocketAddr, what: &str, headers: &str) -> anyhow::Result<String>
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn every_page_answers() -> anyhow::Result<()> {
     let server = start().await?;
-    let check = |path: &str, status, text| {
-        must_answer(server.address, &format!("GET {path}"), HOST, status, text)
-    };
+    let check = |path: &str, status, text| must_answer(server.address, &format!("GET {path}"), HOST, status, text);
     check("/-/healthy", 200, "healthy")?;
     check("/-/ready", 503, "not ready: still looking")?;
     check("/metrics", 200, "\nevictscope_build_info{")?;
@@ -110,20 +94,14 @@ async fn every_page_answers() -> anyhow::Result<()> {
     server.shared.publish(partial_server());
     check("/heatmap.svg", 400, "which server?")?;
     check("/heatmap.svg?server=7", 404, "no server 7")?;
-    check(
-        "/heatmap.svg?server=/run/%22%3Cb%3E%22.sock",
-        404,
-        "are not seen",
-    )?;
+    check("/heatmap.svg?server=/run/%22%3Cb%3E%22.sock", 404, "are not seen")?;
     let metrics = get(server.address, "/metrics")?;
     assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
     assert!(metrics.contains("\nevictscope_evicted_keys_total{server=\"6379\"} 20\n"));
     assert!(metrics.contains("\nprocess_resident_memory_bytes "));
 
     assert!(!metrics.contains("last_turn"), "it has not turned yet");
-    server
-        .shared
-        .turned(Duration::from_millis(1_700_000_000_500));
+    server.shared.turned(Duration::from_millis(1_700_000_000_500));
     let metrics = get(server.address, "/metrics")?;
     let turned = "\nevictscope_loop_last_turn_timestamp_seconds 1700000000.5\n";
     assert!(metrics.contains(turned));
@@ -134,9 +112,7 @@ async fn every_page_answers() -> anyhow::Result<()> {
     let at = Duration::from_secs(7);
     server.shared.withdraw(&ended, Some((at, oom)));
     let metrics = get(server.address, "/metrics")?;
-    let of_it = metrics
-        .lines()
-        .filter(|line| line.contains("server=\"6379\""));
+    let of_it = metrics.lines().filter(|line| line.contains("server=\"6379\""));
     let said = "evictscope_server_ended_timestamp_seconds{how=\"oom\",server=\"6379\",status=\"SIGKILL\"} 1700000007";
     assert_eq!(Vec::from_iter(of_it), [said]);
     assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"oom\"} 1\n"));
@@ -156,10 +132,7 @@ async fn metrics_are_compressed_where_that_is_accepted() -> anyhow::Result<()> {
     server.shared.set_ready();
     let mut stream = TcpStream::connect(server.address)?;
     // An answer over HTTP/1.0 is not in chunks.
-    write!(
-        stream,
-        "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n"
-    )?;
+    write!(stream, "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -254,14 +227,9 @@ fn a_turn_counts_from_when_it_was_whatever_the_time_of_day() {
 async fn health_and_readiness_need_no_password() -> anyhow::Result<()> {
     let server = start_on(LOOPBACK, with_password()?).await?;
     server.shared.set_ready();
-    for (path, status) in [
-        ("/-/healthy", 200),
-        ("/-/ready", 200),
-        ("/metrics", 401),
-        ("/", 401),
-        ("/-/", 401),
-        ("/-/healthy/", 401),
-    ] {
+    for (path, status) in
+        [("/-/healthy", 200), ("/-/ready", 200), ("/metrics", 401), ("/", 401), ("/-/", 401), ("/-/healthy/", 401)]
+    {
         must_answer(server.address, &format!("GET {path}"), HOST, status, "")?;
     }
     Ok(())
@@ -272,15 +240,9 @@ async fn an_address_that_cannot_be_had_is_named() -> anyhow::Result<()> {
     let listener = bind("127.0.0.1:0".parse()?).await?;
     let in_use = listener.local_addr()?;
     let elsewhere = "192.0.2.1:9739".parse()?;
-    for (address, why) in [
-        (in_use, "is already in use"),
-        (elsewhere, "is not an address of this host"),
-    ] {
+    for (address, why) in [(in_use, "is already in use"), (elsewhere, "is not an address of this host")] {
         let error = bind(address).await.err().context("it listens")?;
-        assert!(
-            error.to_string().starts_with(&format!("{address} {why}")),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(&format!("{address} {why}")), "{error}");
     }
     Ok(())
 }
