@@ -4,7 +4,7 @@
 //! the main thread alone), so they need no atomics.
 
 use crate::histogram::{Histogram, bounds};
-use crate::recipe::WORDS;
+use crate::config::WORDS;
 
 /// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c, or before 6.2 `C_OK`,
 /// `C_ERR`.
