@@ -2,7 +2,8 @@
 
 use evictscope_abi as kernel;
 use evictscope_abi::{AllocatorCounters, CycleKeys, CycleStart, MAX_READS, REGISTERS, ServerConfig, Term, TermKind};
-use evictscope_plan::{Counters, EVICTION_CALL, EXPIRE_CYCLE, FileAddress, Member, Operand, ProbePlan, Recipe};
+use evictscope_model::{FileAddress, Member};
+use evictscope_plan::{Counters, EVICTION_CALL, EXPIRE_CYCLE, Operand, ProbePlan, Recipe};
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
 /// `load_bias` to the addresses of the ELF file.

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use evictscope_abi::{EXPIRE, VARIABLES, Variable};
 use evictscope_host::Container;
+use evictscope_model::{FileAddress, FileOffset, Member};
 use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, Exit, FileAddress, FileOffset, FunctionKind, Identity, InnerSite, Item, Member,
-    Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
+    EVICTION_CALL, EXPIRE_CYCLE, Exit, FunctionKind, Identity, InnerSite, Item, Method, Operand, ProbePlan,
+    QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,

@@ -9,16 +9,15 @@ mod keys;
 mod start;
 
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
 use evictscope_machine::sites::Calls;
+use evictscope_model::{FileAddress, Member};
 
 use self::entry::JobFunction;
 use self::keys::Keys;
 use self::start::{ByType, Work};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
-use crate::members::Member;
 use crate::plan::{Exit, InnerSite, TracedFunction};
 
 /// The expire cycle.

@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
 use evictscope_machine::sites::{Calls, Site};
+use evictscope_model::FileAddress;
 
 use crate::plan::InnerSite;
 
