@@ -13,8 +13,9 @@ use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree, Visibility};
 
 /// The crates from the bottom up: each may depend only on those before it.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "evictscope-abi",
+    "evictscope-model",
     "evictscope-machine",
     "evictscope-plan",
     "evictscope-telemetry",

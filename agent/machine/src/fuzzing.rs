@@ -1,10 +1,10 @@
 //! What the fuzz targets call: one function for each step. It is not part of the interface.
 
+use evictscope_model::FileAddress;
 use gimli::BaseAddresses;
 
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::{callees, emulation, references};
-use crate::elf::address::FileAddress;
 use crate::elf::debug_link::DebugFileNames;
 use crate::elf::frames::Frames;
 use crate::elf::image::Image;

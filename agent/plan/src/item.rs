@@ -7,9 +7,10 @@ use evictscope_abi::Variable;
 use evictscope_machine::code::CodeError;
 use evictscope_machine::dwarf::DwarfError;
 use evictscope_machine::flow::CutError;
+use evictscope_model::Member;
 use serde::Serialize;
 
-use crate::members::{Member, MemberError};
+use crate::members::MemberError;
 
 /// Serializes values of these types as the text that they are printed as.
 macro_rules! serialize_as_text {

@@ -36,13 +36,13 @@ mod sent;
 mod stacks;
 mod traced;
 
-pub use evictscope_machine::elf::{DebugFileNames, ElfError, FileAddress, FileOffset, ProcessAddress};
+pub use evictscope_machine::elf::{DebugFileNames, ElfError};
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
 
 pub use self::item::{Description, FunctionKind, Item, Method, variable_name};
-pub use self::members::{Content, Counters, Member, MemberMetric, MemberPlan};
+pub use self::members::{Counters, MemberPlan};
 pub use self::names::Identity;
 pub use self::plan::{
     CallSpan, CycleEndPlan, CycleStartPlan, EvictionPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan,

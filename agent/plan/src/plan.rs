@@ -2,13 +2,13 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::{VARIABLES, Variable};
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::{Site, Way};
+use evictscope_model::{FileAddress, Member};
 use serde::{Serialize, Serializer};
 
 use crate::item::{Description, FunctionKind, Item, Method, Reason, variable_name};
-use crate::members::{Member, MemberPlan};
+use crate::members::MemberPlan;
 use crate::names::Identity;
 
 /// Everything to attach to one executable. Its JSON form is what `inspect --json` prints.

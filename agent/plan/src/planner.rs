@@ -3,10 +3,11 @@
 use std::cell::OnceCell;
 
 use evictscope_machine::elf::{ElfError, Image};
+use evictscope_model::Member;
 
 use crate::dwarf::DebugInfo;
 use crate::item::{FunctionKind, Item, Reason};
-use crate::members::{ConfigTable, Evidence, Member, Members};
+use crate::members::{ConfigTable, Evidence, Members};
 use crate::names::{Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
 use crate::traced::TRACED;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::stacks::{Names, Traced};
+use evictscope_model::FileAddress;
 
 use crate::names::tell_not_returning;
 use crate::plan::ProbePlan;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
 use evictscope_host::{Executable, MemoryError, Words};
-use evictscope_plan::{Description, EVICTION_CALL, FileOffset, FunctionKind, ProbePlan, Site, TracedFunction};
+use evictscope_model::FileOffset;
+use evictscope_plan::{Description, EVICTION_CALL, FunctionKind, ProbePlan, Site, TracedFunction};
 use evictscope_telemetry::{Counted, Unrun};
 
 use super::attach::{Probes, Slot};

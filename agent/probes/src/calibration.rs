@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use evictscope_abi::Probe;
-use evictscope_plan::FileOffset;
+use evictscope_model::FileOffset;
 use evictscope_telemetry::HitCosts;
 use rustix::time::{ClockId, clock_gettime};
 

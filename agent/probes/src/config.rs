@@ -3,7 +3,8 @@
 use evictscope_abi::{
     AllocatorCounters, CycleKeys, CycleStart, EncodedRecipe, EncodedTerm, MAX_READS, REGISTERS, ServerConfig, TermKind,
 };
-use evictscope_plan::{Counters, EVICTION_CALL, EXPIRE_CYCLE, FunctionPlan, Member, Operand, ProbePlan, Recipe};
+use evictscope_model::{FileAddress, Member};
+use evictscope_plan::{Counters, EVICTION_CALL, EXPIRE_CYCLE, FunctionPlan, Operand, ProbePlan, Recipe};
 
 /// Returns the plan's recipes and addresses as they are in process `pid`, where the loader added
 /// `load_bias` to the addresses of the ELF file.
@@ -49,7 +50,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     let (Ok(stride), Ok(count)) = (u32::try_from(counters.stride / 8), u32::try_from(counters.most)) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<evictscope_plan::FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
+    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,

@@ -1,7 +1,7 @@
 //! The agent's own functions on which probes are tried and measured.
 
 use evictscope_host::offsets_of_code;
-use evictscope_plan::{FileOffset, ProcessAddress};
+use evictscope_model::{FileOffset, ProcessAddress};
 
 use super::error::ProbeError;
 

@@ -6,7 +6,8 @@ use std::os::fd::AsFd as _;
 use aya::Ebpf;
 use aya::programs::UProbe;
 use evictscope_abi::{Cookie, Probe, When};
-use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE, FileOffset};
+use evictscope_model::FileOffset;
+use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE};
 
 use super::error::ProbeError;
 use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};

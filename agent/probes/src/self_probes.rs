@@ -7,7 +7,8 @@ use evictscope_abi::{
     AllocatorCounters, Cookie, EVICTION, EXPIRE, EncodedRecipe, EncodedTerm, MAX_FUNCTIONS, Probe, REGISTERS,
     ServerConfig, TermKind, Variable, When,
 };
-use evictscope_plan::{EVICTION_CALL, FileOffset, FunctionKind};
+use evictscope_model::FileOffset;
+use evictscope_plan::{EVICTION_CALL, FunctionKind};
 use evictscope_telemetry::Counted;
 
 use super::attach::{Probes, Slot};

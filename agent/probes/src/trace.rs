@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use evictscope_abi::{Cookie, EvictionConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When};
-use evictscope_plan::FileOffset;
+use evictscope_model::FileOffset;
 
 use super::calibration::time;
 use super::error::ProbeError;

@@ -5,7 +5,8 @@
 //! word must fit.
 
 use anyhow::{Context as _, bail};
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 
 use super::dict::Dict;
 use super::layout::Layout;

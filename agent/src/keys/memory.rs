@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::{MemoryError, Words};
-use evictscope_plan::ProcessAddress;
+use evictscope_model::ProcessAddress;
 
 /// Each walk through a server's memory. Memory is not trusted: some can be made in which a walk would not end, or not
 /// fit. So one takes its steps and its time from a limit, and everything that it reads from then on is not there.

@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use evictscope_host::{Identity, Scheduling, load_bias};
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 use evictscope_telemetry::KeyClock;
 use regex::bytes::Regex;
 use rustix::process::setpriority_process;

@@ -3,7 +3,8 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use evictscope_plan::{FileAddress, Identity, Member, MemberPlan, Method, ProbePlan};
+use evictscope_model::{FileAddress, Member};
+use evictscope_plan::{Identity, MemberPlan, Method, ProbePlan};
 
 use super::databases::Databases;
 use super::expired::Sampler;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evictscope_host::{Executable, mount_namespace, root_of};
-use evictscope_plan::{CodeFile, FileAddress, FileOffset, ProcessAddress};
+use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
+use evictscope_plan::CodeFile;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 use rustix::fs::makedev;
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use evictscope_abi::{EVICTION, EvictionConfig, TRACE_CYCLES};
 use evictscope_host::{Executable, ProcessHandle, Words, load_bias, lower_file, runs_code_of, unanswering};
-use evictscope_plan::{EVICTION_CALL, FileOffset, Member, NamedFunction, ProbePlan, ProcessAddress, Site};
+use evictscope_model::{FileOffset, Member, ProcessAddress};
+use evictscope_plan::{EVICTION_CALL, NamedFunction, ProbePlan, Site};
 use evictscope_probes::server_config;
 
 use crate::planning::Planned;

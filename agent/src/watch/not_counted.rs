@@ -6,7 +6,8 @@
 //! Second observers: `mem_not_counted_for_evict` of `INFO`, and `overhead` at each evicting call. Tests compare with
 //! both; nothing does while the agent runs.
 
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 use evictscope_telemetry::Members;
 
 use crate::keys::Memory;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_host::{MemoryError, Quotas, Words};
-use evictscope_plan::{Member, ProbePlan, ProcessAddress};
+use evictscope_model::{Member, ProcessAddress};
+use evictscope_plan::ProbePlan;
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 

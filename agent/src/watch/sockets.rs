@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_probes::{Ports, SocketIterator};
 use evictscope_telemetry::{LookPace, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};

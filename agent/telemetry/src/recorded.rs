@@ -2,7 +2,7 @@
 //!
 //! `RUST_LOG=info,readings=trace evictscope run` logs one at each reading.
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::units::nanoseconds;

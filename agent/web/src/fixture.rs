@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use evictscope_abi::{CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds};
 use evictscope_host::{Container, ContainerName, PodName};
-use evictscope_plan::{FunctionPlan, Item, Member, NotFound, Reason};
+use evictscope_model::Member;
+use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
     SocketLook, ThreadTimes, Timeline, Unread,

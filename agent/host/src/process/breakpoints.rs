@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use evictscope_plan::{FileOffset, ProcessAddress};
+use evictscope_model::{FileOffset, ProcessAddress};
 use procfs::page_size;
 use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 

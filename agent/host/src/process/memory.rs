@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, anyhow};
-use evictscope_plan::{FileAddress, FileOffset, ProcessAddress};
+use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 

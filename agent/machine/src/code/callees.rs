@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 
+use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
 use super::graph::{Block, BlockId, FunctionCode};
 use super::instruction::{address, callee, target, writes};
 use super::registers::{Callee, Registers, general_register};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.

@@ -13,12 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
+use evictscope_model::FileAddress;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 use super::instruction::{address, next_address, target};
 use super::{imports, switches};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// The most instructions in one function.

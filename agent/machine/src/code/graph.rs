@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, Index, IndexMut};
 
+use evictscope_model::FileAddress;
 use iced_x86::FlowControl;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{dominators, kosaraju_scc};
@@ -11,7 +12,6 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use super::instruction::{Instruction, address, is_call, target};
 use super::registers::Callee;
 use crate::budget::Budget;
-use crate::elf::address::FileAddress;
 
 /// How control passes from one block to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

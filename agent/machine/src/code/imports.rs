@@ -6,10 +6,10 @@
 //!
 //! Each calls its own end, which replaces its return address, or drops it, and returns.
 
+use evictscope_model::FileAddress;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::instruction::target;
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// What functions call at their entry for a profiler (gcc's `-pg`). It saves every register.
@@ -114,10 +114,10 @@ fn instructions(image: &Image<'_>, at: FileAddress) -> Option<[Instruction; 2]> 
 
 #[cfg(test)]
 mod tests {
+    use evictscope_model::FileAddress;
     use iced_x86::{Code, Register};
 
     use crate::code::graph::FunctionCode;
-    use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
 
     /// `call 1f; jmp 2f; 1: call 3f; 0: pause; jmp 0b; 3: mov %r11, (%rsp); ret; 2: call 4f; 0: pause; jmp 0b;

@@ -1,8 +1,7 @@
 //! What single instructions do, whatever values they find.
 
+use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, OpAccess, OpKind};
-
-use crate::elf::address::FileAddress;
 
 pub use iced_x86::Instruction;
 

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
+use evictscope_model::FileAddress;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::instruction::next_address;
-use crate::elf::address::FileAddress;
 use crate::elf::frames::Frame;
 use crate::elf::image::Image;
 

@@ -1,9 +1,9 @@
 //! The targets of a `switch`: the entries of the table that an indirect jump reads.
 
+use evictscope_model::FileAddress;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use super::instruction::{address, target, writes};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// The most entries of one table.

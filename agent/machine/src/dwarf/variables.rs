@@ -8,13 +8,13 @@
 //! Compilers also write expressions that are not sums (a variable in two pieces, one that was never
 //! stored, arithmetic other than addition). Here such a variable has no location.
 
+use evictscope_model::FileAddress;
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register, constants};
 
 use super::globals::number;
 use super::sections::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 use crate::code::registers::{RSP, register_name};
-use crate::elf::address::FileAddress;
 
 /// How deep blocks and inlined functions may be nested.
 const MAX_NESTING: usize = 128;

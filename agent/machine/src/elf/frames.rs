@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_model::FileAddress;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr, EhFrameOffset,
     LittleEndian, Reader, UnwindSection as _, X86_64,
@@ -14,8 +15,6 @@ use gimli::{
 use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _};
-
-use super::address::FileAddress;
 
 /// The most entries to read from one file.
 const MAX_FRAMES: usize = 500_000;

@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use evictscope_model::{FileAddress, FileOffset};
 use object::elf::{ELFCLASS64, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC};
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _};
 
-use super::address::{FileAddress, FileOffset};
 use super::error::ElfError;
 use super::frames::Frames;
 use super::segments::{self, Relocations, Segments};

@@ -1,6 +1,5 @@
 //! The ELF file: its segments, symbols, relocations, unwind tables and debug link.
 
-pub(crate) mod address;
 pub(crate) mod debug_link;
 pub(crate) mod error;
 pub(crate) mod frames;
@@ -8,7 +7,6 @@ pub(crate) mod image;
 mod segments;
 mod symbols;
 
-pub use self::address::{FileAddress, FileOffset, ProcessAddress};
 pub use self::debug_link::{DebugFileNames, NotItsDebugFile};
 pub use self::error::ElfError;
 pub use self::frames::{Frame, Frames};

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
 use object::elf::{
     DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, FileHeader64, PF_W, PF_X, PT_LOAD,
@@ -18,7 +19,6 @@ use object::elf::{
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
-use super::address::{FileAddress, FileOffset};
 use super::error::ElfError;
 
 /// The loader maps multiples of this.

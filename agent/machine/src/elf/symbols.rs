@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use evictscope_model::FileAddress;
 use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
-use super::address::FileAddress;
 use super::error::ElfError;
 use crate::budget::Budget;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use evictscope_model::FileAddress;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::atom::Atom;
@@ -11,7 +12,6 @@ use super::state::State;
 use super::value::Value;
 use crate::code::graph::BlockId;
 use crate::code::registers::general_register;
-use crate::elf::address::FileAddress;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
 pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -> Vec<BlockId> {

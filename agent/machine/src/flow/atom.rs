@@ -1,8 +1,9 @@
 //! Atoms: what values consist of.
 
+use evictscope_model::FileAddress;
+
 use super::condition::Condition;
 use super::value::Value;
-use crate::elf::address::FileAddress;
 
 /// What a value can consist of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

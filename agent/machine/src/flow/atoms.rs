@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use evictscope_model::FileAddress;
+
 use super::atom::Atom;
 use super::bits::{low_bits, sign_extended};
 use super::condition::Condition;
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 use crate::code::registers::RSP;
-use crate::elf::address::FileAddress;
 
 /// All atoms of one analysis, each once.
 #[derive(Default)]

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evictscope_model::FileAddress;
 use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef as _;
 
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
-use crate::elf::address::FileAddress;
 
 /// Weight of a point that must not be in a cut.
 pub const INFINITE: u64 = 1 << 40;

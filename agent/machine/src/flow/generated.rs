@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use evictscope_model::FileAddress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -9,7 +10,6 @@ use super::execution::Execution;
 use super::state::State;
 use super::value::Value;
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 const CODE: FileAddress = FileAddress::new(0x1000);

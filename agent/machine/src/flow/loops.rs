@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use evictscope_model::FileAddress;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::atom::Atom;
@@ -12,7 +13,6 @@ use super::value::Value;
 use crate::code::graph::Block;
 use crate::code::instruction::{is_call, writes};
 use crate::code::registers::{CALLER_SAVED, RBP, RSP, Registers, general_register};
-use crate::elf::address::FileAddress;
 
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@
 
 use std::rc::Rc;
 
+use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use super::atoms::{Atoms, Limits};
@@ -19,7 +20,6 @@ use super::state::State;
 use super::value::Value;
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::instruction::{address, writes};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// The most instructions in one run.

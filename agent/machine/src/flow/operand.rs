@@ -3,9 +3,9 @@
 use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_model::FileAddress;
 
 use crate::code::registers::register_name;
-use crate::elf::address::FileAddress;
 
 /// A value in reach at a site.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]

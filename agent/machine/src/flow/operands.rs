@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use evictscope_model::FileAddress;
 use iced_x86::{Instruction, OpKind, Register};
 
 use super::atom::Atom;
@@ -10,7 +11,6 @@ use super::state::State;
 use super::value::Value;
 use crate::code::instruction::{address, operand_bits};
 use crate::code::registers::{RSP, general_register, is_high_byte};
-use crate::elf::address::FileAddress;
 
 /// What is known about single calls and loads.
 #[derive(Default)]

@@ -76,9 +76,10 @@ fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_model::FileAddress;
+
     use super::below;
     use crate::code::graph::FunctionCode;
-    use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
 

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use evictscope_model::FileAddress;
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 use super::atom::Atom;
@@ -18,7 +19,6 @@ use super::state::{Frame, State};
 use super::value::{AtomId, Value};
 use super::{operands, paths};
 use crate::code::graph::{BlockId, InstructionId};
-use crate::elf::address::FileAddress;
 
 /// How many merges to take apart, one after the other.
 const MAX_SPLITS: u32 = 5;

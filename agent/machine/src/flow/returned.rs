@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use evictscope_model::FileAddress;
+
 use crate::code::graph::BlockId;
-use crate::elf::address::FileAddress;
 use crate::flow::atom::Atom;
 use crate::flow::execution::Execution;
 use crate::flow::value::Value;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use evictscope_model::FileAddress;
+
 use super::atom::Atom;
 use super::atoms::Atoms;
 use super::condition::{Condition, Flags, Relation};
 use super::operand::Operand;
 use super::value::Value;
 use crate::code::registers::{RBP, RSP};
-use crate::elf::address::FileAddress;
 
 /// The most facts to carry along.
 const MAX_FACTS: usize = 64;

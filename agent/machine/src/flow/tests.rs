@@ -1,8 +1,9 @@
 //! What is still known about two stack slots after instructions that may overwrite them, and about a register after a
 //! loop.
 
+use evictscope_model::FileAddress;
+
 use crate::code::graph::FunctionCode;
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 

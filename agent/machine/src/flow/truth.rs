@@ -3,11 +3,12 @@
 //! Compilers turn `a || b` into two bytes that are set and combined, and return such a number from what they inline,
 //! merged with the constants of other paths. A branch on it is one on the conditions.
 
+use evictscope_model::FileAddress;
+
 use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
 use super::condition::{Condition, Relation, decide};
 use super::value::{AtomId, Value};
-use crate::elf::address::FileAddress;
 
 /// The most conditions that one number can be made of.
 const MAX_CONDITIONS: usize = 8;

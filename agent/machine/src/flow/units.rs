@@ -1,9 +1,10 @@
 //! Values that are 8-byte numbers in another unit: divided by 1000, or multiplied as numbers of type `double`.
 
+use evictscope_model::FileAddress;
+
 use super::atom::{Atom, Operation};
 use super::atoms::Atoms;
 use super::value::Value;
-use crate::elf::address::FileAddress;
 
 /// What compilers multiply by to divide by 1000: 2^71 / 1000, rounded up.
 const RECIPROCAL: u64 = 0x20c4_9ba5_e353_f7cf;

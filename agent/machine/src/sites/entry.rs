@@ -1,9 +1,10 @@
 //! Where a probe sees every call of a function.
 
+use evictscope_model::FileAddress;
+
 use crate::code::emulation;
 use crate::code::graph::FunctionCode;
 use crate::code::instruction::Instruction;
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 use super::site::Site;
@@ -70,8 +71,9 @@ fn changes_stack_pointer(instruction: &Instruction) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_model::FileAddress;
+
     use super::of_named;
-    use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::MAX_DONE_SITES;
+use evictscope_model::FileAddress;
 use iced_x86::ConditionCode;
 use serde::Serialize;
 
@@ -17,7 +18,6 @@ use super::site::Calls;
 use crate::code::emulation;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
 use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
-use crate::elf::address::FileAddress;
 use crate::flow::cut::{CutError, INFINITE, Point, minimum_cut};
 use crate::flow::execution::Execution;
 
@@ -213,9 +213,10 @@ fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use evictscope_model::FileAddress;
+
     use super::find;
     use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
-    use crate::elf::address::FileAddress;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
     use crate::flow::operand::Operand;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_model::{FileAddress, FileOffset};
 use iced_x86::{Formatter as _, GasFormatter};
 use serde::Serialize;
 
 use crate::code::emulation;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
 use crate::code::instruction::{Instruction, address};
-use crate::elf::address::{FileAddress, FileOffset};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::operand::Operand;

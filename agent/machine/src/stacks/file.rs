@@ -5,13 +5,13 @@ use std::iter;
 use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
 use object::read::elf::ElfFile64;
 
 use super::unwind::{Caller, Registers, Tables, Work};
 use crate::budget::Budget;
 use crate::code::graph::FunctionCode;
-use crate::elf::address::{FileAddress, FileOffset};
 use crate::elf::error::ElfError;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;

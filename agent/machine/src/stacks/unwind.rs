@@ -1,13 +1,13 @@
 //! From a frame to the frame that called it, by an unwind table entry.
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use evictscope_model::FileAddress;
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice, Evaluation,
     EvaluationResult, LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value,
     X86_64,
 };
 
-use crate::elf::address::FileAddress;
 use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
 
 /// The largest table to keep, in bytes: an executable of some megabytes has 0.3 MB, a large library some 5 MB.

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use evictscope_abi::Variable;
 use evictscope_machine::dwarf::{Asked, DwarfError, Function, Global, Globals, Sections, Units, Variables, variables};
-use evictscope_machine::elf::FileAddress;
+use evictscope_model::{FileAddress, Member};
 
 use crate::item::variable_name;
-use crate::members::Member;
 
 /// Computes the goal. Its first copy sets the goal; those inlined further down only check whether enough was freed.
 const CALCULATION: &str = "getMaxmemoryState";

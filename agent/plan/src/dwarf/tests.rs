@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use evictscope_abi::Variable;
 use evictscope_machine::dwarf::{Asked, DwarfError};
+use evictscope_model::Member;
 use evictscope_testkit::compiler;
 use tempfile::TempDir;
 
 use super::{DebugInfo, read};
 use crate::tests::{eviction_call, plan_of};
-use crate::{DebugFileNames, FunctionPlan, Item, Member, Method, ProbePlan, QuantityPlan};
+use crate::{DebugFileNames, FunctionPlan, Item, Method, ProbePlan, QuantityPlan};
 
 const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::machine::Halt;
+use evictscope_model::FileAddress;
 
 /// Why a member of `server` or the allocator's counter is not known. Its text is a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::{FileAddress, Member};
 
 use super::certain::{MemberError, only};
-use super::list::Member;
 
 /// Distances between the name pointer and the data pointer of a configuration directive, bytes.
 const CONFIG_STRIDES: [u64; 2] = [56, 64];

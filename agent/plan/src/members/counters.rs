@@ -11,9 +11,10 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::COUNTER_BYTES;
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::machine::{Halt, Load, Machine};
 use evictscope_machine::flow::{Atom, Execution, Value};
+use evictscope_model::FileAddress;
 use serde::Serialize;
 
 use super::certain::MemberError;

@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::code::instruction::word_displacement;
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
+use evictscope_model::{FileAddress, Member};
 
 use super::certain::{MemberError, only};
 use super::info::Info;
-use super::list::Member;
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";

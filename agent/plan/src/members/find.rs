@@ -1,7 +1,8 @@
 //! Finds all members, each from the best source that knows it.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::{FileAddress, Member};
 use serde::Serialize;
 
 use super::certain::{MemberError, only_in};
@@ -10,7 +11,6 @@ use super::counters::{Counters, counters};
 use super::data_flow::by_data_flow;
 use super::info::Info;
 use super::layouts::{KnownLayout, known_layout};
-use super::list::Member;
 use super::server::{Server, around, server};
 use crate::item::Method;
 use crate::names::Identity;

@@ -12,11 +12,10 @@ use std::ops::Range;
 use evictscope_machine::code::instruction::{callee, is_call};
 use evictscope_machine::code::registers::{ARGUMENTS, RSP};
 use evictscope_machine::code::{FunctionCode, references};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atoms, Execution, State, Value};
+use evictscope_model::{FileAddress, Member, Printed};
 
-use super::line::Printed;
-use super::list::Member;
 use crate::names::functions_of;
 
 /// The conversions of integers of 8 bytes.
@@ -50,7 +49,7 @@ pub struct Info {
     pub callees: Vec<FileAddress>,
 }
 
-/// Finds out what INFO prints. A member that is not printed as [the list](super::list) says, or that two calls print
+/// Finds out what INFO prints. A member that is not printed as [the list](Member) says, or that two calls print
 /// from different places, is missing.
 pub fn info(image: &Image<'_>) -> Info {
     let mut info = Info::default();

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::elf::FileAddress;
+use evictscope_model::{FileAddress, Member};
 use serde::Deserialize;
 
 use super::certain::MemberError;
 use super::config_table::ConfigTable;
 use super::data_flow::DataFlow;
-use super::list::Member;
 
 /// `struct redisServer` (`valkeyServer`) of 78 releases: offsets of members, and `sizeof`, in bytes; releases with the
 /// same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey 7.2 and 8.0, Debian's Redis

@@ -1,6 +1,6 @@
 //! The members of `struct redisServer server`, and the allocator's counters.
 //!
-//! [`list`] says what they are. Three sources say where they are, in this order of trust, each
+//! [`Member`](evictscope_model::Member) says what they are. Three sources say where they are, in this order of trust, each
 //! cross-checked with the others: the static table of configuration directives (`standardConfig`
 //! entries in config.c), which gives addresses; the data flow of what the eviction loop counts and
 //! of what INFO and MEMORY STATS print; and the table of known layouts, which counts only if all
@@ -14,8 +14,6 @@ mod data_flow;
 mod find;
 mod info;
 mod layouts;
-mod line;
-mod list;
 mod server;
 
 pub use certain::MemberError;
@@ -23,5 +21,3 @@ pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
 pub use find::{Evidence, MemberPlan, Members};
 pub use info::{Info, info};
-pub use line::{Content, MemberMetric};
-pub use list::Member;

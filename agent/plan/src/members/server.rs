@@ -7,13 +7,13 @@
 
 use std::ops::Range;
 
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::{FileAddress, Member};
 
 use super::certain::MemberError;
 use super::certain::only_in;
 use super::config_table::ConfigTable;
 use super::layouts::{Layout, layouts};
-use super::list::Member;
 use crate::names::Identity;
 
 /// More bytes than `server` has.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::code::references;
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::FileAddress;
 use serde::Serialize;
 
 use super::Texts;

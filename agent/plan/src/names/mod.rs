@@ -6,7 +6,8 @@ mod identity;
 use std::ops::Range;
 
 use evictscope_machine::code::references::{self, Reference};
-use evictscope_machine::elf::{FileAddress, Frame, Image};
+use evictscope_machine::elf::{Frame, Image};
+use evictscope_model::FileAddress;
 
 pub use self::identity::{Identity, PRODUCTS, identity, is_packed};
 

@@ -3,6 +3,7 @@
 //! The reference is the plan of the same code with symbols. Compilers that are not installed are skipped.
 
 use evictscope_machine::elf::Image;
+use evictscope_model::Member;
 use evictscope_testkit::compiler::compile;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
@@ -10,7 +11,7 @@ use object::{Endianness, elf};
 use super::{plan_of, redis_server};
 use crate::members;
 use crate::traced::eviction::entry;
-use crate::{EVICTION_CALL, Item, Member, ProbePlan, TracedFunction};
+use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction};
 
 /// The calculation is a function of its own.
 const CALLED: &str = "-DFORM=__attribute__((noinline))";

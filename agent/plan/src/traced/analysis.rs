@@ -4,13 +4,14 @@ use std::cell::OnceCell;
 
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Execution, Point, Results};
 use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
+use evictscope_model::{FileAddress, Member};
 
 use crate::dwarf::DebugInfo;
 use crate::item::{Description, FunctionKind, Item, Reason};
-use crate::members::{ConfigTable, Evidence, Info, Member};
+use crate::members::{ConfigTable, Evidence, Info};
 use crate::names::Texts;
 use crate::plan::{CallSpan, Exit, FunctionPlan, NotFound, TracedFunction};
 use crate::{dwarf, members};

@@ -1,6 +1,6 @@
 use evictscope_abi::{EvictionConfig, TraceConfig};
 use evictscope_host::{Executable, Words};
-use evictscope_plan::ProcessAddress;
+use evictscope_model::ProcessAddress;
 
 use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
 use crate::own::{alone, own_offsets};

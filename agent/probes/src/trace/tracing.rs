@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use evictscope_abi::{EVICTION, EvictionConfig, SlowCall, TraceConfig, TraceShared};
 use evictscope_host::{Executable, Words};
-use evictscope_plan::{FileOffset, ProcessAddress};
+use evictscope_model::{FileOffset, ProcessAddress};
 use evictscope_telemetry::Unrun;
 
 use super::counts::TraceCounts;

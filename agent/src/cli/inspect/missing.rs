@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use evictscope_host::package_of;
-use evictscope_plan::{Item, Member, NotFound, ProbePlan, Reason};
+use evictscope_model::Member;
+use evictscope_plan::{Item, NotFound, ProbePlan, Reason};
 use evictscope_web::{Lost, lost};
 use serde::Serialize;
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use evictscope_telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,

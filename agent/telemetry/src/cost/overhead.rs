@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use evictscope_abi::{EVICTION, EXPIRE, Probe};
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use super::correction::{Between, Correction};
 use super::hit_costs::{HitCosts, ProbedSites};
@@ -192,7 +192,7 @@ impl Overhead {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_plan::Member;
+    use evictscope_model::Member;
 
     use super::{Cost, Overhead};
     use crate::cost::hit_costs::tests::{COSTS, EMULATED, STEPPED_ENTRY};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::ResultKind;
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use crate::{MainThread, ServerState, Snapshot, StallCause, Waits};
 

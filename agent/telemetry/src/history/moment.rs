@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::units::microseconds;

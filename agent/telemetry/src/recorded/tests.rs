@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_abi::Noted;
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 

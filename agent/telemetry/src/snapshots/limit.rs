@@ -1,7 +1,7 @@
 //! Whether `maxmemory` applies to a server now, and how much of its memory does not count: what `performEvictions()`
 //! asks before it evicts, from the same members.
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use crate::Members;
 

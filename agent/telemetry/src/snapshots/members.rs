@@ -1,7 +1,7 @@
 //! The values of a server's members.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_plan::{Content, Member};
+use evictscope_model::{Content, Member};
 use serde::{Deserialize, Serialize};
 
 /// Values read together from a server's memory; a value that is not known is `None`.
@@ -146,7 +146,7 @@ impl ClientBuffers {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_plan::Member;
+    use evictscope_model::Member;
 
     use super::Members;
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use crate::{Members, ThreadTimes};
 

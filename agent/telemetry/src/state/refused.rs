@@ -6,7 +6,7 @@
 //! server counts that error alone, once for each command of a transaction that it refuses to queue, and, since Redis
 //! 7.0, also in scripts.
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use crate::Snapshot;
 use crate::unreset::Unreset;
@@ -43,7 +43,7 @@ impl Refused {
 
 #[cfg(test)]
 mod tests {
-    use evictscope_plan::Member;
+    use evictscope_model::Member;
 
     use super::Refused;
     use crate::{Members, Snapshot};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, ResultKind, bounds};
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use super::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
 use super::main_thread::{Spent, Work};

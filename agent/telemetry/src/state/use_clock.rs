@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use crate::{KeyClock, Snapshot};
 
@@ -82,7 +82,7 @@ impl UseClock {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_plan::Member;
+    use evictscope_model::Member;
 
     use super::{NO_CHILD, UseClock};
     use crate::{Members, Snapshot};

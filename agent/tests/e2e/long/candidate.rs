@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::load_bias;
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 use evictscope_testkit::{agent::Agent, redis::Redis, servers, wait::until_true};
 use rustix::process::{Pid, Signal, kill_process};
 

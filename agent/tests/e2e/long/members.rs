@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::{Words, load_bias};
-use evictscope_plan::{Member, ProbePlan};
+use evictscope_model::Member;
+use evictscope_plan::ProbePlan;
 use evictscope_testkit::{
     agent::Agent,
     redis::{Info, Redis},

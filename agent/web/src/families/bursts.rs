@@ -1,7 +1,7 @@
 //! The families about phases and bursts. Second observer: the server's own counter of evicted keys, which phases follow
 //! while calls are not observed; else only the end-to-end tests compare with it.
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_telemetry::{BurstKind, Cycle, Phase};
 
 use super::family::{Family, Unit, by, histogram, number, single};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use evictscope_abi::{EXPIRE, VARIABLES, Variable};
 use evictscope_host::Container;
+use evictscope_model::{FileAddress, FileOffset, Member};
 use evictscope_plan::{
-    CallSpan, CycleEndPlan, CycleStartPlan, EVICTION_CALL, EXPIRE_CYCLE, EvictionPlan, Exit, ExpirePlan, FileAddress,
-    FileOffset, FunctionKind, FunctionPlan, Identity, Item, Member, Method, Operand, ProbePlan, QuantityPlan, Recipe,
-    Site, Term, TracedFunction,
+    CallSpan, CycleEndPlan, CycleStartPlan, EVICTION_CALL, EXPIRE_CYCLE, EvictionPlan, Exit, ExpirePlan, FunctionKind,
+    FunctionPlan, Identity, Item, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_plan::{FunctionPlan, Member, Method};
+use evictscope_model::Member;
+use evictscope_plan::{FunctionPlan, Method};
 use evictscope_records::{Ending, KeeperCounts};
 use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook, ThreadTimes};
 use prometheus::core::Collector as _;

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evictscope_plan::{EVICTION_CALL, Item, Member};
+use evictscope_model::Member;
+use evictscope_plan::{EVICTION_CALL, Item};
 use serde::Serialize;
 
 use super::complete::{complete_server, server_without};
@@ -129,7 +130,8 @@ mod tests {
     use std::fmt::Write as _;
 
     use evictscope_abi::VARIABLES;
-    use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item, Member};
+    use evictscope_model::Member;
+    use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, FunctionKind, Item};
 
     use super::{ALERTS, Lost, lost};
 

@@ -24,7 +24,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use evictscope_plan::{Member, MemberMetric};
+use evictscope_model::{Member, MemberMetric};
 use prometheus::proto::MetricFamily;
 
 use crate::published::exported::ExportedServer;

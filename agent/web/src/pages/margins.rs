@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_telemetry::Measured;
 use maud::{Markup, html};
 

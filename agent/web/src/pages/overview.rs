@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_records::Listed;
 use maud::{Markup, html};
 

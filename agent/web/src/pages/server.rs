@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_records::Listed;
 use evictscope_telemetry::{Candidate, Cycle, Timeline, found_share, microseconds};
 use maud::{Markup, html};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use evictscope_abi::{CycleStats, CycleType, ResultKind};
 use evictscope_host::{Container, ContainerName};
-use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, Member, ProbePlan, TracedFunction};
+use evictscope_model::Member;
+use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
     BrokenInvariant, Burst, Candidate, Cycle, Margins, Members, ProbeMode, ServerState, StallCause, Timeline,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use evictscope_plan::Member;
+use evictscope_model::Member;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{Info, Redis};
 use evictscope_testkit::scrape::Scrape;

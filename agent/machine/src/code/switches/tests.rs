@@ -1,11 +1,11 @@
 //! Where `switch` tables begin and end.
 
+use evictscope_model::FileAddress;
 use evictscope_testkit::compiler::compile;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::check;
 use crate::code::graph::{EdgeKind, FunctionCode};
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 
 /// Two `switch` statements with 6 and 9 cases, each of which does something different.

@@ -1,12 +1,12 @@
 //! Exits of generated functions, passed by calls that go any way through them.
 
+use evictscope_model::FileAddress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::{FoundExit, find};
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
 use crate::code::instruction::address;
-use crate::elf::address::FileAddress;
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::sites::site::Calls;

@@ -1,6 +1,7 @@
 //! The forms of `zmalloc_used_memory()`, by every installed compiler, at every level.
 
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::FileAddress;
 use evictscope_testkit::compiler::compile;
 use object::{Object as _, ObjectSymbol as _};
 

@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 
 use evictscope_machine::elf::Image;
+use evictscope_model::Member;
 use evictscope_testkit::compiler::compile;
 
 use super::{Argument, argument_at, info, place_in};
-use crate::members::Member;
 
 #[test]
 fn arguments_are_counted_by_kind() {

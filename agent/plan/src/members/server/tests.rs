@@ -1,11 +1,12 @@
 //! Small programs with a configuration table and no `server`.
 
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
+use evictscope_model::{FileAddress, Member};
 use evictscope_testkit::compiler::compile;
 
 use super::server;
 use crate::members::layouts::layouts;
-use crate::members::{ConfigTable, Member, MemberError, config_table};
+use crate::members::{ConfigTable, MemberError, config_table};
 use crate::names::Identity;
 
 /// Compiles a configuration table whose members are where the layout of `release` has them;

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use evictscope_abi::{VARIABLES, Variable};
 use evictscope_machine::code::instruction;
 use evictscope_machine::dwarf::{Base, Location, Sum, VariableLocations};
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
+use evictscope_model::FileAddress;
 
 use super::inlined::{Form, GoalCopy, after_decision};
 use crate::dwarf::DebugInfo;

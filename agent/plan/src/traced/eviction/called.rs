@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
 use evictscope_machine::code::registers::RSP;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve};
+use evictscope_model::FileAddress;
 
 use super::inlined::{Form, GoalCopy, first_comparison};
 use crate::item::Reason;

@@ -2,8 +2,9 @@
 //! its duration. The latency report mentions that text too, but does not read `maxmemory-policy`.
 
 use evictscope_machine::code::{FunctionCode, references};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
+use evictscope_model::FileAddress;
 
 use crate::names::Texts;
 

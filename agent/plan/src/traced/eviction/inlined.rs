@@ -18,9 +18,9 @@
 use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;
 use evictscope_machine::code::{BlockId, EdgeKind};
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve};
 use evictscope_machine::sites::Candidate;
+use evictscope_model::FileAddress;
 
 use crate::item::Reason;
 

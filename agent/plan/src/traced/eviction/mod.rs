@@ -11,14 +11,14 @@ mod inlined;
 
 use evictscope_abi::VARIABLES;
 use evictscope_machine::dwarf::Asked;
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returned};
 use evictscope_machine::sites::{Calls, Site, cheapest};
+use evictscope_model::{FileAddress, Member};
 
 use self::inlined::{GoalCopy, blocks_before_eviction};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
-use crate::members::{self, Member};
+use crate::members;
 use crate::plan::{EvictionPlan, FunctionPlan, QuantityPlan, TracedFunction};
 
 /// The eviction call.

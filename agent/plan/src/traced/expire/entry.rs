@@ -13,8 +13,9 @@
 use evictscope_machine::code::instruction::{address, callee};
 use evictscope_machine::code::registers::ARGUMENTS;
 use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
-use evictscope_machine::elf::{FileAddress, Image};
+use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Execution, factor};
+use evictscope_model::FileAddress;
 
 use super::start::ByType;
 use crate::names::Texts;

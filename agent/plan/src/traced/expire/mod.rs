@@ -7,15 +7,14 @@ pub mod entry;
 mod start;
 
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
 use evictscope_machine::sites::{Calls, Site};
+use evictscope_model::{FileAddress, Member};
 
 use self::entry::JobFunction;
 use self::start::{ByType, Work};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
-use crate::members::Member;
 use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, TracedFunction};
 
 /// The expire cycle.

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation};
-use evictscope_machine::elf::FileAddress;
 use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
 use evictscope_machine::sites::Calls;
+use evictscope_model::FileAddress;
 
 use crate::plan::CycleStartPlan;
 

@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_machine::elf::{ElfError, FileAddress, FunctionNames, Image};
+use evictscope_machine::elf::{ElfError, FunctionNames, Image};
 use evictscope_machine::sites::{Site, entry};
+use evictscope_model::FileAddress;
 
 use crate::names::{self, Identity};
 

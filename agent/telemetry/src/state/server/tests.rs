@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use evictscope_plan::Member;
+use evictscope_model::Member;
 
 use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
 use crate::{Members, Observed, Snapshot, ThreadTimes};

@@ -10,8 +10,6 @@ use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
-use super::line::{Content, Line, MemberMetric, Printed, directive, in_sum, info, mark};
-
 /// Makes the type of members from the list.
 macro_rules! members {
     ($($member:ident: $line:expr,)*) => {
@@ -86,7 +84,7 @@ impl Member {
     }
 
     /// Returns the name that it has in the source of newer Valkeys, if that differs.
-    pub(crate) const fn newer_name(self) -> Option<&'static str> {
+    pub const fn newer_name(self) -> Option<&'static str> {
         self.line().newer_name
     }
 
@@ -129,18 +127,18 @@ impl Member {
 
     /// Returns the members that directives set, and the directives: with `marks` those that every table of directives
     /// has, otherwise the others.
-    pub(crate) fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
+    pub fn set_by_directives(marks: bool) -> impl Iterator<Item = (&'static str, Self)> {
         let here = Self::of_server().filter(move |member| member.line().is_mark == marks);
         here.filter_map(|member| Some((member.directive()?, member)))
     }
 
     /// Returns the members that no directive sets.
-    pub(crate) fn counted() -> impl Iterator<Item = Self> {
+    pub fn counted() -> impl Iterator<Item = Self> {
         Self::of_server().filter(|member| member.directive().is_none())
     }
 
     /// Returns what `INFO` prints: the name, the member, and how.
-    pub(crate) fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
+    pub fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
         Self::of_server().flat_map(|member| {
             let line = member.line();
             let names = [line.info, line.newer_info].into_iter().flatten();
@@ -149,7 +147,7 @@ impl Member {
     }
 
     /// Returns what `INFO` has a name for in versions that have a member, and the member.
-    pub(crate) fn named() -> impl Iterator<Item = (&'static str, Self)> {
+    pub fn named() -> impl Iterator<Item = (&'static str, Self)> {
         let beside = Self::of_server().filter_map(|member| Some((member.line().beside?, member)));
         let printed = Self::printed().map(|(name, member, _)| (name, member));
         printed.chain(beside)
@@ -157,7 +155,7 @@ impl Member {
 
     /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive,
     /// or by what `INFO` [names](Self::named).
-    pub(crate) const fn is_in_some(self) -> bool {
+    pub const fn is_in_some(self) -> bool {
         self.line().is_in_some
     }
 }
@@ -171,5 +169,170 @@ impl fmt::Display for Member {
 impl serde::Serialize for Member {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+/// How `INFO` prints a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Printed {
+    /// As it is.
+    AsItIs,
+    /// A fraction in percent: it is multiplied by 100.
+    Percentage,
+    /// Microseconds in milliseconds: they are divided by 1000.
+    Milliseconds,
+}
+
+/// What is in a member's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A whole number of 8 bytes.
+    Number,
+    /// An `int`.
+    Int,
+    /// A `double`.
+    Double,
+    /// Four whole numbers of 8 bytes.
+    Four,
+}
+
+impl Content {
+    /// Returns its size in bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Int => 4,
+            Self::Number | Self::Double => 8,
+            Self::Four => 32,
+        }
+    }
+}
+
+/// A metric that exports a member unchanged, with no label but `server`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberMetric {
+    /// Its name. That of a counter ends in `_total`.
+    pub name: &'static str,
+    /// Its unit, as docs/METRICS.md has it.
+    pub unit: &'static str,
+    /// What it is: for a gauge the whole text, for a counter what follows "The server's own counter".
+    pub(crate) about: &'static str,
+}
+
+impl MemberMetric {
+    /// Returns whether it is a counter.
+    pub fn is_counter(&self) -> bool {
+        self.name.ends_with("_total")
+    }
+}
+
+/// A line of the list.
+struct Line {
+    /// Its name in Redis's source.
+    name: &'static str,
+    /// The name that it has in the source of newer Valkeys, if that differs.
+    newer_name: Option<&'static str>,
+    /// The directive that sets it.
+    directive: Option<&'static str>,
+    /// Whether the table of directives is recognised by this directive.
+    is_mark: bool,
+    /// What `INFO` calls it.
+    info: Option<&'static str>,
+    /// What `INFO` of newer Valkeys calls it, if that differs.
+    newer_info: Option<&'static str>,
+    printed: Printed,
+    /// Whether some versions have no such member.
+    is_in_some: bool,
+    /// Something else that `INFO` shows in just the versions that have it.
+    beside: Option<&'static str>,
+    content: Content,
+    metric: Option<MemberMetric>,
+}
+
+/// Begins the line of a member that nothing shows as it is.
+const fn in_sum(name: &'static str) -> Line {
+    Line {
+        name,
+        newer_name: None,
+        directive: None,
+        is_mark: false,
+        info: None,
+        newer_info: None,
+        printed: Printed::AsItIs,
+        is_in_some: false,
+        beside: None,
+        content: Content::Number,
+        metric: None,
+    }
+}
+
+/// Begins the line of a member that `directive` sets, in versions that have it.
+const fn directive(name: &'static str, directive: &'static str) -> Line {
+    let mut line = in_sum(name);
+    line.directive = Some(directive);
+    line
+}
+
+/// Begins the line of a member that `directive` sets in every version.
+const fn mark(name: &'static str, set_by: &'static str) -> Line {
+    let mut line = directive(name, set_by);
+    line.is_mark = true;
+    line
+}
+
+/// Begins the line of a member that `INFO` calls `shown`.
+const fn info(name: &'static str, shown: &'static str) -> Line {
+    let mut line = in_sum(name);
+    line.info = Some(shown);
+    line
+}
+
+impl Line {
+    const fn content(mut self, content: Content) -> Self {
+        self.content = content;
+        self
+    }
+
+    const fn int(self) -> Self {
+        self.content(Content::Int)
+    }
+
+    /// Says what it is called in the source of newer Valkeys, and what `INFO` calls it there.
+    const fn newer(mut self, name: &'static str, info: Option<&'static str>) -> Self {
+        self.newer_name = Some(name);
+        self.newer_info = info;
+        self
+    }
+
+    const fn printed(mut self, printed: Printed) -> Self {
+        self.printed = printed;
+        self
+    }
+
+    const fn in_some(mut self) -> Self {
+        self.is_in_some = true;
+        self
+    }
+
+    /// Says what else `INFO` shows in just the versions that have it.
+    const fn beside(mut self, shown: &'static str) -> Self {
+        self.beside = Some(shown);
+        self
+    }
+
+    const fn gauge(mut self, name: &'static str, unit: &'static str, about: &'static str) -> Self {
+        self.metric = Some(MemberMetric { name, unit, about });
+        self
+    }
+
+    const fn counter(self, name: &'static str, unit: &'static str) -> Self {
+        self.gauge(name, unit, "")
+    }
+
+    /// Says what a counter counts, if its name does not.
+    const fn about(mut self, about: &'static str) -> Self {
+        if let Some(metric) = &mut self.metric {
+            metric.about = about;
+        }
+        self
     }
 }
