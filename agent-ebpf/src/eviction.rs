@@ -105,7 +105,7 @@ pub fn try_done(ctx: &ProbeContext) -> Result<(), Error> {
 /// Returns the result of a call that ends at the site that was hit.
 #[inline(always)]
 fn result(hit: &Hit, stats: &EvictionStats) -> ResultKind {
-    match hit.config.results.get(hit.site as usize) {
+    match hit.config.eviction.results.get(hit.site as usize) {
         Some(of) => match place(of, &stats.words) {
             Known { value, is_known: true } => ResultKind::of(value as u32),
             _ => ResultKind::Unknown,
@@ -128,7 +128,7 @@ enum Kind {
 /// Evaluates the recipes into `pending`.
 #[inline(always)]
 fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
-    let is_read = read_words(&hit.config.reads, &mut stats.words);
+    let is_read = read_words(&hit.config.eviction.reads, &mut stats.words);
     if !is_read {
         count_fault(hit.slot, Fault::Recipe);
     }
@@ -150,7 +150,7 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
             report::arithmetic(hit.config.tgid, &variables);
         }
     }
-    let member = hit.config.maxmemory;
+    let member = hit.config.eviction.maxmemory;
     if is_compared && maxmemory.is_known && member != 0 {
         match read_user(member) {
             Some(member) => {
@@ -185,12 +185,12 @@ fn is_compared(stats: &mut EvictionStats) -> bool {
 /// Compares with the allocator's counter. Returns `false` if the call must not be counted.
 #[inline(always)]
 fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Result<bool, Error> {
-    if !reported.is_known || hit.config.used_memory.address == 0 {
+    if !reported.is_known || hit.config.eviction.used_memory.address == 0 {
         return Ok(true);
     }
     // SAFETY: an update is under way.
     let copy = unsafe { &mut *maps::counters(hit.slot)? };
-    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&hit.config.used_memory, copy);
+    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&hit.config.eviction.used_memory, copy);
     if is_fault {
         count_fault(hit.slot, Fault::Allocator);
     }
@@ -226,7 +226,7 @@ fn has_failed(stats: &EvictionStats) -> bool {
 
 #[inline(always)]
 fn known(hit: &Hit, stats: &EvictionStats, is_read: bool, variable: Variable) -> Known {
-    let how = &hit.config.recipes[variable as usize];
+    let how = &hit.config.eviction.recipes[variable as usize];
     if !is_read || !how.is_known() {
         return Known::NOT;
     }

@@ -5,7 +5,7 @@
 //! is not counted, nor is any after it.
 
 use aya_ebpf::programs::ProbeContext;
-use evictscope_abi::{CycleCheck, CycleType, ExpireStats, Fault, Probe, Term, TermKind, bounds};
+use evictscope_abi::{CycleCheck, CycleType, EncodedTerm, ExpireStats, Fault, Probe, TermKind, bounds};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
 use crate::evaluate::{self, Known, Words, copy_registers};
@@ -25,7 +25,7 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     }
     // SAFETY: the kernel passes the registers of the probed thread.
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
-    let Some(start) = hit.config.cycle_starts.get(hit.site as usize) else {
+    let Some(start) = hit.config.expire.starts.get(hit.site as usize) else {
         return Ok(());
     };
     let Known { value, is_known } = place(hit.slot, &start.cycle_type, &stats.words);
@@ -61,7 +61,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     copy_registers(&mut stats.words, unsafe { &*ctx.regs });
     let Left { wall: duration, .. } = leave_inner(&mut hit, ended);
     let (mut sampled, mut expired) = (Known::NOT, Known::NOT);
-    if let Some(keys) = hit.config.cycle_keys.get(hit.site as usize) {
+    if let Some(keys) = hit.config.expire.ends.get(hit.site as usize) {
         sampled = place(hit.slot, &keys.sampled, &stats.words);
         expired = place(hit.slot, &keys.expired, &stats.words);
     }
@@ -82,7 +82,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
 
 /// Returns the value at a place; counts a fault if its memory cannot be read.
 #[inline(always)]
-fn place(slot: u32, place: &Term, words: &Words) -> Known {
+fn place(slot: u32, place: &EncodedTerm, words: &Words) -> Known {
     let known = evaluate::place(place, words);
     if !known.is_known && place.kind != TermKind::Absent as u8 {
         count_fault(slot, Fault::Recipe);

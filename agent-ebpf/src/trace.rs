@@ -27,7 +27,7 @@ use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use evaluate::{Known, Words, copy_registers, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
-    Cookie, EVICTION, ServerConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
+    Cookie, EVICTION, EvictionConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
     Variable, trace_bucket,
 };
 
@@ -46,9 +46,9 @@ static TRACE_CONFIG: Array<TraceConfig> = Array::with_max_entries(1, BPF_F_MMAPA
 #[map]
 static TRACE_SHARED: Array<TraceShared> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// One entry: how the memory at the goal site is computed. Only its reads and recipes are used.
+/// One entry: how the memory at the goal site is computed. Only reads and recipes are used.
 #[map]
-static TRACE_SERVER: Array<ServerConfig> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static TRACE_EVICTION: Array<EvictionConfig> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Scratch space of the program at the goal site, which only the main thread passes.
 #[map]
@@ -267,7 +267,7 @@ fn try_eviction(ctx: &ProbeContext) -> Option<()> {
 /// same.
 #[inline(always)]
 fn is_over_the_limit(ctx: &ProbeContext) -> Option<bool> {
-    let config = TRACE_SERVER.get(0)?;
+    let config = TRACE_EVICTION.get(0)?;
     // SAFETY: a valid entry, which nothing else uses at the same time.
     let words = unsafe { &mut *TRACE_WORDS.get_ptr_mut(0)? };
     // SAFETY: the kernel passes the registers of the probed thread.

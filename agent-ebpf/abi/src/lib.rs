@@ -6,22 +6,22 @@
 //! Deliberately absent: anything that only one side needs.
 #![no_std]
 
+mod config;
 mod histogram;
 mod mappers;
 mod profile;
-mod recipe;
 mod sockets;
 mod stats;
 mod trace;
 mod when;
 
+pub use config::{
+    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, EncodedRecipe, EncodedTerm, EvictionConfig, ExpireConfig,
+    MAX_DONE_SITES, MAX_READS, MAX_START_SITES, REGISTERS, ServerConfig, TermKind, VARIABLES, Variable, WORDS,
+};
 pub use histogram::{Bounds, Histogram, bounds};
 pub use mappers::{MAPPED_AT, MOST_HELD, MOST_MAPPINGS, Mapper, MapperMember};
 pub use profile::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, STACK_PAGES, profile_slot};
-pub use recipe::{
-    AllocatorCounters, COUNTER_BYTES, CycleKeys, CycleStart, MAX_DONE_SITES, MAX_READS, MAX_START_SITES, MAX_TERMS,
-    REGISTERS, Recipe, ServerConfig, Term, TermKind, VARIABLES, Variable, WORDS,
-};
 pub use sockets::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
     OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
@@ -64,8 +64,7 @@ pub struct Cookie {
     pub slot: u32,
     /// The function's number, below [`MAX_FUNCTIONS`].
     pub function: u16,
-    /// Where calls end, the index into [`ServerConfig::results`] or, for the expire cycle,
-    /// [`ServerConfig::cycle_keys`].
+    /// The index into [`EvictionConfig::results`], [`ExpireConfig::starts`] or [`ExpireConfig::ends`].
     pub site: u8,
     /// At an exit or the inner site, which calls end there.
     pub when: When,

@@ -3,8 +3,8 @@
 //! The programs of one server never run at the same time (eviction calls are made under one lock, or by
 //! the main thread alone), so they need no atomics.
 
+use crate::config::WORDS;
 use crate::histogram::{Histogram, bounds};
-use crate::recipe::WORDS;
 
 /// How an eviction call ended: `EVICT_OK`, `EVICT_RUNNING`, `EVICT_FAIL` of evict.c, or before 6.2 `C_OK`,
 /// `C_ERR`.

@@ -23,7 +23,7 @@ macro_rules! serialize_as_text {
     )*};
 }
 
-/// How a traced function is named, and what can be read in it.
+/// How a traced function is named.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     /// Its kind, in plans and metrics: `eviction_call`.
@@ -34,8 +34,6 @@ pub struct Description {
     pub inner: Option<&'static str>,
     /// What an exit is called: `done`.
     pub exit: &'static str,
-    /// What can be read at its inner site, in the order of the plan.
-    pub quantities: &'static [Variable],
 }
 
 impl Description {

@@ -44,7 +44,10 @@ pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work
 pub use self::item::{Description, FunctionKind, Item, Method, variable_name};
 pub use self::members::{Counters, MemberPlan};
 pub use self::names::Identity;
-pub use self::plan::{Exit, InnerSite, NotFound, ProbePlan, QuantityPlan, TracedFunction};
+pub use self::plan::{
+    CallSpan, CycleEndPlan, CycleStartPlan, EvictionPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan,
+    QuantityPlan, TracedFunction,
+};
 pub use self::planner::{plan, plan_functions};
 pub use self::traced::TRACED;
 pub use self::traced::analysis::{Analysis, Traced};

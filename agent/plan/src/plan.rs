@@ -1,7 +1,7 @@
 //! The probe plan: everything to attach to one executable, and how each part was found.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::Variable;
+use evictscope_abi::{VARIABLES, Variable};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::{Site, Way};
 use evictscope_model::{FileAddress, Member};
@@ -35,9 +35,8 @@ impl ProbePlan {
     /// Returns every site of every traced function.
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.functions.iter().flat_map(|function| {
-            let inner = function.inner_sites().map(|inner| &inner.site);
-            let exits = function.exits.iter().map(|exit| &exit.site);
-            function.entry.iter().chain(inner).chain(exits)
+            let CallSpan { entry, inner, exits } = &function.span;
+            entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site))
         })
     }
 
@@ -74,8 +73,8 @@ impl ProbePlan {
     }
 }
 
-/// A traced function: where its probes go.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
+/// A traced function: where its probes go, and what they read there.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
 pub struct TracedFunction {
     /// Which traced function it is.
     pub kind: FunctionKind,
@@ -84,89 +83,54 @@ pub struct TracedFunction {
     pub name: &'static str,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
+    /// Where its calls begin and end.
+    pub span: CallSpan,
+    /// What is read there.
+    pub plan: FunctionPlan,
+}
+
+/// Where the calls of a traced function begin and end.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+pub struct CallSpan {
     /// Passed by every call; the entry probe and the return probe are here.
     pub entry: Option<Site>,
-    /// Passed once by each call that goes past the early returns.
-    pub inner: Option<InnerSite>,
-    /// Where the expire cycle's job for fields of hashes begins, if that is a separate function; the inner site is then
-    /// in the job for keys, and the exits are those of both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fields_inner: Option<InnerSite>,
-    /// Each call that passed the inner site (or each call, if the function has none) ends at exactly one
+    /// Each call that goes past the early returns passes one of these, once. There are two only if an expire cycle does
+    /// its jobs for keys and for fields of hashes, in this order, in two functions; the exits are then those of both.
+    pub inner: Vec<Site>,
+    /// Each call that passed an inner site (or each call, if the function has none) ends at exactly one
     /// of these. No other call reaches any of them.
     pub exits: Vec<Exit>,
 }
 
-impl TracedFunction {
-    /// Returns the inner sites. Each inner call passes one of them.
-    pub fn inner_sites(&self) -> impl Iterator<Item = &InnerSite> {
-        self.inner.iter().chain(&self.fields_inner)
-    }
-
-    /// Returns where the timing of a call begins: at the inner sites, or at the entry of a function without one.
-    pub fn begins(&self) -> impl Iterator<Item = &Site> {
-        let has_inner = self.kind.description.inner.is_some();
-        let entry = self.entry.as_ref().filter(|_| !has_inner);
-        let inner = self.inner_sites().map(|inner| &inner.site);
-        entry.into_iter().chain(inner)
-    }
-
-    /// Returns the first of [`begins`](Self::begins).
-    pub fn begin(&self) -> Option<&Site> {
-        self.begins().next()
-    }
-
-    /// Returns the two ends between which calls are timed when not every call is probed. Neither is of use without the
-    /// other.
-    pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
-        (!self.exits.is_empty()).then_some((self.begin()?, &self.exits))
-    }
-
-    /// Returns whether inner calls can be timed: to the exits, or, while every call is probed, to the return.
-    pub fn times_inner_calls(&self) -> bool {
-        self.inner.is_some() && (!self.exits.is_empty() || self.entry.is_some())
-    }
-
-    /// Returns the entry, if every call can be probed: the return probe ends them. If a function has inner
-    /// calls, its other calls are counted only if the two can be told apart.
-    pub fn every_call(&self) -> Option<&Site> {
-        let is_told = self.kind.description.inner.is_none() || self.inner.is_some();
-        self.entry.as_ref().filter(|_| is_told)
-    }
-
-    /// Returns how one quantity is computed at the inner site, if that is known.
-    pub fn quantity(&self, quantity: Variable) -> Option<&QuantityPlan> {
-        let mut quantities = self.inner.as_ref()?.quantities.iter();
-        quantities.find(|plan| plan.quantity == quantity)
-    }
-
-    /// Returns whether it is known at each exit how many keys a cycle sampled, and how many of them had expired.
-    pub fn counts_keys(&self) -> bool {
-        let is_known = |exit: &Exit| exit.sampled.is_some() && exit.expired.is_some();
-        !self.exits.is_empty() && self.exits.iter().all(is_known)
-    }
-
-    /// Returns whether all its quantities are known.
-    pub fn has_all_quantities(&self) -> bool {
-        let mut wanted = self.kind.description.quantities.iter();
-        wanted.all(|quantity| self.quantity(*quantity).is_some())
-    }
-}
-
-/// The site inside a function where its quantities are read.
+/// A site on the way out.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct InnerSite {
+pub struct Exit {
     /// Where.
     #[serde(flatten)]
     pub site: Site,
-    /// What can be read there, in the order of the description; only what was found.
+    /// The way of a conditional jump, if only the calls that take it end here. At the inner site, the inner probe ends
+    /// them.
+    pub way: Option<Way>,
+    /// Where the call's result is, if that is known.
+    pub result: Option<Operand>,
+}
+
+/// What is read in a traced function besides when its calls begin and end, and their results.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+pub enum FunctionPlan {
+    /// Nothing.
+    Calls,
+    /// The goal variables of an eviction call.
+    Eviction(EvictionPlan),
+    /// The type and the keys of an expire cycle.
+    Expire(ExpirePlan),
+}
+
+/// What is read in an eviction call.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionPlan {
+    /// At the inner site, in the order of [`VARIABLES`]; only what was found.
     pub quantities: Vec<QuantityPlan>,
-    /// Where the type of an expire cycle is: the `int` that it was called with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cycle_type: Option<Operand>,
-    /// Where the `int` is that tells the job of an expire cycle: 0 for keys, 1 for fields of hashes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<Operand>,
 }
 
 /// How a quantity is computed at the inner site.
@@ -186,23 +150,170 @@ fn name_of<S: Serializer>(quantity: &Variable, serializer: S) -> Result<S::Ok, S
     serializer.serialize_str(variable_name(*quantity))
 }
 
-/// A site on the way out.
-#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Exit {
-    /// Where.
-    #[serde(flatten)]
-    pub site: Site,
-    /// The way of a conditional jump, if only the calls that take it end here. At the inner site, the inner probe ends
-    /// them.
-    pub way: Option<Way>,
-    /// Where the call's result is, if that is known.
-    pub result: Option<Operand>,
-    /// Where the number of keys that an expire cycle sampled is: `total_sampled` in expire.c.
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// What is read in an expire cycle.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpirePlan {
+    /// At each inner site.
+    pub starts: Vec<CycleStartPlan>,
+    /// At each exit.
+    pub ends: Vec<CycleEndPlan>,
+}
+
+/// What tells the kind of an expire cycle where it begins.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+pub struct CycleStartPlan {
+    /// Where its type is: the `int` that it was called with.
+    pub cycle_type: Option<Operand>,
+    /// Where the `int` is that tells its job: 0 for keys, 1 for fields of hashes.
+    pub job: Option<Operand>,
+}
+
+/// Where the keys of an expire cycle are counted where it ends.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CycleEndPlan {
+    /// Where the number of sampled keys is: `total_sampled` in expire.c.
     pub sampled: Option<Operand>,
-    /// Where the number of sampled keys that had expired is: `total_expired` in expire.c.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Where the number of those that had expired is: `total_expired` in expire.c.
     pub expired: Option<Operand>,
+}
+
+impl TracedFunction {
+    /// Returns whether it is known where the calls that go past the early returns do so.
+    pub fn has_inner_site(&self) -> bool {
+        !self.span.inner.is_empty()
+    }
+
+    /// Returns where the timing of a call begins: at the inner sites, or at the entry of a function without one.
+    pub fn begins(&self) -> impl Iterator<Item = &Site> {
+        let has_inner = self.kind.description.inner.is_some();
+        self.span.entry.iter().filter(move |_| !has_inner).chain(&self.span.inner)
+    }
+
+    /// Returns the first of [`begins`](Self::begins).
+    pub fn begin(&self) -> Option<&Site> {
+        self.begins().next()
+    }
+
+    /// Returns the two ends between which calls are timed when not every call is probed. Neither is of use without the
+    /// other.
+    pub fn timed_span(&self) -> Option<(&Site, &[Exit])> {
+        let exits = &self.span.exits;
+        (!exits.is_empty()).then_some((self.begin()?, exits))
+    }
+
+    /// Returns whether inner calls can be timed: to the exits, or, while every call is probed, to the return.
+    pub fn times_inner_calls(&self) -> bool {
+        self.has_inner_site() && (!self.span.exits.is_empty() || self.span.entry.is_some())
+    }
+
+    /// Returns the entry, if every call can be probed: the return probe ends them. If a function has inner
+    /// calls, its other calls are counted only if the two can be told apart.
+    pub fn every_call(&self) -> Option<&Site> {
+        let is_told = self.kind.description.inner.is_none() || self.has_inner_site();
+        self.span.entry.as_ref().filter(|_| is_told)
+    }
+
+    /// Returns how one quantity is computed at the inner site, if that is known.
+    pub fn quantity(&self, quantity: Variable) -> Option<&QuantityPlan> {
+        match &self.plan {
+            FunctionPlan::Eviction(plan) => plan.quantities.iter().find(|plan| plan.quantity == quantity),
+            _ => None,
+        }
+    }
+
+    /// Returns whether all quantities of an eviction call are known.
+    pub fn has_all_quantities(&self) -> bool {
+        VARIABLES.iter().all(|quantity| self.quantity(*quantity).is_some())
+    }
+}
+
+impl FunctionPlan {
+    /// Returns what is read in an expire cycle, if it is one.
+    pub fn expire(&self) -> Option<&ExpirePlan> {
+        match self {
+            Self::Expire(plan) => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is known at each exit how many keys an expire cycle sampled, and how many of them had
+    /// expired.
+    pub fn counts_keys(&self) -> bool {
+        let is_known = |end: &CycleEndPlan| end.sampled.is_some() && end.expired.is_some();
+        self.expire().is_some_and(|plan| !plan.ends.is_empty() && plan.ends.iter().all(is_known))
+    }
+}
+
+/// The JSON form of a traced function: what is read at a site is with the site.
+#[derive(Serialize)]
+struct FunctionForm<'a> {
+    kind: FunctionKind,
+    name: &'static str,
+    address: FileAddress,
+    entry: &'a Option<Site>,
+    inner: Option<InnerForm<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields_inner: Option<InnerForm<'a>>,
+    exits: Vec<ExitForm<'a>>,
+}
+
+#[derive(Serialize)]
+struct InnerForm<'a> {
+    #[serde(flatten)]
+    site: &'a Site,
+    quantities: &'a [QuantityPlan],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycle_type: Option<&'a Operand>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<&'a Operand>,
+}
+
+#[derive(Serialize)]
+struct ExitForm<'a> {
+    #[serde(flatten)]
+    exit: &'a Exit,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampled: Option<&'a Operand>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired: Option<&'a Operand>,
+}
+
+impl Serialize for TracedFunction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { kind, name, address, span: CallSpan { entry, inner, exits }, plan } = self;
+        let expire = plan.expire();
+        let quantities = match plan {
+            FunctionPlan::Eviction(plan) => &plan.quantities[..],
+            _ => &[],
+        };
+        let mut inner = inner.iter().enumerate().map(|(number, site)| {
+            let start = expire.and_then(|plan| plan.starts.get(number));
+            InnerForm {
+                site,
+                quantities,
+                cycle_type: start.and_then(|start| start.cycle_type.as_ref()),
+                job: start.and_then(|start| start.job.as_ref()),
+            }
+        });
+        let exits = exits.iter().enumerate().map(|(number, exit)| {
+            let end = expire.and_then(|plan| plan.ends.get(number));
+            ExitForm {
+                exit,
+                sampled: end.and_then(|end| end.sampled.as_ref()),
+                expired: end.and_then(|end| end.expired.as_ref()),
+            }
+        });
+        FunctionForm {
+            kind: *kind,
+            name,
+            address: *address,
+            entry,
+            inner: inner.next(),
+            fields_inner: inner.next(),
+            exits: exits.collect(),
+        }
+        .serialize(serializer)
+    }
 }
 
 /// Something that was not found.

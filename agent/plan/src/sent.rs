@@ -7,13 +7,13 @@
 use std::io::{self, Read, Write};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, VARIABLES, Variable};
+use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, VARIABLES, Variable};
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
 use crate::item::{FunctionKind, Reason};
 use crate::names::{Identity, PRODUCTS};
-use crate::plan::ProbePlan;
+use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
 use crate::traced::named::NamedFunction;
 use crate::traced::{TRACED, eviction, expire};
 
@@ -103,24 +103,23 @@ impl ProbePlan {
     /// Returns whether a plan that was received can be one of an executable of `bytes` bytes.
     pub fn is_possible(&self, bytes: u64) -> bool {
         let functions = self.functions.iter().enumerate().all(|(index, function)| {
-            let inner = function.inner_sites().all(|inner| {
-                let mut quantities = inner.quantities.iter();
-                site(&inner.site, bytes)
-                    && inner.quantities.len() <= VARIABLES.len()
-                    && quantities.all(|plan| recipe(&plan.recipe))
-                    && [&inner.cycle_type, &inner.job].map(place) == [true; 2]
-            });
-            let exits = function.exits.iter().all(|exit| {
-                site(&exit.site, bytes)
-                    && exit.way.is_none_or(|way| way.condition < REGISTERS)
-                    && [&exit.result, &exit.sampled, &exit.expired].map(place) == [true; 3]
-            });
-            let entry = function.entry.as_ref();
+            let CallSpan { entry, inner, exits } = &function.span;
             let mut before = self.functions[..index].iter();
-            inner
-                && exits
-                && function.exits.len() <= MAX_DONE_SITES
-                && entry.is_none_or(|entry| site(entry, bytes))
+            let reads = match &function.plan {
+                FunctionPlan::Calls => true,
+                FunctionPlan::Eviction(EvictionPlan { quantities }) => {
+                    quantities.len() <= VARIABLES.len() && quantities.iter().all(|plan| recipe(&plan.recipe))
+                }
+                FunctionPlan::Expire(ExpirePlan { starts, ends }) => {
+                    (starts.len(), ends.len()) == (inner.len(), exits.len())
+                        && starts.iter().all(|start| place(&start.cycle_type) && place(&start.job))
+                        && ends.iter().all(|end| place(&end.sampled) && place(&end.expired))
+                }
+            };
+            reads
+                && (inner.len() <= MAX_START_SITES && exits.len() <= MAX_DONE_SITES)
+                && entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site)).all(|own| site(own, bytes))
+                && exits.iter().all(|exit| exit.way.is_none_or(|way| way.condition < REGISTERS) && place(&exit.result))
                 && before.all(|other| other.kind != function.kind)
         });
         let members = self.members.iter().enumerate().all(|(index, own)| {

@@ -119,9 +119,11 @@ fn keys_are_in_the_slots_of_the_variables() -> anyhow::Result<()> {
             let plan = evictscope_plan::plan(&data, None)?;
             let function = plan.function(EXPIRE_CYCLE.description);
             let debug = Debug::read(&data)?;
-            for exit in &function.context("no cycle")?.exits {
+            let function = function.context("no cycle")?;
+            let ends = &function.plan.expire().context("another plan")?.ends;
+            for (exit, end) in function.span.exits.iter().zip(ends) {
                 let at = exit.site.address.get();
-                for (variable, operand) in [(&b"total_sampled"[..], &exit.sampled), (b"total_expired", &exit.expired)] {
+                for (variable, operand) in [(&b"total_sampled"[..], &end.sampled), (b"total_expired", &end.expired)] {
                     if let (Some(planned), Some(slot)) = (slot_of(operand), debug.slot(variable, at)?) {
                         let name = String::from_utf8_lossy(variable);
                         assert_eq!(planned, slot, "{options:?}: {name} at {at:#x}");

@@ -40,12 +40,12 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         // At higher levels gcc moves the pushes after the test for an early return.
         let is_push = entry.emulated && entry.instruction.starts_with("push");
         ensure!(is_push || level == "-O2" || level == "-O3", "{level}: {entry:?}");
-        ensure!(!function.exits.is_empty(), "{level}: no exits");
-        for exit in &function.exits {
+        ensure!(!function.span.exits.is_empty(), "{level}: no exits");
+        for exit in &function.span.exits {
             ensure!(code.contains(&exit.site.address.get()), "{level}: {exit:?}");
         }
         // If a result is not known, the plan says so.
-        let is_known = function.exits.iter().all(|exit| exit.result.is_some());
+        let is_known = function.span.exits.iter().all(|exit| exit.result.is_some());
         let is_missing = |item| plan.not_found.iter().any(|own| own.item == item);
         ensure!(is_known != is_missing(Item::Result(function.kind)), "{level}: {function:?}");
         // The program is not a server, and the plan says so.

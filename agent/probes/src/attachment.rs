@@ -240,7 +240,7 @@ impl Attachment {
         let (functions, covered) = (&self.server.plan.functions, self.covered);
         let is_unwanted = |placed: &mut Placed| {
             let function = &functions[placed.function];
-            let end = match function.exits.is_empty() {
+            let end = match function.span.exits.is_empty() {
                 true => Probe::Return,
                 false => Probe::Exit,
             };
@@ -310,7 +310,7 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
     if probed == Probed::Nothing {
         return false;
     }
-    let has_noops = function.inner.is_some() && function.every_call().is_some();
+    let has_noops = function.has_inner_site() && function.every_call().is_some();
     let is_timed = function.timed_span().is_some();
     let is_every = probed == Probed::Every && has_noops;
     match probe {
@@ -323,11 +323,11 @@ fn is_wanted(function: &TracedFunction, probe: Probe, wanted: Coverage) -> bool 
 /// Returns the sites of a probe. If calls end there, also returns the number of the exit and which calls end.
 fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     let only = |site: Option<_>| site.map(|site| (site, 0, When::NEVER)).into_iter().collect();
-    let exits = (0..).zip(&function.exits).map(|(number, exit)| {
+    let exits = (0..).zip(&function.span.exits).map(|(number, exit)| {
         let way = exit.way.map(|way| When::condition(way.condition));
         (&exit.site, number, way.unwrap_or(When::ALWAYS))
     });
-    let inner = function.inner.as_ref().map(|inner| &inner.site);
+    let inner = function.span.inner.first();
     let (at_inner, elsewhere): (Vec<_>, Vec<_>) = exits.partition(|(site, ..)| Some(*site) == inner);
     match probe {
         Probe::Enter | Probe::Return => only(function.every_call()),

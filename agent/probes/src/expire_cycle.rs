@@ -2,7 +2,7 @@
 //! cycles whose type and keys are known.
 
 use evictscope_abi::{
-    CycleCheck, CycleKeys, CycleStart, CycleType, EXPIRE, ExpireStats, MAX_FUNCTIONS, Probe, ServerConfig, Term,
+    CycleCheck, CycleKeys, CycleStart, CycleType, EXPIRE, EncodedTerm, ExpireStats, MAX_FUNCTIONS, Probe, ServerConfig,
     TermKind,
 };
 use evictscope_plan::{EXPIRE_CYCLE, FunctionKind};
@@ -17,29 +17,33 @@ use super::self_probes::SelfProbes;
 static SAMPLED: u64 = 40;
 static EXPIRED: u32 = 30;
 
-fn constant(value: i64) -> Term {
-    Term { kind: TermKind::Constant as u8, displacement: value, ..Term::ABSENT }
+fn constant(value: i64) -> EncodedTerm {
+    EncodedTerm { kind: TermKind::Constant as u8, displacement: value, ..EncodedTerm::ABSENT }
 }
 
-fn memory<T>(of: &'static T) -> Term {
-    Term {
+fn memory<T>(of: &'static T) -> EncodedTerm {
+    EncodedTerm {
         kind: TermKind::Absolute as u8,
         width: size_of::<T>() as u8,
         displacement: (&raw const *of as u64).cast_signed(),
-        ..Term::ABSENT
+        ..EncodedTerm::ABSENT
     }
 }
 
 /// Makes cycles as a server does, with their type and keys at these places. Returns what was counted and logged.
-fn counted(cycles: u64, [cycle_type, job]: [Term; 2], keys: CycleKeys) -> anyhow::Result<(Counted, Vec<String>)> {
+fn counted(
+    cycles: u64,
+    [cycle_type, job]: [EncodedTerm; 2],
+    keys: CycleKeys,
+) -> anyhow::Result<(Counted, Vec<String>)> {
     let _alone = alone();
     let [start, end, _] = FUNCTIONS;
     let [start_at, end_at, _] = own_sites()?;
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let mut config =
         ServerConfig { tgid: std::process::id(), is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
-    config.cycle_starts[0] = CycleStart { cycle_type, job };
-    config.cycle_keys[0] = keys;
+    config.expire.starts[0] = CycleStart { cycle_type, job };
+    config.expire.ends[0] = keys;
     let function = FunctionKind { index: usize::from(EXPIRE), description: EXPIRE_CYCLE.description };
     let placed = [(Probe::Exit, end_at), (Probe::Inner, start_at)];
     let own = SelfProbes::attach_function(&probes, config, function, &placed)?;
@@ -70,11 +74,11 @@ fn by_type(stats: &ExpireStats) -> [(u64, u64, u64); CycleType::ALL.len()] {
 #[ignore = "needs root and BPF"]
 fn cycles_are_counted_by_type() -> anyhow::Result<()> {
     for (of_type, place) in [
-        (CycleType::Slow, [constant(0), Term::ABSENT]),
-        (CycleType::Fast, [constant(1), Term::ABSENT]),
+        (CycleType::Slow, [constant(0), EncodedTerm::ABSENT]),
+        (CycleType::Fast, [constant(1), EncodedTerm::ABSENT]),
         // The upper half of an `int` in a register is whatever was there.
         (CycleType::Fast, [constant(0x7_0000_0001), constant(0)]),
-        (CycleType::Unknown, [Term::ABSENT; 2]),
+        (CycleType::Unknown, [EncodedTerm::ABSENT; 2]),
         (CycleType::SlowFields, [constant(0), constant(1)]),
         (CycleType::FastFields, [constant(1), constant(0x7_0000_0001)]),
     ] {
@@ -96,13 +100,13 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
-    let keys = CycleKeys { sampled: Term::ABSENT, ..KEYS() };
-    let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
+    let keys = CycleKeys { sampled: EncodedTerm::ABSENT, ..KEYS() };
+    let (seen, _) = counted(3, [constant(0), EncodedTerm::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [0; 5]);
     // A place that cannot be read.
-    let keys = CycleKeys { sampled: Term { displacement: 8, ..memory(&SAMPLED) }, ..KEYS() };
-    let (seen, _) = counted(3, [constant(0), Term::ABSENT], keys)?;
+    let keys = CycleKeys { sampled: EncodedTerm { displacement: 8, ..memory(&SAMPLED) }, ..KEYS() };
+    let (seen, _) = counted(3, [constant(0), EncodedTerm::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
     assert_eq!(seen.faults, [3, 0, 0, 0, 0]);
     Ok(())
@@ -122,7 +126,7 @@ fn the_first_cycle_that_fails_a_check_is_the_last() -> anyhow::Result<()> {
     }
 
     let keys = CycleKeys { expired: constant(41), ..KEYS() };
-    let (seen, messages) = counted(5, [constant(1), Term::ABSENT], keys)?;
+    let (seen, messages) = counted(5, [constant(1), EncodedTerm::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires), [(0, 0, 0); CycleType::ALL.len()]);
     assert_eq!(seen.expires.check_failures, [0, 1]);
     let expected = ["an expire cycle sampled 40 keys, of which 41 had expired"];

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use evictscope_abi::{
-    AllocatorCounters, Cookie, EVICTION, EXPIRE, MAX_FUNCTIONS, Probe, REGISTERS, Recipe, ServerConfig, Term, TermKind,
-    Variable, When,
+    AllocatorCounters, Cookie, EVICTION, EXPIRE, EncodedRecipe, EncodedTerm, MAX_FUNCTIONS, Probe, REGISTERS,
+    ServerConfig, TermKind, Variable, When,
 };
 use evictscope_model::FileOffset;
 use evictscope_plan::{EVICTION_CALL, FunctionKind};
@@ -80,23 +80,26 @@ static MAXMEMORY: u64 = 64 << 20;
 static USED_MEMORY: u64 = MAXMEMORY + OVER_LIMIT;
 const OVER_LIMIT: u64 = 1 << 10;
 
-fn constant(value: u64) -> Term {
-    Term { kind: TermKind::Constant as u8, displacement: value.cast_signed(), ..Term::ABSENT }
+fn constant(value: u64) -> EncodedTerm {
+    EncodedTerm { kind: TermKind::Constant as u8, displacement: value.cast_signed(), ..EncodedTerm::ABSENT }
 }
 
 /// Returns a configuration like a server's, with all that is read and tested there: each call is an evicting call
 /// that passes every check.
 pub(super) fn as_server(pid: u32) -> ServerConfig {
-    let memory = |of: &'static u64| Term {
+    let memory = |of: &'static u64| EncodedTerm {
         kind: TermKind::Absolute as u8,
         displacement: (&raw const *of as u64).cast_signed(),
-        ..Term::ABSENT
+        ..EncodedTerm::ABSENT
     };
     let mut config = ServerConfig { tgid: pid, is_observed: [1; MAX_FUNCTIONS as usize], ..ServerConfig::OFF };
-    let was_read =
-        |read: u8| Term { kind: TermKind::Register as u8, register: REGISTERS as u8 + 2 * read, ..Term::ABSENT };
-    config.reads[0] = memory(&USED_MEMORY);
-    config.reads[1] = memory(&MAXMEMORY);
+    let was_read = |read: u8| EncodedTerm {
+        kind: TermKind::Register as u8,
+        register: REGISTERS as u8 + 2 * read,
+        ..EncodedTerm::ABSENT
+    };
+    config.eviction.reads[0] = memory(&USED_MEMORY);
+    config.eviction.reads[1] = memory(&MAXMEMORY);
     for (variable, term) in [
         (Variable::MemReported, was_read(0)),
         (Variable::Overhead, constant(0)),
@@ -104,11 +107,12 @@ pub(super) fn as_server(pid: u32) -> ServerConfig {
         (Variable::MemTofree, constant(OVER_LIMIT)),
         (Variable::Maxmemory, was_read(1)),
     ] {
-        config.recipes[variable as usize] = Recipe { terms: [term, Term::ABSENT, Term::ABSENT] };
+        config.eviction.recipes[variable as usize] =
+            EncodedRecipe { terms: [term, EncodedTerm::ABSENT, EncodedTerm::ABSENT] };
     }
-    config.results[0] = Term { kind: TermKind::Register as u8, ..Term::ABSENT };
-    config.maxmemory = &raw const MAXMEMORY as u64;
-    config.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
+    config.eviction.results[0] = EncodedTerm { kind: TermKind::Register as u8, ..EncodedTerm::ABSENT };
+    config.eviction.maxmemory = &raw const MAXMEMORY as u64;
+    config.eviction.used_memory = AllocatorCounters::one(&raw const USED_MEMORY as u64);
     config
 }
 
@@ -181,7 +185,7 @@ mod tests {
         let (seen, said) = counted(10, |_| {})?;
         assert_eq!((kinds(&seen), said.len()), ((10, 0), 0));
         let within = |config: &mut evictscope_abi::ServerConfig| {
-            config.recipes[Variable::MemUsed as usize].terms[0] = constant(0);
+            config.eviction.recipes[Variable::MemUsed as usize].terms[0] = constant(0);
         };
         let (seen, _) = counted(10, within)?;
         assert_eq!(kinds(&seen), (0, 10));
@@ -194,10 +198,10 @@ mod tests {
         let reported = USED_MEMORY + 2 * ALLOCATOR_SLACK;
         let far = |config: &mut evictscope_abi::ServerConfig| {
             for variable in [Variable::MemReported, Variable::MemUsed] {
-                config.recipes[variable as usize].terms[0] = constant(reported);
+                config.eviction.recipes[variable as usize].terms[0] = constant(reported);
             }
             let tofree = constant(OVER_LIMIT + 2 * ALLOCATOR_SLACK);
-            config.recipes[Variable::MemTofree as usize].terms[0] = tofree;
+            config.eviction.recipes[Variable::MemTofree as usize].terms[0] = tofree;
         };
         let (seen, said) = counted(ALLOCATOR_STREAK - 1, far)?;
         assert_eq!((kinds(&seen), said.len()), ((0, 0), 0));
@@ -238,7 +242,7 @@ mod tests {
     fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
         static COUNTER: AtomicU64 = AtomicU64::new(USED_MEMORY);
         let own_counter = |config: &mut evictscope_abi::ServerConfig| {
-            config.used_memory = AllocatorCounters::one(COUNTER.as_ptr() as u64);
+            config.eviction.used_memory = AllocatorCounters::one(COUNTER.as_ptr() as u64);
         };
         // A call that is not compared comes first.
         let wrong_from = 1 + CHECKED_FIRST + CHECKED_ONE_IN;

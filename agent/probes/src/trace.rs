@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
-use evictscope_abi::{Cookie, ServerConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When};
+use evictscope_abi::{Cookie, EvictionConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When};
 use evictscope_model::FileOffset;
 
 use super::calibration::time;
@@ -43,7 +43,7 @@ pub struct Tracer {
     programs: Programs,
     config: Mapped<TraceConfig>,
     shared: Mapped<TraceShared>,
-    server: Mapped<ServerConfig>,
+    eviction: Mapped<EvictionConfig>,
     threads: HashMap<MapData, u32, Thread>,
     slow: RingBuf<MapData>,
 }
@@ -81,7 +81,7 @@ impl Tracer {
         let config = Mapped::of(map("TRACE_CONFIG")?, 1)?;
         let shared = Mapped::of(map("TRACE_SHARED")?, 1)?;
         shared.set(0, TraceShared::NEW)?;
-        let server = Mapped::of(map("TRACE_SERVER")?, 1)?;
+        let eviction = Mapped::of(map("TRACE_EVICTION")?, 1)?;
         let mut take = |name| ebpf.take_map(name).ok_or(ProbeError::Object(name));
         let unusable = |_: MapError| ProbeError::Object("map of another kind");
         let threads: Map = take("THREADS")?;
@@ -89,7 +89,7 @@ impl Tracer {
         Ok(Self {
             config,
             shared,
-            server,
+            eviction,
             threads: threads.try_into().map_err(unusable)?,
             slow: slow.try_into().map_err(unusable)?,
             programs: match multi {

@@ -64,7 +64,7 @@ pub fn answer(question: &Question) -> anyhow::Result<()> {
         addresses: subject.places().map(|(_, address)| address).collect(),
         entry: subject.function.entry.file_offset,
         cycles: cycles.filter_map(|own| Some((own.begin.as_ref()?.file_offset, own.number))).collect(),
-        server: subject.server,
+        eviction: subject.eviction,
         evicted_keys: subject.evicted_keys,
         slower_ns: slower.map(nanoseconds),
     })?;

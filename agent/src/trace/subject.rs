@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use evictscope_abi::{EVICTION, ServerConfig, TRACE_CYCLES};
+use evictscope_abi::{EVICTION, EvictionConfig, TRACE_CYCLES};
 use evictscope_host::{Executable, ProcessHandle, Words, load_bias, lower_file, runs_code_of, unanswering};
 use evictscope_model::{FileOffset, Member, ProcessAddress};
 use evictscope_plan::{EVICTION_CALL, NamedFunction, ProbePlan, Site};
@@ -24,7 +24,7 @@ pub struct Subject {
     /// Where evicting calls and expire cycles begin.
     pub cycles: Vec<Cycle>,
     /// What is read where evicting calls begin.
-    pub server: ServerConfig,
+    pub eviction: EvictionConfig,
     /// Where the server counts evicted keys.
     pub evicted_keys: Option<ProcessAddress>,
     /// The debug file that names were taken from.
@@ -58,10 +58,10 @@ impl Subject {
             .plan(Some(name), debug_dirs)
             .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let function = function.context("the function was not looked for")?;
-        let (mut begins, mut server, mut evicted_keys) = (Vec::new(), ServerConfig::OFF, None);
+        let (mut begins, mut eviction, mut evicted_keys) = (Vec::new(), EvictionConfig::UNKNOWN, None);
         let load_bias = load_bias(pid, plan.identity.entry_point)?;
         if cycles {
-            server = server_config(pid, load_bias, &plan);
+            eviction = server_config(pid, load_bias, &plan).eviction;
             let member = plan.member(Member::StatEvictedkeys);
             evicted_keys = member.map(|member| member.address.at(load_bias));
             begins = cycles_of(&plan);
@@ -72,7 +72,7 @@ impl Subject {
             load_bias,
             function,
             cycles: begins,
-            server,
+            eviction,
             evicted_keys,
             debug_file: debug_file.map(PathBuf::from),
         };
@@ -103,11 +103,11 @@ fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
     });
     let begins = plan.functions.iter().filter_map(|function| {
         let number = u16::try_from(function.kind.index).ok()?;
-        let inner = function.inner.as_ref()?;
+        let inner = function.span.inner.first()?;
         (usize::from(number) < TRACE_CYCLES).then_some(Cycle {
             number,
             name: function.kind.description.prefix,
-            begin: Some(inner.site.clone()),
+            begin: Some(inner.clone()),
         })
     });
     let is_counted = counted.is_some();

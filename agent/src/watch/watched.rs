@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
-use evictscope_plan::{EXPIRE_CYCLE, TracedFunction};
+use evictscope_plan::EXPIRE_CYCLE;
 use evictscope_probes::ProbeError;
 use evictscope_records::Ending;
 use evictscope_telemetry::{
@@ -241,7 +241,7 @@ impl Watched {
         self.withdraw_if_wrong();
         let mut seen = Observation::new(snapshot, &self.state);
         let cycle = self.probing.plan().function(EXPIRE_CYCLE.description);
-        if self.probing.cycles_withdrawn().is_some() || !cycle.is_some_and(TracedFunction::counts_keys) {
+        if self.probing.cycles_withdrawn().is_some() || !cycle.is_some_and(|cycle| cycle.plan.counts_keys()) {
             seen.cycle_keys = None;
         }
         let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));

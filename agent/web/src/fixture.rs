@@ -9,7 +9,7 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds};
 use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_model::Member;
-use evictscope_plan::{Item, NotFound, Reason};
+use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
     SocketLook, ThreadTimes, Timeline, Unread,
@@ -17,7 +17,7 @@ use evictscope_telemetry::{
 
 use self::history::after_a_burst;
 pub use self::history::{before_a_burst, timeline};
-use crate::families::complete::{EVICTION, complete_server, every_member, plan};
+use crate::families::complete::{EVICTION, complete_server, every_member, lose_inner_sites, plan};
 use crate::published::exported::ExportedServer;
 use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};
 
@@ -132,9 +132,10 @@ pub fn partial_server() -> ExportedServer {
     let mut plan = plan();
     plan.identity.build_id = None;
     plan.identity.version = None;
-    plan.functions[0].inner = None;
-    plan.functions[1].inner.as_mut().map(|start| start.cycle_type.take());
-    plan.functions[1].exits[0].sampled = None;
+    lose_inner_sites(&mut plan.functions[0]);
+    if let FunctionPlan::Expire(planned) = &mut plan.functions[1].plan {
+        (planned.starts[0].cycle_type, planned.ends[0].sampled) = (None, None);
+    }
     plan.not_found = [
         Item::Inner(EVICTION),
         Item::CycleType,

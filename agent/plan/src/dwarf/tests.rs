@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{DebugInfo, read};
 use crate::tests::{eviction_call, plan_of};
-use crate::{DebugFileNames, Item, Method, ProbePlan, QuantityPlan};
+use crate::{DebugFileNames, FunctionPlan, Item, Method, ProbePlan, QuantityPlan};
 
 const SOURCE: &str = include_str!("../../tests/fixtures/evict.c");
 const CALLED: &str = "__attribute__((noinline))";
@@ -73,8 +73,10 @@ fn why(plan: &ProbePlan, item: Item) -> String {
 }
 
 fn quantities(plan: &ProbePlan) -> &[QuantityPlan] {
-    let inner = eviction_call(plan).inner.as_ref();
-    inner.map_or(&[], |inner| &inner.quantities)
+    match &eviction_call(plan).plan {
+        FunctionPlan::Eviction(planned) => &planned.quantities,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -292,7 +294,7 @@ fn members_of_another_build_are_refused_by_name() {
     assert_eq!(plan.member(Member::Port).map(|own| own.method), Some(Method::Both));
     // If it is not certain what maxmemory is, nothing recognised by it is certain.
     let function = eviction_call(&plan);
-    assert!(function.inner.is_none() && function.exits.is_empty());
+    assert!(!function.has_inner_site() && function.span.exits.is_empty());
 }
 
 #[test]

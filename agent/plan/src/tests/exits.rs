@@ -22,8 +22,8 @@ fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
                 let Some(function) = plan.function(EVICTION_CALL.description) else {
                     continue;
                 };
-                if function.inner.is_some() {
-                    let results = function.exits.iter().map(|exit| exit.result.clone());
+                if function.has_inner_site() {
+                    let results = function.span.exits.iter().map(|exit| exit.result.clone());
                     found.push((format!("{compiler} {options:?}"), results.collect()));
                 }
             }

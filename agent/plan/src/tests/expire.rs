@@ -3,7 +3,7 @@
 use evictscope_testkit::compiler::compile;
 
 use super::plan_of;
-use crate::{EXPIRE_CYCLE, Exit, Item, Operand, ProbePlan, TracedFunction};
+use crate::{CycleEndPlan, EXPIRE_CYCLE, ExpirePlan, FunctionPlan, Item, Operand, ProbePlan};
 
 const PROGRAM: &str = "#include \"expire.c\"\n";
 /// The compilers and levels to try.
@@ -34,9 +34,9 @@ fn plans(levels: &[&str], forms: &[&[&str]]) -> Vec<(String, ProbePlan)> {
     plans
 }
 
-fn cycle<'a>(case: &str, plan: &'a ProbePlan) -> &'a TracedFunction {
+fn cycle<'a>(case: &str, plan: &'a ProbePlan) -> &'a ExpirePlan {
     let function = plan.function(EXPIRE_CYCLE.description);
-    function.unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found))
+    function.and_then(|function| function.plan.expire()).unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found))
 }
 
 fn lacks(plan: &ProbePlan, item: Item) -> bool {
@@ -45,24 +45,19 @@ fn lacks(plan: &ProbePlan, item: Item) -> bool {
 
 /// Checks what is true of every plan for the program.
 fn check(case: &str, plan: &ProbePlan) {
-    let function = cycle(case, plan);
-    let inner = function.inner.as_ref();
-    let inner = inner.unwrap_or_else(|| panic!("{case}: {:?}", plan.not_found));
-    assert!(!function.exits.is_empty(), "{case}: {:?}", plan.not_found);
-    assert_eq!(inner.cycle_type.is_none(), lacks(plan, Item::CycleType), "{case}");
+    let ExpirePlan { starts, ends } = cycle(case, plan);
+    assert!(!starts.is_empty() && !ends.is_empty(), "{case}: {:?}", plan.not_found);
+    assert_eq!(starts[0].cycle_type.is_none(), lacks(plan, Item::CycleType), "{case}");
 }
 
 #[test]
 fn the_keys_of_a_cycle_are_found_at_every_end() {
     for (case, plan) in plans(&LEVELS, &WHOLE) {
         check(&case, &plan);
-        let exits = &cycle(&case, &plan).exits;
-        let counts = |exit: &Exit| !matches!(exit.sampled, Some(Operand::Constant(_)));
-        assert!(exits.iter().any(counts), "{case}: no key is counted");
-        for exit in exits {
-            let keys = [&exit.sampled, &exit.expired];
-            assert!(keys.iter().all(|own| own.is_some()), "{case}: {exit:?}");
-        }
+        let ends = &cycle(&case, &plan).ends;
+        let counts = |end: &CycleEndPlan| !matches!(end.sampled, Some(Operand::Constant(_)));
+        assert!(ends.iter().any(counts), "{case}: no key is counted");
+        assert!(ends.iter().all(|end| end.sampled.is_some() && end.expired.is_some()), "{case}: {ends:?}");
     }
 }
 
@@ -71,10 +66,9 @@ fn the_keys_of_jobs_are_counted_only_where_they_are_told_from_fields() {
     let (mut told, mut not_told) = (0, 0);
     for (case, plan) in plans(&LEVELS, &JOBS) {
         check(&case, &plan);
-        let function = cycle(&case, &plan);
-        if function.counts_keys() {
-            let starts = function.inner_sites();
-            let jobs: Vec<_> = starts.map(|own| own.job.as_ref()).collect();
+        let planned = cycle(&case, &plan);
+        if FunctionPlan::Expire(planned.clone()).counts_keys() {
+            let jobs: Vec<_> = planned.starts.iter().map(|start| start.job.as_ref()).collect();
             let is_told = match case.contains("APART") {
                 true => jobs == [0, 1].map(Operand::Constant).each_ref().map(Some),
                 false => matches!(jobs[..], [Some(_)]),
@@ -112,12 +106,7 @@ fn a_cycle_needs_no_symbols() {
             let stripped = stripped.unwrap_or_else(|| panic!("{case}"));
             let found = (cycle(&case, &stripped), cycle(&case, &whole));
             // Without the dynamic symbols, everything is elsewhere.
-            assert_eq!(found.0.exits.len(), found.1.exits.len(), "{case}");
-            let places = |function: &TracedFunction| {
-                let exits = function.exits.iter();
-                exits.map(|exit| (exit.sampled.clone(), exit.expired.clone())).collect::<Vec<_>>()
-            };
-            assert_eq!(places(found.0), places(found.1), "{case}");
+            assert_eq!(found.0.ends, found.1.ends, "{case}");
         }
     }
 }

@@ -13,13 +13,13 @@ use crate::dwarf::DebugInfo;
 use crate::item::{Description, FunctionKind, Item, Reason};
 use crate::members::{ConfigTable, Evidence, Info};
 use crate::names::Texts;
-use crate::plan::{Exit, NotFound, TracedFunction};
+use crate::plan::{CallSpan, Exit, FunctionPlan, NotFound, TracedFunction};
 use crate::{dwarf, members};
 
 /// A function that a plan probes, and how to plan it.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced {
-    /// How it is named, and what can be read in it.
+    /// How it is named.
     pub description: &'static Description,
     /// The texts that it is recognised by; [`Analysis::texts`] has their places.
     pub texts: &'static [&'static str],
@@ -91,9 +91,8 @@ impl Analysis<'_, '_> {
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
-        let function =
-            TracedFunction { kind, name, address, entry, inner: None, fields_inner: None, exits: Vec::new() };
-        Some((function, code))
+        let span = CallSpan { entry, inner: Vec::new(), exits: Vec::new() };
+        Some((TracedFunction { kind, name, address, span, plan: FunctionPlan::Calls }, code))
     }
 
     /// Plans the exits of `calls`. `results` has all results that the function can have, or
@@ -115,9 +114,7 @@ impl Analysis<'_, '_> {
         if !results.is_empty() && found.iter().any(|(_, result)| result.is_none()) {
             self.miss(Item::Result(kind), Reason::ResultUnknown);
         }
-        let exits = found.into_iter();
-        let exits = exits.map(|(exit, result)| Exit { result, ..exit });
-        exits.collect()
+        found.into_iter().map(|(exit, result)| Exit { result, ..exit }).collect()
     }
 
     /// Plans the exits of `calls`, each with what `look` says is known there. `look` also
@@ -135,14 +132,8 @@ impl Analysis<'_, '_> {
             Vec::new()
         });
         let exit = |found: FoundExit<K>| {
-            let exit = Exit {
-                site: Site::at(self.image, &found.instruction)?,
-                way: found.way,
-                result: None,
-                sampled: None,
-                expired: None,
-            };
-            Some((exit, found.known))
+            let site = Site::at(self.image, &found.instruction)?;
+            Some((Exit { site, way: found.way, result: None }, found.known))
         };
         // If one were missing, calls would not be seen to end.
         let exits: Option<Vec<_>> = found.into_iter().map(exit).collect();

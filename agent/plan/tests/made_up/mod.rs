@@ -4,7 +4,7 @@ use evictscope_plan::{Analysis, Calls, Description, Execution, FunctionKind, Ite
 
 /// The function: it has a symbol, and calls that do nothing are not told apart from the others.
 pub const MADE_UP: Traced = Traced {
-    description: &Description { kind: "made_up_call", prefix: "made_up", inner: None, exit: "end", quantities: &[] },
+    description: &Description { kind: "made_up_call", prefix: "made_up", inner: None, exit: "end" },
     texts: &[],
     plan,
 };
@@ -16,6 +16,6 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     };
     let (mut function, code) = analysis.begin(kind, "made_up", symbol.address)?;
     let mut execution = Execution::run(&code);
-    function.exits = analysis.exits(kind, &mut execution, Calls::ALL, &[0, 1]);
+    function.span.exits = analysis.exits(kind, &mut execution, Calls::ALL, &[0, 1]);
     Some(function)
 }

@@ -1,4 +1,4 @@
-use evictscope_abi::{ServerConfig, TraceConfig};
+use evictscope_abi::{EvictionConfig, TraceConfig};
 use evictscope_host::{Executable, Words};
 use evictscope_model::ProcessAddress;
 
@@ -137,7 +137,7 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
             addresses: vec![ProcessAddress::new(address)],
             entry,
             cycles: Vec::new(),
-            server: ServerConfig::OFF,
+            eviction: EvictionConfig::UNKNOWN,
             evicted_keys: None,
             slower_ns: None,
         })?;

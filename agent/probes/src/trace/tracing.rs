@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use evictscope_abi::{EVICTION, ServerConfig, SlowCall, TraceConfig, TraceShared};
+use evictscope_abi::{EVICTION, EvictionConfig, SlowCall, TraceConfig, TraceShared};
 use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
 use evictscope_telemetry::Unrun;
@@ -28,7 +28,7 @@ pub struct Traced {
     /// Where evicting calls and expire cycles begin, with the number of the traced function.
     pub cycles: Vec<(FileOffset, u16)>,
     /// What is read at the goal site.
-    pub server: ServerConfig,
+    pub eviction: EvictionConfig,
     /// Where the server counts evicted keys.
     pub evicted_keys: Option<ProcessAddress>,
     /// Calls that take longer are reported one by one, nanoseconds.
@@ -60,7 +60,7 @@ impl Tracer {
             evicted_keys: traced.evicted_keys.map_or(0, ProcessAddress::get),
         })?;
         self.shared.set(0, TraceShared::NEW)?;
-        self.server.set(0, traced.server)?;
+        self.eviction.set(0, traced.eviction)?;
         Ok(Tracing { tracer: self, traced, placed: Vec::new(), generation: 0, leaving: Vec::new() })
     }
 }

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evictscope_abi::VARIABLES;
 use evictscope_host::printable;
-use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, variable_name};
+use evictscope_plan::{
+    CycleEndPlan, CycleStartPlan, FunctionPlan, Operand, ProbePlan, Site, TracedFunction, variable_name,
+};
 
 use super::missing::Missing;
 
@@ -66,40 +69,39 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
             None => format!("  {name:<17} not found"),
         });
     };
-    let is_cycle = description == EXPIRE_CYCLE.description;
+    let cycle = function.plan.expire();
     // No mode probes cycles that do nothing.
-    if !is_cycle {
-        probe("enter", function.entry.as_ref(), "");
+    if cycle.is_none() {
+        probe("enter", function.span.entry.as_ref(), "");
     }
     if let Some(part) = description.inner {
-        for inner in function.inner_sites() {
-            let mut note = String::new();
-            if is_cycle {
-                let job = inner.job.as_ref().map(|job| place(", job", Some(job)));
-                let of_type = place("type", inner.cycle_type.as_ref());
-                note = format!("   ({of_type}{})", job.unwrap_or_default());
-            }
-            probe(part, Some(&inner.site), &note);
+        for (number, site) in function.span.inner.iter().enumerate() {
+            let start = cycle.and_then(|cycle| cycle.starts.get(number));
+            let note = start.map(|CycleStartPlan { cycle_type, job }| {
+                let job = job.as_ref().map(|job| place(", job", Some(job)));
+                format!("   ({}{})", place("type", cycle_type.as_ref()), job.unwrap_or_default())
+            });
+            probe(part, Some(site), &note.unwrap_or_default());
         }
-        if function.inner.is_none() {
+        if !function.has_inner_site() {
             probe(part, None, "");
         }
     }
-    for exit in &function.exits {
+    for (number, exit) in function.span.exits.iter().enumerate() {
         let way = match exit.way.map(|way| way.taken) {
             None => "",
             Some(true) => "if it jumps, ",
             Some(false) => "unless it jumps, ",
         };
-        let known = match is_cycle {
-            true => [("sampled", &exit.sampled), ("expired", &exit.expired)]
-                .map(|(name, own)| place(name, own.as_ref()))
-                .join(", "),
-            false => place("result", exit.result.as_ref()),
+        let known = match cycle.and_then(|cycle| cycle.ends.get(number)) {
+            Some(CycleEndPlan { sampled, expired }) => {
+                [("sampled", sampled), ("expired", expired)].map(|(name, own)| place(name, own.as_ref())).join(", ")
+            }
+            None => place("result", exit.result.as_ref()),
         };
         probe(description.exit, Some(&exit.site), &format!("   ({way}{known})"));
     }
-    if function.exits.is_empty() {
+    if function.span.exits.is_empty() {
         probe(description.exit, None, "");
     }
 }
@@ -114,15 +116,17 @@ fn place(name: &str, operand: Option<&Operand>) -> String {
 
 /// Adds the quantities of one function, and how they are computed.
 fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
-    let description = function.kind.description;
-    let part = description.inner;
-    let Some(part) = part.filter(|_| !description.quantities.is_empty()) else {
+    if !matches!(function.plan, FunctionPlan::Eviction(_)) {
         return;
-    };
-    lines.push(format!("  value          computed at {:<17}  found by", description.probe(part)));
-    for quantity in description.quantities {
-        let name = variable_name(*quantity);
-        lines.push(match function.quantity(*quantity) {
+    }
+    let description = function.kind.description;
+    lines.push(format!(
+        "  value          computed at {:<17}  found by",
+        description.probe(description.inner.unwrap_or("inner"))
+    ));
+    for quantity in VARIABLES {
+        let name = variable_name(quantity);
+        lines.push(match function.quantity(quantity) {
             Some(plan) => {
                 let recipe = plan.recipe.to_string();
                 format!("  {name:<13}  {recipe:<29}  {}", plan.method)

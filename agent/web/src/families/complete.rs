@@ -8,8 +8,8 @@ use evictscope_abi::{EXPIRE, VARIABLES, Variable};
 use evictscope_host::Container;
 use evictscope_model::{FileAddress, FileOffset, Member};
 use evictscope_plan::{
-    EVICTION_CALL, EXPIRE_CYCLE, Exit, FunctionKind, Identity, InnerSite, Item, Method, Operand, ProbePlan,
-    QuantityPlan, Recipe, Site, Term, TracedFunction,
+    CallSpan, CycleEndPlan, CycleStartPlan, EVICTION_CALL, EXPIRE_CYCLE, EvictionPlan, Exit, ExpirePlan, FunctionKind,
+    FunctionPlan, Identity, Item, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
@@ -32,21 +32,39 @@ pub fn server_without(item: Item) -> Option<ExportedServer> {
         Item::Plan => return None,
         Item::Function(kind) if of_kind(kind) == eviction => return None,
         Item::Function(kind) | Item::Inner(kind) | Item::Exits(kind) => {
-            functions[of_kind(kind)].inner = None;
+            lose_inner_sites(&mut functions[of_kind(kind)]);
         }
-        Item::Entry(kind) => functions[of_kind(kind)].entry = None,
+        Item::Entry(kind) => functions[of_kind(kind)].span.entry = None,
         Item::Quantity(variable) => {
-            let inner = functions[eviction].inner.as_mut();
-            inner?.quantities.retain(|own| own.quantity != variable);
+            if let FunctionPlan::Eviction(planned) = &mut functions[eviction].plan {
+                planned.quantities.retain(|own| own.quantity != variable);
+            }
         }
-        Item::CycleType => functions[expiry].inner.as_mut()?.cycle_type = None,
-        Item::KeysSampled => functions[expiry].exits[0].sampled = None,
-        Item::KeysExpired => functions[expiry].exits[0].expired = None,
+        Item::CycleType | Item::KeysSampled | Item::KeysExpired => {
+            let FunctionPlan::Expire(ExpirePlan { starts, ends }) = &mut functions[expiry].plan else {
+                return None;
+            };
+            match item {
+                Item::CycleType => starts[0].cycle_type = None,
+                Item::KeysSampled => ends[0].sampled = None,
+                _ => ends[0].expired = None,
+            }
+        }
         Item::Version => plan.identity.version = None,
         Item::Member(member) => members.retain(|own| own != member),
         Item::DebugInfo | Item::Result(_) => {}
     }
     Some(server(plan, members))
+}
+
+/// Leaves a function as it is if its inner sites were not found.
+pub fn lose_inner_sites(function: &mut TracedFunction) {
+    function.span.inner.clear();
+    match &mut function.plan {
+        FunctionPlan::Eviction(planned) => planned.quantities.clear(),
+        FunctionPlan::Expire(planned) => planned.starts.clear(),
+        FunctionPlan::Calls => {}
+    }
 }
 
 fn server(plan: ProbePlan, members: Members) -> ExportedServer {
@@ -72,7 +90,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
     }
     let mut cycle = Cycle::new(Duration::ZERO);
     cycle.totals.last_start = Some(Duration::ZERO);
-    let sees_evictions = plan.functions[EVICTION.index].inner.is_some();
+    let sees_evictions = plan.functions[EVICTION.index].has_inner_site();
     ExportedServer {
         label: String::new(),
         pid: 0,
@@ -125,28 +143,18 @@ const EXPIRY: FunctionKind = FunctionKind { index: EXPIRE as usize, description:
 
 const REGISTER: Operand = Operand::Register { plus: 0, number: 3, width: 8 };
 
-/// Returns a traced function in which everything was found: these quantities, and what an expire cycle tells.
-fn function(
-    kind: FunctionKind,
-    name: &'static str,
-    address: u64,
-    quantities: Vec<QuantityPlan>,
-    of_cycles: Option<Operand>,
-) -> TracedFunction {
+/// Returns a traced function in which everything was found.
+fn function(kind: FunctionKind, name: &'static str, address: u64, plan: FunctionPlan) -> TracedFunction {
     TracedFunction {
         kind,
         name,
         address: FileAddress::new(address),
-        entry: Some(site(address)),
-        inner: Some(InnerSite { site: site(address + 0x40), quantities, cycle_type: of_cycles.clone(), job: None }),
-        fields_inner: None,
-        exits: vec![Exit {
-            site: site(address + 0x80),
-            way: None,
-            result: None,
-            sampled: of_cycles.clone(),
-            expired: of_cycles,
-        }],
+        span: CallSpan {
+            entry: Some(site(address)),
+            inner: vec![site(address + 0x40)],
+            exits: vec![Exit { site: site(address + 0x80), way: None, result: None }],
+        },
+        plan,
     }
 }
 
@@ -156,7 +164,11 @@ fn quantity(quantity: Variable) -> QuantityPlan {
 }
 
 pub fn plan() -> ProbePlan {
-    let quantities = VARIABLES.map(quantity).into();
+    let eviction = EvictionPlan { quantities: VARIABLES.map(quantity).into() };
+    let expiry = ExpirePlan {
+        starts: vec![CycleStartPlan { cycle_type: Some(REGISTER), job: None }],
+        ends: vec![CycleEndPlan { sampled: Some(REGISTER), expired: Some(REGISTER) }],
+    };
     ProbePlan {
         identity: Identity {
             build_id: Some("ae4d7c97".to_owned()),
@@ -165,8 +177,8 @@ pub fn plan() -> ProbePlan {
             entry_point: FileAddress::new(0x1000),
         },
         functions: vec![
-            function(EVICTION, "performEvictions", 0x2000, quantities, None),
-            function(EXPIRY, "activeExpireCycle", 0x3000, Vec::new(), Some(REGISTER)),
+            function(EVICTION, "performEvictions", 0x2000, FunctionPlan::Eviction(eviction)),
+            function(EXPIRY, "activeExpireCycle", 0x3000, FunctionPlan::Expire(expiry)),
         ],
         members: Vec::new(),
         not_found: Vec::new(),

@@ -4,7 +4,7 @@
 //! `expire_counter`).
 
 use evictscope_abi::{CycleStats, bounds};
-use evictscope_plan::{Exit, Operand};
+use evictscope_plan::{CycleEndPlan, Operand};
 use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, single};
@@ -53,15 +53,15 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
 /// A count of keys or hashes in expire cycles.
 struct Count {
     /// Where an end site has it.
-    place: fn(&Exit) -> Option<&Operand>,
+    place: fn(&CycleEndPlan) -> Option<&Operand>,
     /// What was counted.
     of: fn(&CycleStats) -> u64,
 }
 
 /// How many keys or hashes were looked at.
-const SAMPLED: Count = Count { place: |exit| exit.sampled.as_ref(), of: |totals| totals.sampled };
+const SAMPLED: Count = Count { place: |end| end.sampled.as_ref(), of: |totals| totals.sampled };
 /// How many of those had expired.
-const EXPIRED: Count = Count { place: |exit| exit.expired.as_ref(), of: |totals| totals.expired };
+const EXPIRED: Count = Count { place: |end| end.expired.as_ref(), of: |totals| totals.expired };
 
 /// Returns a count by type, if every end site has it: otherwise it would miss the cycles that end at the others.
 fn counted<'s>(
@@ -69,8 +69,8 @@ fn counted<'s>(
     Count { place, of }: Count,
     cycles: impl Iterator<Item = (&'static str, &'s CycleStats)>,
 ) -> impl Iterator<Item = (&'static str, f64)> {
-    let exits = server.expire_cycle().map(|function| function.exits.iter());
-    let are_known = exits.is_some_and(|mut exits| exits.all(|exit| place(exit).is_some()));
+    let plan = server.expire_cycle().and_then(|function| function.plan.expire());
+    let are_known = plan.is_some_and(|plan| plan.ends.iter().all(|end| place(end).is_some()));
     let counts = cycles.filter(move |_| are_known);
     counts.map(move |(name, totals)| (name, of(totals) as f64))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_model::Member;
-use evictscope_plan::Method;
+use evictscope_plan::{FunctionPlan, Method};
 use evictscope_records::{Ending, KeeperCounts};
 use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook, ThreadTimes};
 use prometheus::core::Collector as _;
@@ -59,13 +59,15 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         });
     }
     let mut plan = (*busy.plan).clone();
-    let inner = plan.functions[0].inner.iter_mut();
-    let quantities = inner.flat_map(|inner| &mut inner.quantities);
-    for (quantity, method) in quantities.zip([Method::Both, Method::Dwarf]) {
-        quantity.method = method;
+    if let FunctionPlan::Eviction(planned) = &mut plan.functions[0].plan {
+        for (quantity, method) in planned.quantities.iter_mut().zip([Method::Both, Method::Dwarf]) {
+            quantity.method = method;
+        }
     }
-    if let Some(start) = &mut plan.functions[1].inner {
-        start.job.clone_from(&start.cycle_type);
+    if let FunctionPlan::Expire(planned) = &mut plan.functions[1].plan {
+        for start in &mut planned.starts {
+            start.job.clone_from(&start.cycle_type);
+        }
     }
     busy.plan = Arc::new(plan);
     let counted = &mut busy.state.counted;

@@ -176,7 +176,7 @@ impl ExportedServer {
     pub(crate) fn evicting_call(&self) -> Option<&TracedFunction> {
         let sees_ends = |call: &TracedFunction| self.probes_every_call() || call.timed_span().is_some();
         let call = self.eviction_call()?;
-        (call.inner.is_some() && sees_ends(call)).then_some(call)
+        (call.has_inner_site() && sees_ends(call)).then_some(call)
     }
 
     /// Returns how many evicting calls found nothing to evict; `None` if their results are not known.
@@ -204,8 +204,8 @@ impl ExportedServer {
     /// Returns the types of timed expire cycles that can be told apart, by name, those for keys first. If the plan does
     /// not know the type, all are of type `unknown`.
     pub(crate) fn cycles(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
-        let inner = self.expire_cycle().and_then(|function| function.inner.as_ref());
-        let types = match inner.map(|inner| (&inner.cycle_type, &inner.job)) {
+        let start = self.expire_cycle().and_then(|function| function.plan.expire()?.starts.first());
+        let types = match start.map(|start| (&start.cycle_type, &start.job)) {
             Some((Some(_), Some(_))) => &TYPES_OF_JOBS[..],
             Some((Some(_), None)) => &TYPES_OF_JOBS[..OF_KEYS],
             Some((None, _)) => &[("unknown", CycleType::Unknown)],

@@ -18,18 +18,12 @@ use evictscope_model::{FileAddress, Member};
 use self::inlined::{GoalCopy, blocks_before_eviction};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
-use crate::members::{self};
-use crate::plan::{Exit, InnerSite, QuantityPlan, TracedFunction};
+use crate::members;
+use crate::plan::{EvictionPlan, FunctionPlan, QuantityPlan, TracedFunction};
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
-    description: &Description {
-        kind: "eviction_call",
-        prefix: "eviction",
-        inner: Some("goal"),
-        exit: "done",
-        quantities: &VARIABLES,
-    },
+    description: &Description { kind: "eviction_call", prefix: "eviction", inner: Some("goal"), exit: "done" },
     texts: &[entry::TEXT],
     plan,
 };
@@ -48,9 +42,6 @@ const UNCERTAIN_MAXMEMORY: &str = "it is not certain where maxmemory is";
 /// All evicting calls share the deciding branch with others, and nothing else.
 const NO_SITE: &str = "no instruction after the deciding branch";
 
-/// The goal site and the done sites.
-type Ends = (Option<InnerSite>, Vec<Exit>);
-
 fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFunction> {
     let (name, address) = locate(analysis).map_err(|why| analysis.miss(Item::Function(kind), why)).ok()?;
     let (mut function, code) = analysis.begin(kind, name, address)?;
@@ -58,25 +49,24 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let goal = find_goal(analysis, &mut execution).map_err(|why| analysis.miss(Item::Inner(kind), why)).ok();
     analysis.evidence.counted = counted_in_loops(&mut execution);
     analysis.evidence.pool = pool(&mut execution);
+    let mut planned = EvictionPlan::default();
     if let Some(goal) = goal {
-        (function.inner, function.exits) = ends(analysis, kind, &mut execution, &goal);
+        if let Some((site, quantities)) = goal_site(analysis, kind, &mut execution, &goal) {
+            function.span.inner.push(site);
+            planned.quantities = quantities;
+        }
+        let calls = Calls {
+            block: goal.over_block,
+            by: &[goal.decision()],
+            inner: function.span.inner.first().map(|site| site.address),
+            ends_at_inner: true,
+            work: &[],
+        };
+        let results = results(&mut execution);
+        function.span.exits = analysis.exits(kind, &mut execution, calls, results);
     }
+    function.plan = FunctionPlan::Eviction(planned);
     Some(function)
-}
-
-/// Plans the goal site and the done sites.
-fn ends(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, execution: &mut Execution<'_>, goal: &GoalCopy) -> Ends {
-    let inner = inner_site(analysis, kind, execution, goal);
-    let calls = Calls {
-        block: goal.over_block,
-        by: &[goal.decision()],
-        inner: inner.as_ref().map(|inner| inner.site.address),
-        ends_at_inner: true,
-        work: &[],
-    };
-    let results = results(execution);
-    let exits = analysis.exits(kind, execution, calls, results);
-    (inner, exits)
 }
 
 /// Returns all results that the function can have, over 32 bits.
@@ -135,12 +125,12 @@ fn maxmemory_by_dwarf(analysis: &Analysis<'_, '_>) -> Option<FileAddress> {
 }
 
 /// Plans the goal site, and how to compute the variables there.
-fn inner_site(
+fn goal_site(
     analysis: &mut Analysis<'_, '_>,
     kind: FunctionKind,
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
-) -> Option<InnerSite> {
+) -> Option<(Site, Vec<QuantityPlan>)> {
     let wanted = VARIABLES.map(|variable| goal.value(variable));
     let last_resort =
         Operand::Global { address: *analysis.config.get(&Member::Maxmemory)?, name: "server.maxmemory".to_owned() };
@@ -162,8 +152,7 @@ fn inner_site(
     for (quantity, why) in different {
         analysis.miss(Item::Quantity(quantity), why);
     }
-    let site = Site::at(analysis.image, &instruction)?;
-    Some(InnerSite { site, quantities, cycle_type: None, job: None })
+    Some((Site::at(analysis.image, &instruction)?, quantities))
 }
 
 /// Offsets of its last entry and of the key in it, in bytes: 16 entries of 32 bytes.

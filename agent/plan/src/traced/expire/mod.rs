@@ -1,34 +1,25 @@
 //! The expire cycle: `activeExpireCycle()`.
 //!
 //! [`entry`] tells which function it is, and finds the moving average at the end of every cycle that gets past the
-//! early returns. [`start`] is the site that exactly those cycles pass, and tells their type. [`keys`] finds the counts
-//! that the average is made of.
+//! early returns. [`start`] is the site that exactly those cycles pass, and tells their type.
 
 pub mod entry;
-mod keys;
 mod start;
 
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
-use evictscope_machine::sites::Calls;
+use evictscope_machine::sites::{Calls, Site};
 use evictscope_model::{FileAddress, Member};
 
 use self::entry::JobFunction;
-use self::keys::Keys;
 use self::start::{ByType, Work};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
-use crate::plan::{Exit, InnerSite, TracedFunction};
+use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, TracedFunction};
 
 /// The expire cycle.
 pub const EXPIRE_CYCLE: Traced = Traced {
-    description: &Description {
-        kind: "expire_cycle",
-        prefix: "expire",
-        inner: Some("start"),
-        exit: "end",
-        quantities: &[],
-    },
+    description: &Description { kind: "expire_cycle", prefix: "expire", inner: Some("start"), exit: "end" },
     texts: &[entry::TEXT],
     plan,
 };
@@ -52,14 +43,13 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         .ok()?;
     let (mut function, code) = analysis.begin(kind, entry::NAME, cycle.address)?;
     let missed = analysis.not_found.len();
-    if let Some([keys, fields]) =
-        (cycle.job_functions.as_ref()).and_then(|functions| jobs_apart(analysis, kind, functions))
-    {
-        (function.inner, function.fields_inner) = (Some(keys.0), Some(fields.0));
-        function.exits = [keys.1, fields.1].concat();
+    let apart = cycle.job_functions.as_ref().and_then(|functions| jobs_apart(analysis, kind, functions));
+    if let Some(parts) = apart {
+        place(&mut function, parts);
         return Some(function);
     }
     analysis.not_found.truncate(missed);
+    function.plan = FunctionPlan::Expire(ExpirePlan::default());
     let ends = match cycle.jobs.as_slice() {
         [] => entry::blocks(analysis.image, &code),
         jobs => jobs.iter().map(|job| job.call.block).collect(),
@@ -83,19 +73,34 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         (true, None) => Some(NO_JOB),
         _ => None,
     };
-    let calls = work.calls(&start, &jobs);
-    function.exits = exits(analysis, kind, &code, calls, lost);
-    function.inner = start.inner_site(analysis.image);
+    let ends = exits(analysis, kind, &code, work.calls(&start, &jobs), lost);
+    let begin = Site::at(analysis.image, &start.instruction);
+    place(&mut function, [(begin.map(|site| (site, start.plan())), ends)]);
     Some(function)
+}
+
+/// Where a part of a cycle begins, if that is in the file, and where it ends.
+type Part = (Option<(Site, CycleStartPlan)>, Vec<(Exit, CycleEndPlan)>);
+
+/// Puts the parts of a cycle, or its only part, into the plan.
+fn place(function: &mut TracedFunction, parts: impl IntoIterator<Item = Part>) {
+    let mut planned = ExpirePlan::default();
+    for (begin, ends) in parts {
+        if let Some((site, start)) = begin {
+            function.span.inner.push(site);
+            planned.starts.push(start);
+        }
+        for (exit, end) in ends {
+            function.span.exits.push(exit);
+            planned.ends.push(end);
+        }
+    }
+    function.plan = FunctionPlan::Expire(planned);
 }
 
 /// Plans the functions of the job for keys and of the job for fields of hashes, in this order. `None` if it is not
 /// certain which is which, or what either does.
-fn jobs_apart(
-    analysis: &mut Analysis<'_, '_>,
-    kind: FunctionKind,
-    functions: &[JobFunction; 2],
-) -> Option<[(InnerSite, Vec<Exit>); 2]> {
+fn jobs_apart(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, functions: &[JobFunction; 2]) -> Option<Vec<Part>> {
     let image = analysis.image;
     let of_keys = analysis.in_info(Member::StatExpiredStalePerc)?;
     let mut jobs = Vec::new();
@@ -119,9 +124,9 @@ fn jobs_apart(
         if start.cycle_type.is_none() || exits.is_empty() {
             return None;
         }
-        planned.push((start.inner_site(image)?, exits));
+        planned.push((Some((Site::at(image, &start.instruction)?, start.plan())), exits));
     }
-    planned.try_into().ok()
+    Some(planned)
 }
 
 /// Plans the exits of the cycles that pass the start, with the counts there, unless these are `lost`.
@@ -131,7 +136,7 @@ fn exits(
     code: &FunctionCode,
     calls: Calls<'_>,
     lost: Option<&'static str>,
-) -> Vec<Exit> {
+) -> Vec<(Exit, CycleEndPlan)> {
     let mut execution = Execution::run(code);
     let image = analysis.image;
     let passed = calls.passed_blocks(code);
@@ -140,8 +145,13 @@ fn exits(
         Some(_) => None,
     };
     let look = |execution: &mut Execution<'_>, point: Point| match &share {
-        Some(share) => Keys::at(share, image, execution, point),
-        None => (Keys::default(), 0),
+        Some(share) => {
+            // Counts of other things, such as fields of hashes, never come to the division for the moving average.
+            let [expired, sampled] = share.at(image, execution, point).unwrap_or_default();
+            let missing = u64::from(expired.is_none()) + u64::from(sampled.is_none());
+            (CycleEndPlan { sampled, expired }, missing)
+        }
+        None => (CycleEndPlan::default(), 0),
     };
     let found = analysis.exits_with(kind, &mut execution, calls, look);
     let keys = || found.iter().map(|(_, keys)| keys);
@@ -153,6 +163,5 @@ fn exits(
     for (item, _) in is_missing.into_iter().filter(|(_, missing)| *missing) {
         analysis.miss(item, Reason::Unrecognised(why));
     }
-    let exit = |(exit, keys): (Exit, Keys)| Exit { sampled: keys.sampled, expired: keys.expired, ..exit };
-    found.into_iter().map(exit).collect()
+    found
 }

@@ -9,12 +9,11 @@ use std::collections::BTreeSet;
 
 use evictscope_machine::code::instruction::address;
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation};
-use evictscope_machine::elf::Image;
 use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
-use evictscope_machine::sites::{Calls, Site};
+use evictscope_machine::sites::Calls;
 use evictscope_model::FileAddress;
 
-use crate::plan::InnerSite;
+use crate::plan::CycleStartPlan;
 
 /// A place for the start site.
 pub struct Start {
@@ -27,14 +26,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns the site for the plan.
-    pub fn inner_site(self, image: &Image<'_>) -> Option<InnerSite> {
-        Some(InnerSite {
-            site: Site::at(image, &self.instruction)?,
-            quantities: Vec::new(),
-            cycle_type: self.cycle_type,
-            job: self.job,
-        })
+    pub fn plan(self) -> CycleStartPlan {
+        CycleStartPlan { cycle_type: self.cycle_type, job: self.job }
     }
 }
 

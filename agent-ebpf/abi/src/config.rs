@@ -16,7 +16,7 @@ pub const REGISTERS: usize = 16;
 /// How many words recipes are evaluated on: the registers, then two for each read.
 pub const WORDS: usize = REGISTERS + 2 * MAX_READS;
 
-/// The goal variables, and `maxmemory`; the value is the index in [`ServerConfig::recipes`].
+/// The goal variables, and `maxmemory`; the value is the index in [`EvictionConfig::recipes`].
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Variable {
@@ -36,7 +36,7 @@ pub enum Variable {
 pub const VARIABLES: [Variable; 5] =
     [Variable::MemReported, Variable::Overhead, Variable::MemUsed, Variable::MemTofree, Variable::Maxmemory];
 
-/// What a [`Term`] reads.
+/// What a [`EncodedTerm`] reads.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermKind {
@@ -55,11 +55,11 @@ pub enum TermKind {
 /// One summand of a recipe, a read for recipes, or the place of a call's result.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Term {
+pub struct EncodedTerm {
     /// A [`TermKind`].
     pub kind: u8,
     /// Number of the register, as x86-64 encodes it (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …). In a recipe also the
-    /// number of a word that was read: `REGISTERS + 2 * i` is the first one of [`ServerConfig::reads`]`[i]`.
+    /// number of a word that was read: `REGISTERS + 2 * i` is the first one of [`EvictionConfig::reads`]`[i]`.
     pub register: u8,
     /// Bytes: 4 (zero-extended) or 8; for a read also 16, which are two words.
     pub width: u8,
@@ -71,7 +71,7 @@ pub struct Term {
     pub displacement: i64,
 }
 
-impl Term {
+impl EncodedTerm {
     /// A term that is not used.
     pub const ABSENT: Self =
         Self { kind: TermKind::Absent as u8, register: 0, width: 8, negative: 0, reserved: 0, displacement: 0 };
@@ -81,14 +81,14 @@ impl Term {
 /// that the variable is not known.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub struct EncodedRecipe {
     /// The terms that are used come first.
-    pub terms: [Term; MAX_TERMS],
+    pub terms: [EncodedTerm; MAX_TERMS],
 }
 
-impl Recipe {
+impl EncodedRecipe {
     /// A variable that is not known.
-    pub const UNKNOWN: Self = Self { terms: [Term::ABSENT; MAX_TERMS] };
+    pub const UNKNOWN: Self = Self { terms: [EncodedTerm::ABSENT; MAX_TERMS] };
 
     /// Returns whether the plan knows the variable.
     pub const fn is_known(&self) -> bool {
@@ -130,19 +130,42 @@ impl AllocatorCounters {
     }
 }
 
+/// What the programs on the eviction call need to know. All addresses are run-time addresses in the server's process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionConfig {
+    /// What the recipes need from the server's memory. Each place is read once, however many recipes need it,
+    /// because reading costs more than all arithmetic. Used ones come first.
+    pub reads: [EncodedTerm; MAX_READS],
+    /// Recipes at the goal site, by [`Variable`].
+    pub recipes: [EncodedRecipe; VARIABLES.len()],
+    /// The call's result at each done site; absent if the plan does not know it.
+    pub results: [EncodedTerm; MAX_DONE_SITES],
+    /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 if it is not known.
+    pub maxmemory: u64,
+    /// The allocator's counters.
+    pub used_memory: AllocatorCounters,
+}
+
+impl EvictionConfig {
+    /// A call of which nothing is known.
+    pub const UNKNOWN: Self = Self {
+        reads: [EncodedTerm::ABSENT; MAX_READS],
+        recipes: [EncodedRecipe::UNKNOWN; VARIABLES.len()],
+        results: [EncodedTerm::ABSENT; MAX_DONE_SITES],
+        maxmemory: 0,
+        used_memory: AllocatorCounters::UNKNOWN,
+    };
+}
+
 /// The kind of an expire cycle, at one of its start sites.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleStart {
     /// Where its type is; absent if the plan does not know it.
-    pub cycle_type: Term,
+    pub cycle_type: EncodedTerm,
     /// Where its job is (0 for keys, 1 for fields of hashes); absent if the cycle is whole.
-    pub job: Term,
-}
-
-impl CycleStart {
-    /// A kind that is not known.
-    pub const UNKNOWN: Self = Self { cycle_type: Term::ABSENT, job: Term::ABSENT };
+    pub job: EncodedTerm,
 }
 
 /// Where the keys of an expire cycle are counted, at one of its end sites; absent if the plan does not know it.
@@ -150,17 +173,30 @@ impl CycleStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleKeys {
     /// Keys that it sampled.
-    pub sampled: Term,
+    pub sampled: EncodedTerm,
     /// Sampled keys that had expired.
-    pub expired: Term,
+    pub expired: EncodedTerm,
 }
 
-impl CycleKeys {
-    /// Keys that are not known.
-    pub const UNKNOWN: Self = Self { sampled: Term::ABSENT, expired: Term::ABSENT };
+/// What the programs on the expire cycle need to know.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpireConfig {
+    /// By start site.
+    pub starts: [CycleStart; MAX_START_SITES],
+    /// By end site.
+    pub ends: [CycleKeys; MAX_DONE_SITES],
 }
 
-/// The configuration of one slot. All addresses are run-time addresses in the server's process.
+impl ExpireConfig {
+    /// A cycle of which nothing is known.
+    pub const UNKNOWN: Self = Self {
+        starts: [CycleStart { cycle_type: EncodedTerm::ABSENT, job: EncodedTerm::ABSENT }; MAX_START_SITES],
+        ends: [CycleKeys { sampled: EncodedTerm::ABSENT, expired: EncodedTerm::ABSENT }; MAX_DONE_SITES],
+    };
+}
+
+/// The configuration of one slot.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -171,21 +207,10 @@ pub struct ServerConfig {
     /// By traced function, whether calls that begin now are counted: 1 while the probes of both a call's
     /// beginning and its end are attached.
     pub is_observed: [u32; MAX_FUNCTIONS as usize],
-    /// What the recipes need from the server's memory. Each place is read once, however many recipes need it,
-    /// because reading costs more than all arithmetic. Used ones come first.
-    pub reads: [Term; MAX_READS],
-    /// Recipes at the goal site, by [`Variable`].
-    pub recipes: [Recipe; VARIABLES.len()],
-    /// The call's result at each done site; absent if the plan does not know it.
-    pub results: [Term; MAX_DONE_SITES],
-    /// The kind of an expire cycle, at each of its start sites.
-    pub cycle_starts: [CycleStart; MAX_START_SITES],
-    /// Where its keys are counted, at each of its end sites.
-    pub cycle_keys: [CycleKeys; MAX_DONE_SITES],
-    /// Run-time address of `server.maxmemory`, 8 bytes wide; 0 if it is not known.
-    pub maxmemory: u64,
-    /// The allocator's counters.
-    pub used_memory: AllocatorCounters,
+    /// The eviction call.
+    pub eviction: EvictionConfig,
+    /// The expire cycle.
+    pub expire: ExpireConfig,
 }
 
 impl ServerConfig {
@@ -194,12 +219,7 @@ impl ServerConfig {
         tgid: 0,
         run_delay: 0,
         is_observed: [0; MAX_FUNCTIONS as usize],
-        reads: [Term::ABSENT; MAX_READS],
-        recipes: [Recipe::UNKNOWN; VARIABLES.len()],
-        results: [Term::ABSENT; MAX_DONE_SITES],
-        cycle_starts: [CycleStart::UNKNOWN; MAX_START_SITES],
-        cycle_keys: [CycleKeys::UNKNOWN; MAX_DONE_SITES],
-        maxmemory: 0,
-        used_memory: AllocatorCounters::UNKNOWN,
+        eviction: EvictionConfig::UNKNOWN,
+        expire: ExpireConfig::UNKNOWN,
     };
 }
