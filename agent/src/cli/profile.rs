@@ -12,11 +12,11 @@ use evictscope_probes::Sampler;
 use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
 use evictscope_records::profile::{Activity, Profile};
 
-use crate::process::Running;
+use crate::clock::since_1970;
+use crate::planning::Running;
 use crate::profile::{Profiler, Profiling, Subject};
 use crate::terminal::{self, note};
 use crate::trace::Ending;
-use crate::watch::since_1970;
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///

@@ -37,7 +37,7 @@ use rustix::process::setpriority_process;
 use self::databases::Databases;
 pub use self::memory::{Memory, Walk};
 pub use self::summary::{Row, Summary, Use};
-use crate::process::Running;
+use crate::planning::Running;
 
 /// It gives way to everything else on the host, and still gets a tenth of a core beside a busy loop.
 const NICE: i32 = 10;

@@ -15,7 +15,7 @@ use rustix::process::setpriority_process;
 use super::collected::Collected;
 use super::mapped_files::{Files, Mappings, Subject};
 use super::unwound::unwind;
-use crate::watch::clock::monotonic;
+use crate::clock::monotonic;
 
 /// The niceness of the thread.
 const NICE: i32 = 5;

@@ -6,7 +6,7 @@ use evictscope_abi::SlowCall;
 use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Tracing};
 use evictscope_telemetry::HitCosts;
 
-use crate::watch::monotonic;
+use crate::clock::monotonic;
 
 /// How long to wait for calls under way before taking the probes off, while others begin. If none begins, waiting costs
 /// nothing, and slow calls are what is looked for.

@@ -13,8 +13,8 @@ use super::pace::{Pace, TRIAL};
 use super::probing::Probing;
 use super::report::{self, Clock, Second, Summary, duration, share};
 use super::subject::Subject;
+use crate::clock::{monotonic, since_1970};
 use crate::terminal::{note, try_print};
-use crate::watch::{monotonic, since_1970};
 
 /// How often the counts are read while the probes are on.
 const TURN: Duration = Duration::from_millis(10);

@@ -9,8 +9,7 @@ use evictscope_model::{FileOffset, Member, ProcessAddress};
 use evictscope_plan::{EVICTION_CALL, NamedFunction, ProbePlan, Site};
 use evictscope_probes::server_config;
 
-use crate::planning::Planned;
-use crate::process::Running;
+use crate::planning::{Planned, Running};
 
 /// A process, and what to trace in it.
 pub struct Subject {
