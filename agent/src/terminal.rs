@@ -44,10 +44,7 @@ pub fn try_print(text: &str) -> io::Result<()> {
 ///
 /// Fails if it cannot be written, or nobody reads it any longer.
 pub fn document(bytes: &[u8]) -> io::Result<()> {
-    match is_terminal() {
-        true => try_print(&String::from_utf8_lossy(bytes)),
-        false => write(bytes),
-    }
+    if is_terminal() { try_print(&String::from_utf8_lossy(bytes)) } else { write(bytes) }
 }
 
 /// Returns whether stdout is a terminal.
@@ -92,10 +89,7 @@ pub fn note(text: &str) {
     let patience = Timespec::try_from(patience).ok();
     // A process that may not ask writes.
     let is_ready = poll(&mut ready, patience.as_ref()).map_or(true, |ready| ready > 0);
-    match is_ready && stderr.write_all(line.as_bytes()).is_ok() {
-        true => *lost = 0,
-        false => *lost += 1,
-    }
+    if is_ready && stderr.write_all(line.as_bytes()).is_ok() { *lost = 0 } else { *lost += 1 }
 }
 
 /// Where the log goes. Each event is written at once.

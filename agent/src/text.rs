@@ -26,9 +26,10 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// Returns the text, or its end if it is longer than `width`.
 pub fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
-    match length > width {
-        true => std::iter::once('…').chain(text.chars().skip(length + 1 - width)).collect(),
-        false => text.to_owned(),
+    if length > width {
+        std::iter::once('…').chain(text.chars().skip(length + 1 - width)).collect()
+    } else {
+        text.to_owned()
     }
 }
 
@@ -50,10 +51,7 @@ pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -
     };
     let line = |index: usize, (upper, rate): &(f64, f64)| {
         let stars = "*".repeat((rate / most * width as f64).round() as usize);
-        let upper = match upper.is_finite() {
-            true => bound(*upper),
-            false => "…".to_owned(),
-        };
+        let upper = if upper.is_finite() { bound(*upper) } else { "…".to_owned() };
         let (lower, count) = (lower(index), count(*rate));
         format!("{lower:>10} -> {upper:<10} : {count:>9} |{stars:<width$}|")
     };

@@ -148,18 +148,15 @@ fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIter
         ),
     );
     let needed = names(to_attach(&loaded.probes) | OTHERS);
-    match loaded.probes.has_multi_links() {
-        true => {
-            let detail = format!("{needed}, as it has uprobe_multi links");
-            checklist.ok("needed on this kernel", &detail);
-        }
-        false => {
-            let detail = format!(
-                "{needed}, as it attaches by perf events (uprobe_multi links came with Linux 6.6). \
+    if loaded.probes.has_multi_links() {
+        let detail = format!("{needed}, as it has uprobe_multi links");
+        checklist.ok("needed on this kernel", &detail);
+    } else {
+        let detail = format!(
+            "{needed}, as it attaches by perf events (uprobe_multi links came with Linux 6.6). \
                  {OLDER_KERNELS}"
-            );
-            checklist.note("needed on this kernel", &detail);
-        }
+        );
+        checklist.note("needed on this kernel", &detail);
     }
     if let Some(why) = Confinement::of_process().lacks(OTHERS) {
         let what = format!("servers of other users cannot be watched: {why}");
@@ -224,9 +221,10 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
     }
     for hidden in scan.hidden {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
-        match hidden.is_denied {
-            true => checklist.fail(&what, &hidden.why),
-            false => checklist.note(&what, &format!("will not be watched: {}", hidden.why)),
+        if hidden.is_denied {
+            checklist.fail(&what, &hidden.why)
+        } else {
+            checklist.note(&what, &format!("will not be watched: {}", hidden.why))
         }
     }
 }

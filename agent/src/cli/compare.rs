@@ -76,9 +76,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let profiles = before.and_then(|before| Ok((before, after?)));
     let functions = profiles.as_ref().map(|(before, after)| compare::functions(before, after));
     let comparison = Comparison { measures, functions: functions.unwrap_or_default() };
-    terminal::print(&match arguments.json {
-        true => serde_json::to_string_pretty(&comparison)? + "\n",
-        false => comparison.text(),
+    terminal::print(&if arguments.json {
+        serde_json::to_string_pretty(&comparison)? + "\n"
+    } else {
+        comparison.text()
     })?;
     if let Some(file) = &arguments.output {
         let (before, after) = profiles.context("there is nothing to draw")?;

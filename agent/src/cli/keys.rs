@@ -60,9 +60,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         length: Duration::from_secs(arguments.seconds),
         by: arguments.by,
     })?;
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n",
-        false => text(&summary),
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n"
+    } else {
+        text(&summary)
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -119,10 +120,7 @@ fn text(summary: &Summary) -> String {
         Use::Written(_) => drop(writeln!(text, "\nnot written {}", limits.join("; "))),
         _ => drop(writeln!(text, "\nnot used {}", limits.join("; "))),
     }
-    let changed = match before == after {
-        true => String::new(),
-        false => format!(" ({before} before)"),
-    };
+    let changed = if before == after { String::new() } else { format!(" ({before} before)") };
     let _ = writeln!(
         text,
         "\n{after} keys{changed}, {} ± {}; {} looked at in {:.1} s, {:.2} % left out as not consistent",
@@ -141,9 +139,10 @@ fn age(seconds: f64) -> String {
     let unit = units.into_iter().find(|(length, _)| seconds >= *length);
     let (length, name) = unit.unwrap_or((1.0, "s"));
     let value = seconds / length;
-    match value < 10.0 && value.fract() > 0.05 && length > 1.0 {
-        true => format!("{value:.1} {name}"),
-        false => format!("{value:.0} {name}"),
+    if value < 10.0 && value.fract() > 0.05 && length > 1.0 {
+        format!("{value:.1} {name}")
+    } else {
+        format!("{value:.0} {name}")
     }
 }
 

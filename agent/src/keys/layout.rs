@@ -6,7 +6,6 @@ use evictscope_plan::Identity;
 /// How a version lays out what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of a database.
     pub database_bytes: u64,
     /// The word of a database at which its tables of things other than keys begin, and the word behind them, its
     /// number.
@@ -58,11 +57,8 @@ pub struct Buckets {
 /// a pointer) lie with it; and how many bits there are. 0 means that there is no such bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// When it expires.
     pub expires: u32,
-    /// Its key.
     pub key: u32,
-    /// Its value.
     pub value: u32,
     /// Bits before the reference count.
     pub bits: u32,
@@ -192,9 +188,9 @@ impl Layout {
         let product = identity.product.unwrap_or("a server");
         let version = identity.version.as_deref().unwrap_or("of an unknown version");
         // A series may be all that is known.
-        let series = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
-        let series = series.map_or(version, |(series, _)| series);
-        let layout = LAYOUTS.iter().find(|(known, release, _)| (*known, *release) == (product, series));
+        let release = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
+        let known = (product, release.map_or(version, |(series, _)| series));
+        let layout = LAYOUTS.iter().find(|(product, series, _)| (*product, *series) == known);
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
                 "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1"
@@ -210,7 +206,7 @@ impl Layout {
         }
     }
 
-    /// Returns how many bytes the head of a table takes.
+    /// Returns the bytes of the head of a table.
     pub fn table_bytes(&self) -> u64 {
         match &self.buckets {
             Some(buckets) => buckets.head,

@@ -1,28 +1,23 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
-//! [`layout`] says how versions differ, [`databases`] finds the databases, [`tables`] has their hash tables, [`dict`]
-//! reads one, [`value`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`].
-//! Everything is read from the memory of a running server: what is inconsistent is left out and counted.
+//! [`layout`] says how versions differ, [`databases`] finds the databases and their hash tables, [`dict`] reads one,
+//! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read
+//! from the memory of a running server: what is inconsistent is left out and counted.
 //!
 //! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`]
 //! samples those that have expired. Nothing else of this is exported: it is a question, not a metric.
 
-mod allocator;
 mod databases;
 mod dict;
-mod entry;
-pub mod expired;
+mod expired;
 mod layout;
-mod members;
 mod memory;
 mod object;
 mod sampler;
+mod size;
 mod summary;
-mod table;
-mod tables;
 #[cfg(test)]
 mod tests;
-mod value;
 
 use std::time::Duration;
 
@@ -35,6 +30,7 @@ use regex::bytes::Regex;
 use rustix::process::setpriority_process;
 
 use self::databases::Databases;
+pub use self::expired::ExpiredSampler;
 pub use self::memory::{Memory, Walk};
 pub use self::summary::{Row, Summary, Use};
 use crate::planning::Running;
@@ -46,11 +42,9 @@ const NO_CHILD: u32 = u32::MAX;
 
 /// What to find out.
 pub struct Question {
-    /// The process.
     pub pid: u32,
-    /// How many keys to look at.
+    /// Keys to look at.
     pub samples: u32,
-    /// For how long.
     pub length: Duration,
     /// What to group by: the first group of this in the key's name. Without it no name is read.
     pub by: Option<Regex>,
@@ -59,8 +53,7 @@ pub struct Question {
 /// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns
 /// `None` if the layout of its version is not known, or a table is about to change.
 pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
-    let databases = Databases::find(memory, plan, bias).ok()?;
-    Some(databases.keys())
+    Some(Databases::find(memory, plan, bias).ok()?.keys())
 }
 
 /// Looks at random keys of a server.
@@ -96,8 +89,8 @@ fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> U
     let link = plan.member(Member::StatClientsTypeMemory);
     let link = || memory.words::<4>(link?.address.at(bias).get()).map(|[.., primary]| primary);
     let is_replica = word(Member::Masterhost).or_else(link).map(|primary| primary != 0);
-    let own = word(Member::ChildPid).map(|pid| pid as u32 != NO_CHILD);
-    let has_child = own.or_else(|| Some(Scheduling::of(pid)?.child_ns().is_some()));
+    let has_child = (word(Member::ChildPid).map(|pid| pid as u32 != NO_CHILD))
+        .or_else(|| Some(Scheduling::of(pid)?.child_ns().is_some()));
     match (policy, is_replica, has_child) {
         (Some(KeyClock::Counter), ..) => Use::Counter,
         (Some(KeyClock::Writes), ..) => Use::Written(age.as_secs()),

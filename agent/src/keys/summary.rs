@@ -68,9 +68,7 @@ pub struct Summary {
 pub struct Row {
     /// What they are.
     pub name: String,
-    /// How many.
     pub keys: f64,
-    /// What they take.
     pub bytes: f64,
     /// Their share of all bytes.
     pub share: f64,
@@ -106,22 +104,20 @@ impl Summary {
         let mut groups = BTreeMap::<String, Vec<&Key>>::new();
         for key in &drawn.keys {
             let (kind, encoding) = key.kind;
-            let name = key.group.clone();
-            let name = name.unwrap_or_else(|| format!("{kind} {encoding}"));
+            let name = key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"));
             groups.entry(name).or_default().push(key);
         }
         let row = |(name, keys): (String, Vec<&Key>)| {
-            let own: f64 = keys.iter().map(|key| key.bytes as f64).sum();
-            let share = own / sum.max(1.0);
-            let own_squares = keys.iter().map(|key| (key.bytes as f64).powi(2)).sum::<f64>();
-            let all_squares = squares + mean * sum;
+            let bytes: f64 = keys.iter().map(|key| key.bytes as f64).sum();
+            let share = bytes / sum.max(1.0);
+            let row_squares: f64 = keys.iter().map(|key| (key.bytes as f64).powi(2)).sum();
             // The error of a ratio of sums: its members' deviations from it.
-            let deviations = own_squares * (1.0 - 2.0 * share) + share * share * all_squares;
+            let deviations = row_squares * (1.0 - 2.0 * share) + share * share * (squares + mean * sum);
             let of = |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
             Row {
                 name,
                 keys: keys.len() as f64 * scale,
-                bytes: own * scale,
+                bytes: bytes * scale,
                 share,
                 share_error: error(deviations.max(0.0)) / sum.max(1.0),
                 idle: longest.and_then(|longest| {

@@ -80,13 +80,14 @@ impl Subject<'_> {
     fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {
         let function = function.map(|name| format!("--function={name}").into());
         let planned: Planned = self.ask(identified, function)?;
-        match planned.is_possible(self.executable) {
-            true => Ok(planned),
-            false => Err(Failure {
+        if planned.is_possible(self.executable) {
+            Ok(planned)
+        } else {
+            Err(Failure {
                 reason: Reason::Planning,
                 is_for_good: true,
                 why: format!("what was said of {} cannot be a plan", self.exe.display()),
-            }),
+            })
         }
     }
 

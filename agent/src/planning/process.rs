@@ -85,10 +85,7 @@ pub fn ask<T: BorshDeserialize>(
     })?;
     if !status.success() {
         let why = said(status, &answer);
-        return Err(match is_from_outside(status) {
-            true => resources(&why),
-            false => failed(why),
-        });
+        return Err(if is_from_outside(status) { resources(&why) } else { failed(why) });
     }
     let answer: Result<T, Trouble> = borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
     answer.map_err(|trouble| match trouble {

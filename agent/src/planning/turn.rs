@@ -50,9 +50,10 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut count = count();
-        match self.is_waiting {
-            true => count.waiting -= 1,
-            false => count.planning -= 1,
+        if self.is_waiting {
+            count.waiting -= 1
+        } else {
+            count.planning -= 1
         }
         CHANGED.notify_one();
     }

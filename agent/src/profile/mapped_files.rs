@@ -136,10 +136,7 @@ impl Mappings {
                 Mapping {
                     begin: map.address.0,
                     end: map.address.1,
-                    name: match is_executable {
-                        true => subject.command.clone(),
-                        false => name(&map.pathname),
-                    },
+                    name: if is_executable { subject.command.clone() } else { name(&map.pathname) },
                     file: file.and_then(bias),
                     is_return_probe: matches!(&map.pathname, MMapPath::Other(name) if name == "uprobes"),
                 }

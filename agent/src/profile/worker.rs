@@ -72,9 +72,10 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
         taking: HashMap::new(),
     };
     loop {
-        let request = match worker.taking.is_empty() {
-            true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => requests.recv_timeout(TURN),
+        let request = if worker.taking.is_empty() {
+            requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            requests.recv_timeout(TURN)
         };
         worker.take_in();
         match request {

@@ -122,10 +122,7 @@ pub fn slow_calls_head(cycles: &[Cycle]) -> String {
 pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> String {
     let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
     let time = clock.time(begun, "%H:%M:%S%.6f");
-    let thread = match call.tid == pid {
-        true => "main".to_owned(),
-        false => call.tid.to_string(),
-    };
+    let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
     let ran = cycles.iter().filter(|own| call.ran & (1 << own.number) != 0);
     let ran: Vec<&str> = ran.map(|own| own.name).collect();
     let ran = match (cycles, ran.as_slice()) {
@@ -178,9 +175,10 @@ impl Summary<'_> {
         let quantile = |part| quantile(&counts.durations, part);
         if let (Some(median), Some(p99)) = (quantile(0.5), quantile(0.99)) {
             let longest = counts.longest_ns as f64;
-            let of = match part < 0.995 {
-                true => format!(" (of the {} of the time that was observed)", share(part)),
-                false => String::new(),
+            let of = if part < 0.995 {
+                format!(" (of the {} of the time that was observed)", share(part))
+            } else {
+                String::new()
             };
             said += &format!(
                 "  median {}, p99 {}, longest {}, mean {}{of}\n",

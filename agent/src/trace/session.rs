@@ -130,9 +130,10 @@ impl Session<'_> {
                 self.probing.settle();
             }
             let now = monotonic();
-            match pace.update(now, self.probing.spent()) {
-                true => self.probing.turn_on()?,
-                false => self.turn_off(),
+            if pace.update(now, self.probing.spent()) {
+                self.probing.turn_on()?
+            } else {
+                self.turn_off()
             }
             if self.probing.has_lost_keeper() {
                 return Err(ProbeError::KeeperEnded.into());
@@ -145,10 +146,7 @@ impl Session<'_> {
             if now >= deadline {
                 break;
             }
-            let turn = match self.probing.is_on() {
-                true => now + TURN,
-                false => next_second,
-            };
+            let turn = if self.probing.is_on() { now + TURN } else { next_second };
             let next = turn.min(next_second).min(deadline);
             let next = pace.next().map_or(next, |due| next.min(due.max(now)));
             stopped = wait(&self.ending, self.subject, next.saturating_sub(now));
@@ -179,10 +177,7 @@ impl Session<'_> {
     fn head(&self) -> String {
         let (subject, entry) = (self.subject, &self.subject.function.entry);
         let identity = &subject.function.identity;
-        let kernel = match entry.emulated {
-            true => "emulates",
-            false => "single-steps",
-        };
+        let kernel = if entry.emulated { "emulates" } else { "single-steps" };
         let mut said = format!(
             "tracing {} in process {} ({} {})\n  probe  at {:#x}: {} (the kernel {kernel} it), and at the return\n",
             subject.function,

@@ -50,10 +50,8 @@ impl fmt::Display for Missing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lost { metrics, alerts } = &self.lost;
         writeln!(f, "  {}: {}", self.item, self.why)?;
-        let mut list = |what: &str, names: String| match names.is_empty() {
-            true => Ok(()),
-            false => writeln!(f, "    {what} {names}"),
-        };
+        let mut list =
+            |what: &str, names: String| if names.is_empty() { Ok(()) } else { writeln!(f, "    {what} {names}") };
         let below = "\n                   ";
         list("lost metrics  ", metrics.join(below))?;
         list("lost alerts   ", alerts.join(below))?;

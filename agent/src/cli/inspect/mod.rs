@@ -78,10 +78,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     terminal::print(&text)?;
     let function = plan.function(EVICTION_CALL.description);
     let is_complete = function.is_some_and(TracedFunction::has_all_quantities);
-    Ok(match is_complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Predicts the cost of a plan's probes, from the cost of a hit measured here if that is possible.

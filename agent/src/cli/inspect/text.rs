@@ -55,10 +55,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         let name = description.probe(part);
         lines.push(match site {
             Some(site) => {
-                let kernel = match site.emulated {
-                    true => "emulates",
-                    false => "single-steps",
-                };
+                let kernel = if site.emulated { "emulates" } else { "single-steps" };
                 let (address, offset) = (site.address, site.file_offset);
                 let instruction = &site.instruction;
                 format!("  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}")
@@ -91,11 +88,12 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
             Some(true) => "if it jumps, ",
             Some(false) => "unless it jumps, ",
         };
-        let known = match is_cycle {
-            true => [("sampled", &exit.sampled), ("expired", &exit.expired)]
+        let known = if is_cycle {
+            [("sampled", &exit.sampled), ("expired", &exit.expired)]
                 .map(|(name, own)| place(name, own.as_ref()))
-                .join(", "),
-            false => place("result", exit.result.as_ref()),
+                .join(", ")
+        } else {
+            place("result", exit.result.as_ref())
         };
         probe(description.exit, Some(&exit.site), &format!("   ({way}{known})"));
     }
