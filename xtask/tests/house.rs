@@ -76,7 +76,7 @@ const BOUNDED: [(&str, &str); 18] = [
     ("agent/src/cli/selftest/child.rs", "the log of a server of its own"),
     ("agent/src/live/agent.rs", "LONGEST_FILE of what a user names"),
     ("agent/src/profile/mapped_files.rs", "MAX_VDSO"),
-    ("agent/src/profile/refused.rs", "a setting of the kernel"),
+    ("agent/src/profile/mod.rs", "a setting of the kernel"),
 ];
 
 /// A path in the code, segment by segment.

@@ -1,7 +1,7 @@
 //! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables of places while it is rehashed, else
 //! one. Each place is a chain of entries, or, in Valkey since 8.1, of buckets with up to seven entries.
 
-use super::layout::{Form, Layout};
+use super::layout::{EntryForm, Layout};
 use super::memory::Memory;
 
 /// How many places of a table of times to live are looked at for one place of a table of keys, at most.
@@ -221,20 +221,20 @@ impl Entry {
         let address = pointer & !7;
         let form = layout.entries[if pointer & 1 != 0 { 4 } else { (pointer & 7) as usize / 2 }];
         let (allocated, [key, value, next]) = match form {
-            Form::None => return None,
-            Form::Whole => (24, memory.words(address)?),
-            Form::Valueless => memory.words(address).map(|[key, next]| (16, [key, 0, next]))?,
-            Form::Chained => memory.words(address).map(|[next, key]| (16, [key, 0, next]))?,
-            Form::Embedding => {
+            EntryForm::None => return None,
+            EntryForm::Whole => (24, memory.words(address)?),
+            EntryForm::Valueless => memory.words(address).map(|[key, next]| (16, [key, 0, next]))?,
+            EntryForm::Chained => memory.words(address).map(|[next, key]| (16, [key, 0, next]))?,
+            EntryForm::Embedding => {
                 let [value, next, header] = memory.words(address)?;
                 let key = address + EMBEDDED + u64::from(header as u8);
                 let text = memory.string(key)?;
                 (text.header == u64::from(header as u8)).then_some(())?;
                 (EMBEDDED + text.header + text.length + 1, [key, value, next])
             }
-            Form::Key => return Some((Self::of_key(pointer)?, 0)),
+            EntryForm::Key => return Some((Self::of_key(pointer)?, 0)),
         };
-        let entry = Self { pointer, allocated, is_embedding: form == Form::Embedding, key, value };
+        let entry = Self { pointer, allocated, is_embedding: form == EntryForm::Embedding, key, value };
         (key != 0).then_some((entry, next))
     }
 

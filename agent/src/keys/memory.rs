@@ -102,12 +102,12 @@ impl Memory {
     }
 
     /// Returns the header of a Redis string.
-    pub fn string(&self, address: u64) -> Option<Text> {
+    pub fn string(&self, address: u64) -> Option<StringHeader> {
         let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
         if kind == 0 {
             let length = u64::from(flags >> 3);
-            return Some(Text { header: 1, length, space: length });
+            return Some(StringHeader { header: 1, length, space: length });
         }
         // Its length and what is allocated for it, in 1, 2, 4 or 8 bytes each.
         let width = 1_usize.checked_shl(kind - 1).filter(|width| *width <= 8)?;
@@ -116,7 +116,7 @@ impl Memory {
         self.fill(address.checked_sub(header)?, &mut bytes[..2 * width])?;
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let (length, space) = (number(&bytes[..width]), number(&bytes[width..2 * width]));
-        (length <= space && space < 1 << 40).then_some(Text { header, length, space })
+        (length <= space && space < 1 << 40).then_some(StringHeader { header, length, space })
     }
 
     /// Returns what was asked of the allocator for the name of a field of a hash, `mstr`.
@@ -138,14 +138,14 @@ impl Memory {
 }
 
 /// The header of a Redis string.
-pub struct Text {
+pub struct StringHeader {
     /// Its own bytes; those of the string, and those that it has space for.
     pub header: u64,
     pub length: u64,
     pub space: u64,
 }
 
-impl Text {
+impl StringHeader {
     /// Returns what was asked of the allocator for it.
     pub fn allocated(&self) -> u64 {
         self.header + self.space + 1

@@ -1,7 +1,7 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
 //! [`layout`] says how versions differ, [`databases`] finds the databases and their hash tables, [`dict`] reads one,
-//! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`Summary`]. Everything is read
+//! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`KeysSummary`]. Everything is read
 //! from the memory of a running server: what is inconsistent is left out and counted.
 //!
 //! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`]
@@ -32,7 +32,7 @@ use rustix::process::setpriority_process;
 use self::databases::Databases;
 pub use self::expired::ExpiredSampler;
 pub use self::memory::{Memory, Walk};
-pub use self::summary::{Row, Summary, Use};
+pub use self::summary::{KeyUse, KeysRow, KeysSummary};
 use crate::planning::Running;
 
 /// It gives way to everything else on the host, and still gets a tenth of a core beside a busy loop.
@@ -41,7 +41,7 @@ const NICE: i32 = 10;
 const NO_CHILD: u32 = u32::MAX;
 
 /// What to find out.
-pub struct Question {
+pub struct KeysRequest {
     pub pid: u32,
     /// Keys to look at.
     pub samples: u32,
@@ -61,27 +61,27 @@ pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
 /// # Errors
 ///
 /// Fails if something is not there, and says what to do.
-pub fn answer(question: &Question) -> anyhow::Result<Summary> {
+pub fn answer(request: &KeysRequest) -> anyhow::Result<KeysSummary> {
     // It may be forbidden, and is only a courtesy.
     let _ = setpriority_process(None, NICE);
-    let process = Running::find(question.pid)?;
+    let process = Running::find(request.pid)?;
     let plan = process.plan(None, &[])?.plan;
-    let bias = load_bias(question.pid, plan.identity.entry_point)?;
-    let memory = Memory::open(question.pid, Walk::Tables)?;
+    let bias = load_bias(request.pid, plan.identity.entry_point)?;
+    let memory = Memory::open(request.pid, Walk::Tables)?;
     let used = use_of(&memory, &plan, bias, process.handle.identity());
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
-        bail!("process {} has ended", question.pid);
+        bail!("process {} has ended", request.pid);
     }
-    let drawn = sampler::draw(&memory, &databases?, question);
+    let drawn = sampler::draw(&memory, &databases?, request);
     if process.handle.has_ended() {
-        bail!("process {} has ended meanwhile", question.pid);
+        bail!("process {} has ended meanwhile", request.pid);
     }
-    Ok(Summary::of(&drawn?, used))
+    Ok(KeysSummary::of(&drawn?, used))
 }
 
 /// Returns what a server notes of the use of its keys.
-fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> Use {
+fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> KeyUse {
     let (pid, age) = (process.pid, process.age());
     let word = |member| memory.u64(plan.member(member)?.address.at(bias).get());
     let policy = word(Member::MaxmemoryPolicy).map(|policy| KeyClock::of(policy & u64::from(u32::MAX)));
@@ -92,11 +92,11 @@ fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> U
     let has_child = (word(Member::ChildPid).map(|pid| pid as u32 != NO_CHILD))
         .or_else(|| Some(Scheduling::of(pid)?.child_ns().is_some()));
     match (policy, is_replica, has_child) {
-        (Some(KeyClock::Counter), ..) => Use::Counter,
-        (Some(KeyClock::Writes), ..) => Use::Written(age.as_secs()),
-        (Some(KeyClock::Reads), Some(false), Some(false)) => Use::Used(age.as_secs()),
-        (_, Some(true), _) => Use::Unknown("a replica does not see what clients of its primary read"),
-        (.., Some(true)) => Use::Unknown("while it saves, a server does not note what is read"),
-        _ => Use::Unknown("whether it notes what is read was not found"),
+        (Some(KeyClock::Counter), ..) => KeyUse::Counter,
+        (Some(KeyClock::Writes), ..) => KeyUse::Written(age.as_secs()),
+        (Some(KeyClock::Reads), Some(false), Some(false)) => KeyUse::Used(age.as_secs()),
+        (_, Some(true), _) => KeyUse::Unknown("a replica does not see what clients of its primary read"),
+        (.., Some(true)) => KeyUse::Unknown("while it saves, a server does not note what is read"),
+        _ => KeyUse::Unknown("whether it notes what is read was not found"),
     }
 }

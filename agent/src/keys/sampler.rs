@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use evictscope_host::printable;
 use regex::bytes::{Match, Regex};
 
-use super::Question;
+use super::KeysRequest;
 use super::databases::{Databases, Tables};
 use super::dict::Entry;
 use super::layout::Layout;
@@ -30,7 +30,7 @@ const SPARSE: usize = 1_000;
 const NAME: usize = 512;
 
 /// A key that was drawn.
-pub struct Key {
+pub struct DrawnKey {
     /// Its type and encoding.
     pub kind: (&'static str, &'static str),
     /// What the expression matched in its name.
@@ -47,7 +47,7 @@ pub struct Key {
 /// What was drawn.
 #[derive(Default)]
 pub struct Drawn {
-    pub keys: Vec<Key>,
+    pub keys: Vec<DrawnKey>,
     /// Keys and places that were inconsistent.
     pub rejected: u64,
     /// The server's keys before and after the drawing.
@@ -63,16 +63,16 @@ pub struct Drawn {
 /// # Errors
 ///
 /// Fails if the process ends, or no key was read.
-pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
+pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
-    let walk = memory.another(Walk::Allocator(question.length / 4));
-    let allocator = Allocator::of(&walk, question.pid, &allocations(&walk, databases.layout(), &tables));
-    let drawing = memory.another(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
+    let walk = memory.another(Walk::Allocator(request.length / 4));
+    let allocator = Allocator::of(&walk, request.pid, &allocations(&walk, databases.layout(), &tables));
+    let drawing = memory.another(Walk::Draw(request.length.saturating_sub(begun.elapsed())));
     let mut sampler =
-        Sampler { memory: &drawing, layout: databases.layout(), question, allocator, drawn: Drawn::default() };
+        KeySampler { memory: &drawing, layout: databases.layout(), request, allocator, drawn: Drawn::default() };
     let (before, size) = (tables.used(), tables.places());
-    let is_small = size.max(before) <= u64::from(question.samples);
+    let is_small = size.max(before) <= u64::from(request.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
     let mut order: Vec<u64> = if is_small { (0..size).collect() } else { Vec::new() };
     fastrand::shuffle(&mut order);
@@ -93,7 +93,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         // random.
         is_whole &= now == tables;
         tables = now;
-        let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= question.samples as usize };
+        let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= request.samples as usize };
         if is_done || is_over {
             break;
         }
@@ -137,15 +137,15 @@ fn allocations(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u
     chains.flatten().filter_map(made).take(VOTES).collect()
 }
 
-struct Sampler<'a> {
+struct KeySampler<'a> {
     memory: &'a Memory,
     layout: &'static Layout,
-    question: &'a Question,
+    request: &'a KeysRequest,
     allocator: Allocator,
     drawn: Drawn,
 }
 
-impl Sampler<'_> {
+impl KeySampler<'_> {
     /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &Tables, place: u64) {
         // A table that has moved is read again before the next round.
@@ -168,7 +168,7 @@ impl Sampler<'_> {
 
     /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent,
     /// or has changed meanwhile.
-    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
+    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<DrawnKey> {
         let memory = self.memory;
         let sizes = Sizes { memory, layout: self.layout, allocator: self.allocator };
         let has_key = self.layout.object.key != 0;
@@ -179,12 +179,12 @@ impl Sampler<'_> {
         let expires = if has_key { object.expires } else { twin()?.map(|twin| twin.value) };
         let ttl = expires.map(|expires| (expires.cast_signed() as f64 / 1e3 - now.as_secs_f64()).max(0.0));
         let name = if has_key { object.key } else { entry.key };
-        let group = match &self.question.by {
+        let group = match &self.request.by {
             None => None,
             Some(expression) => Some(self.group(expression, name)?),
         };
         let is_same = entry.is_same(memory, self.layout)? && Object::read(memory, self.layout, address)?.is(&object);
-        is_same.then_some(Key {
+        is_same.then_some(DrawnKey {
             kind: object.names()?,
             group,
             bytes,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evictscope_host::printable;
 use evictscope_plan::{EXPIRE_CYCLE, Operand, ProbePlan, Site, TracedFunction, variable_name};
 
-use super::missing::Missing;
+use super::json::Missing;
 
 /// Returns the plan of the executable at `path` as text for people.
 pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, missing: &[Missing<'_>], took: Duration) -> String {
@@ -56,8 +56,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         lines.push(match site {
             Some(site) => {
                 let kernel = if site.emulated { "emulates" } else { "single-steps" };
-                let (address, offset) = (site.address, site.file_offset);
-                let instruction = &site.instruction;
+                let Site { address, file_offset: offset, instruction, .. } = site;
                 format!("  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}")
             }
             None => format!("  {name:<17} not found"),
@@ -90,7 +89,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         };
         let known = if is_cycle {
             [("sampled", &exit.sampled), ("expired", &exit.expired)]
-                .map(|(name, own)| place(name, own.as_ref()))
+                .map(|(name, operand)| place(name, operand.as_ref()))
                 .join(", ")
         } else {
             place("result", exit.result.as_ref())
@@ -113,8 +112,7 @@ fn place(name: &str, operand: Option<&Operand>) -> String {
 /// Adds the quantities of one function, and how they are computed.
 fn quantities(function: &TracedFunction, lines: &mut Vec<String>) {
     let description = function.kind.description;
-    let part = description.inner;
-    let Some(part) = part.filter(|_| !description.quantities.is_empty()) else {
+    let Some(part) = description.inner.filter(|_| !description.quantities.is_empty()) else {
         return;
     };
     lines.push(format!("  value          computed at {:<17}  found by", description.probe(part)));
