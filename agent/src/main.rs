@@ -5,10 +5,10 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod cli;
+mod clock;
 mod keys;
 mod live;
 mod planning;
-mod process;
 mod profile;
 mod terminal;
 mod text;

@@ -1,13 +1,16 @@
-//! Writes what people read. Nothing else in this program writes to stdout or stderr (`clippy.toml`).
+//! Writes what people read, and hears when they want no more. Nothing else in this program writes to stdout or stderr
+//! (`clippy.toml`).
 //!
 //! A terminal obeys what it gets, so everything is made printable first. Nobody need read it: a command whose reader
 //! has gone ends, and what is said on stderr is lost where it cannot be written, or would have to wait.
 
-use std::borrow::Cow;
+use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Stdout, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use evictscope_host::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -44,13 +47,9 @@ pub fn try_print(text: &str) -> io::Result<()> {
 ///
 /// Fails if it cannot be written, or nobody reads it any longer.
 pub fn document(bytes: &[u8]) -> io::Result<()> {
-    match is_terminal() {
-        true => try_print(&String::from_utf8_lossy(bytes)),
-        false => write(bytes),
-    }
+    if is_terminal() { try_print(&String::from_utf8_lossy(bytes)) } else { write(bytes) }
 }
 
-/// Returns whether stdout is a terminal.
 pub fn is_terminal() -> bool {
     stdout().is_terminal()
 }
@@ -87,15 +86,10 @@ pub fn note(text: &str) {
     let mut line = before + &printable(text.trim_end());
     line.truncate(line.floor_char_boundary(LONGEST - 1));
     line.push('\n');
-    let patience = if *lost == 0 { PATIENCE } else { Duration::ZERO };
-    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
-    let patience = Timespec::try_from(patience).ok();
+    let patience = Timespec::try_from(if *lost == 0 { PATIENCE } else { Duration::ZERO }).ok();
     // A process that may not ask writes.
-    let is_ready = poll(&mut ready, patience.as_ref()).map_or(true, |ready| ready > 0);
-    match is_ready && stderr.write_all(line.as_bytes()).is_ok() {
-        true => *lost = 0,
-        false => *lost += 1,
-    }
+    let is_ready = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], patience.as_ref()).map_or(true, |ready| ready > 0);
+    if is_ready && stderr.write_all(line.as_bytes()).is_ok() { *lost = 0 } else { *lost += 1 }
 }
 
 /// Where the log goes. Each event is written at once.
@@ -103,12 +97,33 @@ pub struct Log;
 
 impl Write for Log {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text: Cow<'_, str> = String::from_utf8_lossy(event);
-        note(&text);
+        note(&String::from_utf8_lossy(event));
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Says when SIGINT, SIGTERM or SIGHUP came: then the other end of this is gone.
+pub struct Ending(Receiver<Infallible>);
+
+impl Ending {
+    /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its
+    /// probes.
+    pub fn listen() -> anyhow::Result<Self> {
+        let (sender, receiver) = channel();
+        let mut sender = Some(sender);
+        ctrlc::set_handler(move || drop(sender.take())).context("cannot handle signals")?;
+        Ok(Self(receiver))
+    }
+
+    /// Waits until `deadline`, or until the command must end; returns whether it must.
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => has_no_reader(),
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Lays out text in terminal lines.
 
+use evictscope_host::printable;
 use evictscope_records::text::count;
 
 /// Returns the text in lines of at most `width`, broken between words. Only a word longer than a line is cut.
@@ -10,10 +11,8 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         let letters: Vec<char> = word.chars().collect();
         for part in letters.chunks(width) {
             let part: String = part.iter().collect();
-            let line = lines
-                .last_mut()
-                .filter(|line| line.is_empty() || line.chars().count() + 1 + part.chars().count() <= width);
-            match line {
+            let has_room = |line: &&mut String| line.chars().count() + 1 + part.chars().count() <= width;
+            match lines.last_mut().filter(|line| line.is_empty() || has_room(line)) {
                 Some(line) if line.is_empty() => *line = part,
                 Some(line) => line.extend([" ", &part]),
                 None => lines.push(part),
@@ -26,9 +25,10 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// Returns the text, or its end if it is longer than `width`.
 pub fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
-    match length > width {
-        true => std::iter::once('…').chain(text.chars().skip(length + 1 - width)).collect(),
-        false => text.to_owned(),
+    if length > width {
+        std::iter::once('…').chain(text.chars().skip(length + 1 - width)).collect()
+    } else {
+        text.to_owned()
     }
 }
 
@@ -48,17 +48,12 @@ pub fn histogram(rates: &[(f64, f64)], bound: fn(f64) -> String, width: usize) -
         Some((below, _)) => bound(*below),
         None => "0".to_owned(),
     };
-    let line = |index: usize, (upper, rate): &(f64, f64)| {
+    let line = |(index, (upper, rate)): (usize, &(f64, f64))| {
         let stars = "*".repeat((rate / most * width as f64).round() as usize);
-        let upper = match upper.is_finite() {
-            true => bound(*upper),
-            false => "…".to_owned(),
-        };
-        let (lower, count) = (lower(index), count(*rate));
-        format!("{lower:>10} -> {upper:<10} : {count:>9} |{stars:<width$}|")
+        let upper = if upper.is_finite() { bound(*upper) } else { "…".to_owned() };
+        format!("{:>10} -> {upper:<10} : {:>9} |{stars:<width$}|", lower(index), count(*rate))
     };
-    let shown = rates.iter().enumerate().take(last + 1).skip(first);
-    shown.map(|(index, bucket)| line(index, bucket)).collect()
+    rates.iter().enumerate().take(last + 1).skip(first).map(line).collect()
 }
 
 /// Returns the same rates in fewer buckets, each of which reaches at least twice as far as the one before: the agent
@@ -77,11 +72,30 @@ fn coarse(rates: &[(f64, f64)]) -> Vec<(f64, f64)> {
     coarse
 }
 
+/// Returns the rows as lines, each column as wide as its widest cell. All but the last are padded.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+    let mut widths = Vec::new();
+    for row in &rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let padded: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += padded.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use evictscope_records::text::seconds;
 
-    use super::{HISTOGRAM_TEXT, coarse, histogram, shortened, wrapped};
+    use super::{HISTOGRAM_TEXT, coarse, histogram, shortened, table, wrapped};
 
     #[test]
     fn a_text_is_broken_between_words() {
@@ -110,5 +124,12 @@ mod tests {
         assert_eq!(lines[0].chars().count(), HISTOGRAM_TEXT + 10);
         let empty = histogram(&[], seconds, 10);
         assert_eq!(empty, ["none was observed in the last interval"]);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["a".to_owned(), "long".to_owned()], vec!["µs µs".to_owned(), "b".to_owned()]];
+        assert_eq!(table(&rows), "a      long\nµs µs  b\n");
+        assert_eq!(table(&[]), "");
     }
 }

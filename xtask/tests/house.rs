@@ -1,5 +1,5 @@
 //! The structure of the agent's crates: which others each may depend on, and that no files import each other in a
-//! circle.
+//! circle. The same for the modules of the agent's own crate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,11 @@ const ORDER: [&str; 10] = [
     "evictscope",
 ];
 
-/// The root file of each, except for the smallest.
+/// The modules of the agent's own crate, in the same way.
+const MODULES: [&str; 10] =
+    ["clock", "terminal", "text", "planning", "keys", "profile", "trace", "live", "watch", "cli"];
+
+/// The root file of each crate, except for the smallest.
 const FIRST_PAGES: [&str; 8] = [
     "agent/machine/src/lib.rs",
     "agent/plan/src/lib.rs",
@@ -72,7 +76,7 @@ const BOUNDED: [(&str, &str); 18] = [
     ("agent/src/cli/selftest/child.rs", "the log of a server of its own"),
     ("agent/src/live/agent.rs", "LONGEST_FILE of what a user names"),
     ("agent/src/profile/mapped_files.rs", "MAX_VDSO"),
-    ("agent/src/profile/refused.rs", "a setting of the kernel"),
+    ("agent/src/profile/mod.rs", "a setting of the kernel"),
 ];
 
 /// A path in the code, segment by segment.
@@ -109,6 +113,30 @@ fn a_crate_stands_on_those_below_it_only() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_module_of_the_agent_stands_on_those_below_it_only() -> Result<()> {
+    let mut modules = Modules::new();
+    read(&root().join("agent/src/main.rs"), Vec::new(), &mut modules)?;
+    let height = |file: &Path| {
+        let module = modules.iter().find(|(_, source)| source.file == file).and_then(|(path, _)| path.first());
+        module.map(|module| (MODULES.iter().position(|listed| listed == module), module.as_str()))
+    };
+    let mut wrong = Vec::new();
+    for (module, source) in modules.iter().filter(|(module, _)| !module.is_empty()) {
+        let own = height(&source.file).context("no module")?;
+        for path in &source.imported {
+            let Some(other) = owner(&modules, module, path, 0).and_then(height) else {
+                continue;
+            };
+            if other.1 != own.1 && (own.0.is_none() || other.0.is_none() || other.0 > own.0) {
+                wrong.push(format!("{} imports {}", source.file.display(), path.join("::")));
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! `evictscope check`: tries what `run` does, and says what to do where that fails.
+//! `evictscope check`: tries what `run` does, and says what to do where that fails. `selftest` lists its checks in the
+//! same way.
 
 use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evictscope_host::{
-    Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints, capability_names as names,
+    Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints, capability_names as names, printable,
     security_modules,
 };
 use evictscope_probes::{Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator};
@@ -18,10 +19,10 @@ use evictscope_records::{Limits, Store, StoreError};
 use evictscope_web::Reason;
 use rustix::system::uname;
 
-use super::checklist::Checklist;
 use super::run::Configuration;
 use crate::planning::Planner;
 use crate::profile;
+use crate::terminal;
 use crate::watch::Settings;
 use crate::watch::loaded::Loaded;
 use crate::watch::prepared::Prepared;
@@ -41,22 +42,20 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     // It decides nothing.
-    let kernel = uname().release().to_string_lossy().into_owned();
-    checklist.note("kernel", &kernel);
-    let held = Confinement::of_process().relevant();
-    let held = held.map_or_else(|| "cannot be read".to_owned(), names);
+    checklist.note("kernel", &uname().release().to_string_lossy());
+    let held = Confinement::of_process().relevant().map_or_else(|| "cannot be read".to_owned(), names);
     checklist.note("capabilities", &held);
-    for said in security_modules() {
-        checklist.note("security module", &said);
+    for module in security_modules() {
+        checklist.note("security module", &module);
     }
     match arguments.configuration.load() {
-        Ok((settings, ..)) => with(settings, &mut checklist),
+        Ok((settings, ..)) => try_all(settings, &mut checklist),
         Err(error) => checklist.fail("configuration", &format!("{error:#}")),
     }
     Ok(checklist.end("`evictscope run` will work here.", "`evictscope run` will not work here"))
 }
 
-fn with(settings: Settings, checklist: &mut Checklist) {
+fn try_all(settings: Settings, checklist: &mut Checklist) {
     listen(checklist, &settings);
     records(checklist, &settings);
     let tried = Tried { kernel: programs(checklist), planner: Planner::new(settings.debug_dirs) };
@@ -73,14 +72,12 @@ struct Tried {
 
 fn listen(checklist: &mut Checklist, settings: &Settings) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let bound = runtime.context("cannot start the asynchronous runtime");
-    let bound = bound.and_then(|runtime| runtime.block_on(evictscope_web::bind(settings.listen)));
+    let bound = (runtime.context("cannot start the asynchronous runtime"))
+        .and_then(|runtime| runtime.block_on(evictscope_web::bind(settings.listen)));
     match bound {
         Ok(_) => checklist.ok("listen", &settings.listen.to_string()),
         // It runs already.
-        Err(error) if is_agent(settings.listen) == Some(true) => {
-            checklist.note("listen", &format!("{error:#}"));
-        }
+        Err(error) if is_agent(settings.listen) == Some(true) => checklist.note("listen", &format!("{error:#}")),
         Err(error) => checklist.fail("listen", &format!("{error:#}")),
     }
 }
@@ -102,13 +99,11 @@ fn is_agent(address: SocketAddr) -> Option<bool> {
 
 /// Checks the directory of records, which `run` can do without.
 fn records(checklist: &Checklist, settings: &Settings) {
-    let directory = &settings.state_dir;
-    let shown = directory.display();
     if settings.keep_records == 0 {
         return checklist.note("records", "--keep-records is 0: none are kept");
     }
-    match is_writable(directory) {
-        Ok(()) => checklist.ok("records", &format!("kept in {shown}")),
+    match is_writable(&settings.state_dir) {
+        Ok(()) => checklist.ok("records", &format!("kept in {}", settings.state_dir.display())),
         Err(error @ StoreError::InUse(_)) => checklist.note("records", &error.to_string()),
         Err(error) => checklist.note("records", &format!("none would be kept: {error}")),
     }
@@ -120,12 +115,10 @@ fn is_writable(directory: &Path) -> Result<(), StoreError> {
     if directory.exists() {
         return Store::open(directory, Limits::default()).map(drop);
     }
-    let above = directory.ancestors().find(|above| above.exists());
-    let trial = above.unwrap_or(directory);
-    let trial = trial.join(format!(".evictscope-check-{}", std::process::id()));
-    let made = DirBuilder::new().create(&trial);
-    let made = made.and_then(|()| std::fs::remove_dir(&trial));
-    made.map_err(|error| StoreError::Directory(directory.to_owned(), error))
+    let above = directory.ancestors().find(|above| above.exists()).unwrap_or(directory);
+    let trial = above.join(format!(".evictscope-check-{}", std::process::id()));
+    (DirBuilder::new().create(&trial).and_then(|()| std::fs::remove_dir(&trial)))
+        .map_err(|error| StoreError::Directory(directory.to_owned(), error))
 }
 
 /// Has the kernel load everything, and tries it on this process.
@@ -148,32 +141,21 @@ fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIter
         ),
     );
     let needed = names(to_attach(&loaded.probes) | OTHERS);
-    match loaded.probes.has_multi_links() {
-        true => {
-            let detail = format!("{needed}, as it has uprobe_multi links");
-            checklist.ok("needed on this kernel", &detail);
-        }
-        false => {
-            let detail = format!(
-                "{needed}, as it attaches by perf events (uprobe_multi links came with Linux 6.6). \
-                 {OLDER_KERNELS}"
-            );
-            checklist.note("needed on this kernel", &detail);
-        }
+    if loaded.probes.has_multi_links() {
+        checklist.ok("needed on this kernel", &format!("{needed}, as it has uprobe_multi links"));
+    } else {
+        let why = "as it attaches by perf events (uprobe_multi links came with Linux 6.6)";
+        checklist.note("needed on this kernel", &format!("{needed}, {why}. {OLDER_KERNELS}"));
     }
     if let Some(why) = Confinement::of_process().lacks(OTHERS) {
-        let what = format!("servers of other users cannot be watched: {why}");
-        checklist.note("capabilities", &what);
+        checklist.note("capabilities", &format!("servers of other users cannot be watched: {why}"));
     }
     match profile::check(loaded.sampler) {
         Ok(()) => checklist.ok("profiles", "the kernel lets the agent sample a main thread"),
-        Err(why) => {
-            let detail = format!("{}. Everything else works without profiles", why.0);
-            checklist.note("profiles", &detail);
-        }
+        Err(why) => checklist.note("profiles", &format!("{}. Everything else works without profiles", why.0)),
     }
-    let looked = loaded.sockets.map_err(Into::into);
-    let sockets = match looked.and_then(|iterator| sockets(&iterator).map(|()| iterator)) {
+    let loaded_iterator = loaded.sockets.map_err(Into::into);
+    let sockets = match loaded_iterator.and_then(|iterator| sockets(&iterator).map(|()| iterator)) {
         Ok(iterator) => {
             checklist.ok("sockets", "the kernel shows which requests are unread");
             Some(iterator)
@@ -198,9 +180,8 @@ fn sockets(iterator: &SocketIterator) -> anyhow::Result<()> {
     server.set_read_timeout(Some(Duration::from_secs(1)))?;
     server.peek(&mut [0; 1])?;
     let look = iterator.look(std::process::id(), &mut Ports::default())?;
-    let mut unread = look.unread.iter();
     anyhow::ensure!(
-        unread.any(|one| one.bytes as usize == request.len()),
+        look.unread.iter().any(|unread| unread.bytes as usize == request.len()),
         "an unread request is not seen; please report this, with `uname -r`"
     );
     Ok(())
@@ -212,21 +193,20 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
         Err(error) => return checklist.fail("servers", &error.to_string()),
     };
     if scan.servers.is_empty() && scan.hidden.is_empty() {
-        let detail = "none runs here now; `run` will find those that start later";
-        checklist.note("servers", detail);
+        checklist.note("servers", "none runs here now; `run` will find those that start later");
     }
     for process in &scan.servers {
         server(checklist, process, tried);
     }
     for pid in scan.starting {
-        let what = format!("pid {pid}");
-        checklist.note(&what, "has just started and does not listen yet");
+        checklist.note(&format!("pid {pid}"), "has just started and does not listen yet");
     }
     for hidden in scan.hidden {
         let what = format!("pid {} of user {}", hidden.pid, hidden.uid);
-        match hidden.is_denied {
-            true => checklist.fail(&what, &hidden.why),
-            false => checklist.note(&what, &format!("will not be watched: {}", hidden.why)),
+        if hidden.is_denied {
+            checklist.fail(&what, &hidden.why)
+        } else {
+            checklist.note(&what, &format!("will not be watched: {}", hidden.why))
         }
     }
 }
@@ -234,8 +214,7 @@ fn servers(checklist: &mut Checklist, mut scanner: Scanner, tried: &Tried) {
 /// Tries what `run` does with one server.
 fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     let pid = process.identity.pid;
-    let container = container(process).map(|name| format!(", container {name}"));
-    let container = container.unwrap_or_default();
+    let container = container(process).map(|name| format!(", container {name}")).unwrap_or_default();
     let what = format!("server {} (pid {pid}{container})", process.name);
     // Taking a probe off would take out what was left there.
     let place = |prepared: &Prepared| match (&tried.kernel, breakpoints(pid, &prepared.executable)) {
@@ -254,9 +233,7 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         Ok(tried) => tried,
         Err(refusal) => {
             return match refusal.why() {
-                Some((Reason::Permission, why)) => {
-                    checklist.fail(&what, &format!("will not be watched: {why}"));
-                }
+                Some((Reason::Permission, why)) => checklist.fail(&what, &format!("will not be watched: {why}")),
                 Some((_, why)) => checklist.note(&what, &format!("will not be watched: {why}")),
                 None => checklist.note(&what, "has just ended"),
             };
@@ -266,9 +243,9 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
     if let Err(error) = trial {
         lacks.push(format!("its evicting calls and expire cycles cannot be seen: {error}"));
     }
-    let sockets = tried.kernel.as_ref().and_then(|(_, sockets)| sockets.as_ref());
-    let looked = sockets.map(|sockets| sockets.look(pid, &mut Ports::default()));
-    if let Some(Err(error)) = looked {
+    if let Some((_, Some(sockets))) = &tried.kernel
+        && let Err(error) = sockets.look(pid, &mut Ports::default())
+    {
         lacks.push(format!("how long its clients wait cannot be seen: {error}"));
     }
     checklist.ok(&what, &seen(process, &prepared, lacks.is_empty()));
@@ -302,16 +279,59 @@ fn placed(probes: &Arc<Probes>, prepared: &Prepared, pid: u32) -> Result<(), Pro
 fn seen(server: &ServerProcess, prepared: &Prepared, may: bool) -> String {
     let plan = &prepared.plan;
     let product = plan.identity.product.unwrap_or("unknown product");
-    let version = plan.identity.version.as_deref();
-    let version = version.unwrap_or("of unknown version");
+    let version = plan.identity.version.as_deref().unwrap_or("of unknown version");
     let seen = match plan.not_found.as_slice() {
         [] if may => "everything can be seen".to_owned(),
         [] => "its plan is complete".to_owned(),
         not_found => {
-            let items = not_found.iter().map(|missing| missing.item.to_string());
-            let (items, pid) = (items.collect::<Vec<_>>().join(", "), server.identity.pid);
+            let items: Vec<_> = not_found.iter().map(|missing| missing.item.to_string()).collect();
+            let (items, pid) = (items.join(", "), server.identity.pid);
             format!("not everything can be seen ({items}); `evictscope inspect {pid}` says why")
         }
     };
     format!("{product} {version}, {}: {seen}", server.exe.display())
+}
+
+/// The lines of checks, printed as they come.
+#[derive(Default)]
+pub struct Checklist {
+    failures: usize,
+}
+
+impl Checklist {
+    pub fn ok(&self, what: &str, detail: &str) {
+        line("ok  ", what, detail);
+    }
+
+    /// Prints something that is worth knowing.
+    pub fn note(&self, what: &str, detail: &str) {
+        line("note", what, detail);
+    }
+
+    /// Prints that a check failed, and counts it.
+    pub fn fail(&mut self, what: &str, detail: &str) {
+        self.failures += 1;
+        line("FAIL", what, detail);
+    }
+
+    /// Ends the list with one of two sentences, and returns the exit code.
+    pub fn end(self, well: &str, badly: &str) -> ExitCode {
+        if self.failures == 0 {
+            say(&format!("\n{well}\n"));
+            return ExitCode::SUCCESS;
+        }
+        say(&format!("\n{badly}: {} failed, see above.\n", self.failures));
+        ExitCode::FAILURE
+    }
+}
+
+fn line(kind: &str, what: &str, detail: &str) {
+    say(&format!("{kind}  {}: {}\n", printable(what), printable(detail)));
+}
+
+/// Prints what it can: the exit code says the same.
+fn say(text: &str) {
+    if let Err(error) = terminal::print(text) {
+        terminal::note(&format!("evictscope: cannot write to stdout: {error}"));
+    }
 }

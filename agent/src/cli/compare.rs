@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_records::compare::{self, Row};
-use evictscope_records::profile;
+use evictscope_records::profile::format;
 use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
 
-use super::kept::StateDir;
+use super::arguments::StateDir;
 use crate::terminal;
+use crate::text::table;
 
 /// The largest profile that is read, in bytes.
 const LONGEST_PROFILE: u64 = 64 << 20;
@@ -65,8 +66,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let after = read(&arguments.after, &arguments.state_dir)?;
     let (measures, before, after) = match (before, after) {
         (Compared::Record(before), Compared::Record(after)) => {
-            let measures = compare::records(&before, &after);
-            (measures, folded(&before), folded(&after))
+            (compare::records(&before, &after), folded(&before), folded(&after))
         }
         (Compared::Profile(before), Compared::Profile(after)) => (Vec::new(), Ok(before), Ok(after)),
         _ => {
@@ -76,10 +76,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let profiles = before.and_then(|before| Ok((before, after?)));
     let functions = profiles.as_ref().map(|(before, after)| compare::functions(before, after));
     let comparison = Comparison { measures, functions: functions.unwrap_or_default() };
-    terminal::print(&match arguments.json {
-        true => serde_json::to_string_pretty(&comparison)? + "\n",
-        false => comparison.text(),
-    })?;
+    let json = || serde_json::to_string_pretty(&comparison).map(|json| json + "\n");
+    terminal::print(&if arguments.json { json()? } else { comparison.text() })?;
     if let Some(file) = &arguments.output {
         let (before, after) = profiles.context("there is nothing to draw")?;
         let svg = compare::differential(&before, &after)?;
@@ -90,22 +88,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 impl Comparison {
     fn text(&self) -> String {
-        let parts = [("", &self.measures), ("FUNCTION", &self.functions)];
-        let parts = parts.into_iter().filter(|(_, rows)| !rows.is_empty());
-        let tables = parts.map(|(heading, rows)| {
-            let headings = [heading, "BEFORE", "AFTER", "CHANGE", ""].map(str::to_owned);
-            let rows = rows.iter().map(|row| row.cells().to_vec());
-            let rows: Vec<_> = std::iter::once(headings.to_vec()).chain(rows).collect();
-            super::table::lines(&rows)
-        });
-        tables.collect::<Vec<_>>().join("\n")
+        let tables = [("", &self.measures), ("FUNCTION", &self.functions)];
+        let text = |(heading, rows): &(&str, &Vec<Row>)| {
+            let mut cells = vec![[heading, "BEFORE", "AFTER", "CHANGE", ""].map(str::to_owned).to_vec()];
+            cells.extend(rows.iter().map(|row| row.cells().to_vec()));
+            table(&cells)
+        };
+        tables.iter().filter(|(_, rows)| !rows.is_empty()).map(text).collect::<Vec<_>>().join("\n")
     }
 }
 
 /// Returns the folded stacks of a record's profile.
 fn folded(record: &Record) -> anyhow::Result<String> {
     match &record.profile {
-        Ok(taken) if taken.samples() > 0 => Ok(profile::format::folded(taken, None)),
+        Ok(taken) if taken.samples() > 0 => Ok(format::folded(taken, None)),
         Ok(_) => bail!("the profile of {} has no samples", record.id),
         Err(why) => bail!("the record {} has no profile: {}", record.id, why.0),
     }

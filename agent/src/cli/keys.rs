@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use evictscope_records::text::{bytes, count, or_unknown, share};
 use regex::bytes::Regex;
 
-use super::table;
-use crate::keys::{self, Question, Row, Summary, Use};
+use crate::keys::{self, KeyUse, KeysRequest, KeysRow, KeysSummary};
 use crate::terminal;
+use crate::text::table;
 
 /// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have
 /// to live
@@ -54,46 +54,44 @@ const ROWS: usize = 40;
 
 /// Looks, and prints what it saw.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let summary = keys::answer(&Question {
+    let summary = keys::answer(&KeysRequest {
         pid: arguments.pid,
         samples: arguments.samples,
         length: Duration::from_secs(arguments.seconds),
         by: arguments.by,
     })?;
-    let text = match arguments.json {
-        true => serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n",
-        false => text(&summary),
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n"
+    } else {
+        text(&summary)
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &KeysSummary) -> String {
     let [before, after] = summary.keys;
     if summary.sampled == 0 {
         return format!("{after} keys, none looked at\n");
     }
-    let three = |values: Option<[f64; 3]>, text: fn(f64) -> String| {
-        let texts = |values: [f64; 3]| values.map(text).join(" / ");
-        or_unknown(values, texts)
-    };
+    let three =
+        |values: Option<[f64; 3]>, text: fn(f64) -> String| or_unknown(values, |values| values.map(text).join(" / "));
     let used = match summary.noted {
-        Use::Counter => "COUNTER p10/p50/p90",
-        Use::Written(_) => "NOT WRITTEN FOR p10/p50/p90",
-        Use::Used(_) | Use::Unknown(_) => "NOT USED FOR p10/p50/p90",
+        KeyUse::Counter => "COUNTER p10/p50/p90",
+        KeyUse::Written(_) => "NOT WRITTEN FOR p10/p50/p90",
+        KeyUse::Used(_) | KeyUse::Unknown(_) => "NOT USED FOR p10/p50/p90",
     };
     let head = ["", "KEYS", "BYTES", "SHARE", used, "TO LIVE p10/p50/p90", "NO TTL"];
-    let row = |row: &Row| {
+    let row = |row: &KeysRow| {
         let used = match row.counter {
             Some(_) => three(row.counter, |counter| format!("{counter}")),
             None => or_unknown(row.idle, |idle| idle.map(|idle| or_unknown(idle, age)).join(" / ")),
         };
-        let part = format!("{} ± {:.1}", share(row.share), row.share_error * 100.0);
         vec![
             row.name.clone(),
             count(row.keys),
             bytes(row.bytes),
-            part,
+            format!("{} ± {:.1}", share(row.share), row.share_error * 100.0),
             used,
             three(row.ttl, age),
             share(row.without_ttl),
@@ -101,7 +99,7 @@ fn text(summary: &Summary) -> String {
     };
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(summary.rows.iter().take(ROWS).map(row));
-    let mut text = table::lines(&rows);
+    let mut text = table(&rows);
     let more = summary.rows.len().saturating_sub(ROWS);
     if more > 0 {
         // It cannot fail.
@@ -114,15 +112,12 @@ fn text(summary: &Summary) -> String {
     let unknown = summary.idle_unknown.filter(|part| *part > 0.0);
     limits.extend(unknown.map(|part| format!("for an unknown time: {} of bytes", share(part))));
     match summary.noted {
-        Use::Unknown(why) => drop(writeln!(text, "\nnot used for: not known, as {why}")),
+        KeyUse::Unknown(why) => drop(writeln!(text, "\nnot used for: not known, as {why}")),
         _ if limits.is_empty() => {}
-        Use::Written(_) => drop(writeln!(text, "\nnot written {}", limits.join("; "))),
+        KeyUse::Written(_) => drop(writeln!(text, "\nnot written {}", limits.join("; "))),
         _ => drop(writeln!(text, "\nnot used {}", limits.join("; "))),
     }
-    let changed = match before == after {
-        true => String::new(),
-        false => format!(" ({before} before)"),
-    };
+    let changed = if before == after { String::new() } else { format!(" ({before} before)") };
     let _ = writeln!(
         text,
         "\n{after} keys{changed}, {} ± {}; {} looked at in {:.1} s, {:.2} % left out as not consistent",
@@ -141,9 +136,10 @@ fn age(seconds: f64) -> String {
     let unit = units.into_iter().find(|(length, _)| seconds >= *length);
     let (length, name) = unit.unwrap_or((1.0, "s"));
     let value = seconds / length;
-    match value < 10.0 && value.fract() > 0.05 && length > 1.0 {
-        true => format!("{value:.1} {name}"),
-        false => format!("{value:.0} {name}"),
+    if value < 10.0 && value.fract() > 0.05 && length > 1.0 {
+        format!("{value:.1} {name}")
+    } else {
+        format!("{value:.0} {name}")
     }
 }
 

@@ -1,28 +1,25 @@
 //! The command line: each subcommand has a file that turns its arguments into a call. Exit codes are
 //! 0 for success, 1 for failure and 2 for wrong usage.
 
+mod arguments;
 mod check;
-mod checklist;
 mod compare;
-mod cost;
-mod generate;
 mod inspect;
-mod keeper;
-mod kept;
 mod keys;
 mod profile;
 mod report;
 mod run;
 mod selftest;
-mod state_dir;
-mod table;
-mod tied;
 mod trace;
 mod watch;
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use evictscope_web::version;
 
 use crate::planning;
@@ -51,15 +48,19 @@ enum Command {
     Report(report::Arguments),
     Compare(compare::Arguments),
     Selftest(selftest::Arguments),
+    /// Write the manual pages and the completions of bash, zsh and fish
     #[command(hide = true)]
-    Generate(generate::Arguments),
+    Generate {
+        /// Directory to write them to
+        directory: PathBuf,
+    },
     #[command(hide = true)]
-    Tied(tied::Arguments),
+    Tied(selftest::TiedArguments),
     /// Hold the probes of the agent that has started this process
     #[command(hide = true)]
     Keeper,
     #[command(hide = true)]
-    Planner(planning::Question),
+    Planner(planning::PlannerArguments),
 }
 
 /// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
@@ -79,9 +80,24 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),
-        Command::Tied(arguments) => tied::run(arguments),
-        Command::Keeper => keeper::run(),
+        Command::Tied(arguments) => selftest::become_tied(arguments),
+        Command::Keeper => {
+            evictscope_probes::keep().context("only evictscope itself starts its keeper")?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Planner(question) => planning::answer(&question),
-        Command::Generate(arguments) => generate::run(&arguments, Arguments::command()),
+        Command::Generate { directory } => {
+            generate(&directory).with_context(|| format!("cannot write to {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
+}
+
+/// Writes manual pages and completions for the package.
+fn generate(directory: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(Arguments::command(), directory)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Arguments::command(), "evictscope", directory)?;
+    }
+    Ok(())
 }

@@ -12,11 +12,11 @@ use evictscope_probes::Sampler;
 use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
 use evictscope_records::profile::{Activity, Profile};
 
-use crate::process::Running;
-use crate::profile::{Profiler, Profiling, Subject};
-use crate::terminal::{self, note};
-use crate::trace::Ending;
-use crate::watch::since_1970;
+use super::arguments::DebugDirs;
+use crate::clock::since_1970;
+use crate::planning::Running;
+use crate::profile::{ProfiledProcess, Profiler, Profiling};
+use crate::terminal::{self, Ending, note};
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///
@@ -46,10 +46,8 @@ pub struct Arguments {
     /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the executable) before
-    /// /usr/lib/debug; may be given several times
-    #[arg(long, value_name = "DIR")]
-    debug_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    debug_dirs: DebugDirs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -63,10 +61,10 @@ enum Format {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let ending = Ending::listen()?;
     let (handle, subject) = subject(arguments)?;
-    let profiler = Profiler::start(Sampler::load(), arguments.debug_dir.clone()).map_err(|why| anyhow!(why.0))?;
+    let profiler =
+        Profiler::start(Sampler::load(), arguments.debug_dirs.debug_dir.clone()).map_err(|why| anyhow!(why.0))?;
     let path = subject.path.clone();
-    let profiling = profiler.begin_of(subject, arguments.hz);
-    let mut profiling = profiling.map_err(|why| anyhow!(why.0))?;
+    let mut profiling = profiler.begin_of(subject, arguments.hz).map_err(|why| anyhow!(why.0))?;
     note(&format!(
         "sampling the main thread of process {} ({}) for {} s",
         arguments.pid,
@@ -75,29 +73,28 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     ));
     let deadline = Instant::now() + Duration::from_secs(arguments.seconds.into());
     while Instant::now() < deadline && !handle.has_ended() {
-        let turn = Instant::now() + Duration::from_millis(200);
-        if ending.wait_until(turn.min(deadline)) {
+        if ending.wait_until(deadline.min(Instant::now() + Duration::from_millis(200))) {
             break;
         }
     }
     let profile = end(&mut profiling)?;
     note(&summary(&profile));
     if profile.samples() == 0 {
-        bail!("{}", nothing(&profiling, &profile));
+        bail!("{}", why_no_samples(&profiling, &profile));
     }
     write(arguments, &profile)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens a process and its executable.
-fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, Subject)> {
+fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, ProfiledProcess)> {
     let process = Running::find(arguments.pid)?;
-    let plan = process.plan(None, &arguments.debug_dir)?.plan;
+    let plan = process.plan(None, &arguments.debug_dirs.debug_dir)?.plan;
     if plan.function(evictscope_plan::EVICTION_CALL.description).is_none() {
         note("no eviction function was found in it: evictions are not shown separately");
     }
-    let subject =
-        Subject { pid: arguments.pid, executable: Arc::new(process.exe), path: process.path, command: process.command };
+    let Running { path, command, .. } = process;
+    let subject = ProfiledProcess { pid: arguments.pid, executable: Arc::new(process.exe), path, command };
     Ok((process.handle, subject))
 }
 
@@ -118,7 +115,7 @@ fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
 }
 
 /// Says why there is no sample.
-fn nothing(profiling: &Profiling, profile: &Profile) -> String {
+fn why_no_samples(profiling: &Profiling, profile: &Profile) -> String {
     if profiling.is_of_other_namespace() {
         return evictscope_probes::ProbeError::OtherPidNamespace.to_string();
     }
@@ -132,17 +129,15 @@ fn nothing(profiling: &Profiling, profile: &Profile) -> String {
 fn summary(profile: &Profile) -> String {
     let samples = profile.samples();
     let of = |activity| {
-        let stacks = profile.stacks.iter();
-        let stacks = stacks.filter(|stack| stack.activity == activity);
-        let sum: u64 = stacks.map(|stack| stack.samples).sum();
-        percent(sum, samples)
+        let stacks = profile.stacks.iter().filter(|stack| stack.activity == activity);
+        stacks.map(|stack| stack.samples).sum::<u64>() as f64 / samples.max(1) as f64 * 100.0
     };
     let seconds = profile.length_us as f64 / 1e6;
     let busy = samples as f64 / f64::from(profile.hz.max(1)) / seconds.max(1e-6);
     let whole = profile.whole_share().unwrap_or(0.0) * 100.0;
     let spent = profile.spent_ns as f64 / 1e9 / seconds.max(1e-6) * 100.0;
     format!(
-        "{samples} samples in {seconds:.1} s (the thread ran for {:.0} % of the time), {} lost; {whole:.1} % of the stacks are whole; in evictions {}, in expire cycles {}, in neither {}; this cost the thread {spent:.2} % of its time",
+        "{samples} samples in {seconds:.1} s (the thread ran for {:.0} % of the time), {} lost; {whole:.1} % of the stacks are whole; in evictions {:.1} %, in expire cycles {:.1} %, in neither {:.1} %; this cost the thread {spent:.2} % of its time",
         busy * 100.0,
         profile.lost,
         of(Activity::EvictionCall),
@@ -151,25 +146,16 @@ fn summary(profile: &Profile) -> String {
     )
 }
 
-fn percent(part: u64, whole: u64) -> String {
-    format!("{:.1} %", part as f64 / whole.max(1) as f64 * 100.0)
-}
-
 fn write(arguments: &Arguments, profile: &Profile) -> anyhow::Result<()> {
     let pid = arguments.pid;
-    let bytes = match arguments.format {
+    let (bytes, default) = match arguments.format {
         Format::Svg => {
             let drawing = Drawing { which: None, title: &format!("Main thread of process {pid}"), is_file: true };
             let drawn = flame_graph(profile, &drawing).context("cannot draw the flame graph")?;
-            drawn.unwrap_or_default().into_bytes()
+            (drawn.unwrap_or_default().into_bytes(), format!("profile-{pid}.svg"))
         }
-        Format::Folded => folded(profile, None).into_bytes(),
-        Format::Pprof => pprof(profile)?,
-    };
-    let default = match arguments.format {
-        Format::Svg => format!("profile-{pid}.svg"),
-        Format::Folded => "-".to_owned(),
-        Format::Pprof => format!("profile-{pid}.pb.gz"),
+        Format::Folded => (folded(profile, None).into_bytes(), "-".to_owned()),
+        Format::Pprof => (pprof(profile)?, format!("profile-{pid}.pb.gz")),
     };
     let path = arguments.output.clone().unwrap_or_else(|| default.into());
     if path == Path::new("-") {

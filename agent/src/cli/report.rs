@@ -11,7 +11,7 @@ use evictscope_records::{Listed, Record, Summary};
 use evictscope_web::{record_page, rfc3339};
 use serde_json::json;
 
-use super::kept::StateDir;
+use super::arguments::StateDir;
 use crate::live::{Access, Agent};
 use crate::terminal;
 
@@ -148,7 +148,7 @@ fn table(listed: &[Listed]) -> String {
             }
         }
     }
-    super::table::lines(&rows) + &unreadable
+    crate::text::table(&rows) + &unreadable
 }
 
 fn row(summary: &Summary, bytes: u64) -> Vec<String> {

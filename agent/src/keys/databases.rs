@@ -1,17 +1,17 @@
-//! Finds a server's databases.
+//! Finds a server's databases, and the hash tables with their keys: one for each database, or, in a cluster, one for each
+//! slot.
 //!
-//! `server` has a pointer to them before its counters. The right word is known by what it points to: an array whose
-//! databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one
+//! `server` has a pointer to the databases before its counters. The right word is known by what it points to: an array
+//! whose databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one
 //! word must fit.
 
 use anyhow::{Context as _, bail};
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 
-use super::dict::Dict;
+use super::dict::{Dict, Table};
 use super::layout::Layout;
 use super::memory::Memory;
-use super::tables::{Keys, Tables};
 
 /// How many bytes to search before and behind the first known member of `server`.
 const BEFORE: u64 = 512;
@@ -37,12 +37,10 @@ impl Databases {
     pub fn find(memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Self> {
         let layout = Layout::of(&plan.identity)?;
         let members = Member::of_server().filter_map(|member| plan.member(member));
-        let first = members.map(|member| member.address.at(bias).get()).min();
-        let first = first.context("nothing of `server` was found in it: `evictscope inspect` says why")?;
-        let begin = first.saturating_sub(BEFORE) & !7;
-        let words = (begin..first + BEHIND).step_by(8);
-        let found = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?));
-        let found: Vec<Self> = found.collect();
+        let first = (members.map(|member| member.address.at(bias).get()).min())
+            .context("nothing of `server` was found in it: `evictscope inspect` says why")?;
+        let words = (first.saturating_sub(BEFORE) & !7..first + BEHIND).step_by(8);
+        let found: Vec<Self> = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?)).collect();
         if memory.is_spent() {
             bail!("its databases take longer to find than is allowed");
         }
@@ -85,21 +83,20 @@ impl Databases {
 
     /// Returns where a database is, or 0 if there is none with this number yet.
     fn address(&self, memory: &Memory, number: u64) -> Option<u64> {
-        let layout = self.layout;
-        match layout.has_pointers {
-            true => memory.u64(self.first.checked_add(8 * number)?),
-            false => self.first.checked_add(number * layout.database_bytes),
+        if self.layout.has_pointers {
+            memory.u64(self.first.checked_add(8 * number)?)
+        } else {
+            self.first.checked_add(number * self.layout.database_bytes)
         }
     }
 
     /// Returns where a database has its keys, and those that expire.
     fn stores(&self, memory: &Memory, number: u64, address: u64) -> Option<[u64; 2]> {
-        let layout = self.layout;
         let words: [u64; WORDS] = memory.words(address)?;
-        let [begin, number_at] = layout.others_at;
-        let mut others = words[begin..number_at].iter();
-        let has_others = others.all(|dict| Dict::read(memory, layout.others(), *dict).is_some());
-        (has_others && words[number_at] as u32 == number as u32).then_some([words[0], words[1]])
+        let [begin, number_at] = self.layout.others_at;
+        let is_dict = |word: &u64| Dict::read(memory, self.layout.others(), *word).is_some();
+        let is_database = words[begin..number_at].iter().all(is_dict) && words[number_at] as u32 == number as u32;
+        is_database.then_some([words[0], words[1]])
     }
 
     /// Reads the tables of a database that are not empty.
@@ -111,10 +108,9 @@ impl Databases {
             0 => Dict::read_all(memory, layout, expires)?,
             _ => vec![Dict::empty(layout); keys.len()],
         };
-        let are_pairs = keys.len() == expires.len();
-        let pairs = keys.into_iter().zip(expires);
-        let pairs = pairs.filter(|(keys, _)| keys.size() > 0);
-        are_pairs.then(|| pairs.map(|(all, expires)| Keys { all, expires }).collect())
+        (keys.len() == expires.len()).then_some(())?;
+        let pairs = keys.into_iter().zip(expires).filter(|(keys, _)| keys.size() > 0);
+        Some(pairs.map(|(all, expires)| Keys { all, expires }).collect())
     }
 
     /// Reads the tables of all databases. Returns `None` if one is about to change.
@@ -127,9 +123,8 @@ impl Databases {
         let expires = Dict::empty(self.layout);
         self.each(memory, |number, address| {
             let [_, expiring] = self.stores(memory, number, address)?;
-            let own = Dict::read_all(memory, self.layout, expiring)?.into_iter();
-            let own = own.filter(|all| all.size() > 0);
-            Some(own.map(|all| Keys { all, expires }).collect())
+            let dicts = Dict::read_all(memory, self.layout, expiring)?.into_iter().filter(|dict| dict.size() > 0);
+            Some(dicts.map(|all| Keys { all, expires }).collect())
         })
     }
 
@@ -151,8 +146,109 @@ impl Databases {
         self.keys
     }
 
-    /// Returns how they are laid out.
     pub fn layout(&self) -> &'static Layout {
         self.layout
+    }
+}
+
+/// The hash tables of a database, or of one slot of it.
+#[derive(PartialEq, Eq)]
+pub struct Keys {
+    /// The keys and their values.
+    pub all: Dict,
+    /// When keys expire, for those that do. Empty if that lies with their values.
+    pub expires: Dict,
+}
+
+/// All hash tables of keys.
+#[derive(PartialEq, Eq)]
+pub struct Tables {
+    tables: Vec<Keys>,
+    /// How many places each has together with those before it.
+    ends: Vec<u64>,
+}
+
+impl Tables {
+    /// Puts them in a row.
+    pub fn new(tables: Vec<Keys>) -> Self {
+        let mut end = 0;
+        let mut add = |keys: &Keys| {
+            end += keys.all.size();
+            end
+        };
+        Self { ends: tables.iter().map(&mut add).collect(), tables }
+    }
+
+    pub fn count(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Returns how many keys are in them.
+    pub fn used(&self) -> u64 {
+        self.tables.iter().map(|keys| keys.all.used()).sum()
+    }
+
+    /// Returns how many places they have.
+    pub fn places(&self) -> u64 {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Returns the table that one of all places is in, with those of its database or slot, and the place there. Returns
+    /// `None` also if that table is about to move.
+    pub fn find(&self, memory: &Memory, place: u64) -> Option<(&Keys, &Table, u64)> {
+        let at = self.ends.partition_point(|end| *end <= place);
+        let keys = self.tables.get(at)?;
+        keys.all.is_there(memory).then_some(())?;
+        let begin = self.ends[at] - keys.all.size();
+        let (table, place) = keys.all.place(place - begin);
+        Some((keys, table, place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::{Dict, Keys, Memory, Tables};
+    use crate::keys::layout::REDIS_8_0;
+
+    /// Makes a table of `1 << exponent` places, and no second table.
+    fn dict(exponent: u8) -> [u64; 7] {
+        let places = vec![0_u64; 1 << exponent].leak();
+        let exponents = u64::from_ne_bytes([0, 0, exponent, 255, 0, 0, 0, 0]);
+        [1, places.as_ptr() as u64, 0, 0, 0, u64::MAX, exponents]
+    }
+
+    #[test]
+    fn a_place_of_all_is_in_the_table_of_its_slot() -> anyhow::Result<()> {
+        let memory = Memory::of_this_process()?;
+        let mut dicts = [dict(2), dict(0), dict(3)];
+        let mut slots = vec![0; 16_384];
+        for (slot, dict) in [7, 8, 16_000].into_iter().zip(&dicts) {
+            slots[slot] = dict.as_ptr() as u64;
+        }
+        let mut store = [0; 20];
+        (store[18], store[19]) = (slots.as_ptr() as u64, 14 << 32 | 16_384);
+        let read = |store: &[u64; 20]| Dict::read_all(&memory, &REDIS_8_0, store.as_ptr() as u64);
+        let all = read(&store).context("no tables")?;
+        assert_eq!(all.len(), 16_384);
+        let expires = Dict::empty(&REDIS_8_0);
+        let used = all.into_iter().filter(|all| all.size() > 0);
+        let tables = Tables::new(used.map(|all| Keys { all, expires }).collect());
+        assert_eq!((tables.count(), tables.places()), (3, 13));
+        let find = |place| {
+            let (_, table, place) = tables.find(&memory, place)?;
+            Some((table.size, place))
+        };
+        let found = [0, 3, 4, 5, 12, 13].map(find);
+        let expected = [(4, 0), (4, 3), (1, 0), (8, 0), (8, 7)].map(Some);
+        assert_eq!((&found[..5], found[5]), (&expected[..], None));
+
+        // The places of one table move.
+        assert_ne!(std::mem::replace(&mut dicts[1], dict(0)), dicts[1]);
+        assert_eq!([3, 4, 5].map(find), [Some((4, 3)), None, Some((8, 0))]);
+        store[19] = 2;
+        assert_eq!(read(&store), None, "it is no member's and not alone");
+        Ok(())
     }
 }

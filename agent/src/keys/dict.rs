@@ -1,16 +1,14 @@
-//! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables while it is rehashed, else one.
+//! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables of places while it is rehashed, else
+//! one. Each place is a chain of entries, or, in Valkey since 8.1, of buckets with up to seven entries.
 
-use super::entry::Entry;
-use super::layout::Layout;
+use super::layout::{EntryForm, Layout};
 use super::memory::Memory;
-use super::table::Table;
 
 /// How many places of a table of times to live are looked at for one place of a table of keys, at most.
 const FOLDED: u64 = 64;
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// A hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dict {
     /// Where it is, or 0 if there is none.
@@ -22,26 +20,20 @@ pub struct Dict {
 impl Dict {
     /// Reads a table. Returns `None` if there is none, or it is about to change.
     pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
-        let (kind, tables, rehashed) = if layout.buckets.is_some() {
+        let (kind, rehashed, tables) = if layout.buckets.is_some() {
             let [kind, rehashed, a, b, used_a, used_b, exponents, children @ ..]: [u64; 9] = memory.words(address)?;
             let [exponent_a, exponent_b, ..] = exponents.to_ne_bytes();
-            let tables = [(a, size(exponent_a)?, used_a, children[0]), (b, size(exponent_b)?, used_b, children[1])];
-            (kind, tables, rehashed)
+            let second = (b, size(exponent_b)?, used_b, children[1]);
+            (kind, rehashed, [(a, size(exponent_a)?, used_a, children[0]), second])
         } else if let Some(exponents) = layout.exponents {
             let [kind, a, b, used_a, used_b, rehashed, last] = memory.words(address)?;
             let last = last.to_ne_bytes();
-            let [exponent_a, exponent_b] = [last[exponents], last[exponents + 1]];
-            let tables = [(a, size(exponent_a)?, used_a, 0), (b, size(exponent_b)?, used_b, 0)];
-            (kind, tables, rehashed)
+            let (size_a, size_b) = (size(last[exponents])?, size(last[exponents + 1])?);
+            (kind, rehashed, [(a, size_a, used_a, 0), (b, size_b, used_b, 0)])
         } else {
-            let [kind, _, words @ ..]: [u64; 11] = memory.words(address)?;
-            let [a, size_a, mask_a, used_a, words @ ..] = words;
-            let [b, size_b, mask_b, used_b, rehashed] = words;
-            let masks = [(size_a, mask_a), (size_b, mask_b)];
-            let are_masks = masks.iter().all(|(size, mask)| size.saturating_sub(1) == *mask);
-            are_masks.then_some(())?;
-            let tables = [(a, size_a, used_a, 0), (b, size_b, used_b, 0)];
-            (kind, tables, rehashed)
+            let [kind, _, a, size_a, mask_a, used_a, b, size_b, mask_b, used_b, rehashed] = memory.words(address)?;
+            let are_masks = size_a.saturating_sub(1) == mask_a && size_b.saturating_sub(1) == mask_b;
+            are_masks.then_some((kind, rehashed, [(a, size_a, used_a, 0), (b, size_b, used_b, 0)]))?
         };
         let tables = tables.map(|(places, size, used, children)| Table { layout, places, size, used, children });
         let [first, second] = tables;
@@ -49,8 +41,7 @@ impl Dict {
             -1 => second.size == 0,
             from => from >= 0 && rehashed <= first.size && second.size > 0,
         };
-        let is_sound = kind != 0 && is_rehashed && tables.iter().all(Table::is_sound);
-        is_sound.then_some(Self { address, tables })
+        (kind != 0 && is_rehashed && tables.iter().all(Table::is_sound)).then_some(Self { address, tables })
     }
 
     /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member
@@ -65,20 +56,18 @@ impl Dict {
         [1, SLOTS].contains(&count).then_some(())?;
         let mut pointers = vec![[0; 8]; count];
         memory.fill(tables, pointers.as_flattened_mut())?;
-        let dicts = pointers.into_iter().map(u64::from_ne_bytes);
-        let read = |dict| match dict {
+        let read = |pointer| match u64::from_ne_bytes(pointer) {
             // It is made with the first key.
             0 => Some(Self::empty(layout)),
             dict => Self::read(memory, layout, dict),
         };
-        dicts.map(read).collect()
+        pointers.into_iter().map(read).collect()
     }
 
     /// Returns whether its places are still where they were.
     pub fn is_there(&self, memory: &Memory) -> bool {
-        let [first, second] = self.tables.map(|table| (table.places, table.size));
-        let now = Self::read(memory, self.tables[0].layout, self.address);
-        now.is_some_and(|now| now.tables.map(|table| (table.places, table.size)) == [first, second])
+        let places = |dict: &Self| dict.tables.map(|table| (table.places, table.size));
+        Self::read(memory, self.tables[0].layout, self.address).is_some_and(|now| places(&now) == places(self))
     }
 
     /// Returns a hash table without entries.
@@ -111,11 +100,9 @@ impl Dict {
     pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<Entry>> {
         for table in self.tables.iter().filter(|table| table.used > 0) {
             let step = size.min(table.size);
-            let places = table.size / step;
-            if places > FOLDED {
-                return None;
-            }
-            for fold in 0..places {
+            let folds = table.size / step;
+            (folds <= FOLDED).then_some(())?;
+            for fold in 0..folds {
                 let chain = table.chain(memory, (place & (step - 1)) + fold * step)?;
                 if let Some(entry) = chain.into_iter().find(|entry| entry.key == key) {
                     return Some(Some(entry));
@@ -126,7 +113,6 @@ impl Dict {
     }
 }
 
-/// Returns a size by its exponent.
 fn size(exponent: u8) -> Option<u64> {
     match exponent {
         u8::MAX => Some(0),
@@ -134,10 +120,136 @@ fn size(exponent: u8) -> Option<u64> {
     }
 }
 
+/// The longest chain that is followed, and the most keys for a place in a table: with more, it is not a table.
+const CHAIN: usize = 1_000;
+/// Bytes of a bucket.
+const BUCKET: u64 = 64;
+
+/// One of the two tables of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub layout: &'static Layout,
+    /// Where its places are.
+    pub places: u64,
+    /// Places in it, a power of two.
+    pub size: u64,
+    /// Entries in it.
+    pub used: u64,
+    /// Buckets behind those at its places.
+    pub children: u64,
+}
+
+impl Table {
+    /// Returns whether its numbers are those of a table.
+    pub fn is_sound(&self) -> bool {
+        if self.places == 0 {
+            return (self.size, self.used) == (0, 0);
+        }
+        let most = self.size.saturating_mul(CHAIN as u64);
+        self.size.is_power_of_two() && self.size < 1 << 40 && self.used <= most && self.children <= most
+    }
+
+    /// Returns the entries at a place, or `None` if these are not entries.
+    pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+        if self.layout.buckets.is_some() {
+            return self.buckets(memory, place);
+        }
+        let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
+        let mut chain = Vec::new();
+        while next != 0 {
+            let (entry, following) = Entry::read(memory, self.layout, next)?;
+            (chain.len() < CHAIN).then_some(())?;
+            chain.push(entry);
+            next = following;
+        }
+        Some(chain)
+    }
+
+    fn buckets(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+        let mut bucket = self.places.checked_add(BUCKET * place)?;
+        let mut entries = Vec::new();
+        for _ in 0..CHAIN {
+            let [head, slots @ ..]: [u64; 8] = memory.words(bucket)?;
+            let is_last = head & 1 == 0;
+            for slot in (0..if is_last { 7 } else { 6 }).filter(|slot| head >> 1 >> slot & 1 != 0) {
+                entries.push(Entry::of_key(slots[slot])?);
+            }
+            if is_last {
+                return Some(entries);
+            }
+            bucket = slots[6];
+        }
+        None
+    }
+
+    /// Returns the bytes of its places.
+    pub fn bytes(&self) -> u64 {
+        match self.layout.buckets {
+            Some(_) => BUCKET * (self.size + self.children),
+            None => 8 * self.size,
+        }
+    }
+}
+
+/// Bytes of an entry before the key inside it.
+const EMBEDDED: u64 = 17;
+
+/// An entry of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The pointer to it, as the table has it.
+    pub pointer: u64,
+    /// What was asked of the allocator for it: 0 if the pointer is to its key.
+    pub allocated: u64,
+    /// Whether its key is in it.
+    pub is_embedding: bool,
+    /// Where its key is.
+    pub key: u64,
+    /// Its value, or where that is; 0 if it has none.
+    pub value: u64,
+}
+
+impl Entry {
+    /// Returns what a pointer to a key stands for. Returns `None` if it is null.
+    pub fn of_key(pointer: u64) -> Option<Self> {
+        let key = if pointer & 1 == 0 { pointer & !7 } else { pointer };
+        (key != 0).then_some(Self { pointer, allocated: 0, is_embedding: false, key, value: 0 })
+    }
+
+    /// Reads an entry, and the pointer to the next in its chain. Returns `None` if there is none.
+    pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
+        let address = pointer & !7;
+        let form = layout.entries[if pointer & 1 != 0 { 4 } else { (pointer & 7) as usize / 2 }];
+        let (allocated, [key, value, next]) = match form {
+            EntryForm::None => return None,
+            EntryForm::Whole => (24, memory.words(address)?),
+            EntryForm::Valueless => memory.words(address).map(|[key, next]| (16, [key, 0, next]))?,
+            EntryForm::Chained => memory.words(address).map(|[next, key]| (16, [key, 0, next]))?,
+            EntryForm::Embedding => {
+                let [value, next, header] = memory.words(address)?;
+                let key = address + EMBEDDED + u64::from(header as u8);
+                let text = memory.string(key)?;
+                (text.header == u64::from(header as u8)).then_some(())?;
+                (EMBEDDED + text.header + text.length + 1, [key, value, next])
+            }
+            EntryForm::Key => return Some((Self::of_key(pointer)?, 0)),
+        };
+        let entry = Self { pointer, allocated, is_embedding: form == EntryForm::Embedding, key, value };
+        (key != 0).then_some((entry, next))
+    }
+
+    /// Returns whether it has not changed since it was read. A mere pointer does not change.
+    pub fn is_same(&self, memory: &Memory, layout: &Layout) -> Option<bool> {
+        Some(self.allocated == 0 || Self::read(memory, layout, self.pointer)?.0 == *self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Dict, Entry, Memory};
-    use crate::keys::layout::REDIS_7_0;
+    use anyhow::Context as _;
+
+    use super::{Dict, Entry, Memory, Table};
+    use crate::keys::layout::{REDIS_7_0, REDIS_8_0, REDIS_8_6, VALKEY_8_0, VALKEY_8_1};
 
     /// Makes a table of these chains of keys, each with ten times its key as value.
     fn table(chains: &[&[u64]]) -> Vec<u64> {
@@ -152,18 +264,15 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_by_the_place_of_its_twin() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
+        let memory = Memory::of_this_process()?;
         let [first, second] = [table(&[&[8, 16], &[24]]), table(&[&[], &[], &[32], &[40, 48]])];
         let exponents = u64::from_ne_bytes([0, 0, 1, 2, 0, 0, 0, 0]);
         let mut dict = [1, first.as_ptr() as u64, second.as_ptr() as u64, 3, 3, 0, exponents];
         let read = |dict: &[u64; 7]| Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
-        let expires = read(&dict).ok_or_else(|| anyhow::anyhow!("no table"))?;
+        let expires = read(&dict).context("no table")?;
         assert_eq!((expires.used(), expires.size()), (6, 6));
         assert_eq!(expires.place(5), (&expires.tables[1], 3));
-        let twin = |key, place, size| {
-            let twin = expires.twin(&memory, key, place, size)?;
-            Some(twin.map(|Entry { value, .. }| value))
-        };
+        let twin = |key, place, size| Some(expires.twin(&memory, key, place, size)?.map(|entry| entry.value));
         // From tables of eight places, four, two and one.
         assert_eq!(twin(16, 6, 8), Some(Some(160)));
         assert_eq!(twin(48, 3, 4), Some(Some(480)));
@@ -178,6 +287,64 @@ mod tests {
             dict[word] = right;
         }
         assert!(read(&dict).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_chain_that_does_not_end_is_none() -> anyhow::Result<()> {
+        let memory = Memory::of_this_process()?;
+        let mut entry = [8, 8, 0_u64];
+        entry[2] = entry.as_ptr() as u64;
+        let places = [entry.as_ptr() as u64, 8];
+        let table = Table { layout: &REDIS_7_0, places: places.as_ptr() as u64, size: 2, used: 2, children: 0 };
+        assert_eq!(table.chain(&memory, 0), None);
+        assert_eq!(table.chain(&memory, 1), None, "nothing is mapped there");
+        Ok(())
+    }
+
+    #[test]
+    fn the_entries_of_a_place_are_in_all_of_its_buckets() -> anyhow::Result<()> {
+        let memory = Memory::of_this_process()?;
+        let last: [u64; 8] = [0b1000_0000, 0, 0, 0, 0, 0, 0, 72];
+        let child = last.as_ptr() as u64;
+        let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, child]].concat();
+        let table = Table { layout: &VALKEY_8_1, places: places.as_ptr() as u64, size: 2, used: 3, children: 1 };
+        let keys = |place| Some(table.chain(&memory, place)?.iter().map(|entry| entry.key).collect::<Vec<_>>());
+        assert_eq!(keys(0), Some(Vec::new()));
+        assert_eq!(keys(1), Some(vec![8, 48, 72]));
+        assert_eq!((table.is_sound(), table.bytes()), (true, 192));
+        places[15] = 8;
+        assert_eq!(keys(1), None, "nothing is mapped there");
+        places[15] = places.as_ptr() as u64 + 64;
+        assert_eq!(keys(1), None, "it does not end");
+        Ok(())
+    }
+
+    #[test]
+    fn the_lowest_bits_of_a_pointer_say_what_an_entry_is() -> anyhow::Result<()> {
+        let memory = Memory::of_this_process()?;
+        let words: [[u64; 3]; 2] = [[40, 50, 60], [0; 3]];
+        let at = words.as_ptr() as u64;
+        let read = |layout, pointer| {
+            let (entry, next) = Entry::read(&memory, layout, pointer)?;
+            Some((entry.key, entry.value, next, entry.allocated))
+        };
+        assert_eq!(read(&REDIS_7_0, at), Some((40, 50, 60, 24)));
+        assert_eq!(read(&REDIS_8_0, at | 4), Some((40, 0, 50, 16)));
+        assert_eq!(read(&VALKEY_8_0, at | 2), Some((40, 0, 50, 16)));
+        assert_eq!(read(&REDIS_8_6, at), Some((50, 0, 40, 16)));
+        assert_eq!(read(&REDIS_8_0, at | 2), Some((at, 0, 0, 0)));
+        assert_eq!(read(&REDIS_8_0, at | 1), Some((at | 1, 0, 0, 0)));
+        for (layout, bits) in [(&REDIS_7_0, 1), (&REDIS_7_0, 2), (&REDIS_8_0, 6)] {
+            assert_eq!(read(layout, at | bits), None, "{bits}");
+        }
+        assert_eq!(read(&REDIS_7_0, at + 24), None, "it has no key");
+
+        // One byte, three of the key's own header, and the key.
+        let embedding = [*b"valueval", *b"nextnext", *b"\x03\x02\x05\x01ab\0\0"].map(u64::from_ne_bytes);
+        let key = embedding.as_ptr() as u64 + 20;
+        let (entry, _) = Entry::read(&memory, &VALKEY_8_0, embedding.as_ptr() as u64 | 4).context("no entry")?;
+        assert_eq!((entry.key, entry.allocated), (key, 23));
         Ok(())
     }
 }

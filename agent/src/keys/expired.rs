@@ -5,12 +5,11 @@ use std::time::{Duration, Instant, SystemTime};
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::ExpiredSample;
 
-use super::databases::Databases;
-use super::entry::Entry;
+use super::databases::{Databases, Tables};
+use super::dict::Entry;
 use super::layout::Layout;
 use super::memory::Memory;
 use super::object::Object;
-use super::tables::Tables;
 
 /// Keys that are enough: of these, a share is known to 5 points in 95 of 100 samples.
 const ENOUGH: u64 = 400;
@@ -22,11 +21,11 @@ const FOUND_FOR: Duration = Duration::from_secs(60);
 
 /// Samples the keys of one server again and again.
 #[derive(Default)]
-pub struct Sampler {
+pub struct ExpiredSampler {
     databases: Option<(Instant, Databases)>,
 }
 
-impl Sampler {
+impl ExpiredSampler {
     /// Looks at some of the keys with a time to live. The server's executable has `plan` and was loaded with `bias`.
     /// Returns `None` if a table is about to change.
     ///
@@ -36,13 +35,11 @@ impl Sampler {
     pub fn sample(&mut self, memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Option<ExpiredSample>> {
         let begun = Instant::now();
         let is_new = |(found, _): &(Instant, _)| begun.duration_since(*found) < FOUND_FOR;
-        let (_, databases) = match self.databases.take().filter(is_new) {
-            Some(databases) => self.databases.insert(databases),
-            None => {
-                let found = Databases::find(memory, plan, bias)?;
-                self.databases.insert((begun, found))
-            }
+        let known = match self.databases.take().filter(is_new) {
+            Some(known) => known,
+            None => (begun, Databases::find(memory, plan, bias)?),
         };
+        let (_, databases) = self.databases.insert(known);
         let Some(tables) = databases.expiring(memory) else {
             self.databases = None;
             return Ok(None);
@@ -87,14 +84,16 @@ fn has_expired(memory: &Memory, layout: &Layout, entry: &Entry) -> Option<bool> 
 mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
+    use anyhow::Context as _;
+
     use super::{ENOUGH, Memory, Tables, draw};
+    use crate::keys::databases::Keys;
     use crate::keys::dict::Dict;
     use crate::keys::layout::REDIS_7_0;
-    use crate::keys::tables::Keys;
 
     #[test]
     fn the_share_of_expired_keys_is_that_of_the_tables() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
+        let memory = Memory::of_this_process()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         // Chains of two, three quarters of them expired; every other place is empty.
         let key = |index: u64| {
@@ -104,12 +103,10 @@ mod tests {
             let first: &[u64; 3] = Box::leak(Box::new([first, expires, second.as_ptr() as u64]));
             first.as_ptr() as u64
         };
-        let places = (0..4_096).map(|place| if place % 2 == 0 { key(place) } else { 0 });
-        let places: Vec<u64> = places.collect();
+        let places: Vec<u64> = (0..4_096).map(|place| if place % 2 == 0 { key(place) } else { 0 }).collect();
         let exponents = u64::from_ne_bytes([0, 0, 12, 255, 0, 0, 0, 0]);
         let dict = [1, places.as_ptr() as u64, 0, 4_096, 0, u64::MAX, exponents];
-        let read = Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64);
-        let all = read.ok_or_else(|| anyhow::anyhow!("no table"))?;
+        let all = Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64).context("no table")?;
         let expires = Dict::empty(&REDIS_7_0);
         let tables = Tables::new(vec![Keys { all, expires }]);
         let sample = draw(&memory, &REDIS_7_0, &tables);

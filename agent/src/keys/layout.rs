@@ -6,7 +6,6 @@ use evictscope_plan::Identity;
 /// How a version lays out what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of a database.
     pub database_bytes: u64,
     /// The word of a database at which its tables of things other than keys begin, and the word behind them, its
     /// number.
@@ -16,7 +15,7 @@ pub struct Layout {
     /// Where the exponents of a table's sizes are in its last word, since Redis 7.0.
     pub exponents: Option<usize>,
     /// What the lowest bits of a pointer to an entry say: 000, 010, 100, 110, and any odd number.
-    pub entries: [Form; 5],
+    pub entries: [EntryForm; 5],
     /// Whether each form of an entry counts as what it takes.
     pub has_forms: bool,
     /// Whether the fields of hashes are `mstr`.
@@ -30,7 +29,7 @@ pub struct Layout {
     /// Whether databases are made when they are first used, and pointed to.
     pub has_pointers: bool,
     /// What lies with an object besides its value.
-    pub object: Flags,
+    pub object: ObjectFlags,
     /// Whether the head of an object counts as what it takes with what is in it.
     pub is_whole: bool,
     /// How many bytes a member of a sorted set counts for in the table.
@@ -57,12 +56,9 @@ pub struct Buckets {
 /// The bits behind the time in an object's head, which say whether its expiry time, its key, and its value (instead of
 /// a pointer) lie with it; and how many bits there are. 0 means that there is no such bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags {
-    /// When it expires.
+pub struct ObjectFlags {
     pub expires: u32,
-    /// Its key.
     pub key: u32,
-    /// Its value.
     pub value: u32,
     /// Bits before the reference count.
     pub bits: u32,
@@ -70,7 +66,7 @@ pub struct Flags {
 
 /// What an entry of a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum EntryForm {
     /// There is no such entry.
     None,
     /// Its key, its value, and the next.
@@ -90,14 +86,14 @@ static REDIS_6_0: Layout = Layout {
     others_at: [2, 5],
     store: None,
     exponents: None,
-    entries: [Form::Whole, Form::None, Form::None, Form::None, Form::None],
+    entries: [EntryForm::Whole, EntryForm::None, EntryForm::None, EntryForm::None, EntryForm::None],
     has_forms: false,
     has_fields: false,
     listpack_at: 24,
     is_ahead: false,
     buckets: None,
     has_pointers: false,
-    object: Flags { expires: 0, key: 0, value: 0, bits: 0 },
+    object: ObjectFlags { expires: 0, key: 0, value: 0, bits: 0 },
     is_whole: false,
     member_bytes: 24,
     is_counted: false,
@@ -109,20 +105,20 @@ pub static REDIS_7_0: Layout = Layout { database_bytes: 80, exponents: Some(2), 
 static REDIS_7_2: Layout = Layout {
     database_bytes: 88,
     others_at: [2, 6],
-    entries: [Form::Whole, Form::Valueless, Form::None, Form::None, Form::Key],
+    entries: [EntryForm::Whole, EntryForm::Valueless, EntryForm::None, EntryForm::None, EntryForm::Key],
     ..REDIS_7_0
 };
 static REDIS_7_4: Layout = Layout { others_at: [3, 7], store: Some(128), has_fields: true, ..REDIS_7_2 };
 pub static REDIS_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(144),
-    entries: [Form::Whole, Form::Key, Form::Valueless, Form::None, Form::Key],
+    entries: [EntryForm::Whole, EntryForm::Key, EntryForm::Valueless, EntryForm::None, EntryForm::Key],
     ..REDIS_7_4
 };
 static REDIS_8_2: Layout = Layout {
     store: Some(136),
     listpack_at: 16,
-    object: Flags { expires: 2, key: 1, value: 0, bits: 2 },
+    object: ObjectFlags { expires: 2, key: 1, value: 0, bits: 2 },
     is_whole: true,
     member_bytes: 16,
     ..REDIS_8_0
@@ -131,8 +127,8 @@ pub static REDIS_8_6: Layout = Layout {
     database_bytes: 96,
     others_at: [3, 9],
     exponents: Some(4),
-    entries: [Form::Chained, Form::Key, Form::None, Form::None, Form::Key],
-    object: Flags { expires: 1, key: 2, value: 0, bits: 2 },
+    entries: [EntryForm::Chained, EntryForm::Key, EntryForm::None, EntryForm::None, EntryForm::Key],
+    object: ObjectFlags { expires: 1, key: 2, value: 0, bits: 2 },
     is_counted: true,
     ..REDIS_8_2
 };
@@ -140,7 +136,7 @@ static REDIS_8_10: Layout = Layout { store: Some(152), is_as_asked: true, ..REDI
 pub static VALKEY_8_0: Layout = Layout {
     database_bytes: 80,
     store: Some(16),
-    entries: [Form::Whole, Form::Valueless, Form::Embedding, Form::None, Form::Key],
+    entries: [EntryForm::Whole, EntryForm::Valueless, EntryForm::Embedding, EntryForm::None, EntryForm::Key],
     has_forms: true,
     ..REDIS_7_2
 };
@@ -148,7 +144,7 @@ pub static VALKEY_8_0: Layout = Layout {
 pub static VALKEY_8_1: Layout = Layout {
     database_bytes: 72,
     buckets: Some(Buckets { head: 80, field: [0, 8], has_members: false, stream: 0 }),
-    object: Flags { expires: 1, key: 2, value: 0, bits: 2 },
+    object: ObjectFlags { expires: 1, key: 2, value: 0, bits: 2 },
     ..VALKEY_8_0
 };
 static VALKEY_9_0: Layout = Layout {
@@ -160,7 +156,7 @@ static VALKEY_9_0: Layout = Layout {
 };
 pub static VALKEY_9_1: Layout = Layout {
     buckets: Some(Buckets { head: 88, field: [8, 16], has_members: true, stream: 8 }),
-    object: Flags { expires: 1, key: 2, value: 4, bits: 3 },
+    object: ObjectFlags { expires: 1, key: 2, value: 4, bits: 3 },
     ..VALKEY_9_0
 };
 
@@ -192,9 +188,9 @@ impl Layout {
         let product = identity.product.unwrap_or("a server");
         let version = identity.version.as_deref().unwrap_or("of an unknown version");
         // A series may be all that is known.
-        let series = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
-        let series = series.map_or(version, |(series, _)| series);
-        let layout = LAYOUTS.iter().find(|(known, release, _)| (*known, *release) == (product, series));
+        let release = version.rsplit_once('.').filter(|(series, _)| series.contains('.'));
+        let known = (product, release.map_or(version, |(series, _)| series));
+        let layout = LAYOUTS.iter().find(|(product, series, _)| (*product, *series) == known);
         layout.map(|(_, _, layout)| *layout).with_context(|| {
             format!(
                 "keys are not read from {product} {version} yet, only from Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1"
@@ -210,7 +206,7 @@ impl Layout {
         }
     }
 
-    /// Returns how many bytes the head of a table takes.
+    /// Returns the bytes of the head of a table.
     pub fn table_bytes(&self) -> u64 {
         match &self.buckets {
             Some(buckets) => buckets.head,

@@ -45,7 +45,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Opens it.
     pub fn open(pid: u32, walk: Walk) -> Result<Self, MemoryError> {
         Ok(Self::of(&Arc::new(Words::open(pid)?), walk))
     }
@@ -61,6 +60,11 @@ impl Memory {
         Self::of(&self.words, walk)
     }
 
+    #[cfg(test)]
+    pub fn of_this_process() -> Result<Self, MemoryError> {
+        Self::open(std::process::id(), Walk::Tables)
+    }
+
     /// Returns whether the walk has used up what it may take.
     pub fn is_spent(&self) -> bool {
         self.steps.get() == 0 || Instant::now() >= self.until
@@ -70,8 +74,7 @@ impl Memory {
     pub fn fill(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
         let steps = 1 + bytes.len() as u64 / 64;
         self.steps.set(self.steps.get().saturating_sub(steps));
-        let is_read = !self.is_spent() && self.words.fill(ProcessAddress::new(address), bytes);
-        is_read.then_some(())
+        (!self.is_spent() && self.words.fill(ProcessAddress::new(address), bytes)).then_some(())
     }
 
     fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
@@ -80,22 +83,18 @@ impl Memory {
         Some(bytes)
     }
 
-    /// Returns the byte at an address.
     pub fn u8(&self, address: u64) -> Option<u8> {
         self.bytes(address).map(u8::from_ne_bytes)
     }
 
-    /// Returns the number of 8 bytes at an address.
     pub fn u64(&self, address: u64) -> Option<u64> {
         self.bytes(address).map(u64::from_ne_bytes)
     }
 
-    /// Returns the number of 4 bytes at an address.
     pub fn u32(&self, address: u64) -> Option<u32> {
         self.bytes(address).map(u32::from_ne_bytes)
     }
 
-    /// Returns `N` numbers of 8 bytes each.
     pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0; 8]; N];
         self.fill(address, bytes.as_flattened_mut())?;
@@ -103,25 +102,21 @@ impl Memory {
     }
 
     /// Returns the header of a Redis string.
-    pub fn string(&self, address: u64) -> Option<Text> {
+    pub fn string(&self, address: u64) -> Option<StringHeader> {
         let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
         if kind == 0 {
             let length = u64::from(flags >> 3);
-            return Some(Text { header: 1, length, space: length });
+            return Some(StringHeader { header: 1, length, space: length });
         }
         // Its length and what is allocated for it, in 1, 2, 4 or 8 bytes each.
         let width = 1_usize.checked_shl(kind - 1).filter(|width| *width <= 8)?;
         let header = 2 * width as u64 + 1;
         let mut bytes = [0; 16];
         self.fill(address.checked_sub(header)?, &mut bytes[..2 * width])?;
-        let number = |bytes: &[u8]| {
-            let digits = bytes.iter().rev();
-            digits.fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
-        };
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
         let (length, space) = (number(&bytes[..width]), number(&bytes[width..2 * width]));
-        let is_sound = length <= space && space < 1 << 40;
-        is_sound.then_some(Text { header, length, space })
+        (length <= space && space < 1 << 40).then_some(StringHeader { header, length, space })
     }
 
     /// Returns what was asked of the allocator for the name of a field of a hash, `mstr`.
@@ -136,27 +131,21 @@ impl Memory {
         // Its expiry time lies in front.
         let flags = match info & 4 {
             0 => 0,
-            _ => {
-                let at = address.checked_sub(header + 2)?;
-                let flags = u16::from_ne_bytes(self.bytes(at)?);
-                2 + 16 * u64::from(flags & 1)
-            }
+            _ => 2 + 16 * u64::from(u16::from_ne_bytes(self.bytes(address.checked_sub(header + 2)?)?) & 1),
         };
         (length < 1 << 40).then_some(flags + header + length + 1)
     }
 }
 
 /// The header of a Redis string.
-pub struct Text {
-    /// Its own bytes.
+pub struct StringHeader {
+    /// Its own bytes; those of the string, and those that it has space for.
     pub header: u64,
-    /// Bytes of the string.
     pub length: u64,
-    /// Bytes that it has space for.
     pub space: u64,
 }
 
-impl Text {
+impl StringHeader {
     /// Returns what was asked of the allocator for it.
     pub fn allocated(&self) -> u64 {
         self.header + self.space + 1

@@ -78,10 +78,7 @@ impl Object {
             object.bytes -= POINTER;
         }
         if has(layout.object.expires) {
-            let at = match layout.is_counted {
-                true => address.checked_sub(8)?,
-                false => address + object.bytes,
-            };
+            let at = if layout.is_counted { address.checked_sub(8)? } else { address + object.bytes };
             let expires = memory.u64(at)?;
             object.expires = (expires.cast_signed() != -1).then_some(expires);
             object.bytes += if layout.is_counted { 0 } else { 8 };
@@ -111,10 +108,7 @@ impl Object {
 
     /// Returns what was asked of the allocator for it.
     pub fn allocated(&self, memory: &Memory) -> Option<u64> {
-        let value = match self.is_inner() {
-            true => memory.string(self.content)?.allocated(),
-            false => 0,
-        };
+        let value = if self.is_inner() { memory.string(self.content)?.allocated() } else { 0 };
         Some(self.before + self.bytes + value)
     }
 
@@ -123,7 +117,7 @@ impl Object {
         Self { lru: other.lru, ..*self } == *other
     }
 
-    /// Returns the names of its type and encoding.
+    /// Returns the names of its type and encoding, if the two go together.
     pub fn names(&self) -> Option<(&'static str, &'static str)> {
         let kind = *TYPES.get(usize::from(self.kind))?;
         let encoding = *ENCODINGS.get(usize::from(self.encoding))?;
@@ -143,6 +137,8 @@ impl Object {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context as _;
+
     use super::{Memory, Object};
     use crate::keys::layout::{REDIS_7_0, REDIS_8_6, VALKEY_8_1, VALKEY_9_1};
 
@@ -154,13 +150,12 @@ mod tests {
 
     #[test]
     fn what_lies_with_a_value_is_found_by_its_flags() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
+        let memory = Memory::of_this_process()?;
         let expires = 7_000_u64.to_ne_bytes();
         let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0\0\0\0\0\0\0\0"];
         let bytes = head(1 << 3 | 7, &[&expires, key, text]);
         let at = bytes.as_ptr() as u64;
-        let object = Object::read(&memory, &VALKEY_9_1, at);
-        let object = object.ok_or_else(|| anyhow::anyhow!("no object"))?;
+        let object = Object::read(&memory, &VALKEY_9_1, at).context("no object")?;
         assert_eq!(object.names(), Some(("string", "embstr")));
         assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
         assert_eq!((object.content, object.bytes), (at + 25, 22));
@@ -171,8 +166,7 @@ mod tests {
         // In Redis 7.0, no key lies with a value; in Valkey 9.1, one must.
         assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
         let keyless = head(1 << 3 | 4, &[text]);
-        let keyless = keyless.as_ptr() as u64;
-        assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless), None);
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless.as_ptr() as u64), None);
         // Its reference count is 0.
         let freed = head(7, &[&expires, key, text]);
         assert_eq!(Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64), None);
@@ -181,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_lies_before_a_value_is_found_by_its_bits() -> anyhow::Result<()> {
-        let memory = Memory::open(std::process::id(), crate::keys::Walk::Tables)?;
+        let memory = Memory::of_this_process()?;
         let [meta, expires] = [1_u64, 7_000].map(u64::to_ne_bytes);
         let [key, text]: [&[u8]; 2] = [b"\x01\x18key\0", b"\x03\x03\x01abc\0\0"];
         let references: u32 = 1 << 31 | 1 << 8 | 0x80;
@@ -189,8 +183,7 @@ mod tests {
         let mut bytes = [&meta, &expires, &head[..], &used, &[0; 8], key, text].concat();
         let at = bytes.as_ptr() as u64 + 16;
         bytes[24..32].copy_from_slice(&(at + 25).to_ne_bytes());
-        let object = Object::read(&memory, &REDIS_8_6, at);
-        let object = object.ok_or_else(|| anyhow::anyhow!("no object"))?;
+        let object = Object::read(&memory, &REDIS_8_6, at).context("no object")?;
         assert_eq!(object.names(), Some(("string", "embstr")));
         assert_eq!((object.key, object.expires), (at + 18, Some(7_000)));
         assert_eq!((object.lru, object.before, object.bytes), (9, 16, 22));

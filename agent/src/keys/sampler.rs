@@ -7,17 +7,15 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use evictscope_host::printable;
-use regex::bytes::Regex;
+use regex::bytes::{Match, Regex};
 
-use super::Question;
-use super::allocator::Allocator;
-use super::databases::Databases;
-use super::entry::Entry;
+use super::KeysRequest;
+use super::databases::{Databases, Tables};
+use super::dict::Entry;
 use super::layout::Layout;
 use super::memory::{Memory, Walk};
 use super::object::Object;
-use super::tables::Tables;
-use super::value::Sizes;
+use super::size::{Allocator, Sizes};
 
 /// Seconds that the clock kept with each key counts before it starts again.
 const CLOCK: u64 = 1 << 24;
@@ -32,12 +30,11 @@ const SPARSE: usize = 1_000;
 const NAME: usize = 512;
 
 /// A key that was drawn.
-pub struct Key {
+pub struct DrawnKey {
     /// Its type and encoding.
     pub kind: (&'static str, &'static str),
     /// What the expression matched in its name.
     pub group: Option<String>,
-    /// What it takes.
     pub bytes: u64,
     /// How long it had not been used, in seconds; if it has a counter, that means nothing.
     pub idle: u64,
@@ -50,8 +47,7 @@ pub struct Key {
 /// What was drawn.
 #[derive(Default)]
 pub struct Drawn {
-    /// The keys.
-    pub keys: Vec<Key>,
+    pub keys: Vec<DrawnKey>,
     /// Keys and places that were inconsistent.
     pub rejected: u64,
     /// The server's keys before and after the drawing.
@@ -67,29 +63,24 @@ pub struct Drawn {
 /// # Errors
 ///
 /// Fails if the process ends, or no key was read.
-pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
+pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
-    let allocator = memory.another(Walk::Allocator(question.length / 4));
-    let made = some(&allocator, databases.layout(), &tables);
-    let allocator = Allocator::of(&allocator, question.pid, &made);
-    let drawing = memory.another(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
+    let walk = memory.another(Walk::Allocator(request.length / 4));
+    let allocator = Allocator::of(&walk, request.pid, &allocations(&walk, databases.layout(), &tables));
+    let drawing = memory.another(Walk::Draw(request.length.saturating_sub(begun.elapsed())));
     let mut sampler =
-        Sampler { memory: &drawing, layout: databases.layout(), question, allocator, drawn: Drawn::default() };
+        KeySampler { memory: &drawing, layout: databases.layout(), request, allocator, drawn: Drawn::default() };
     let (before, size) = (tables.used(), tables.places());
-    let is_small = size.max(before) <= u64::from(question.samples);
+    let is_small = size.max(before) <= u64::from(request.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
     let mut order: Vec<u64> = if is_small { (0..size).collect() } else { Vec::new() };
     fastrand::shuffle(&mut order);
     let mut is_whole = is_small;
     loop {
         let size = tables.places().max(1);
-        let [least, most] = ROUND;
-        let mut round = tables.count().clamp(least, most);
-        if is_small {
-            round = round.min(order.len());
-        }
-        for _ in 0..round {
+        let round = tables.count().clamp(ROUND[0], ROUND[1]);
+        for _ in 0..if is_small { round.min(order.len()) } else { round } {
             if drawing.is_spent() {
                 break;
             }
@@ -102,10 +93,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         // random.
         is_whole &= now == tables;
         tables = now;
-        let is_done = match is_small {
-            true => order.is_empty(),
-            false => sampler.drawn.keys.len() >= question.samples as usize,
-        };
+        let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= request.samples as usize };
         if is_done || is_over {
             break;
         }
@@ -132,7 +120,7 @@ pub(super) fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tab
 }
 
 /// Returns where some entries are, or the heads of values that have keys with them, and what was asked for each.
-fn some(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
+fn allocations(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
     let size = tables.places().max(1);
     let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
     let chains = places.filter_map(|place| {
@@ -146,20 +134,18 @@ fn some(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
         let object = Object::read(memory, layout, entry.key)?;
         Some((entry.key - object.before, object.allocated(memory)?))
     };
-    let entries = chains.flatten().filter_map(made);
-    entries.take(VOTES).collect()
+    chains.flatten().filter_map(made).take(VOTES).collect()
 }
 
-/// Looks at keys.
-struct Sampler<'a> {
+struct KeySampler<'a> {
     memory: &'a Memory,
     layout: &'static Layout,
-    question: &'a Question,
+    request: &'a KeysRequest,
     allocator: Allocator,
     drawn: Drawn,
 }
 
-impl Sampler<'_> {
+impl KeySampler<'_> {
     /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &Tables, place: u64) {
         // A table that has moved is read again before the next round.
@@ -182,7 +168,7 @@ impl Sampler<'_> {
 
     /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent,
     /// or has changed meanwhile.
-    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<Key> {
+    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<DrawnKey> {
         let memory = self.memory;
         let sizes = Sizes { memory, layout: self.layout, allocator: self.allocator };
         let has_key = self.layout.object.key != 0;
@@ -190,23 +176,15 @@ impl Sampler<'_> {
         let object = Object::read(memory, self.layout, address)?;
         let bytes = sizes.key(entry, &object)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let expires = match has_key {
-            true => object.expires,
-            false => twin()?.map(|twin| twin.value),
-        };
-        let ttl = expires.map(|expires| {
-            let expires = expires.cast_signed() as f64 / 1e3;
-            (expires - now.as_secs_f64()).max(0.0)
-        });
-        let group = match &self.question.by {
+        let expires = if has_key { object.expires } else { twin()?.map(|twin| twin.value) };
+        let ttl = expires.map(|expires| (expires.cast_signed() as f64 / 1e3 - now.as_secs_f64()).max(0.0));
+        let name = if has_key { object.key } else { entry.key };
+        let group = match &self.request.by {
             None => None,
-            Some(expression) => {
-                let name = if has_key { object.key } else { entry.key };
-                Some(self.group(expression, name)?)
-            }
+            Some(expression) => Some(self.group(expression, name)?),
         };
         let is_same = entry.is_same(memory, self.layout)? && Object::read(memory, self.layout, address)?.is(&object);
-        is_same.then_some(Key {
+        is_same.then_some(DrawnKey {
             kind: object.names()?,
             group,
             bytes,
@@ -221,9 +199,8 @@ impl Sampler<'_> {
         let length = self.memory.string(key)?.length;
         let mut name = vec![0; NAME.min(length as usize)];
         self.memory.fill(key, &mut name)?;
-        let found = expression.captures(&name);
-        let group = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
-        let text = group.map(|group| String::from_utf8_lossy(group.as_bytes()));
-        Some(text.map_or_else(|| "(no match)".to_owned(), |text| printable(&text)))
+        let group = expression.captures(&name).and_then(|found| found.get(1).or_else(|| found.get(0)));
+        let text = |group: Match<'_>| printable(&String::from_utf8_lossy(group.as_bytes()));
+        Some(group.map_or_else(|| "(no match)".to_owned(), text))
     }
 }

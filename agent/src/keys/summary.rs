@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sampler::{Drawn, Key};
+use super::sampler::{Drawn, DrawnKey};
 
 /// The limits of idle time that are shown, in seconds.
 const LIMITS: [u64; 6] = [600, 3_600, 8 * 3_600, 86_400, 7 * 86_400, 30 * 86_400];
@@ -14,7 +14,7 @@ const ERRORS: f64 = 1.96;
 /// What a server notes of the use of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Use {
+pub enum KeyUse {
     /// When they were last used, for as many seconds as it has run: longer times came with the keys, or are of another
     /// policy.
     Used(u64),
@@ -26,7 +26,7 @@ pub enum Use {
     Unknown(&'static str),
 }
 
-impl Use {
+impl KeyUse {
     /// Returns the longest idle time that is certain, in seconds; `None` if none is.
     fn longest(self) -> Option<u64> {
         match self {
@@ -38,7 +38,7 @@ impl Use {
 
 /// What fills a cache.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct KeysSummary {
     /// The server's keys at the beginning and at the end.
     pub keys: [u64; 2],
     /// Keys that were looked at.
@@ -54,9 +54,9 @@ pub struct Summary {
     /// How long the drawing took, in seconds.
     pub seconds: f64,
     /// By type and encoding, or by what was asked for, the largest first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<KeysRow>,
     /// What the server notes of the use of its keys.
-    pub noted: Use,
+    pub noted: KeyUse,
     /// Idle times, in seconds, and the share of bytes in keys that were not used, or written, for that long.
     pub idle_limits: Vec<(u64, f64)>,
     /// The share of bytes in keys whose idle time is not known.
@@ -65,12 +65,10 @@ pub struct Summary {
 
 /// Keys that have something in common.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct KeysRow {
     /// What they are.
     pub name: String,
-    /// How many.
     pub keys: f64,
-    /// What they take.
     pub bytes: f64,
     /// Their share of all bytes.
     pub share: f64,
@@ -86,9 +84,9 @@ pub struct Row {
     pub without_ttl: f64,
 }
 
-impl Summary {
+impl KeysSummary {
     /// Summarises what was drawn of a server that notes this of the use of its keys.
-    pub fn of(drawn: &Drawn, noted: Use) -> Self {
+    pub fn of(drawn: &Drawn, noted: KeyUse) -> Self {
         let longest = noted.longest();
         let sampled = drawn.keys.len();
         let sum = drawn.keys.iter().map(|key| key.bytes).sum::<u64>() as f64;
@@ -103,37 +101,35 @@ impl Summary {
         };
         let mean = sum / sampled.max(1) as f64;
         let squares: f64 = drawn.keys.iter().map(|key| (key.bytes as f64 - mean).powi(2)).sum();
-        let mut groups = BTreeMap::<String, Vec<&Key>>::new();
+        let mut groups = BTreeMap::<String, Vec<&DrawnKey>>::new();
         for key in &drawn.keys {
             let (kind, encoding) = key.kind;
-            let name = key.group.clone();
-            let name = name.unwrap_or_else(|| format!("{kind} {encoding}"));
+            let name = key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"));
             groups.entry(name).or_default().push(key);
         }
-        let row = |(name, keys): (String, Vec<&Key>)| {
-            let own: f64 = keys.iter().map(|key| key.bytes as f64).sum();
-            let share = own / sum.max(1.0);
-            let own_squares = keys.iter().map(|key| (key.bytes as f64).powi(2)).sum::<f64>();
-            let all_squares = squares + mean * sum;
+        let row = |(name, keys): (String, Vec<&DrawnKey>)| {
+            let bytes: f64 = keys.iter().map(|key| key.bytes as f64).sum();
+            let share = bytes / sum.max(1.0);
+            let row_squares: f64 = keys.iter().map(|key| (key.bytes as f64).powi(2)).sum();
             // The error of a ratio of sums: its members' deviations from it.
-            let deviations = own_squares * (1.0 - 2.0 * share) + share * share * all_squares;
-            let of = |value: fn(&Key) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
-            Row {
+            let deviations = row_squares * (1.0 - 2.0 * share) + share * share * (squares + mean * sum);
+            let of = |value: fn(&DrawnKey) -> f64| quantiles(keys.iter().map(|key| value(key)).collect());
+            KeysRow {
                 name,
                 keys: keys.len() as f64 * scale,
-                bytes: own * scale,
+                bytes: bytes * scale,
                 share,
                 share_error: error(deviations.max(0.0)) / sum.max(1.0),
                 idle: longest.and_then(|longest| {
                     let idle = of(|key| key.idle as f64)?;
                     Some(idle.map(|idle| Some(idle).filter(|idle| *idle <= longest as f64)))
                 }),
-                counter: (noted == Use::Counter).then(|| of(|key| key.counter.into())).flatten(),
+                counter: (noted == KeyUse::Counter).then(|| of(|key| key.counter.into())).flatten(),
                 ttl: quantiles(keys.iter().filter_map(|key| key.ttl).collect()),
                 without_ttl: keys.iter().filter(|key| key.ttl.is_none()).count() as f64 / keys.len() as f64,
             }
         };
-        let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
+        let mut rows: Vec<KeysRow> = groups.into_iter().map(row).collect();
         rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
         let idle = |from: u64, until: u64| {
             let older = drawn.keys.iter().filter(|key| (from..=until).contains(&key.idle));
@@ -168,10 +164,10 @@ fn quantiles(mut values: Vec<f64>) -> Option<[f64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drawn, Key, Summary, Use};
+    use super::{Drawn, DrawnKey, KeyUse, KeysSummary};
 
     fn drawn(is_whole: bool) -> Drawn {
-        let key = |index: u64| Key {
+        let key = |index: u64| DrawnKey {
             kind: if index < 75 { ("string", "raw") } else { ("hash", "listpack") },
             group: None,
             bytes: if index < 75 { 100 } else { 300 },
@@ -184,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_sample_stands_for_all() {
-        let summary = Summary::of(&drawn(false), Use::Used(5_000));
+        let summary = KeysSummary::of(&drawn(false), KeyUse::Used(5_000));
         assert_eq!(summary.bytes, 300_000.0);
         assert_eq!(summary.rejected_share, 0.5);
         // 100 draws with a standard deviation of 86.6 bytes.
@@ -204,11 +200,11 @@ mod tests {
 
     #[test]
     fn what_is_whole_has_no_error_and_counters_are_no_idle_times() {
-        let summary = Summary::of(&drawn(true), Use::Counter);
+        let summary = KeysSummary::of(&drawn(true), KeyUse::Counter);
         assert_eq!((summary.bytes, summary.bytes_error), (15_000.0, 0.0));
         assert_eq!(summary.rows[0].counter, Some([77.0, 87.0, 97.0]));
         assert!(summary.rows[0].idle.is_none() && summary.idle_limits.is_empty());
-        let empty = Summary::of(&Drawn::default(), Use::Unknown("a reason"));
+        let empty = KeysSummary::of(&Drawn::default(), KeyUse::Unknown("a reason"));
         assert!(empty.rows.is_empty() && empty.bytes == 0.0);
     }
 }

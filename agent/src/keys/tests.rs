@@ -7,8 +7,7 @@ use evictscope_model::{FileAddress, Member};
 use evictscope_plan::{Identity, MemberPlan, Method, ProbePlan};
 
 use super::databases::Databases;
-use super::expired::Sampler;
-use super::{Memory, Question, Walk, sampler};
+use super::{ExpiredSampler, KeysRequest, Memory, Walk, sampler};
 
 /// A table of 7 words: its two arrays of places, how many entries each is said to have, and the exponents of their
 /// sizes.
@@ -74,11 +73,11 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
     let store = at(store);
     let databases = (0..16_384).flat_map(|number| [store, store, 0, none, none, none, none, number, 0, 0, 0]);
     let plan = liar("7.4.1", at(databases.collect::<Vec<u64>>().leak()), 100);
-    let memory = Memory::open(std::process::id(), Walk::Tables)?;
+    let memory = Memory::of_this_process()?;
     let found = ends(move || {
         let found = Databases::find(&memory, &plan, 0).map(drop);
         let memory = memory.another(Walk::Expired);
-        let sampled = Sampler::default().sample(&memory, &plan, 0).map(drop);
+        let sampled = ExpiredSampler::default().sample(&memory, &plan, 0).map(drop);
         [found, sampled]
     })?;
     for found in found {
@@ -108,10 +107,10 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
     let mut databases = vec![0; 20];
     databases[..5].copy_from_slice(&[keys, expires, none, none, none]);
     let plan = liar("7.0.15", at(databases.leak()), 1);
-    let memory = Memory::open(std::process::id(), Walk::Tables)?;
+    let memory = Memory::of_this_process()?;
     let databases = Databases::find(&memory, &plan, 0)?;
-    let question = Question { pid: std::process::id(), samples: 100, length: Duration::from_millis(400), by: None };
-    let drawn = ends(move || sampler::draw(&memory, &databases, &question))?;
+    let request = KeysRequest { pid: std::process::id(), samples: 100, length: Duration::from_millis(400), by: None };
+    let drawn = ends(move || sampler::draw(&memory, &databases, &request))?;
     match drawn.map_err(|error| error.to_string()) {
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),
         Err(why) => assert!(why.contains("allow more --seconds"), "{why}"),
@@ -126,7 +125,7 @@ fn tables_are_read_when_the_time_of_a_drawing_runs_out() -> anyhow::Result<()> {
     let mut databases = vec![0; 20];
     databases[..5].copy_from_slice(&[table, table, none, none, none]);
     let plan = liar("7.0.15", at(databases.leak()), 1);
-    let memory = Memory::open(std::process::id(), Walk::Tables)?;
+    let memory = Memory::of_this_process()?;
     let databases = Databases::find(&memory, &plan, 0)?;
     let spent = memory.another(Walk::Draw(Duration::ZERO));
     assert!(spent.is_spent() && sampler::read(&spent, &databases).is_ok());

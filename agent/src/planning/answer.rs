@@ -1,4 +1,4 @@
-//! What the process that plans does, and the form of its answers.
+//! What the process that plans does, and may do: only read what it has open, and answer.
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -9,18 +9,61 @@ use anyhow::Context as _;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_host::{Contents, DebugPlace, Executable, ExecutableError, Opened, Search, search};
 use evictscope_plan::{CodeFile, DebugFileNames, ElfError, NamedFunction, ProbePlan, named_function, plan};
+use evictscope_telemetry::nanoseconds;
 use ring::digest::{SHA256, digest};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setpriority_process, setrlimit,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-use super::confined;
 use crate::terminal;
 
+/// Its niceness. With 19, a plan that takes 30 ms of CPU time waited 18 s for it on a machine that eight processes kept
+/// busy.
+const NICE: i32 = 5;
+/// The most CPU time, in seconds. A plan has a limit of steps, which take about a second. In an emulated machine that
+/// got little CPU from its host, a usual plan took more than five by that machine's clock.
+pub const CPU_SECONDS: u64 = 20;
+/// The most memory, in bytes: an executable and a debug file of 128 MiB each, what planning keeps of them, and this
+/// program.
+const MEMORY: u64 = 512 << 20;
+
+/// The system calls for reading, the allocator, a panic, and the end.
+const CALLS: [i64; 24] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_clock_gettime,
+    libc::SYS_sched_yield,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
 /// A hash of a file's content: a build id can be forged, which would give one server the plan of another.
-pub type Content = [u8; 32];
+pub type ContentHash = [u8; 32];
 
 /// Which executable a file is.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Identified {
-    pub content: Content,
+    pub content: ContentHash,
     /// The names of its debug file, if it needs one.
     pub names: Option<DebugFileNames>,
 }
@@ -28,8 +71,7 @@ pub struct Identified {
 /// What was found in an executable.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct Planned {
-    pub(super) content: Content,
-    /// The plan.
+    pub(super) content: ContentHash,
     pub plan: ProbePlan,
     /// The function that was asked for.
     pub function: Option<NamedFunction>,
@@ -45,7 +87,7 @@ pub struct Planned {
 
 /// Why there is no answer.
 #[derive(BorshDeserialize, BorshSerialize)]
-pub enum Trouble {
+pub enum NoAnswer {
     /// The file cannot be opened or read.
     Unreadable(String),
     /// It is not an executable, or not one that can be planned for.
@@ -54,7 +96,7 @@ pub enum Trouble {
 
 /// Plan for the executable on standard input, without any privilege, for the evictscope that started this process
 #[derive(clap::Args)]
-pub struct Question {
+pub struct PlannerArguments {
     /// Only say which executable it is
     #[arg(long)]
     identify: bool,
@@ -78,25 +120,21 @@ pub struct Question {
 /// # Errors
 ///
 /// Fails if this process cannot be confined, or nobody reads the answer.
-pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
-    confined::limit().context("cannot set limits")?;
-    let places = question.places.chunks_exact(2);
-    let places = places.map(|place| DebugPlace { root: place[0].clone(), path: place[1].clone() });
-    let places: Vec<_> = places.map(|place| place.open()).collect();
+pub fn answer(question: &PlannerArguments) -> anyhow::Result<ExitCode> {
+    limit().context("cannot set limits")?;
+    let open = |place: &[PathBuf]| DebugPlace { root: place[0].clone(), path: place[1].clone() }.open();
+    let places: Vec<_> = question.places.chunks_exact(2).map(open).collect();
     if !question.mapped.is_empty() {
-        confined::lock().context("cannot give up what reading does not need")?;
-        let files = places.into_iter().zip(&question.mapped);
-        let files = files.map(|((_, file), inode)| mapped(file, *inode));
-        let answer = Ok::<Vec<_>, Trouble>(files.collect());
+        lock().context("cannot give up what reading does not need")?;
+        let files = places.into_iter().zip(&question.mapped).map(|((_, file), inode)| mapped(file, *inode));
+        let answer: Result<Vec<_>, NoAnswer> = Ok(files.collect());
         terminal::document(&borsh::to_vec(&answer)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let executable = Executable::from_file(input.into(), &question.path);
-    let contents = executable.and_then(|executable| executable.contents());
-    confined::lock().context("cannot give up what planning does not need")?;
-    let contents = contents.and_then(Contents::read);
-    let data = contents.map_err(|error| Trouble::Unreadable(error.to_string()));
+    let contents = Executable::from_file(input.into(), &question.path).and_then(|executable| executable.contents());
+    lock().context("cannot give up what planning does not need")?;
+    let data = contents.and_then(Contents::read).map_err(|error| NoAnswer::Unreadable(error.to_string()));
     let answer = if question.identify {
         borsh::to_vec(&data.and_then(|data| identify(question, &data)))
     } else if question.code {
@@ -108,7 +146,7 @@ pub fn answer(question: &Question) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn identify(question: &Question, data: &[u8]) -> Result<Identified, Trouble> {
+fn identify(question: &PlannerArguments, data: &[u8]) -> Result<Identified, NoAnswer> {
     Ok(Identified { content: content(data), names: DebugFileNames::of(data).map_err(|why| refused(question, &why))? })
 }
 
@@ -118,7 +156,7 @@ fn mapped(file: Result<Contents, ExecutableError>, inode: u64) -> Option<CodeFil
     CodeFile::read(&data.ok()?, None, None).ok()
 }
 
-fn code(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<CodeFile, Trouble> {
+fn code(question: &PlannerArguments, data: &[u8], places: Vec<Opened>) -> Result<CodeFile, NoAnswer> {
     let refused = |why: &dyn std::error::Error| refused(question, why);
     let debug = debug_file(data, places).map_err(|why| refused(&why))?;
     let plan = plan(data, debug.data()).map_err(|why| refused(&why))?;
@@ -131,32 +169,30 @@ fn debug_file(data: &[u8], places: Vec<Opened>) -> Result<Search, ElfError> {
     Ok(found.unwrap_or_default())
 }
 
-fn planned(question: &Question, data: &[u8], places: Vec<Opened>) -> Result<Planned, Trouble> {
+fn planned(question: &PlannerArguments, data: &[u8], places: Vec<Opened>) -> Result<Planned, NoAnswer> {
     let debug = debug_file(data, places).map_err(|why| refused(question, &why))?;
-    let function = question.function.as_deref();
-    let function = function.map(|name| named_function(data, debug.data(), name));
-    let function = function.transpose().map_err(|why| Trouble::Refused(why.to_string()))?;
+    let function = question.function.as_deref().map(|name| named_function(data, debug.data(), name)).transpose();
+    let function = function.map_err(|why| NoAnswer::Refused(why.to_string()))?;
     let begun = Instant::now();
     let plan = plan(data, debug.data()).map_err(|why| refused(question, &why))?;
-    let took = begun.elapsed();
-    let found = debug.found.map(|file| file.path);
+    let nanoseconds = nanoseconds(begun.elapsed());
     Ok(Planned {
         content: content(data),
         plan,
         function,
-        debug_file: found.map(|path| path.to_string_lossy().into_owned()),
+        nanoseconds,
+        debug_file: debug.found.map(|file| file.path.to_string_lossy().into_owned()),
         ignored: debug.ignored,
         lacks_symbols: debug.is_missing,
-        nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
     })
 }
 
-fn refused(question: &Question, why: &dyn std::error::Error) -> Trouble {
-    Trouble::Refused(format!("cannot plan for {}: {why}", question.path.display()))
+fn refused(question: &PlannerArguments, why: &dyn std::error::Error) -> NoAnswer {
+    NoAnswer::Refused(format!("cannot plan for {}: {why}", question.path.display()))
 }
 
-fn content(data: &[u8]) -> Content {
-    let mut content = Content::default();
+fn content(data: &[u8]) -> ContentHash {
+    let mut content = ContentHash::default();
     content.copy_from_slice(digest(&SHA256, data).as_ref());
     content
 }
@@ -165,8 +201,7 @@ impl Planned {
     /// Returns whether it can be true of this executable.
     pub(super) fn is_possible(&self, executable: &Executable) -> bool {
         let bytes = executable.id().bytes();
-        let function = self.function.as_ref();
-        self.plan.is_possible(bytes) && function.is_none_or(|own| own.is_possible(bytes))
+        self.plan.is_possible(bytes) && self.function.as_ref().is_none_or(|function| function.is_possible(bytes))
     }
 
     /// Tells the user which debug files were rejected.
@@ -175,4 +210,43 @@ impl Planned {
             terminal::note(&format!("debug file ignored: {ignored}"));
         }
     }
+}
+
+/// Limits this process, and has it end with the process that started it.
+fn limit() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_name(c"evictscope-plan")?;
+    // If these are forbidden, it can do without.
+    let _ = setpriority_process(None, NICE);
+    // If memory runs out, the kernel kills it rather than the agent.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    for (resource, most, later) in [
+        (Resource::As, MEMORY, 0),
+        // At this limit the kernel sends SIGXCPU; at the hard one it would send SIGKILL, as others do.
+        (Resource::Cpu, CPU_SECONDS, 1),
+        (Resource::Core, 0, 0),
+    ] {
+        set(resource, most, later).with_context(|| format!("{resource:?}"))?;
+    }
+    Ok(())
+}
+
+/// Gives up all capabilities, all files that are not open, and all system calls except [`CALLS`]: any other call fails.
+fn lock() -> anyhow::Result<()> {
+    set(Resource::Nofile, 0, 0)?;
+    set_no_new_privs(true)?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    let calls = CALLS.map(|call| (call, Vec::new())).into();
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let filter = SeccompFilter::new(calls, refuse, SeccompAction::Allow, TargetArch::x86_64)?;
+    Ok(apply_filter(&BpfProgram::try_from(filter)?)?)
+}
+
+/// Sets a limit, and the hard limit `later` above it.
+fn set(resource: Resource, most: u64, later: u64) -> rustix::io::Result<()> {
+    // It may already be lower, and nobody may raise it.
+    let before = getrlimit(resource).maximum;
+    let lower = |most: u64| Some(before.map_or(most, |before| before.min(most)));
+    setrlimit(resource, Rlimit { current: lower(most), maximum: lower(most + later) })
 }

@@ -2,31 +2,30 @@
 //!
 //! Neither an executable nor its file system is trusted. So this process never opens one for reading, which may wait
 //! forever; it starts itself anew ([`process`]) with the file as standard input, or with its path. That process opens
-//! the file and what may be its debug file, gives up all its rights ([`confined`]), and only then reads, plans and
-//! answers ([`mod@answer`]). Few do so at once ([`turn`]). The daemon uses [`Planner`].
+//! the file and what may be its debug file, gives up all its rights, and only then reads, plans and answers
+//! ([`mod@answer`]). The daemon uses [`Planner`].
 
 mod answer;
-mod confined;
 mod planner;
 mod process;
-mod recent;
-mod turn;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use borsh::BorshDeserialize;
-use evictscope_host::{Executable, debug_places};
+use evictscope_host::{Executable, Identity, ProcessHandle, debug_places, root_of};
 use evictscope_plan::CodeFile;
 use evictscope_web::Reason;
+use procfs::ProcError;
+use procfs::process::Process;
 
 use answer::Identified;
-pub use answer::{Planned, Question, answer};
+pub use answer::{Planned, PlannerArguments, answer};
 pub use planner::Planner;
 
 /// An executable to plan for.
-pub struct Subject<'a> {
-    /// The file.
+pub struct PlanRequest<'a> {
     pub executable: &'a Executable,
     /// Its path below `root`.
     pub exe: &'a Path,
@@ -40,7 +39,6 @@ pub struct Subject<'a> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct Failure {
-    /// The kind of reason.
     pub reason: Reason,
     /// Whether that will not change later.
     pub is_for_good: bool,
@@ -48,7 +46,7 @@ pub struct Failure {
     pub why: String,
 }
 
-impl Subject<'_> {
+impl PlanRequest<'_> {
     /// Plans for it. With `function` also finds the function of this name.
     ///
     /// # Errors
@@ -77,24 +75,19 @@ impl Subject<'_> {
     fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {
         let function = function.map(|name| format!("--function={name}").into());
         let planned: Planned = self.ask(identified, function)?;
-        match planned.is_possible(self.executable) {
-            true => Ok(planned),
-            false => Err(Failure {
-                reason: Reason::Planning,
-                is_for_good: true,
-                why: format!("what was said of {} cannot be a plan", self.exe.display()),
-            }),
+        if planned.is_possible(self.executable) {
+            return Ok(planned);
         }
+        let why = format!("what was said of {} cannot be a plan", self.exe.display());
+        Err(Failure { reason: Reason::Planning, is_for_good: true, why })
     }
 
     fn ask<T: BorshDeserialize>(&self, identified: Identified, option: Option<OsString>) -> Result<T, Failure> {
-        let names = identified.names.as_ref();
-        let places = names.map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
-        let places = places.into_iter().flatten();
+        let places =
+            (identified.names.iter()).flat_map(|names| debug_places(self.debug_dirs, names, self.exe, self.root));
         let debug_files = places.flat_map(|place| [place.root, place.path].map(OsString::from));
         let waits = (self.executable.id().device(), Some(self.root.to_owned()));
-        let arguments = option.into_iter().chain(debug_files);
-        process::ask(Some(self.executable), self.exe, waits, arguments)
+        process::ask(Some(self.executable), self.exe, waits, option.into_iter().chain(debug_files))
     }
 }
 
@@ -109,4 +102,53 @@ pub fn code_of_mapped(root: &Path, files: &[(&Path, u64)]) -> Result<Vec<Option<
     let numbers = files.iter().map(|(_, inode)| format!("--mapped={inode}").into());
     let places = files.iter().flat_map(|(path, _)| [root.into(), (*path).into()]);
     process::ask(None, root, waits, numbers.chain(places))
+}
+
+/// A process that a user names, and what it runs.
+pub struct Running {
+    pub handle: ProcessHandle,
+    /// The name that it was started by, as the kernel keeps it.
+    pub command: String,
+    /// The path of its executable, as the process sees it.
+    pub path: PathBuf,
+    pub exe: Executable,
+    pid: u32,
+}
+
+impl Running {
+    /// Opens the process and its executable.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something is not there, and says what to do.
+    pub fn find(pid: u32) -> anyhow::Result<Self> {
+        let gone = |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
+        let process = Process::new(pid.cast_signed()).map_err(gone)?;
+        let handle = Identity::read(pid).and_then(ProcessHandle::open).map_err(gone)?;
+        let tgid = process.status().map_err(gone)?.tgid.cast_unsigned();
+        if tgid != pid {
+            bail!("{pid} is a thread of process {tgid}: give {tgid} instead");
+        }
+        let path = process.exe().map_err(|error| match error {
+            ProcError::PermissionDenied(_) => anyhow!(
+                "may not read the executable of process {pid}: run as root, or with the capabilities that --help names"
+            ),
+            _ => anyhow!("process {pid} has no executable: it is a kernel thread, or about to end"),
+        })?;
+        let exe = Executable::of_process(pid)?;
+        Ok(Self { handle, command: process.stat().map_err(gone)?.comm, path, exe, pid })
+    }
+
+    /// Plans for it; with `function` also finds the function of this name. Looks for debug files below `debug_dirs`
+    /// first, and names on stderr those that do not belong to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlanRequest::plan`].
+    pub fn plan(&self, function: Option<&str>, debug_dirs: &[PathBuf]) -> Result<Planned, Failure> {
+        let subject = PlanRequest { executable: &self.exe, exe: &self.path, root: &root_of(self.pid), debug_dirs };
+        let planned = subject.plan(function)?;
+        planned.say_ignored();
+        Ok(planned)
+    }
 }

@@ -6,18 +6,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
 use evictscope_plan::ProbePlan;
 use evictscope_web::Reason;
 
-use super::answer::Content;
-use super::recent::Recent;
-use super::{Failure, Planned, Subject};
+use super::answer::ContentHash;
+use super::{Failure, PlanRequest, Planned};
 
 /// How many executables without a plan are remembered.
 const REMEMBERED: usize = 64;
+/// How many plans are kept that nobody may use, and how long after they were last asked for.
+const KEPT: usize = 16;
+const KEPT_FOR: Duration = Duration::from_secs(3600);
 
 /// A plan, or why there is none; `None` until there is an answer.
 type Answer = Arc<Mutex<Option<Result<Weak<ProbePlan>, Failure>>>>;
@@ -32,15 +34,15 @@ pub struct Planner(Arc<Plans>);
 
 struct Plans {
     debug_dirs: Vec<PathBuf>,
-    known: Mutex<Known>,
+    known: Mutex<KnownPlans>,
 }
 
 /// The plans made so far.
 #[derive(Default)]
-struct Known {
+struct KnownPlans {
     executables: HashMap<Seen, Answer>,
     /// A copy of a file, as containers have them, shares its plan; if it needs a debug file, only within its namespace.
-    contents: HashMap<(Content, Option<u64>), Weak<ProbePlan>>,
+    contents: HashMap<(ContentHash, Option<u64>), Weak<ProbePlan>>,
     /// Executables without a plan, the newest last.
     refused: VecDeque<Seen>,
     recent: Recent<ProbePlan>,
@@ -57,7 +59,7 @@ impl Planner {
     ///
     /// # Errors
     ///
-    /// As [`Subject::plan`]; also fails if the plan would show nothing.
+    /// As [`PlanRequest::plan`]; also fails if the plan would show nothing.
     pub fn plan(&self, executable: &Executable, exe: &Path, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
         let namespace = mount_namespace(pid).map_err(|error| Failure {
             reason: Reason::Permission,
@@ -76,12 +78,9 @@ impl Planner {
             Some(Err(failure)) if failure.is_for_good => return Err(failure.clone()),
             _ => {}
         }
-        let subject = Subject { executable, exe, root: &root_of(pid), debug_dirs: &self.0.debug_dirs };
+        let subject = PlanRequest { executable, exe, root: &root_of(pid), debug_dirs: &self.0.debug_dirs };
         let planned = self.find_or_make(&subject, pid, namespace);
-        *answer = Some(match &planned {
-            Ok(plan) => Ok(Arc::downgrade(plan)),
-            Err(failure) => Err(failure.clone()),
-        });
+        *answer = Some(planned.as_ref().map(Arc::downgrade).map_err(Failure::clone));
         match &planned {
             Ok(plan) => self.known().recent.keep(plan, Instant::now()),
             Err(failure) if failure.is_for_good => self.known().refuse(seen),
@@ -90,11 +89,11 @@ impl Planner {
         planned
     }
 
-    fn find_or_make(&self, subject: &Subject<'_>, pid: u32, namespace: u64) -> Result<Arc<ProbePlan>, Failure> {
+    fn find_or_make(&self, subject: &PlanRequest<'_>, pid: u32, namespace: u64) -> Result<Arc<ProbePlan>, Failure> {
         let identified = subject.identify()?;
         let among = identified.names.is_some().then_some(namespace);
-        let known = (self.known().contents).get(&(identified.content, among)).cloned();
-        if let Some(plan) = known.and_then(|plan| plan.upgrade()) {
+        let known = self.known().contents.get(&(identified.content, among)).and_then(Weak::upgrade);
+        if let Some(plan) = known {
             return Ok(plan);
         }
         let Planned { content, plan, debug_file, ignored, .. } = subject.plan_identified(identified, None)?;
@@ -104,31 +103,21 @@ impl Planner {
         if let Some(file) = debug_file {
             tracing::info!(pid, "debug information from {file}");
         }
-        is_usable(&plan)?;
+        if let Some(why) = plan.unusable_reason() {
+            let why = format!("{why}; --process-match says which processes are servers");
+            return Err(Failure { reason: Reason::Executable, is_for_good: true, why });
+        }
         let plan = Arc::new(plan);
-        let weak = Arc::downgrade(&plan);
-        self.known().contents.insert((content, among), weak);
+        self.known().contents.insert((content, among), Arc::downgrade(&plan));
         Ok(plan)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownPlans> {
         lock(&self.0.known)
     }
 }
 
-/// Fails if a plan shows nothing, and says why.
-fn is_usable(plan: &ProbePlan) -> Result<(), Failure> {
-    match plan.unusable_reason() {
-        None => Ok(()),
-        Some(why) => Err(Failure {
-            reason: Reason::Executable,
-            is_for_good: true,
-            why: format!("{why}; --process-match says which processes are servers"),
-        }),
-    }
-}
-
-impl Known {
+impl KnownPlans {
     /// Returns where the answer about an executable is, or will be. Forgets the plans that no server uses any longer.
     fn answer(&mut self, seen: Seen) -> Answer {
         self.contents.retain(|_, plan| plan.strong_count() > 0);
@@ -155,4 +144,47 @@ impl Known {
 /// Locks a value, which a panic elsewhere leaves as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The things that were asked for last, the newest last.
+struct Recent<T>(VecDeque<(Instant, Arc<T>)>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Recent<T> {
+    /// Keeps a thing that is asked for now.
+    fn keep(&mut self, thing: &Arc<T>, now: Instant) {
+        self.0.retain(|(asked, other)| now.duration_since(*asked) < KEPT_FOR && !Arc::ptr_eq(other, thing));
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, thing.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use super::{KEPT, KEPT_FOR, Recent};
+
+    #[test]
+    fn few_things_are_kept_and_not_for_long() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        let things: Vec<_> = (0..=KEPT).map(Arc::new).collect();
+        // The first is asked for again, so the second is the oldest.
+        for thing in things[..KEPT].iter().chain([&things[0], &things[KEPT]]) {
+            recent.keep(thing, now);
+        }
+        let kept = |thing: &Arc<usize>| Arc::strong_count(thing) > 1;
+        assert_eq!(things.iter().filter(|thing| kept(thing)).count(), KEPT);
+        assert!(!kept(&things[1]));
+        recent.keep(&Arc::new(KEPT), now + KEPT_FOR);
+        assert!(!things.iter().any(kept));
+    }
 }

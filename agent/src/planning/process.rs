@@ -1,4 +1,5 @@
-//! Starts the process that plans, reads its answer, and makes sure that it ends.
+//! Starts the process that plans, reads its answer, and makes sure that it ends. Few of them run at once; one that waits
+//! for a file system lets another begin.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -7,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use borsh::BorshDeserialize;
@@ -17,9 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Failure;
-use super::answer::Trouble;
-use super::confined::CPU_SECONDS;
-use super::turn::Turn;
+use super::answer::{CPU_SECONDS, NoAnswer};
 
 /// How long it may sleep: it never waits for anything but a file system. Waiting for a CPU is not sleeping.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,6 +34,12 @@ const MAX_ANSWER: u64 = 64 << 20;
 const MAX_SHOWN: usize = 400;
 /// The most processes that cannot be killed.
 const MAX_LEFT: usize = 64;
+/// The most processes that plan at once.
+const AT_ONCE: usize = 2;
+/// The most that wait for a file system besides them.
+const MAX_WAITING: usize = 64;
+/// How long a process must sleep to count as waiting.
+const ASLEEP: Duration = Duration::from_secs(1);
 
 /// What a process that cannot be killed may be waiting for: the device of the executable, or anything below the root
 /// directory where other files were looked for.
@@ -84,16 +89,13 @@ pub fn ask<T: BorshDeserialize>(
         _ => failed(error.to_string()),
     })?;
     if !status.success() {
-        let why = said(status, &answer);
-        return Err(match is_from_outside(status) {
-            true => resources(&why),
-            false => failed(why),
-        });
+        let why = ending(status, &answer);
+        return Err(if is_from_outside(status) { resources(&why) } else { failed(why) });
     }
-    let answer: Result<T, Trouble> = borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
+    let answer: Result<T, NoAnswer> = borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
     answer.map_err(|trouble| match trouble {
-        Trouble::Unreadable(why) => Failure { reason: Reason::Permission, is_for_good: false, why },
-        Trouble::Refused(why) => Failure { reason: Reason::Executable, is_for_good: true, why },
+        NoAnswer::Unreadable(why) => Failure { reason: Reason::Permission, is_for_good: false, why },
+        NoAnswer::Refused(why) => Failure { reason: Reason::Executable, is_for_good: true, why },
     })
 }
 
@@ -131,8 +133,7 @@ fn slept_by(pid: u32) -> impl Fn() -> Duration {
     move || {
         let age = started.elapsed();
         // If the kernel does not say, it may have slept all the time.
-        let slept = process.as_ref().and_then(|process| process.slept(age));
-        slept.unwrap_or(age)
+        process.as_ref().and_then(|process| process.slept(age)).unwrap_or(age)
     }
 }
 
@@ -178,8 +179,7 @@ fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<E
     }
     let status = child.try_wait().ok().flatten();
     if status.is_none() {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push((waits, child));
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((waits, child));
     }
     status
 }
@@ -189,7 +189,7 @@ fn is_waited_for((device, root): &Waits) -> bool {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     let waits = |(on, below): &Waits| on == device && (below.is_none() || below == root);
-    left.len() >= MAX_LEFT || left.iter().any(|(own, _)| waits(own))
+    left.len() >= MAX_LEFT || left.iter().any(|(other, _)| waits(other))
 }
 
 /// Waits a moment for a file to be ready.
@@ -207,13 +207,65 @@ fn is_from_outside(status: ExitStatus) -> bool {
 }
 
 /// Says how it ended without an answer.
-fn said(status: ExitStatus, output: &[u8]) -> String {
-    let output = String::from_utf8_lossy(&output[..output.len().min(MAX_SHOWN)]);
-    let output = output.replace(char::is_control, " ");
+fn ending(status: ExitStatus, output: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&output[..output.len().min(MAX_SHOWN)]).replace(char::is_control, " ");
     match status.signal() {
         Some(libc::SIGXCPU) => format!("it took more than {CPU_SECONDS} s of CPU time"),
-        _ => format!("the planning process failed ({status}): {}", output.trim()),
+        _ => format!("the planning process failed ({status}): {}", shown.trim()),
     }
+}
+
+struct Count {
+    planning: usize,
+    waiting: usize,
+}
+
+static COUNT: Mutex<Count> = Mutex::new(Count { planning: 0, waiting: 0 });
+static CHANGED: Condvar = Condvar::new();
+
+/// The turn of one process, until it is dropped.
+struct Turn {
+    is_waiting: bool,
+}
+
+impl Turn {
+    /// Waits for a turn.
+    fn begin() -> Self {
+        let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
+        count.unwrap_or_else(PoisonError::into_inner).planning += 1;
+        Self { is_waiting: false }
+    }
+
+    /// Lets another process begin if this one has slept for so long that it can only be waiting to read.
+    fn yield_if_asleep(&mut self, slept: Duration) {
+        if self.is_waiting {
+            return;
+        }
+        let mut count = count();
+        if slept >= ASLEEP && count.waiting < MAX_WAITING {
+            self.is_waiting = true;
+            count.planning -= 1;
+            count.waiting += 1;
+            CHANGED.notify_one();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut count = count();
+        if self.is_waiting {
+            count.waiting -= 1
+        } else {
+            count.planning -= 1
+        }
+        CHANGED.notify_one();
+    }
+}
+
+/// Locks the numbers, which a panic elsewhere leaves as they were.
+fn count() -> MutexGuard<'static, Count> {
+    COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -221,22 +273,22 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::ExitStatus;
 
-    use super::{is_from_outside, said};
+    use super::{ending, is_from_outside};
 
     #[test]
     fn a_panic_is_told_in_one_line_and_the_limit_by_name() {
         let status = ExitStatus::from_raw(101 << 8);
-        let panic = said(status, b"thread 'main' panicked at plan.rs:1:\nindex out of bounds\n");
+        let panic = ending(status, b"thread 'main' panicked at plan.rs:1:\nindex out of bounds\n");
         assert!(panic.ends_with("at plan.rs:1: index out of bounds"), "{panic}");
-        let limit = said(ExitStatus::from_raw(libc::SIGXCPU), b"");
+        let limit = ending(ExitStatus::from_raw(libc::SIGXCPU), b"");
         assert!(limit.contains("CPU time"), "{limit}");
     }
 
     #[test]
     fn only_what_others_did_is_tried_again() {
         assert!(is_from_outside(ExitStatus::from_raw(libc::SIGKILL)));
-        for own in [libc::SIGXCPU, libc::SIGSEGV, libc::SIGBUS, 101 << 8] {
-            assert!(!is_from_outside(ExitStatus::from_raw(own)), "{own}");
+        for status in [libc::SIGXCPU, libc::SIGSEGV, libc::SIGBUS, 101 << 8] {
+            assert!(!is_from_outside(ExitStatus::from_raw(status)), "{status}");
         }
     }
 }

@@ -23,36 +23,35 @@ const MAX_VDSO: u64 = 64 << 10;
 
 /// What is known about files, for as long as it may be needed again.
 pub struct Files {
-    /// Where to look for debug files first.
     debug_dirs: Vec<PathBuf>,
     known: Mutex<KnownFiles>,
 }
 
 #[derive(Default)]
 struct KnownFiles {
-    files: HashMap<Mapped, Known>,
+    files: HashMap<MappedFile, KnownFile>,
     turn: u64,
 }
 
 /// A file that processes of a mount namespace have mapped: its device and its inode number there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Mapped {
+struct MappedFile {
     namespace: u64,
     device: u64,
     inode: u64,
 }
 
-type Found = HashMap<Mapped, Arc<CodeFile>>;
+type Found = HashMap<MappedFile, Arc<CodeFile>>;
 
 /// The process to look at.
 #[derive(Clone, Copy)]
-struct Of {
+struct MappedBy {
     namespace: u64,
     /// When it started, in ticks since boot.
     started: u64,
 }
 
-struct Known {
+struct KnownFile {
     file: Option<Arc<CodeFile>>,
     /// When the process that it was read for started. No other file gets its number while that process has it mapped.
     since: u64,
@@ -73,19 +72,17 @@ pub struct Mapping {
 }
 
 /// An address of a process that is in a file.
-pub struct Place<'a> {
-    /// The file.
+pub struct CodePlace<'a> {
     pub file: &'a CodeFile,
     /// The address in it.
     pub at: FileAddress,
     bias: u64,
 }
 
-impl Place<'_> {
+impl CodePlace<'_> {
     /// Returns where calls of the function here return to, as far as known.
     pub fn returns(&self) -> Vec<u64> {
-        let returns = self.file.returns(self.at).iter();
-        returns.map(|at| at.at(self.bias).get()).collect()
+        self.file.returns(self.at).iter().map(|at| at.at(self.bias).get()).collect()
     }
 }
 
@@ -94,8 +91,7 @@ pub struct Mappings(Vec<Mapping>);
 
 /// The server to look at.
 #[derive(Clone)]
-pub struct Subject {
-    /// Process id.
+pub struct ProfiledProcess {
     pub pid: u32,
     /// Its executable, open.
     pub executable: Arc<Executable>,
@@ -111,40 +107,34 @@ impl Mappings {
     /// # Errors
     ///
     /// Fails if it has ended or may not be looked into.
-    pub fn read(subject: &Subject, files: &Files) -> procfs::ProcResult<Self> {
+    pub fn read(subject: &ProfiledProcess, files: &Files) -> procfs::ProcResult<Self> {
         let process = Process::new(subject.pid.cast_signed())?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).ok();
         let maps = process.maps()?;
-        let code = maps.iter().filter(|map| map.perms.contains(MMPermissions::EXECUTE)).take(MAX_MAPPINGS);
-        let code: Vec<&MemoryMap> = code.collect();
-        let of = Of { namespace: mount_namespace(subject.pid)?, started: process.stat()?.starttime };
+        let is_code = |map: &&MemoryMap| map.perms.contains(MMPermissions::EXECUTE);
+        let code: Vec<&MemoryMap> = maps.iter().filter(is_code).take(MAX_MAPPINGS).collect();
+        let of = MappedBy { namespace: mount_namespace(subject.pid)?, started: process.stat()?.starttime };
         let known = files.of(subject, &code, exe.as_deref(), of);
-        let mut found: Vec<Mapping> = code
-            .into_iter()
-            .map(|map| {
-                let is_executable = matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
-                let file = match &map.pathname {
-                    MMapPath::Path(_) => known.get(&of.mapped(map)).cloned(),
-                    MMapPath::Vdso => vdso(subject.pid, map).map(Arc::new),
-                    _ => None,
-                };
-                let bias = |file: Arc<CodeFile>| {
-                    let at = file.mapped_code(FileOffset::new(map.offset))?;
-                    let bias = ProcessAddress::new(map.address.0).get().wrapping_sub(at.get());
-                    Some((file, bias))
-                };
-                Mapping {
-                    begin: map.address.0,
-                    end: map.address.1,
-                    name: match is_executable {
-                        true => subject.command.clone(),
-                        false => name(&map.pathname),
-                    },
-                    file: file.and_then(bias),
-                    is_return_probe: matches!(&map.pathname, MMapPath::Other(name) if name == "uprobes"),
-                }
-            })
-            .collect();
+        let mapping = |map: &MemoryMap| {
+            let is_executable = matches!(&map.pathname, MMapPath::Path(path) if Some(path) == exe.as_ref());
+            let file = match &map.pathname {
+                MMapPath::Path(_) => known.get(&of.mapped(map)).cloned(),
+                MMapPath::Vdso => vdso(subject.pid, map).map(Arc::new),
+                _ => None,
+            };
+            let with_bias = |file: Arc<CodeFile>| {
+                let at = file.mapped_code(FileOffset::new(map.offset))?;
+                Some((file, map.address.0.wrapping_sub(at.get())))
+            };
+            Mapping {
+                begin: map.address.0,
+                end: map.address.1,
+                name: if is_executable { subject.command.clone() } else { name(&map.pathname) },
+                file: file.and_then(with_bias),
+                is_return_probe: matches!(&map.pathname, MMapPath::Other(name) if name == "uprobes"),
+            }
+        };
+        let mut found: Vec<Mapping> = code.into_iter().map(mapping).collect();
         found.sort_unstable_by_key(|mapping| mapping.begin);
         Ok(Self(found))
     }
@@ -159,9 +149,9 @@ impl Mappings {
 
 impl Mapping {
     /// Returns where in its file an address is.
-    pub fn place(&self, address: u64) -> Option<Place<'_>> {
+    pub fn place(&self, address: u64) -> Option<CodePlace<'_>> {
         let (file, bias) = self.file.as_ref()?;
-        Some(Place { file, at: ProcessAddress::new(address).in_file(*bias), bias: *bias })
+        Some(CodePlace { file, at: ProcessAddress::new(address).in_file(*bias), bias: *bias })
     }
 }
 
@@ -172,7 +162,7 @@ impl Files {
     }
 
     /// Returns the files of a process that have code and can be read in time.
-    fn of(&self, subject: &Subject, code: &[&MemoryMap], exe: Option<&Path>, of: Of) -> Found {
+    fn of(&self, subject: &ProfiledProcess, code: &[&MemoryMap], exe: Option<&Path>, of: MappedBy) -> Found {
         let (mut found, mut missing) = (Found::new(), HashMap::new());
         for map in code {
             let MMapPath::Path(path) = &map.pathname else {
@@ -185,19 +175,15 @@ impl Files {
             }
         }
         let root = root_of(subject.pid);
-        let executable = missing.iter().find(|(_, path)| Some(**path) == exe);
+        let executable = missing.iter().find(|(_, path)| Some(**path) == exe).map(|(mapped, _)| *mapped);
         let mut read = Vec::new();
-        if let Some(mapped) = executable.map(|(mapped, _)| *mapped) {
+        if let Some(mapped) = executable {
             missing.remove(&mapped);
-            let subject = planning::Subject {
-                executable: &subject.executable,
-                exe: &subject.path,
-                root: &root,
-                debug_dirs: &self.debug_dirs,
-            };
-            read.extend(subject.code().map(|file| (mapped, Some(file))));
+            let ProfiledProcess { executable, path: exe, .. } = subject;
+            let planned = planning::PlanRequest { executable, exe, root: &root, debug_dirs: &self.debug_dirs };
+            read.extend(planned.code().map(|file| (mapped, Some(file))));
         }
-        let (libraries, asked): (Vec<Mapped>, Vec<(&Path, u64)>) =
+        let (libraries, asked): (Vec<MappedFile>, Vec<(&Path, u64)>) =
             (missing.into_iter()).map(|(mapped, path)| (mapped, (path, mapped.inode))).unzip();
         if !asked.is_empty() {
             // On btrfs, and on overlayfs before Linux 6.8, a mapping has another device than its file.
@@ -218,10 +204,10 @@ impl Files {
     }
 }
 
-impl Of {
-    fn mapped(self, map: &MemoryMap) -> Mapped {
+impl MappedBy {
+    fn mapped(self, map: &MemoryMap) -> MappedFile {
         let (major, minor) = map.dev;
-        Mapped {
+        MappedFile {
             namespace: self.namespace,
             device: makedev(major.cast_unsigned(), minor.cast_unsigned()),
             inode: map.inode,
@@ -231,22 +217,20 @@ impl Of {
 
 impl KnownFiles {
     /// Returns what is known of a file; the inner `None` if it has no code.
-    fn find(&mut self, mapped: Mapped, of: Of) -> Option<Option<Arc<CodeFile>>> {
+    fn find(&mut self, mapped: MappedFile, of: MappedBy) -> Option<Option<Arc<CodeFile>>> {
         self.turn += 1;
         let known = self.files.get_mut(&mapped)?;
         known.used = self.turn;
         (known.since >= of.started).then(|| known.file.clone())
     }
 
-    fn add(&mut self, mapped: Mapped, of: Of, file: Option<Arc<CodeFile>>) {
+    fn add(&mut self, mapped: MappedFile, of: MappedBy, file: Option<Arc<CodeFile>>) {
         if self.files.len() >= MAX_FILES
-            && let Some(oldest) = self.files.iter().min_by_key(|(_, known)| known.used)
+            && let Some(oldest) = self.files.iter().min_by_key(|(_, known)| known.used).map(|(mapped, _)| *mapped)
         {
-            let oldest = *oldest.0;
             self.files.remove(&oldest);
         }
-        let known = Known { file, since: of.started, used: self.turn };
-        self.files.insert(mapped, known);
+        self.files.insert(mapped, KnownFile { file, since: of.started, used: self.turn });
     }
 }
 
@@ -254,8 +238,7 @@ impl KnownFiles {
 fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
     let length = map.address.1.checked_sub(map.address.0)?.min(MAX_VDSO);
     let mut bytes = vec![0; usize::try_from(length).ok()?];
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    memory.read_exact_at(&mut bytes, map.address.0).ok()?;
+    File::open(format!("/proc/{pid}/mem")).ok()?.read_exact_at(&mut bytes, map.address.0).ok()?;
     CodeFile::read(&bytes, None, None).ok()
 }
 
@@ -263,9 +246,8 @@ fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
 fn name(path: &MMapPath) -> String {
     match path {
         MMapPath::Path(path) => {
-            let name = path.file_name().unwrap_or(path.as_os_str());
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             // A file that was replaced.
-            let name = name.to_string_lossy();
             name.trim_end_matches(" (deleted)").to_owned()
         }
         MMapPath::Vdso => "vdso".to_owned(),

@@ -4,7 +4,7 @@ use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, Registers, TRACED, Wo
 use evictscope_probes::Sample;
 use evictscope_records::profile::Activity;
 
-use super::mapped_files::{Mapping, Mappings};
+use super::mapped_files::{CodePlace, Mapping, Mappings};
 
 /// The most frames of a stack. A script that calls commands makes some forty.
 const MAX_FRAMES: usize = 256;
@@ -31,7 +31,6 @@ struct Frame {
     back: u64,
 }
 
-/// Unwinds a sample.
 pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
     let first = Frame { registers: Registers::of_interrupted(sample.registers), back: 0 };
     let mut stack = Unwound { functions: Vec::new(), activity: Activity::Other, is_whole: false, is_elsewhere: false };
@@ -77,10 +76,9 @@ impl Unwinding<'_> {
                 stack.functions.push(format!("[{}]", mapping.name));
                 return None;
             };
-            stack.add(mapping, address);
+            stack.add(mapping, &place);
             let read = |at| self.sample.word(at);
-            let caller = (place.file).caller(self.work, place.at, &frame.registers, &read);
-            frame = match caller {
+            frame = match place.file.caller(self.work, place.at, &frame.registers, &read) {
                 Some(Caller::Called(registers)) => Frame { registers, back: 1 },
                 Some(Caller::Interrupted(registers)) => Frame { registers, back: 0 },
                 // Nothing is above only where the process begins, but the tables may say so elsewhere.
@@ -94,7 +92,7 @@ impl Unwinding<'_> {
         None
     }
 
-    /// Goes on behind a probe on a return. Of all calls of the function, only the one that was made unwinds to the
+    /// Goes on behind a probe on a return. MappedBy all calls of the function, only the one that was made unwinds to the
     /// thread's start; if several do, their functions must be the same.
     fn past_return_probe(&mut self, stack: &Unwound, hidden: &Hidden) -> Option<Unwound> {
         let mut found: Option<Unwound> = None;
@@ -114,15 +112,10 @@ impl Unwinding<'_> {
 }
 
 impl Unwound {
-    /// Adds the function at an address of a mapping that has a file.
-    fn add(&mut self, mapping: &Mapping, address: u64) {
-        let Some(place) = mapping.place(address) else {
-            return;
-        };
+    /// Adds the function at a place in the file of a mapping.
+    fn add(&mut self, mapping: &Mapping, place: &CodePlace<'_>) {
         let function = place.file.function(place.at);
-        let traced = function.and_then(|function| function.traced);
-        let kind = traced.and_then(|index| TRACED.get(index));
-        if let Some(kind) = kind {
+        if let Some(kind) = function.and_then(|function| TRACED.get(function.traced?)) {
             if kind.description == EVICTION_CALL.description {
                 self.activity = Activity::EvictionCall;
             } else if kind.description == EXPIRE_CYCLE.description && self.activity == Activity::Other {
@@ -133,7 +126,6 @@ impl Unwound {
             Some(begin) => format!("{}+{begin:#x}", mapping.name),
             None => format!("[{}]", mapping.name),
         };
-        let name = function.map_or_else(unnamed, |function| function.name.clone());
-        self.functions.push(name);
+        self.functions.push(function.map_or_else(unnamed, |function| function.name.clone()));
     }
 }

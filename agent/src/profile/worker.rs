@@ -1,5 +1,6 @@
-//! The thread that reads samples and unwinds them.
+//! The thread that reads samples, unwinds them, and counts their stacks.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use evictscope_plan::Work;
 use evictscope_probes::{Sample, Sampler, Sampling};
-use evictscope_records::profile::Profile;
+use evictscope_records::profile::{Activity, Profile, Stack};
 use evictscope_telemetry::microseconds;
 use rustix::process::setpriority_process;
 
-use super::collected::Collected;
-use super::mapped_files::{Files, Mappings, Subject};
-use super::unwound::unwind;
-use crate::watch::clock::monotonic;
+use super::mapped_files::{Files, Mappings, ProfiledProcess};
+use super::unwound::{Unwound, unwind};
+use crate::clock::monotonic;
 
 /// The niceness of the thread.
 const NICE: i32 = 5;
@@ -30,18 +30,22 @@ const REREAD: Duration = Duration::from_secs(1);
 const MOST_WORK: f64 = 0.1;
 /// What it may take beyond that.
 const AT_ONCE: Duration = Duration::from_millis(100);
+/// The most different stacks to keep; a minute of a server has some hundreds.
+const MAX_STACKS: usize = 20_000;
+/// The most different functions to keep.
+const MAX_FUNCTIONS: usize = 20_000;
 
 /// What the thread is asked to do.
 pub enum Request {
     /// Collect the samples with this cookie.
-    Begin { cookie: u64, subject: Subject, hz: u32 },
+    Begin { cookie: u64, subject: ProfiledProcess, hz: u32 },
     /// No more samples are taken: hand over the profile.
     End { sampling: Sampling, taken: Sender<Profile> },
 }
 
 /// A profile that is being taken.
 struct Taking {
-    subject: Subject,
+    subject: ProfiledProcess,
     hz: u32,
     /// Monotonic.
     began: Duration,
@@ -72,9 +76,10 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
         taking: HashMap::new(),
     };
     loop {
-        let request = match worker.taking.is_empty() {
-            true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => requests.recv_timeout(TURN),
+        let request = if worker.taking.is_empty() {
+            requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            requests.recv_timeout(TURN)
         };
         worker.take_in();
         match request {
@@ -100,7 +105,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn begin(&mut self, cookie: u64, subject: Subject, hz: u32) {
+    fn begin(&mut self, cookie: u64, subject: ProfiledProcess, hz: u32) {
         let mut taking = Taking {
             subject,
             hz,
@@ -131,13 +136,9 @@ impl Worker {
     /// Returns whether to wait for mappings. However long that takes on a busy machine, nothing is lost while the
     /// buffer has room.
     fn is_held_up(&self, sampler: &Sampler) -> bool {
-        let mut taking = self.taking.values();
-        let waits = taking.any(|taking| taking.mappings.is_none() && taking.is_being_read);
-        let held = self.taking.iter().map(|(cookie, taking)| {
-            let taken = sampler.taken(*cookie);
-            taken.saturating_sub(taking.drained)
-        });
-        waits && held.sum::<u64>() < HELD
+        let held = |(cookie, taking): (&u64, &Taking)| sampler.taken(*cookie).saturating_sub(taking.drained);
+        self.taking.values().any(|taking| taking.mappings.is_none() && taking.is_being_read)
+            && self.taking.iter().map(held).sum::<u64>() < HELD
     }
 
     fn drain(&mut self, sampler: &Sampler) {
@@ -169,7 +170,6 @@ impl Worker {
 }
 
 impl Taking {
-    /// Returns how long it has been taken.
     fn length(&self) -> Duration {
         monotonic().saturating_sub(self.began)
     }
@@ -178,11 +178,9 @@ impl Taking {
     fn read(&mut self, cookie: u64, files: &Arc<Files>, read: &Sender<Read>) {
         (self.read_at, self.is_being_read) = (Instant::now(), true);
         let (subject, files, read) = (self.subject.clone(), files.clone(), read.clone());
-        let thread = std::thread::Builder::new().name("mappings".to_owned());
-        let started = thread.spawn(move || {
-            let mappings = Mappings::read(&subject, &files).ok();
+        let started = std::thread::Builder::new().name("mappings".to_owned()).spawn(move || {
             // Nobody waits for them if the agent is about to end.
-            let _ = read.send((cookie, mappings));
+            let _ = read.send((cookie, Mappings::read(&subject, &files).ok()));
         });
         self.is_being_read = started.is_ok();
     }
@@ -190,13 +188,11 @@ impl Taking {
     fn add(&mut self, sample: &Sample<'_>, files: &Arc<Files>, read: &Sender<Read>, work: &mut Work) {
         let begun = Instant::now();
         self.drained += 1;
-        let allowed = self.length().mul_f64(MOST_WORK) + AT_ONCE;
-        if self.worked > allowed {
+        if self.worked > self.length().mul_f64(MOST_WORK) + AT_ONCE {
             self.skipped += 1;
             return;
         }
-        let mappings = self.mappings.as_ref();
-        let unwound = mappings.map(|mappings| unwind(sample, mappings, work));
+        let unwound = self.mappings.as_ref().map(|mappings| unwind(sample, mappings, work));
         let is_elsewhere = unwound.as_ref().is_none_or(|unwound| unwound.is_elsewhere);
         if is_elsewhere && !self.is_being_read && self.read_at.elapsed() > REREAD {
             self.read(sample.cookie, files, read);
@@ -209,5 +205,56 @@ impl Taking {
             None => self.skipped += 1,
         }
         self.worked += begun.elapsed();
+    }
+}
+
+/// The stacks of one profile so far.
+#[derive(Default)]
+struct Collected {
+    functions: HashMap<String, u32>,
+    /// When the samples with each stack were taken.
+    stacks: HashMap<StackKey, Vec<u32>>,
+    /// Samples for whose stack there was no room.
+    lost: u64,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct StackKey {
+    frames: Vec<u32>,
+    activity: Activity,
+    is_whole: bool,
+}
+
+impl Collected {
+    /// Adds the stack of a sample that was taken `at_ms` milliseconds after the profile began.
+    fn add(&mut self, unwound: Unwound, at_ms: u32) {
+        if self.functions.len() + unwound.functions.len() > MAX_FUNCTIONS {
+            self.lost += 1;
+            return;
+        }
+        let frames = unwound.functions.into_iter().rev().map(|name| {
+            let next = u32::try_from(self.functions.len()).unwrap_or(u32::MAX);
+            *self.functions.entry(name).or_insert(next)
+        });
+        let key = StackKey { frames: frames.collect(), activity: unwound.activity, is_whole: unwound.is_whole };
+        if self.stacks.len() >= MAX_STACKS && !self.stacks.contains_key(&key) {
+            self.lost += 1;
+            return;
+        }
+        self.stacks.entry(key).or_default().push(at_ms);
+    }
+
+    /// Fills the functions and stacks of a profile, the most frequent stack first.
+    fn fill(self, profile: &mut Profile) {
+        let mut functions: Vec<(String, u32)> = self.functions.into_iter().collect();
+        functions.sort_unstable_by_key(|(_, index)| *index);
+        profile.functions = functions.into_iter().map(|(name, _)| name).collect();
+        let stack = |(key, at_ms): (StackKey, Vec<u32>)| {
+            let StackKey { frames, activity, is_whole } = key;
+            Stack { frames, activity, is_whole, samples: at_ms.len() as u64, at_ms }
+        };
+        profile.stacks = self.stacks.into_iter().map(stack).collect();
+        profile.stacks.sort_by_cached_key(|stack| (Reverse(stack.samples), stack.frames.clone()));
+        profile.lost += self.lost;
     }
 }

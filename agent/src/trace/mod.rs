@@ -1,16 +1,282 @@
 //! `evictscope trace`: the latency of one function of a server, during an investigation.
 //!
-//! [`subject`] finds the process and the function. The loop in [`session`] turns the probes ([`probing`]) on and off as
-//! [`pace`] says, and prints what [`report`] makes of the counts.
+//! [`subject`] finds the process and the function. The loop here turns the probes ([`probing`]) on and off as [`pace`]
+//! says, and prints what [`report`] makes of the counts.
 //!
 //! Deliberately absent: anything that is exported. This is a question, not a metric.
 
-mod ending;
 mod pace;
 mod probing;
 mod report;
-mod session;
 mod subject;
 
-pub use ending::Ending;
-pub use session::{Question, answer};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use evictscope_host::{Words, printable};
+use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
+use evictscope_telemetry::{OverheadBudget, nanoseconds};
+
+use self::pace::{Pace, TRIAL};
+use self::probing::TraceProbes;
+use self::report::{Second, TraceSummary, WallClock, duration, share};
+use self::subject::{Cycle, TraceTarget};
+use crate::clock::{monotonic, since_1970};
+use crate::terminal::{Ending, note, try_print};
+
+/// How often the counts are read while the probes are on.
+const TURN: Duration = Duration::from_millis(10);
+/// How often a histogram is printed.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a user asks.
+pub struct TraceRequest {
+    pub pid: u32,
+    /// The function, or the command that it implements.
+    pub function: String,
+    /// For how long to look.
+    pub length: Duration,
+    /// Calls that take longer are reported one by one.
+    pub slower: Option<Duration>,
+    /// What it may cost, above 0.
+    pub budget: OverheadBudget,
+    /// Where to look for debug files first.
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+/// Why a trace ends before its time.
+enum Stopped {
+    /// The user wants it to, or has stopped reading.
+    Asked,
+    /// The process has ended.
+    Gone,
+}
+
+/// Looks for as long as the request says, and prints what is seen.
+///
+/// # Errors
+///
+/// Says what cannot be traced, and what to do.
+pub fn answer(request: &TraceRequest) -> anyhow::Result<()> {
+    let slower = request.slower;
+    let mut subject = TraceTarget::find(request.pid, &request.function, slower.is_some(), &request.debug_dirs)?;
+    let mut tracer = Tracer::load()?;
+    let costs = tracer.calibrate(subject.function.entry.emulated, subject.evicted_keys.is_some())?;
+    let ending = Ending::listen()?;
+    let cycle = |cycle: &Cycle| Some((cycle.begin.as_ref()?.file_offset, cycle.number));
+    let tracing = tracer.trace(Traced {
+        pid: request.pid,
+        exes: std::mem::take(&mut subject.exes),
+        memory: Words::open(request.pid)?,
+        addresses: subject.places().map(|(_, address)| address).collect(),
+        entry: subject.function.entry.file_offset,
+        cycles: subject.cycles.iter().filter_map(cycle).collect(),
+        eviction: subject.eviction,
+        evicted_keys: subject.evicted_keys,
+        slower_ns: slower.map(nanoseconds),
+    })?;
+    let begun = monotonic();
+    let mut session = Session {
+        request,
+        subject: &subject,
+        clock: WallClock { zero: since_1970() },
+        ending,
+        probing: TraceProbes::new(tracing, costs, begun),
+        begun,
+        slow: 0,
+    };
+    session.run().or_else(|error| match error.downcast_ref::<io::Error>() {
+        // A reader that has seen enough (`| head`) is not a failure.
+        Some(written) if written.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// A trace under way. However it ends, the probes are taken off.
+struct Session<'a> {
+    request: &'a TraceRequest,
+    subject: &'a TraceTarget,
+    clock: WallClock,
+    ending: Ending,
+    probing: TraceProbes,
+    begun: Duration,
+    /// Slow calls that were shown.
+    slow: u64,
+}
+
+impl Session<'_> {
+    fn run(&mut self) -> anyhow::Result<()> {
+        let budget = self.request.budget.share();
+        try_print(&self.head())?;
+        self.probing.turn_on()?;
+        self.begun = self.probing.looked();
+        let mut stopped = wait(&self.ending, self.subject, TRIAL);
+        let trial = self.probing.look();
+        // The placing does not count: it costs as much however short the trial is.
+        let at_once = self.probing.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
+        let Some(mut pace) = Pace::new(budget, self.begun, at_once) else {
+            bail!(
+                "{} is called so often that its probes would cost {} of a thread's time, and even {} of it in ten seconds are more than the budget of {}: allow more with --overhead-budget",
+                self.subject.function,
+                share(at_once),
+                duration(TRIAL.as_nanos() as f64),
+                share(budget)
+            );
+        };
+        try_print(&self.predicted(trial, at_once, &pace))?;
+        let deadline = self.begun + self.request.length;
+        let mut next_second = self.begun + SECOND;
+        // What was known when the last second was printed.
+        let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
+        while stopped.is_none() {
+            if !self.probing.is_on() && pace.next().is_some_and(|due| due <= monotonic()) {
+                // Waits before they are placed again: the time for which they must be on begins after that.
+                self.probing.settle();
+            }
+            let now = monotonic();
+            if pace.update(now, self.probing.spent()) {
+                self.probing.turn_on()?
+            } else {
+                self.turn_off()
+            }
+            if self.probing.has_lost_keeper() {
+                return Err(ProbeError::KeeperEnded.into());
+            }
+            self.print_slow_calls()?;
+            if now >= next_second || now >= deadline {
+                self.print(&mut before, now)?;
+                next_second = now + SECOND;
+            }
+            if now >= deadline {
+                break;
+            }
+            let turn = if self.probing.is_on() { now + TURN } else { next_second };
+            let next = turn.min(next_second).min(deadline);
+            let next = pace.next().map_or(next, |due| next.min(due.max(now)));
+            stopped = wait(&self.ending, self.subject, next.saturating_sub(now));
+            self.probing.look();
+        }
+        self.turn_off();
+        self.print_slow_calls()?;
+        let now = monotonic();
+        if stopped.is_some() && now > before.0 {
+            self.print(&mut before, now)?;
+        }
+        self.probing.spent();
+        try_print(&self.summary(now))?;
+        if let Some(Stopped::Gone) = stopped {
+            note(&format!("evictscope: process {} has ended", self.request.pid));
+        }
+        Ok(())
+    }
+
+    /// Takes the probes off.
+    fn turn_off(&mut self) {
+        let (ending, subject) = (&self.ending, self.subject);
+        self.probing.turn_off(self.begun + self.request.length, |moment| wait(ending, subject, moment).is_some());
+    }
+
+    fn head(&self) -> String {
+        let (subject, entry) = (self.subject, &self.subject.function.entry);
+        let identity = &subject.function.identity;
+        let kernel = if entry.emulated { "emulates" } else { "single-steps" };
+        let mut text = format!(
+            "tracing {} in process {} ({} {})\n  probe  at {:#x}: {} (the kernel {kernel} it), and at the return\n",
+            subject.function,
+            self.request.pid,
+            identity.product.unwrap_or("unknown product"),
+            identity.version.as_deref().unwrap_or("of unknown version"),
+            entry.address,
+            entry.instruction,
+        );
+        if let Some(path) = &subject.debug_file {
+            text += &format!("  names  from {}\n", printable(&path.to_string_lossy()));
+        }
+        if self.request.slower.is_some() && subject.cycles.is_empty() {
+            text += "  evicting calls and expire cycles are not recognised: `evictscope inspect` says why\n";
+        }
+        text
+    }
+
+    fn predicted(&self, trial: Duration, at_once: f64, pace: &Pace) -> String {
+        let (counts, call_ns) = (self.probing.counts(), self.probing.call_ns());
+        let rate = counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
+        let mut text = format!(
+            "  cost   {} each call, measured on this machine; in {} there were {} calls: {} of one thread's time\n",
+            duration(call_ns),
+            duration(trial.as_nanos() as f64),
+            counts.entry_hits,
+            share(rate * call_ns / 1e9),
+        );
+        if pace.is_sampled() {
+            text += &format!(
+                "  that is over the budget of {}, so the probes are on for about {} of the time\n",
+                share(self.request.budget.share()),
+                share(self.request.budget.share() / at_once)
+            );
+            if self.request.slower.is_some() {
+                text += "  slow calls that begin while they are off are missing: name a function that is called less often, such as that of one command (EVAL), or allow more with --overhead-budget\n";
+            }
+        }
+        text += &format!("attached for {:.0} s; Ctrl-C ends it\n\n", self.request.length.as_secs_f64());
+        if self.request.slower.is_some() {
+            text += &report::slow_calls_head(&self.subject.cycles);
+        }
+        text
+    }
+
+    /// Prints the slow calls since the last time, if they were asked for.
+    fn print_slow_calls(&mut self) -> anyhow::Result<()> {
+        if self.request.slower.is_none() {
+            return Ok(());
+        }
+        let (pid, cycles) = (self.request.pid, &self.subject.cycles);
+        let calls = self.probing.slow_calls();
+        self.slow += calls.len() as u64;
+        let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.clock));
+        Ok(try_print(&lines.collect::<String>())?)
+    }
+
+    /// Prints the histogram of what was counted since `before` (its time, what was observed until then, and its
+    /// counts), unless slow calls were asked for.
+    fn print(&self, before: &mut (Duration, Duration, TraceCounts), now: Duration) -> anyhow::Result<()> {
+        let second = Second {
+            at: now,
+            length: now.saturating_sub(before.0),
+            observed: self.probing.observed().saturating_sub(before.1),
+            before: &before.2,
+            now: self.probing.counts(),
+        };
+        let text = if self.request.slower.is_some() { String::new() } else { second.text(self.clock) };
+        *before = (now, self.probing.observed(), self.probing.counts().clone());
+        Ok(try_print(&text)?)
+    }
+
+    fn summary(&self, now: Duration) -> String {
+        let length = now.saturating_sub(self.begun);
+        TraceSummary {
+            function: self.subject.function.to_string(),
+            length,
+            observed: self.probing.observed(),
+            counts: self.probing.counts(),
+            unfinished: self.probing.abandoned(),
+            slow: self.request.slower.map(|slower| (slower, self.slow)),
+            call_ns: self.probing.call_ns(),
+            cost: self.probing.paid_ns() / nanoseconds(length).max(1) as f64,
+            budget: self.request.budget.share(),
+        }
+        .text()
+    }
+}
+
+/// Waits for some time. Returns why the trace must end, if it must.
+fn wait(ending: &Ending, subject: &TraceTarget, rest: Duration) -> Option<Stopped> {
+    // At least a moment, so that what comes in between is never looked at without a pause.
+    let rest = rest.max(Duration::from_micros(200));
+    if ending.wait_until(Instant::now() + rest) {
+        return Some(Stopped::Asked);
+    }
+    subject.handle.has_ended().then_some(Stopped::Gone)
+}

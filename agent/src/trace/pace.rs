@@ -38,12 +38,8 @@ impl Pace {
         if share * TRIAL.as_nanos() as f64 > most {
             return None;
         }
-        Some(Self {
-            budget,
-            left_ns: budget * HEAD_START.as_nanos() as f64,
-            until: at,
-            sampling: (share > budget).then(|| Sampling::begin(at, share)),
-        })
+        let sampling = (share > budget).then(|| Sampling::begin(at, share));
+        Some(Self { budget, left_ns: budget * HEAD_START.as_nanos() as f64, until: at, sampling })
     }
 
     /// Takes in what the probes have cost since the last time. Returns whether they must be on from now on.
@@ -54,8 +50,7 @@ impl Pace {
         self.left_ns = (self.left_ns + self.budget * elapsed).min(most) - spent_ns;
         let Some(sampling) = &mut self.sampling else {
             if self.left_ns < 0.0 {
-                let share = spent_ns / elapsed.max(1.0);
-                self.sampling = Some(Sampling::begin(at, share));
+                self.sampling = Some(Sampling::begin(at, spent_ns / elapsed.max(1.0)));
             }
             return self.sampling.is_none();
         };
@@ -65,9 +60,8 @@ impl Pace {
             }
             if sampling.share() < self.budget * ALL_THE_TIME_BELOW {
                 self.sampling = None;
-                return true;
             }
-            return false;
+            return self.sampling.is_none();
         }
         sampling.turn_on_if_due(at, self.left_ns);
         sampling.on_since().is_some()
@@ -92,6 +86,11 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
+    /// Begins with a budget; in the trial, hits cost nothing.
+    fn pace(budget: f64) -> Pace {
+        Pace::new(budget, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"))
+    }
+
     /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns the part of the time
     /// that they were on, and what they cost in all.
     fn run(pace: &mut Pace, from: u32, seconds: u32, share: f64) -> (f64, f64) {
@@ -108,16 +107,15 @@ mod tests {
 
     #[test]
     fn what_is_cheap_is_observed_all_the_time() {
-        let mut pace = Pace::new(0.01, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"));
+        let mut pace = pace(0.01);
         let (part, _) = run(&mut pace, 0, 30, 0.008);
         assert!(part > 0.99 && !pace.is_sampled(), "{part}");
     }
 
     #[test]
-    fn what_is_dear_is_observed_within_the_budget() {
+    fn what_is_costly_is_observed_within_the_budget() {
         for share in [0.02, 0.1, 0.9] {
-            let pace = Pace::new(0.01, Duration::ZERO, share);
-            let mut pace = pace.unwrap_or_else(|| panic!("refused"));
+            let mut pace = Pace::new(0.01, Duration::ZERO, share).unwrap_or_else(|| panic!("refused"));
             let (part, cost) = run(&mut pace, 0, 30, share);
             assert!(pace.is_sampled());
             assert!(part > 0.0 && cost < 0.0101, "{share}: {part} of the time, {cost}");
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_load_that_comes_later_is_noticed_and_one_that_goes_too() {
-        let mut pace = Pace::new(0.01, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"));
+        let mut pace = pace(0.01);
         run(&mut pace, 0, 10, 0.0);
         let (_, cost) = run(&mut pace, 10, 20, 0.5);
         assert!(pace.is_sampled() && cost < 0.016, "{cost}");
@@ -140,7 +138,7 @@ mod tests {
     #[test]
     fn placing_counts_as_a_cost_but_not_as_one_that_goes_on() {
         // It takes 20 µs, more than this budget allows in a second.
-        let mut pace = Pace::new(1e-5, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"));
+        let mut pace = pace(1e-5);
         assert!(!pace.update(MILLISECOND * 5, 20e3));
         let (part, _) = run(&mut pace, 1, 30, 0.0);
         assert!(part > 0.0, "{part}");

@@ -6,7 +6,7 @@ use evictscope_abi::SlowCall;
 use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Tracing};
 use evictscope_telemetry::HitCosts;
 
-use crate::watch::monotonic;
+use crate::clock::monotonic;
 
 /// How long to wait for calls under way before taking the probes off, while others begin. If none begins, waiting costs
 /// nothing, and slow calls are what is looked for.
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The probes of a trace under way.
-pub struct Probing {
+pub struct TraceProbes {
     tracing: Tracing,
     costs: TraceCosts,
     /// Whether calls that begin now are counted.
@@ -33,7 +33,7 @@ pub struct Probing {
     paid_ns: f64,
 }
 
-impl Probing {
+impl TraceProbes {
     /// Begins at `now`, monotonic, with probes that are off.
     pub fn new(tracing: Tracing, costs: TraceCosts, now: Duration) -> Self {
         Self {
@@ -49,12 +49,10 @@ impl Probing {
         }
     }
 
-    /// Returns whether calls that begin now are counted.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Returns for how long calls were counted.
     pub fn observed(&self) -> Duration {
         self.observed
     }
@@ -170,8 +168,6 @@ impl Probing {
 
     /// Returns how many calls are under way.
     fn unfinished(&self) -> u64 {
-        let counts = &self.counts;
-        let done = counts.ended() + counts.lost + self.abandoned;
-        counts.begun.saturating_sub(done)
+        self.counts.begun.saturating_sub(self.counts.ended() + self.counts.lost + self.abandoned)
     }
 }

@@ -14,7 +14,6 @@ use crate::text::histogram;
 /// The length of a histogram's bar, in characters.
 const BAR: usize = 40;
 
-/// Returns a duration in nanoseconds with its unit.
 pub fn duration(ns: f64) -> String {
     match ns {
         _ if ns < 999.5 => format!("{ns:.0} ns"),
@@ -38,16 +37,15 @@ pub fn share(share: f64) -> String {
 
 /// The time of day of a moment of the monotonic clock, in UTC.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct WallClock {
     /// The time of day at which the monotonic clock was 0, since 1970.
     pub zero: Duration,
 }
 
-impl Clock {
+impl WallClock {
     /// Returns the time of day in this `strftime` format.
     fn time(self, at: Duration, format: &str) -> String {
-        let unix = self.zero + at;
-        let time = Timestamp::from_nanosecond(unix.as_nanos().cast_signed());
+        let time = Timestamp::from_nanosecond((self.zero + at).as_nanos().cast_signed());
         time.map_or_else(|_| "-".to_owned(), |time| time.strftime(format).to_string())
     }
 }
@@ -56,98 +54,80 @@ impl Clock {
 pub struct Second<'a> {
     /// When it ended, monotonic time.
     pub at: Duration,
-    /// How long it was.
     pub length: Duration,
     /// For how long of it calls were observed.
     pub observed: Duration,
-    /// The counts before it.
     pub before: &'a TraceCounts,
-    /// The counts after it.
     pub now: &'a TraceCounts,
 }
 
 impl Second<'_> {
     /// Returns the calls that ended in it as a histogram. If it was not observed all the time, the lines have calls per
     /// observed second.
-    pub fn text(&self, clock: Clock) -> String {
+    pub fn text(&self, clock: WallClock) -> String {
         let time = clock.time(self.at, "%H:%M:%S");
         let calls = self.now.ended() - self.before.ended();
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64();
         if self.observed.is_zero() {
             return format!("{time}  not observed, to stay within the budget\n\n");
         }
-        let mut said = format!("{time}  {}", in_number(calls, "call"));
+        let mut text = format!("{time}  {}", in_number(calls, "call"));
         let mut per = 1.0;
         if part < 0.995 {
             per = self.observed.as_secs_f64();
             let rate = count(calls as f64 / per);
             // Writing to a String cannot fail.
-            let _ = write!(said, " in the {} of this second that was observed: {rate}/s", share(part));
+            let _ = write!(text, " in the {} of this second that was observed: {rate}/s", share(part));
         }
-        said.push('\n');
+        text.push('\n');
         if calls > 0 {
-            let mut rates = Vec::new();
-            let counts = self.now.durations.iter().zip(&self.before.durations);
-            for (bucket, (now, before)) in counts.enumerate() {
+            let counts = self.now.durations.iter().zip(&self.before.durations).enumerate();
+            let rate = |(bucket, (now, before)): (usize, (&u64, &u64))| {
                 let bound = trace_bound(bucket).map_or(f64::INFINITY, |bound| bound as f64);
-                rates.push((bound, (now - before) as f64 / per));
-            }
-            for line in histogram(&rates, duration, BAR) {
-                let _ = writeln!(said, "{line}");
+                (bound, (now - before) as f64 / per)
+            };
+            for line in histogram(&counts.map(rate).collect::<Vec<_>>(), duration, BAR) {
+                let _ = writeln!(text, "{line}");
             }
         }
-        said.push('\n');
-        said
+        text.push('\n');
+        text
     }
 }
 
-/// Returns a number of things.
 fn in_number(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Returns the line that names the columns of [`slow_call`].
 pub fn slow_calls_head(cycles: &[Cycle]) -> String {
-    let ran = match cycles {
-        [] => "",
-        _ => "  ran inside",
-    };
+    let ran = if cycles.is_empty() { "" } else { "  ran inside" };
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
 /// Returns the line of a slow call in process `pid`.
-pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: Clock) -> String {
+pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: WallClock) -> String {
     let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
     let time = clock.time(begun, "%H:%M:%S%.6f");
-    let thread = match call.tid == pid {
-        true => "main".to_owned(),
-        false => call.tid.to_string(),
-    };
-    let ran = cycles.iter().filter(|own| call.ran & (1 << own.number) != 0);
-    let ran: Vec<&str> = ran.map(|own| own.name).collect();
-    let ran = match (cycles, ran.as_slice()) {
-        ([], _) => String::new(),
-        (_, []) => "-".to_owned(),
-        (_, ran) => ran.join(", "),
+    let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
+    let names = cycles.iter().filter(|cycle| call.ran & (1 << cycle.number) != 0).map(|cycle| cycle.name);
+    let ran = match names.collect::<Vec<_>>().as_slice() {
+        [] if cycles.is_empty() => String::new(),
+        [] => "-".to_owned(),
+        names => names.join(", "),
     };
     let line = format!("{time}  {:>12}  {thread:<6}  {ran}", duration(call.duration_ns as f64));
     line.trim_end().to_owned() + "\n"
 }
 
 /// What a whole trace has counted.
-pub struct Summary<'a> {
-    /// The function.
+pub struct TraceSummary<'a> {
     pub function: String,
-    /// How long the trace took.
     pub length: Duration,
     /// For how long of that calls were observed.
     pub observed: Duration,
-    /// What was counted.
     pub counts: &'a TraceCounts,
-    /// How many calls had begun and not ended.
+    /// Calls that had begun and not ended.
     pub unfinished: u64,
     /// The time that slow calls exceed, and how many were shown, if they were asked for.
     pub slow: Option<(Duration, u64)>,
@@ -159,30 +139,30 @@ pub struct Summary<'a> {
     pub budget: f64,
 }
 
-impl Summary<'_> {
-    /// Returns it as text.
+impl TraceSummary<'_> {
     pub fn text(&self) -> String {
         let (counts, calls) = (self.counts, self.counts.ended());
         let part = self.observed.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE);
-        let mut said = format!("{}: {} in {:.1} s", self.function, in_number(calls, "call"), self.length.as_secs_f64());
+        let mut text = format!("{}: {} in {:.1} s", self.function, in_number(calls, "call"), self.length.as_secs_f64());
         if part < 0.995 {
             let rate = calls as f64 / self.observed.as_secs_f64().max(f64::MIN_POSITIVE);
-            said += &format!(
+            text += &format!(
                 ", of which {:.2} s ({}) were observed: {} calls per observed second",
                 self.observed.as_secs_f64(),
                 share(part),
                 count(rate)
             );
         }
-        said.push('\n');
+        text.push('\n');
         let quantile = |part| quantile(&counts.durations, part);
         if let (Some(median), Some(p99)) = (quantile(0.5), quantile(0.99)) {
             let longest = counts.longest_ns as f64;
-            let of = match part < 0.995 {
-                true => format!(" (of the {} of the time that was observed)", share(part)),
-                false => String::new(),
+            let of = if part < 0.995 {
+                format!(" (of the {} of the time that was observed)", share(part))
+            } else {
+                String::new()
             };
-            said += &format!(
+            text += &format!(
                 "  median {}, p99 {}, longest {}, mean {}{of}\n",
                 duration(median.min(longest)),
                 duration(p99.min(longest)),
@@ -191,14 +171,14 @@ impl Summary<'_> {
             );
         }
         if let Some((slower, shown)) = self.slow.filter(|_| part < 0.995) {
-            said += &format!(
+            text += &format!(
                 "  {} took longer than {}, in the {} of the time that was observed: those that began in the rest are missing\n",
                 in_number(shown, "call"),
                 duration(slower.as_nanos() as f64),
                 share(part)
             );
         }
-        said += &format!(
+        text += &format!(
             "  cost   {} each call, {} of one thread's time, of {} allowed\n",
             duration(self.call_ns),
             share(self.cost),
@@ -211,16 +191,16 @@ impl Summary<'_> {
             (counts.slow_lost, "not shown above, because slow calls came too fast; they are counted"),
         ] {
             if count > 0 {
-                said += &format!("  {} {what}\n", in_number(count, "call"));
+                text += &format!("  {} {what}\n", in_number(count, "call"));
             }
         }
         if counts.is_crowded {
-            said += &format!("  the calls of some threads are missing: there are more than {TRACE_THREADS} threads\n");
+            text += &format!("  the calls of some threads are missing: there are more than {TRACE_THREADS} threads\n");
         }
         if calls == 0 && counts.entry_hits == 0 {
-            said += "  it was not called, or the compiler has inlined it\n";
+            text += "  it was not called, or the compiler has inlined it\n";
         }
-        said
+        text
     }
 }
 
@@ -243,4 +223,106 @@ fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use evictscope_abi::{SlowCall, trace_bucket};
+    use evictscope_probes::TraceCounts;
+
+    use super::{Cycle, Second, TraceSummary, WallClock, duration, quantile, share, slow_call};
+
+    fn counts(durations: &[(u64, u64)]) -> TraceCounts {
+        let mut counts = TraceCounts::NONE;
+        for (ns, calls) in durations {
+            counts.durations[trace_bucket(*ns)] += calls;
+            counts.longest_ns = counts.longest_ns.max(*ns);
+            counts.sum_ns += ns * calls;
+        }
+        counts
+    }
+
+    #[test]
+    fn numbers_have_their_units() {
+        let durations = [64.0, 1_500.0, 250_000.0, 2_340_000.0, 3e9].map(duration);
+        assert_eq!(durations, ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]);
+        let shares = [0.00001, 0.0003, 0.125, 1.0].map(share);
+        assert_eq!(shares, ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
+    }
+
+    #[test]
+    fn a_quantile_is_in_the_bucket_of_the_call() {
+        let counts = counts(&[(1_000, 98), (70_000, 2)]);
+        let of = |part| quantile(&counts.durations, part).map(|ns| trace_bucket(ns as u64));
+        assert_eq!(of(0.5), Some(trace_bucket(1_000)));
+        assert_eq!(of(0.99), Some(trace_bucket(70_000)));
+        assert_eq!(quantile(&TraceCounts::NONE.durations, 0.5), None);
+    }
+
+    #[test]
+    fn a_second_that_was_observed_in_part_has_calls_per_observed_second() {
+        let second = |observed| {
+            Second {
+                at: Duration::from_secs(5),
+                length: Duration::from_secs(1),
+                observed,
+                before: &counts(&[(1_000, 10)]),
+                now: &counts(&[(1_000, 60)]),
+            }
+            .text(WallClock { zero: Duration::ZERO })
+        };
+        let whole = second(Duration::from_secs(1));
+        assert!(whole.starts_with("00:00:05  50 calls\n"), "{whole}");
+        assert!(whole.contains(" :        50 |***"), "{whole}");
+        let part = second(Duration::from_millis(100));
+        let head = "00:00:05  50 calls in the 10.0 % of this second that was observed: 500/s\n";
+        assert!(part.starts_with(head), "{part}");
+        assert!(part.contains(" :       500 |***"), "{part}");
+        let none = second(Duration::ZERO);
+        assert!(none.contains("not observed"), "{none}");
+    }
+
+    #[test]
+    fn a_slow_call_says_what_ran_inside() {
+        let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle { number, name, begin: None });
+        let clock = WallClock { zero: Duration::ZERO };
+        let line = |ran, tid, cycles: &[Cycle]| {
+            let call = SlowCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
+            slow_call(&call, 7, cycles, clock)
+        };
+        let expected = "00:00:03.000000       1.50 ms  main    eviction, expire\n";
+        assert_eq!(line(3, 7, &cycles), expected);
+        let expected = "00:00:03.000000       1.50 ms  8       -\n";
+        assert_eq!(line(0, 8, &cycles), expected);
+        let expected = "00:00:03.000000       1.50 ms  main\n";
+        assert_eq!(line(0, 7, &[]), expected);
+    }
+
+    #[test]
+    fn a_summary_says_what_is_missing() {
+        let mut counts = counts(&[(1_000, 100)]);
+        counts.nested = 3;
+        let summary = TraceSummary {
+            function: "getCommand".to_owned(),
+            length: Duration::from_secs(10),
+            observed: Duration::from_secs(1),
+            counts: &counts,
+            unfinished: 1,
+            slow: Some((Duration::from_millis(50), 2)),
+            call_ns: 1_200.0,
+            cost: 0.009,
+            budget: 0.01,
+        }
+        .text();
+        for part in [
+            "getCommand: 100 calls in 10.0 s, of which 1.00 s (10.0 %) were observed: 100 calls per",
+            "median 960 ns, p99 1.0 µs, longest 1.0 µs, mean 1.0 µs (of the 10.0 % of the time that was observed)",
+            "  2 calls took longer than 50.00 ms, in the 10.0 % of the time that was observed: those that began in the rest are missing",
+            "cost   1.2 µs each call, 0.90 % of one thread's time, of 1.0 % allowed",
+            "  3 calls that the function made to itself",
+            "  1 call had not returned",
+        ] {
+            assert!(summary.contains(part), "{part}: {summary}");
+        }
+        assert!(!summary.contains("longjmp"), "{summary}");
+    }
+}

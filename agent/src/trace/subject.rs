@@ -9,12 +9,10 @@ use evictscope_model::{FileOffset, Member, ProcessAddress};
 use evictscope_plan::{EVICTION_CALL, NamedFunction, ProbePlan, Site};
 use evictscope_probes::server_config;
 
-use crate::planning::Planned;
-use crate::process::Running;
+use crate::planning::{Planned, Running};
 
 /// A process, and what to trace in it.
-pub struct Subject {
-    /// Which process.
+pub struct TraceTarget {
     pub handle: ProcessHandle,
     /// The executables that it may run, open.
     pub exes: Vec<Executable>,
@@ -42,7 +40,7 @@ pub struct Cycle {
     pub begin: Option<Site>,
 }
 
-impl Subject {
+impl TraceTarget {
     /// Finds the function that is called `name` in what process `pid` runs. With `cycles`, also finds where evicting
     /// calls and expire cycles begin.
     ///
@@ -58,39 +56,29 @@ impl Subject {
             .plan(Some(name), debug_dirs)
             .with_context(|| format!("process {pid} runs {}", process.path.display()))?;
         let function = function.context("the function was not looked for")?;
-        let (mut begins, mut eviction, mut evicted_keys) = (Vec::new(), EvictionConfig::UNKNOWN, None);
         let load_bias = load_bias(pid, plan.identity.entry_point)?;
-        if cycles {
-            eviction = server_config(pid, load_bias, &plan).eviction;
-            let member = plan.member(Member::StatEvictedkeys);
-            evicted_keys = member.map(|member| member.address.at(load_bias));
-            begins = cycles_of(&plan);
-        }
-        let mut subject = Self {
+        let evicted_keys = plan.member(Member::StatEvictedkeys).filter(|_| cycles);
+        let eviction = if cycles { server_config(pid, load_bias, &plan).eviction } else { EvictionConfig::UNKNOWN };
+        let mut target = Self {
             handle: process.handle,
             exes: Vec::new(),
             load_bias,
             function,
-            cycles: begins,
+            cycles: if cycles { cycles_of(&plan) } else { Vec::new() },
             eviction,
-            evicted_keys,
+            evicted_keys: evicted_keys.map(|member| member.address.at(load_bias)),
             debug_file: debug_file.map(PathBuf::from),
         };
         let memory = Words::open(pid)?;
-        let mut lower = lower_file(pid, &process.path);
-        lower = lower.filter(|lower| {
-            let runs = runs_code_of(&memory, lower, subject.places());
-            runs.unwrap_or(false)
-        });
-        subject.exes = lower.into_iter().chain([process.exe]).collect();
-        Ok(subject)
+        let is_run = |lower: &Executable| runs_code_of(&memory, lower, target.places()).unwrap_or(false);
+        target.exes = lower_file(pid, &process.path).filter(is_run).into_iter().chain([process.exe]).collect();
+        Ok(target)
     }
 
     /// Returns where its probes go, in the file and in the process.
     pub fn places(&self) -> impl Iterator<Item = (FileOffset, ProcessAddress)> {
         let begins = self.cycles.iter().filter_map(|cycle| cycle.begin.as_ref());
-        let sites = begins.chain([&self.function.entry]);
-        sites.map(|site| (site.file_offset, site.address.at(self.load_bias)))
+        begins.chain([&self.function.entry]).map(|site| (site.file_offset, site.address.at(self.load_bias)))
     }
 }
 
@@ -110,7 +98,6 @@ fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
             begin: Some(inner.clone()),
         })
     });
-    let is_counted = counted.is_some();
-    let begins = begins.filter(|own| !is_counted || own.number != EVICTION);
-    counted.clone().into_iter().chain(begins).collect()
+    let uncounted = begins.filter(|cycle| counted.is_none() || cycle.number != EVICTION);
+    counted.clone().into_iter().chain(uncounted).collect()
 }

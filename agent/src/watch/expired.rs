@@ -10,8 +10,7 @@ use evictscope_host::Words;
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::ExpiredSample;
 
-use crate::keys::expired::Sampler;
-use crate::keys::{Memory, Walk};
+use crate::keys::{ExpiredSampler, Memory, Walk};
 
 /// The least time between two samples: that between two scrapes. And that of a server that is calm.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -29,7 +28,7 @@ pub struct ExpiredKeys {
     plan: Arc<ProbePlan>,
     load_bias: u64,
     /// The thread has it meanwhile.
-    sampler: Sampler,
+    sampler: ExpiredSampler,
     thread: Option<JoinHandle<Done>>,
     failures: u32,
     /// When the last sample began, and for how long there is none from then on.
@@ -39,7 +38,7 @@ pub struct ExpiredKeys {
 
 /// What a thread hands back.
 struct Done {
-    sampler: Sampler,
+    sampler: ExpiredSampler,
     sample: anyhow::Result<Option<ExpiredSample>>,
     took: Duration,
 }
@@ -51,7 +50,7 @@ impl ExpiredKeys {
             pid,
             plan: plan.clone(),
             load_bias,
-            sampler: Sampler::default(),
+            sampler: ExpiredSampler::default(),
             thread: None,
             failures: 0,
             begun: Duration::ZERO,
@@ -103,7 +102,7 @@ impl ExpiredKeys {
     }
 }
 
-fn sample(mut sampler: Sampler, memory: &Arc<Words>, plan: &ProbePlan, bias: u64) -> Done {
+fn sample(mut sampler: ExpiredSampler, memory: &Arc<Words>, plan: &ProbePlan, bias: u64) -> Done {
     let begun = Instant::now();
     let memory = Memory::of(memory, Walk::Expired);
     let sample = sampler.sample(&memory, plan, bias);

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::clock::monotonic;
 use super::main_thread::MainThread;
 use super::pace::INTERVAL;
 use super::stop::Stop;
+use crate::clock::monotonic;
 
 /// How long a server waits for the lookout: after a second, everything must be read anyway.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -6,7 +6,6 @@
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 
-pub mod clock;
 mod daemon;
 mod endings;
 mod expired;
@@ -33,6 +32,5 @@ mod traced_function;
 mod watched;
 mod watcher;
 
-pub use clock::{monotonic, since_1970};
 pub use daemon::run;
 pub use settings::{RequestedMode, Settings};

@@ -9,10 +9,10 @@ use evictscope_telemetry::{
     AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, ServerState, Withdrawal,
 };
 
-use super::clock::monotonic;
 use super::pace::RETRY_INTERVAL;
 use super::reading::Reader;
 use super::server_log::ServerLog;
+use crate::clock::monotonic;
 
 /// The probes of one server.
 pub struct Probing {

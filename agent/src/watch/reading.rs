@@ -10,11 +10,11 @@ use evictscope_plan::ProbePlan;
 use evictscope_probes::{Attachment, Probed};
 use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
 
-use super::clock::{monotonic, since_1970};
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::Lookout;
 use super::main_thread::MainThread;
 use super::{not_counted, refusals};
+use crate::clock::{monotonic, since_1970};
 use crate::keys::{self, Memory, Walk};
 
 /// The shortest time between two counts of keys: their mean size changes slowly.

@@ -12,7 +12,6 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
-use super::clock::monotonic;
 use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
 use super::pace::{Pace, RETRY_INTERVAL};
@@ -23,6 +22,7 @@ use super::settings::RequestedMode;
 use super::sockets::Sockets;
 use super::stop::Stop;
 use super::watched::{Sources, Watched};
+use crate::clock::monotonic;
 use crate::planning::Planner;
 use crate::profile::Profiler;
 

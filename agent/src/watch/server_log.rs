@@ -9,7 +9,7 @@ use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{Burst, BurstKind, ProbeMode, Withdrawal};
 use evictscope_web::{Lost, lost, rfc3339};
 
-use super::clock::since_1970;
+use crate::clock::since_1970;
 
 /// Shorter plain bursts are logged only at level debug: a small cache at its limit may have one every
 /// few seconds forever.

@@ -13,7 +13,6 @@ use evictscope_telemetry::{
 };
 use evictscope_web::ExportedServer;
 
-use super::clock::{monotonic, since_1970};
 use super::endings::Fate;
 use super::lookout::Lookout;
 use super::probing::Probing;
@@ -22,6 +21,7 @@ use super::recorder::{Recorder, Seen, Subject, Surroundings};
 use super::server_log::ServerLog;
 use super::sockets::Sockets;
 use super::stop::Stop;
+use crate::clock::{monotonic, since_1970};
 
 /// The log target for each reading, for the tests of what follows from it.
 const READINGS: &str = "readings";

@@ -9,9 +9,9 @@ use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
-use super::clock::unix_time;
 use super::server::{Outcome, Watch};
 use super::server_thread::ServerThread;
+use crate::clock::unix_time;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! `evictscope inspect`: the probe plan of one server or file.
 
+mod cost;
 mod json;
-mod missing;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -15,9 +15,10 @@ use evictscope_probes::Probes;
 use evictscope_telemetry::HitCosts;
 use rustix::process::geteuid;
 
-use self::json::Report;
-use super::cost::{self, Prediction, Source};
-use crate::planning::{Planned, Subject};
+use self::cost::{CostSource, Prediction};
+use self::json::InspectReport;
+use super::arguments::DebugDirs;
+use crate::planning::{PlanRequest, Planned};
 use crate::terminal;
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is
@@ -37,58 +38,46 @@ pub struct Arguments {
     /// each command makes one. What a hit costs is measured on this program, which needs root
     #[arg(long, value_name = "CALLS/S", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the
-    /// executable) before /usr/lib/debug; may be given several times
-    #[arg(long, value_name = "DIR")]
-    debug_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    debug_dirs: DebugDirs,
 }
 
 fn parse_rate(text: &str) -> Result<f64, &'static str> {
-    let rate = text.parse().ok();
-    rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
-        .ok_or("not a number of calls a second: write 50000, for example")
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or("not a number of calls a second: write 50000, for example")
 }
 
 /// Plans for the target and prints the plan.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Target { path, shown, exe, root } = locate(&arguments.target)?;
-    let subject =
-        Subject { executable: &Executable::open(&path)?, exe: &exe, root: &root, debug_dirs: &arguments.debug_dir };
-    let planned = subject.plan(None)?;
+    let debug_dirs = &arguments.debug_dirs.debug_dir;
+    let planned =
+        PlanRequest { executable: &Executable::open(&path)?, exe: &exe, root: &root, debug_dirs }.plan(None)?;
     planned.say_ignored();
     let Planned { plan, debug_file, nanoseconds, lacks_symbols, .. } = planned;
     let debug_file = debug_file.as_deref().map(Path::new);
     let took = Duration::from_nanos(nanoseconds);
-    let missing = missing::of(&plan, lacks_symbols, &exe, &root);
+    let missing = json::missing(&plan, lacks_symbols, &exe, &root);
     let cost = arguments.rate.map(|rate| predict(&plan, rate));
     let text = if arguments.json {
-        let report = Report {
-            path: &shown,
-            debug_file,
-            planning_seconds: took.as_secs_f64(),
-            plan: &plan,
-            lost: &missing,
-            cost,
-        };
+        let planning_seconds = took.as_secs_f64();
+        let report = InspectReport { path: &shown, debug_file, planning_seconds, plan: &plan, lost: &missing, cost };
         serde_json::to_string_pretty(&report).context("cannot write the plan as JSON")? + "\n"
     } else {
-        let cost = cost.map(|cost| cost.to_string());
-        text::of(&shown, debug_file, &plan, &missing, took) + &cost.unwrap_or_default()
+        let cost = cost.map(|cost| cost.to_string()).unwrap_or_default();
+        text::of(&shown, debug_file, &plan, &missing, took) + &cost
     };
     terminal::print(&text)?;
-    let function = plan.function(EVICTION_CALL.description);
-    let is_complete = function.is_some_and(TracedFunction::has_all_quantities);
-    Ok(match is_complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    let eviction = plan.function(EVICTION_CALL.description);
+    let is_complete = eviction.is_some_and(TracedFunction::has_all_quantities);
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Predicts the cost of a plan's probes, from the cost of a hit measured here if that is possible.
 fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
     let (costs, source) = match Probes::load_and_calibrate(None) {
-        Ok((_, costs)) => (costs, Source::Measured),
-        Err(_) => (HitCosts::DOCUMENTED, Source::Documented),
+        Ok((_, costs)) => (costs, CostSource::Measured),
+        Err(_) => (HitCosts::DOCUMENTED, CostSource::Documented),
     };
     cost::predict(plan, costs, source, calls_per_second)
 }

@@ -9,7 +9,7 @@ use evictscope_plan::{
     CycleEndPlan, CycleStartPlan, FunctionPlan, Operand, ProbePlan, Site, TracedFunction, variable_name,
 };
 
-use super::missing::Missing;
+use super::json::Missing;
 
 /// Returns the plan of the executable at `path` as text for people.
 pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, missing: &[Missing<'_>], took: Duration) -> String {
@@ -58,12 +58,8 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
         let name = description.probe(part);
         lines.push(match site {
             Some(site) => {
-                let kernel = match site.emulated {
-                    true => "emulates",
-                    false => "single-steps",
-                };
-                let (address, offset) = (site.address, site.file_offset);
-                let instruction = &site.instruction;
+                let kernel = if site.emulated { "emulates" } else { "single-steps" };
+                let Site { address, file_offset: offset, instruction, .. } = site;
                 format!("  {name:<17} {address:#12x}  {offset:#11x}  {kernel:<12}  {instruction}{note}")
             }
             None => format!("  {name:<17} not found"),

@@ -1,11 +1,13 @@
-//! `evictscope run`: the daemon.
+//! `evictscope run`: the daemon, and its configuration.
 
-mod config_file;
 mod options;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, anyhow};
+use evictscope_host::read_regular;
 use evictscope_web::WebConfig;
 
 use crate::terminal;
@@ -35,6 +37,11 @@ pub struct Configuration {
     #[command(flatten)]
     options: Options,
 }
+
+/// The file that is read by default, if it exists.
+const DEFAULT_PATH: &str = "/etc/evictscope/config.toml";
+/// The most bytes of it.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The exit code for a wrong configuration: the same as for a wrong command line, so that a service manager can tell it
 /// from a failure that may pass.
@@ -69,9 +76,111 @@ impl Configuration {
     ///
     /// Fails if a file cannot be read, or is wrong.
     pub fn load(self) -> anyhow::Result<(Settings, Option<WebConfig>, Option<PathBuf>)> {
-        let (in_file, file) = config_file::load(self.config.as_deref())?;
+        let (in_file, file) = load_file(self.config.as_deref())?;
         let settings = self.options.or(in_file).settings()?;
-        let web = settings.web_config.as_deref().map(WebConfig::load);
-        Ok((settings, web.transpose()?, file))
+        let web = settings.web_config.as_deref().map(WebConfig::load).transpose()?;
+        Ok((settings, web, file))
+    }
+}
+
+/// Returns the options of the file at `path`, by default of the usual file if it exists, and the path
+/// of the file that was read.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or is wrong; then with file, line and key.
+fn load_file(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
+    let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+    let text = match read_regular(file, MOST_BYTES) {
+        // What people name to have none.
+        _ if file == Path::new("/dev/null") => Vec::new(),
+        Err(error) if path.is_none() && error.kind() == io::ErrorKind::NotFound => {
+            return Ok((Options::default(), None));
+        }
+        read => read.with_context(|| {
+            format!(
+                "cannot read the configuration file {}: --config names one that is there and that \
+                 this user may read",
+                file.display()
+            )
+        })?,
+    };
+    let text =
+        String::from_utf8(text).with_context(|| format!("the configuration file {} is no text", file.display()))?;
+    let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    Ok((options.relative_to(directory), Some(file.to_owned())))
+}
+
+/// Returns the error with the line, from 1, and the key on that line, if any.
+fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = text.get(..start).unwrap_or(text).matches('\n').count() + 1;
+    let assignment = text.lines().nth(line - 1).and_then(|line| line.split_once('='));
+    let key = assignment.map_or_else(String::new, |(key, _)| format!(", {}", key.trim()));
+    let why = error.message().trim_end().replace('\n', "; ");
+    anyhow!("the configuration file {}, line {line}{key}: {why}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::load_file;
+
+    fn load_text(text: &str) -> anyhow::Result<Result<String, String>> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("config.toml");
+        std::fs::write(&path, text)?;
+        let shown = path.display().to_string();
+        Ok(match load_file(Some(&path)) {
+            Ok((options, _)) => Ok(format!("{:?}", options.settings()?)),
+            Err(error) => Err(error.to_string().replace(&shown, "FILE")),
+        })
+    }
+
+    #[test]
+    fn an_error_names_line_and_key() -> anyhow::Result<()> {
+        for (text, said) in [
+            ("# first\nlisten = \"nowhere\"\n", "FILE, line 2, listen: not an IP address with a port"),
+            (
+                "probe-mode = \"auto\"\n\nprobe_mode = \"auto\"\n",
+                "FILE, line 3, probe_mode: unknown field `probe_mode`, expected one of `listen`",
+            ),
+            (
+                "probe-mode = \"sometimes\"",
+                "FILE, line 1, probe-mode: unknown variant `sometimes`, expected one of `auto`",
+            ),
+            ("overhead-budget = \"150%\"", "FILE, line 1, overhead-budget: not a share of the main thread"),
+            (
+                "overhead-budget = 0.01",
+                "FILE, line 1, overhead-budget: invalid type: floating point `0.01`, expected a string",
+            ),
+            ("process-match = \"(\"", "FILE, line 1, process-match: not a regular expression"),
+            ("debug-dir = \"/usr/lib/debug\"", "FILE, line 1, debug-dir: invalid type: string"),
+            (
+                "exclude = [\n  \"port=6380\",\n  \"prot=6381\",\n]\n",
+                "exclude: this excludes nothing: write port=6380, user=redis",
+            ),
+            (
+                "exclude = \"port=6380\"",
+                "FILE, line 1, exclude: invalid type: string \"port=6380\", expected a sequence",
+            ),
+            ("[run]\n", "FILE, line 1: unknown field `run`"),
+            ("listen = \n", "FILE, line 1, listen: "),
+            ("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"", "FILE, line 2, listen: duplicate key"),
+        ] {
+            let answer = load_text(text)?;
+            let right = matches!(&answer, Err(error) if error.contains(said));
+            assert!(right, "{text}: {answer:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() -> anyhow::Result<()> {
+        let settings = load_text("debug-dir = [\"a\", \"/b\"]\nweb-config = \"web.yml\"\n")?;
+        let settings = settings.map_err(anyhow::Error::msg)?;
+        assert!(!settings.contains("\"a\"") && !settings.contains("\"web.yml\""));
+        assert!(settings.contains("\"/b\""), "{settings}");
+        Ok(())
     }
 }

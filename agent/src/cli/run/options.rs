@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::Error;
 use bytesize::ByteSize;
 use evictscope_host::{DEFAULT_PATTERN, Exclusion, Matcher};
 use evictscope_telemetry::{OverheadBudget, STALL_THRESHOLD};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::{state_dir, trace::parse_duration};
+use crate::cli::arguments::{parse_duration, usual_state_dir};
 use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
@@ -84,7 +85,6 @@ pub struct Options {
     keep_records: Option<ByteSize>,
 }
 
-/// How long a request waits before its client is stalled.
 #[derive(Clone, Copy, Debug)]
 struct StallThreshold(Duration);
 
@@ -140,18 +140,11 @@ impl Options {
             probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
             overhead_budget: self.overhead_budget.map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
             stall_threshold: self.stall_threshold.map_or(STALL_THRESHOLD, |threshold| threshold.0),
-            process_match: self
-                .process_match
-                .map_or_else(|| DEFAULT_PATTERN.parse(), Ok)
-                .map_err(anyhow::Error::msg)?,
+            process_match: self.process_match.map_or_else(|| DEFAULT_PATTERN.parse(), Ok).map_err(Error::msg)?,
             exclusions: self.exclude.unwrap_or_default(),
             debug_dirs: self.debug_dir.unwrap_or_default(),
-            state_dir: self.state_dir.unwrap_or_else(state_dir::usual),
-            keep_records: self
-                .keep_records
-                .map_or_else(|| DEFAULT_KEPT.parse(), Ok)
-                .map_err(anyhow::Error::msg)?
-                .as_u64(),
+            state_dir: self.state_dir.unwrap_or_else(usual_state_dir),
+            keep_records: (self.keep_records.map_or_else(|| DEFAULT_KEPT.parse(), Ok).map_err(Error::msg)?).as_u64(),
         })
     }
 }
@@ -177,9 +170,7 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Resul
 /// Parses a list of texts in the configuration file, each as on the command line.
 fn all_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<Vec<T>>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
-    let parsed = texts.iter().map(|text| text.parse());
-    let parsed: Result<Vec<T>, _> = parsed.collect();
-    parsed.map(Some).map_err(D::Error::custom)
+    texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Some).map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -196,8 +187,8 @@ mod tests {
     #[test]
     fn the_help_names_the_defaults() -> anyhow::Result<()> {
         let defaults = Options::default().settings()?;
-        let help = command().render_long_help().to_string();
-        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = command().render_long_help().to_string();
+        let help = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for default in [
             defaults.listen.to_string().as_str(),
             "auto",

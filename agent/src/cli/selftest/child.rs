@@ -1,12 +1,14 @@
-//! A program that ends with this process, however this process ends.
+//! A program that ends with this process, however this process ends: `evictscope tied`, which is not for users, so
+//! `--help` does not list it, becomes the program.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 /// How many of its last lines are worth quoting.
 const LAST_LINES: usize = 10;
@@ -44,11 +46,9 @@ impl Tied {
             .process_group(0)
             .spawn()
             .with_context(cannot)?;
-        let program = program.to_owned();
-        Ok(Self { program, child, log })
+        Ok(Self { program: program.to_owned(), child, log })
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -58,8 +58,7 @@ impl Tied {
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
         };
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         let lines: Vec<&str> = log.trim_end().lines().collect();
         let last = match &lines[lines.len().saturating_sub(LAST_LINES)..] {
             [] => "without a word".to_owned(),
@@ -75,4 +74,30 @@ impl Drop for Tied {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Become another program, which the kernel kills when the parent ends
+#[derive(clap::Args)]
+pub struct TiedArguments {
+    /// The parent's process id
+    parent: i32,
+    /// Its argument 0
+    name: OsString,
+    /// The program
+    program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Becomes the program. The kernel keeps the tie across the exec.
+pub fn become_tied(arguments: TiedArguments) -> anyhow::Result<ExitCode> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().get());
+    if parent != Some(arguments.parent) {
+        // It ended before this was tied to it.
+        bail!("process {} has ended", arguments.parent);
+    }
+    let error = Command::new(&arguments.program).arg0(arguments.name).args(arguments.arguments).exec();
+    Err(anyhow!("cannot execute {}: {error}", arguments.program.display()))
 }

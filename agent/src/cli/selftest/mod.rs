@@ -1,7 +1,6 @@
 //! `evictscope selftest`: checks whether a burst of evictions is seen on this host.
 
 mod child;
-mod load;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -12,13 +11,13 @@ use anyhow::{Context as _, bail, ensure};
 use evictscope_host::{Confinement, LINKS};
 use evictscope_records::text;
 
-use super::checklist::Checklist;
+use super::check::Checklist;
 use crate::live::Agent;
 use crate::live::reading::*;
-use crate::trace::Ending;
+use crate::terminal::Ending;
 use child::Tied;
-use load::Load;
-use server::Server;
+pub use child::{TiedArguments, become_tied};
+use server::{Load, ThrowAwayServer};
 
 /// How long keys are written: most of the time at the limit.
 const LASTING: Duration = Duration::from_secs(4);
@@ -68,11 +67,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// Checks the capabilities. Returns whether it is worth starting an agent.
 fn may_attach(checklist: &mut Checklist) -> bool {
     let confinement = Confinement::of_process();
-    let lacks = confinement.lacks(LINKS).is_some();
-    if lacks {
+    let has_all = confinement.lacks(LINKS).is_none();
+    if !has_all {
         checklist.fail("capabilities", &confinement.lacks_links(LINKS));
     }
-    !lacks
+    has_all
 }
 
 /// Waits, unless the user or the system wants this process to end.
@@ -113,11 +112,10 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
     // No other server has this name, and the agent looks for nothing else.
     let name = format!("evictscope-selftest-{}", std::process::id());
     // Dropped last. Nobody else may read it.
-    let mut directory = tempfile::Builder::new();
-    let directory = directory.prefix(&name).rand_bytes(0).tempdir();
-    let directory = directory.context("cannot make a directory: TMPDIR can name another place")?;
+    let directory = (tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir())
+        .context("cannot make a directory: TMPDIR can name another place")?;
 
-    let mut server = Server::start(&program, &name, directory.path())?;
+    let mut server = ThrowAwayServer::start(&program, &name, directory.path())?;
     let what = format!("{} answers", program.display());
     let described = waiting.within(START, &what, || server.describe())?;
     checklist.ok("server", &format!("{}, {described}", program.display()));
@@ -146,8 +144,8 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
     }
     load.end()?;
 
-    let (seen, own) = watching.settled(&mut server, waiting)?;
-    report_seen(checklist, &seen, own, saturated);
+    let (seen, evicted) = watching.settled(&mut server, waiting)?;
+    report_seen(checklist, &seen, evicted, saturated);
     Ok(())
 }
 
@@ -159,7 +157,7 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(name: &str, server: &Server, directory: &Path) -> anyhow::Result<Self> {
+    fn start(name: &str, server: &ThrowAwayServer, directory: &Path) -> anyhow::Result<Self> {
         let port = server::free_port()?;
         let options = [
             "run".to_owned(),
@@ -182,28 +180,27 @@ impl Watching {
     /// Returns what the agent says of the server; `None` until it is ready and watches the server.
     fn reading(&mut self) -> anyhow::Result<Option<ServerReading>> {
         self.process.must_run()?;
-        let reading = self.agent.reading().ok();
-        Ok(reading.and_then(|mut reading| reading.servers.remove(&self.label)))
+        Ok(self.agent.reading().ok().and_then(|mut reading| reading.servers.remove(&self.label)))
     }
 
     /// Waits until the agent has read all that has happened. Returns what it then says, and how many keys the server
     /// has evicted. `INFO` itself may evict some, so the two need not agree at once.
-    fn settled(&mut self, server: &mut Server, waiting: &Waiting) -> anyhow::Result<(ServerReading, u64)> {
+    fn settled(&mut self, server: &mut ThrowAwayServer, waiting: &Waiting) -> anyhow::Result<(ServerReading, u64)> {
         let begun = Instant::now();
         loop {
-            let own = server.evicted_keys()?;
+            let evicted = server.evicted_keys()?;
             waiting.pause()?;
             let seen = self.reading()?.context("the agent has lost the server")?;
-            if seen.get(EVICTED_KEYS) == Some(own as f64) || begun.elapsed() > SETTLE {
-                return Ok((seen, own));
+            if seen.get(EVICTED_KEYS) == Some(evicted as f64) || begun.elapsed() > SETTLE {
+                return Ok((seen, evicted));
             }
         }
     }
 }
 
-/// Reports what was seen of the burst. `own` is the server's own count of evicted keys, and `saturated` how long after
-/// the load's start that phase was seen.
-fn report_seen(checklist: &mut Checklist, seen: &ServerReading, own: u64, saturated: Option<Duration>) {
+/// Reports what was seen of the burst. `evicted` is the server's own count of evicted keys, and `saturated` how long
+/// after the load's start that phase was seen.
+fn report_seen(checklist: &mut Checklist, seen: &ServerReading, evicted: u64, saturated: Option<Duration>) {
     let advice = "please report this, with the output of `evictscope inspect` about that program";
     let known = |value: Option<f64>| text::or_unknown(value, |value| format!("{value}"));
     let [calls, seconds] = [CALLS, CALL_SECONDS].map(|metric| known(seen.get(metric)));
@@ -216,8 +213,8 @@ fn report_seen(checklist: &mut Checklist, seen: &ServerReading, own: u64, satura
 
     match saturated {
         Some(after) => {
-            let after = after.as_secs_f64();
-            checklist.ok("phase", &format!("saturated {after:.1} s after the load began, at the latest"));
+            let detail = format!("saturated {:.1} s after the load began, at the latest", after.as_secs_f64());
+            checklist.ok("phase", &detail);
         }
         None => checklist.fail("phase", &format!("saturated was never seen; {advice}")),
     }
@@ -227,23 +224,20 @@ fn report_seen(checklist: &mut Checklist, seen: &ServerReading, own: u64, satura
         Some(stalled) if stalled >= least => {
             checklist.ok("stall", &format!("clients were stalled for {stalled:.1} s"));
         }
-        stalled => {
-            let stalled = known(stalled);
-            let detail = format!(
-                "{stalled} s of stall were seen, where {least} s were expected at least. On a busy host, try \
-                 again when it has a CPU to spare; otherwise {advice}"
-            );
-            checklist.fail("stall", &detail);
-        }
+        stalled => checklist.fail(
+            "stall",
+            &format!(
+                "{} s of stall were seen, where {least} s were expected at least. On a busy host, try again when it has a \
+                 CPU to spare; otherwise {advice}",
+                known(stalled)
+            ),
+        ),
     }
 
     match seen.get(EVICTED_KEYS) {
-        Some(keys) if keys == own as f64 && own > 0 => {
-            checklist.ok("evicted keys", &format!("{own}, the same as INFO says"));
+        Some(keys) if keys == evicted as f64 && evicted > 0 => {
+            checklist.ok("evicted keys", &format!("{evicted}, the same as INFO says"));
         }
-        keys => {
-            let keys = known(keys);
-            checklist.fail("evicted keys", &format!("{keys}, where INFO says {own}; {advice}"));
-        }
+        keys => checklist.fail("evicted keys", &format!("{}, where INFO says {evicted}; {advice}", known(keys))),
     }
 }

@@ -23,7 +23,7 @@ pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, Wanted};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
-use super::clock::{monotonic, since_1970};
+use crate::clock::{monotonic, since_1970};
 
 /// How many names of records are remembered: enough for all bursts that are listed.
 const NAMED: usize = 100;

@@ -16,8 +16,8 @@ use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
-use super::super::clock::since_1970;
 use super::occasions::Wanted;
+use crate::clock::since_1970;
 use crate::profile::{Profiler, Profiling};
 
 /// Samples in each second of CPU time: not a divisor of the server's own timers.

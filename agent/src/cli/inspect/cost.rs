@@ -9,41 +9,32 @@ use serde::Serialize;
 /// Where the costs of a hit come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum CostSource {
     /// They were measured on this machine just now.
     Measured,
     /// They could not be measured here: these are the upper ends of measurements on another machine.
     Documented,
 }
 
-/// The predicted cost of the probes at a rate of eviction calls.
+/// The predicted cost of the probes at a rate of eviction calls. `json` describes the fields.
 #[derive(Debug, Serialize)]
 pub struct Prediction {
-    /// Where the costs of a hit come from.
-    pub source: Source,
-    /// Eviction calls per second.
-    pub calls_per_second: f64,
-    /// Each probe mode.
-    pub modes: Vec<ModeCost>,
+    source: CostSource,
+    calls_per_second: f64,
+    modes: Vec<ModeCost>,
 }
 
-/// The predicted cost of one probe mode.
 #[derive(Debug, Serialize)]
-pub struct ModeCost {
-    /// `every-call` or `evicting-only`.
-    pub mode: String,
-    /// Nanoseconds added to a no-op call.
-    pub noop_call_ns: f64,
-    /// Nanoseconds added to an evicting call.
-    pub evicting_call_ns: f64,
-    /// Share of the main thread if all calls are no-op calls; 1 is all of one core.
-    pub ratio_if_none_evicts: f64,
-    /// Share of the main thread if all calls evict.
-    pub ratio_if_all_evict: f64,
+struct ModeCost {
+    mode: String,
+    noop_call_ns: f64,
+    evicting_call_ns: f64,
+    ratio_if_none_evicts: f64,
+    ratio_if_all_evict: f64,
 }
 
 /// Predicts the cost of each mode for a server with this plan.
-pub fn predict(plan: &ProbePlan, costs: HitCosts, source: Source, calls_per_second: f64) -> Prediction {
+pub fn predict(plan: &ProbePlan, costs: HitCosts, source: CostSource, calls_per_second: f64) -> Prediction {
     let function = plan.function(EVICTION_CALL.description);
     let sites = function.map_or_else(ProbedSites::default, ProbedSites::of);
     // Sampling costs what the budget allows.
@@ -64,11 +55,10 @@ pub fn predict(plan: &ProbePlan, costs: HitCosts, source: Source, calls_per_seco
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match self.source {
-            Source::Measured => "measured on this machine",
-            Source::Documented => "documented, not measured here, as that needs what `evictscope check` checks",
+            CostSource::Measured => "measured on this machine",
+            CostSource::Documented => "documented, not measured here, as that needs what `evictscope check` checks",
         };
-        let rate = self.calls_per_second;
-        writeln!(f, "\ncost at {rate} eviction calls/s ({source})")?;
+        writeln!(f, "\ncost at {} eviction calls/s ({source})", self.calls_per_second)?;
         writeln!(
             f,
             "  mode           ns a no-op call  ns an evicting call  share of the main thread, where no call evicts … all do"
@@ -93,7 +83,7 @@ mod tests {
     use evictscope_telemetry::HitCosts;
     use evictscope_testkit::servers;
 
-    use super::{Source, predict};
+    use super::{CostSource, predict};
 
     #[test]
     fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
@@ -108,7 +98,7 @@ mod tests {
             single_step_ns: 6_000.0,
             placing_ns: 0.0,
         };
-        let prediction = predict(&plan, costs, Source::Measured, 50_000.0);
+        let prediction = predict(&plan, costs, CostSource::Measured, 50_000.0);
         let [every_call, evicting_only] = &prediction.modes[..] else {
             panic!("{prediction:?}");
         };

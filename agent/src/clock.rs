@@ -1,4 +1,4 @@
-//! The two clocks of the daemon. Everything inside is monotonic; what leaves it is dated by [`since_1970`] at that
+//! The two clocks of the agent. Everything inside is monotonic; what leaves it is dated by [`since_1970`] at that
 //! moment.
 //!
 //! So a step of the wall clock moves all that is shown, together. A record keeps the dates that it was written with.
