@@ -1,5 +1,5 @@
 //! The structure of the agent's crates: which others each may depend on, and that no files import each other in a
-//! circle. The same for the modules of the agent's own crate.
+//! circle. The same for the modules of the agent's own crate. And the length of the documentation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,6 +186,22 @@ fn no_files_import_each_other_in_a_circle() -> Result<()> {
         let circles: Vec<_> = circles.filter(|files| files.len() > 1).collect();
         ensure!(circles.is_empty(), "{circles:#?}");
     }
+    Ok(())
+}
+
+#[test]
+fn the_documentation_has_no_more_words_than_somebody_reads() -> Result<()> {
+    const MOST: usize = 17_000;
+    let mut words = 0;
+    for folder in ["docs", "docs/runbooks"] {
+        for entry in fs::read_dir(root().join(folder))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                words += fs::read_to_string(&path)?.split_whitespace().count();
+            }
+        }
+    }
+    ensure!(words <= MOST, "{words} words in docs, {MOST} at most: say nothing twice");
     Ok(())
 }
 
