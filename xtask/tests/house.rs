@@ -58,17 +58,16 @@ const OPENERS: [&str; 10] = [
 
 /// The files of the agent that do so, and what bounds it. Everything else is opened by the first of these, and read
 /// through the second.
-const BOUNDED: [(&str, &str); 18] = [
-    ("agent/host/src/files/regular.rs", "opens nothing but regular files, and reads them up to a size"),
+const BOUNDED: [(&str, &str); 17] = [
+    ("agent/host/src/regular.rs", "opens nothing but regular files, and reads them up to a size"),
     ("agent/src/keys/memory.rs", "takes the steps and the time of a walk from its limit"),
-    ("agent/host/src/containers/oom.rs", "control groups are the kernel's"),
-    ("agent/host/src/files/debug_file.rs", "found with O_PATH, for the first of these"),
-    ("agent/host/src/files/executable.rs", "found with O_PATH; MAX_BYTES"),
-    ("agent/host/src/files/package.rs", "MAX_PACKAGES names, MAX_BYTES in all"),
-    ("agent/host/src/process/breakpoints.rs", "MOST_PAGES"),
-    ("agent/host/src/process/memory.rs", "the words of a plan, or what a walk asks for"),
-    ("agent/host/src/process/scheduling.rs", "one line of the kernel's"),
-    ("agent/host/src/security.rs", "a setting of the kernel"),
+    ("agent/host/src/limits.rs", "control groups are the kernel's"),
+    ("agent/host/src/executable.rs", "found with O_PATH; MAX_BYTES"),
+    ("agent/host/src/debug_file.rs", "MAX_PACKAGES names, MAX_BYTES in all"),
+    ("agent/host/src/breakpoints.rs", "MOST_PAGES"),
+    ("agent/host/src/memory.rs", "the words of a plan, or what a walk asks for"),
+    ("agent/host/src/scheduling.rs", "one line of the kernel's"),
+    ("agent/host/src/confinement.rs", "a setting of the kernel"),
     ("agent/probes/src/kernel_types.rs", "the kernel's own types"),
     ("agent/probes/src/programs.rs", "a number of the kernel's"),
     ("agent/records/src/folder.rs", "MOST_NAMES of the agent's own folder"),

@@ -1,5 +1,6 @@
-//! Finds what this process may not do, even as root, and what would allow it: for messages.
+//! What this process may not do, even as root, what would allow it, and what security modules say: for messages.
 
+use std::fs;
 use std::sync::LazyLock;
 
 use procfs::process::Process;
@@ -15,6 +16,8 @@ const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// The pid of the kernel thread that starts all others, in the host's namespaces. Process 1 may be closed even to root.
 const KTHREADD: &str = "2";
+
+const ALSO_SYS_ADMIN: &str = "; kernels before Linux 6.6 also ask for CAP_SYS_ADMIN";
 
 /// What to do if a process may not open more files.
 pub const MORE_FILES: &str =
@@ -93,10 +96,9 @@ impl Confinement {
             })
         };
         // Names everything that is missing, to be added at once.
-        let lacks = self.lacks(needed).and(self.lacks(needed | OTHERS));
-        let lacks = lacks.map(|why| match needed.contains(CapabilitySet::SYS_ADMIN) {
-            true => why,
-            false => format!("{why}; kernels before Linux 6.6 also ask for CAP_SYS_ADMIN"),
+        let lacks = self.lacks(needed).and(self.lacks(needed | OTHERS)).map(|why| {
+            let asks_for_more = if needed.contains(CapabilitySet::SYS_ADMIN) { "" } else { ALSO_SYS_ADMIN };
+            why + asks_for_more
         });
         lacks.or_else(filter).unwrap_or_else(|| {
             "this process has these capabilities: the kernel may be locked down \
@@ -130,11 +132,75 @@ pub fn has_own_network() -> Option<bool> {
     Some(own != hosts)
 }
 
+/// Yama's setting. At [`YAMA_NOBODY`] no process may read the memory of another, whatever its capabilities.
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+const YAMA_NOBODY: u8 = 3;
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// Returns what each module that is there says, and what that means here.
+pub fn security_modules() -> Vec<String> {
+    let read = |file| fs::read_to_string(file).ok();
+    let is_on = |file, on: &str| read(file).is_some_and(|state| state.trim() == on);
+    let label = read("/proc/self/attr/current").unwrap_or_default();
+    let label = label.trim().trim_end_matches('\0');
+    let modules = [
+        yama(),
+        read(LOCKDOWN).map(|state| lockdown(&state)),
+        is_on("/sys/module/apparmor/parameters/enabled", "Y").then(|| apparmor_label(label)),
+        is_on("/sys/fs/selinux/enforce", "1").then(|| format!("SELinux is enforcing, for this process as {label}")),
+    ];
+    modules.into_iter().flatten().collect()
+}
+
+/// Returns what to do if Yama lets nobody read the memory of another process.
+pub(crate) fn yama_forbids() -> Option<String> {
+    let scope = fs::read_to_string(YAMA).ok()?;
+    (scope.trim().parse() == Ok(YAMA_NOBODY)).then(|| {
+        format!(
+            "kernel.yama.ptrace_scope is {YAMA_NOBODY}, so no process may read the memory of another: set it to 2 or less in \
+             /etc/sysctl.d, and reboot, as it cannot be lowered"
+        )
+    })
+}
+
+fn yama() -> Option<String> {
+    let scope = fs::read_to_string(YAMA).ok()?;
+    let may = (Confinement::of_process().relevant()).is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
+    let scope = scope.trim();
+    Some(yama_forbids().unwrap_or_else(|| {
+        let means = match (scope, may) {
+            ("0", _) => "which forbids nothing",
+            (_, true) => "which forbids nothing to a process with CAP_SYS_PTRACE, as this one",
+            (_, false) => "so servers cannot be read without CAP_SYS_PTRACE, which this process lacks",
+        };
+        format!("kernel.yama.ptrace_scope is {scope}, {means}")
+    }))
+}
+
+fn lockdown(state: &str) -> String {
+    let chosen = state.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    match chosen.map_or(state.trim(), |(chosen, _)| chosen) {
+        state @ ("none" | "integrity") => {
+            format!("lockdown is {state}, which forbids nothing here")
+        }
+        state => format!(
+            "lockdown is {state}: BPF programs may not read the kernel's memory, so it refuses the agent's; set it to integrity"
+        ),
+    }
+}
+
+fn apparmor_label(label: &str) -> String {
+    match label {
+        "unconfined" => "AppArmor does not confine this process".to_owned(),
+        label => format!("AppArmor confines this process to the profile {label}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::thread::CapabilitySet;
 
-    use super::{Confinement, LINKS, OTHERS};
+    use super::{Confinement, LINKS, OTHERS, apparmor_label, lockdown};
 
     /// A container with everything that the agent needs.
     const ENOUGH: Confinement =
@@ -149,8 +215,8 @@ mod tests {
             (Confinement { has_filter: true, ..ENOUGH }, ["seccomp.json", "seccompProfile", "SystemCallFilter="]),
             (ENOUGH, ["locked down", "lockdown", "security module"]),
         ] {
-            let said = confined.lacks_links(LINKS);
-            assert!(flags.iter().all(|flag| said.contains(flag)), "{said}");
+            let advice = confined.lacks_links(LINKS);
+            assert!(flags.iter().all(|flag| advice.contains(flag)), "{advice}");
         }
     }
 
@@ -158,10 +224,9 @@ mod tests {
     fn a_filter_is_not_blamed_for_what_files_refuse() {
         let filtered = Confinement { has_filter: true, ..ENOUGH };
         assert!(filtered.lacks_others().contains("apparmor=unconfined"));
-        let without = Confinement { held: Some(LINKS), ..filtered };
-        let said = without.lacks_others();
+        let advice = Confinement { held: Some(LINKS), ..filtered }.lacks_others();
         for option in ["--cap-add=SYS_PTRACE", "--cap-add=DAC_READ_SEARCH"] {
-            assert!(said.contains(option), "{said}");
+            assert!(advice.contains(option), "{advice}");
         }
     }
 
@@ -170,5 +235,15 @@ mod tests {
         let read = Confinement::read();
         assert!(read.held.is_some());
         assert_eq!(read.lacks(CapabilitySet::empty()).is_some(), read.has_own_users);
+    }
+
+    #[test]
+    fn the_chosen_lockdown_and_the_profile_are_named() {
+        let harmless = lockdown("none [integrity] confidentiality\n");
+        assert_eq!(harmless, "lockdown is integrity, which forbids nothing here");
+        let refused = lockdown("none integrity [confidentiality]\n");
+        assert!(refused.contains("may not read the kernel's memory"), "{refused}");
+        assert!(apparmor_label("unconfined").contains("does not confine"));
+        assert!(apparmor_label("docker-default (enforce)").ends_with("docker-default (enforce)"));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::process::observed::ExeLink;
+use super::observed::ExeLink;
 
 /// A process is looked at in every scan until it has been known for this many: it may be a shell that
 /// is about to execute a server.
@@ -23,13 +23,13 @@ const FULL_LOOK_EVERY: u32 = 48;
 #[derive(Debug, Default)]
 pub(super) struct Unrelated {
     round: u32,
-    before: HashMap<u32, Known>,
-    now: HashMap<u32, Known>,
+    before: HashMap<u32, Remembered>,
+    now: HashMap<u32, Remembered>,
 }
 
 /// A remembered process.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct Remembered {
     fingerprint: Fingerprint,
     /// The scan that saw this program first.
     since: u32,
@@ -52,12 +52,10 @@ impl Unrelated {
 
     /// Returns `None` if the process is still not a server. Otherwise it has to be looked at in full;
     /// if that finds no server, pass the result to [`Self::remember`].
-    pub(super) fn look(&mut self, pid: u32) -> Option<Known> {
+    pub(super) fn look(&mut self, pid: u32) -> Option<Remembered> {
         let since = self.round;
-        let new = |fingerprint| Some(Known { fingerprint, since });
-        let Some(known) = self.before.remove(&pid) else {
-            return new(Fingerprint::take(pid));
-        };
+        let new = |fingerprint| Some(Remembered { fingerprint, since });
+        let Some(known) = self.before.remove(&pid) else { return new(Fingerprint::take(pid)) };
         // Spreads them over the scans.
         let turn = self.round.wrapping_add(pid);
         let is_young = self.round.wrapping_sub(known.since) < YOUNG;
@@ -84,7 +82,7 @@ impl Unrelated {
     }
 
     /// Remembers that a process is not a server.
-    pub(super) fn remember(&mut self, pid: u32, known: Known) {
+    pub(super) fn remember(&mut self, pid: u32, known: Remembered) {
         self.now.insert(pid, known);
     }
 }

@@ -6,8 +6,9 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use crate::files::debug_file::{open_in, root_of};
-use crate::process::observed::Observed;
+use crate::debug_file::root_of;
+use crate::regular::open_in;
+use crate::scanner::observed::Observed;
 
 /// The host's first process: its root directory is the host's, even for an agent in a container. An agent that may not
 /// enter it looks in its own, which is the same on the host itself.
@@ -89,11 +90,10 @@ fn by_conmon(pid: u32, id: &str) -> Option<String> {
     let mut process = Observed::of(pid).ok()?;
     for _ in 0..MAX_PARENTS {
         process = Observed::of(process.parent).ok()?;
-        if process.comm == "conmon" {
-            let name = name_in(&process.arguments, id);
-            if name.is_some() {
-                return name.map(str::to_owned);
-            }
+        if process.comm == "conmon"
+            && let Some(name) = name_in(&process.arguments, id)
+        {
+            return Some(name.to_owned());
         }
     }
     None
@@ -102,9 +102,8 @@ fn by_conmon(pid: u32, id: &str) -> Option<String> {
 /// Returns the name in the command line of the `conmon` of the container with this id.
 fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
     let value = |option: &str| {
-        let mut pairs = arguments.windows(2);
-        let pair = pairs.find(|pair| pair.first().is_some_and(|first| first == option))?;
-        pair.last().map(String::as_str)
+        let mut pairs = arguments.iter().zip(arguments.iter().skip(1));
+        pairs.find(|(first, _)| *first == option).map(|(_, value)| value.as_str())
     };
     value("-n").filter(|_| value("-c") == Some(id))
 }
@@ -114,8 +113,7 @@ fn by_files(id: &str) -> Option<ContainerName> {
     let roots = [root_of(INIT), PathBuf::from("/")];
     roots.iter().find_map(|root| {
         FILES.iter().find_map(|(directory, file)| {
-            let path = format!("{directory}/{id}/{file}");
-            let file = open_in(root, path.as_ref()).ok()?;
+            let file = open_in(root, format!("{directory}/{id}/{file}").as_ref()).ok()?;
             let mut text = Vec::new();
             file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
             name_at(&text)
@@ -130,10 +128,7 @@ fn name_at(text: &[u8]) -> Option<ContainerName> {
         return ContainerName::given(name.as_str()?);
     }
     let annotations = value.get("annotations")?;
-    let annotation = |of: &str| {
-        let annotation = annotations.get(format!("io.kubernetes.cri.{of}"));
-        annotation?.as_str()
-    };
+    let annotation = |of: &str| annotations.get(format!("io.kubernetes.cri.{of}"))?.as_str();
     let pod = annotation("sandbox-namespace").zip(annotation("sandbox-name"));
     ContainerName::spelt(annotation("container-name")?, pod)
 }
@@ -158,8 +153,8 @@ mod tests {
         assert_eq!(name_in(&[], ID), None);
     }
 
-    /// Returns what a name says: the container, and the namespace and the name of its pod.
-    fn said(name: Option<ContainerName>) -> Option<String> {
+    /// The container, and the namespace and the name of its pod.
+    fn words(name: Option<ContainerName>) -> Option<String> {
         let ContainerName { name, pod } = name?;
         let pod = pod.map_or_else(String::new, |pod| format!(" {} {}", pod.namespace, pod.name));
         Some(name + &pod)
@@ -171,11 +166,11 @@ mod tests {
         let bundle = br#"{"ociVersion": "1.1.0", "annotations": {"io.kubernetes.cri.container-name": "redis",
             "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-name": "cart-0",
             "io.kubernetes.cri.sandbox-namespace": "shop"}}"#;
-        assert_eq!(said(name_at(bundle)).as_deref(), Some("redis shop cart-0"));
         let alone = br#"{"annotations": {"io.kubernetes.cri.container-name": "redis"}}"#;
-        assert_eq!(said(name_at(alone)).as_deref(), Some("redis"));
         let docker = br#"{"ID": "3601", "Name": "/cache", "Driver": "overlay2"}"#;
-        assert_eq!(said(name_at(docker)).as_deref(), Some("cache"));
+        for (text, name) in [(&bundle[..], "redis shop cart-0"), (alone, "redis"), (docker, "cache")] {
+            assert_eq!(words(name_at(text)).as_deref(), Some(name));
+        }
         for text in [&b""[..], b"{}", b"[1]", br#"{"Name": 7}"#, br#"{"Name": "/cut"#] {
             assert_eq!(name_at(text), None);
         }
@@ -185,16 +180,18 @@ mod tests {
 
     #[test]
     fn a_name_is_spelt_as_names_are() {
-        let own = |name: &str| said(ContainerName::given(name));
-        assert_eq!(own("/cache").as_deref(), Some("cache"));
-        assert_eq!(own("cache_1.a-b").as_deref(), Some("cache_1.a-b"));
-        let of_pod = "k8s_redis_cart-0_shop_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0";
-        assert_eq!(own(of_pod).as_deref(), Some("redis shop cart-0"));
-        assert_eq!(own("k8s_redis_a\"b_shop_U_0").as_deref(), Some("redis"));
-        assert_eq!(own("/k8s_cache").as_deref(), Some("k8s_cache"));
+        for (given, name) in [
+            ("/cache", "cache"),
+            ("cache_1.a-b", "cache_1.a-b"),
+            ("k8s_redis_cart-0_shop_2f1c1b6e-0f9c-4e62-a1f1-0d0a6ad7d8a4_0", "redis shop cart-0"),
+            ("k8s_redis_a\"b_shop_U_0", "redis"),
+            ("/k8s_cache", "k8s_cache"),
+        ] {
+            assert_eq!(words(ContainerName::given(given)).as_deref(), Some(name));
+        }
         let long = "x".repeat(MAX_NAME + 1);
         for text in ["", "/", "a b", "a\"", "a\n", "ä", "a/b", &long] {
-            assert_eq!(own(text), None, "{text}");
+            assert_eq!(ContainerName::given(text), None, "{text}");
         }
     }
 

@@ -1,4 +1,9 @@
-//! The mount of the file that a process executes. Finding it does not access its file system.
+//! The mount of the file that a process executes, and whether a probe may be placed there: its file system may never
+//! answer. Finding it does not access the file system.
+//!
+//! While the kernel places a probe, no process can fork (`dup_mmap_sem`, kernel/events/uprobes.c), and it may have to
+//! read the page from the file first. On Linux 6.18 every fork waited for as long as a file system in user space did
+//! not answer.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use crate::process::identity::exe_proc_path;
+use crate::process::exe_proc_path;
 
 /// The most bytes of a list of mounts: anybody may have 100,000 of them in a namespace of his own.
 const MOST_BYTES: u64 = 16 << 20;
@@ -28,8 +33,8 @@ pub struct Mount {
 }
 
 /// What is known of the mount of an executable.
-pub enum Found {
-    Mount(Mount),
+pub enum ExeMount {
+    Known(Mount),
     /// It is in no list that the agent sees. `has_device` says whether its file system is on a disk.
     Unlisted {
         has_device: bool,
@@ -39,40 +44,30 @@ pub enum Found {
 }
 
 impl Mount {
-    /// Finds the mount of what a process executes.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended, or may not be looked into.
-    pub fn of_exe(pid: u32) -> io::Result<Found> {
+    /// Finds the mount of what a process executes. Fails if the process has ended, or may not be looked into.
+    pub fn of_exe(pid: u32) -> io::Result<ExeMount> {
         let flags = AtFlags::STATX_DONT_SYNC;
         let found = statx(CWD, exe_proc_path(pid), flags, StatxFlags::MNT_ID)?;
         if !StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID) {
-            return Ok(Found::Untold);
+            return Ok(ExeMount::Untold);
         }
         // If a process has changed its root, its own list may lack the mount.
         let id = found.stx_mnt_id.to_string();
         for process in [&*pid.to_string(), "self"] {
             let mounts = mounts(process)?;
-            let mut lines = mounts.lines();
-            let line = lines.find(|line| line.split(' ').next() == Some(&id));
+            let line = mounts.lines().find(|line| line.split(' ').next() == Some(&id));
             if let Some(mount) = line.and_then(Self::parse) {
-                return Ok(Found::Mount(mount));
+                return Ok(ExeMount::Known(mount));
             }
         }
         // Major number 0 means that there is no device.
-        Ok(Found::Unlisted { has_device: found.stx_dev_major != 0 })
+        Ok(ExeMount::Unlisted { has_device: found.stx_dev_major != 0 })
     }
 
     /// Finds the mount that a process (`self`, or a pid) sees at an absolute path, without following it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if its mounts cannot be listed.
     pub fn at(process: &str, path: &Path) -> io::Result<Option<Self>> {
         let mounts = mounts(process)?;
-        let around = mounts.lines().filter_map(Self::parse);
-        let around = around.filter(|mount| path.starts_with(&mount.point));
+        let around = mounts.lines().filter_map(Self::parse).filter(|mount| path.starts_with(&mount.point));
         // Of several at one place, the last one is seen.
         Ok(around.max_by_key(|mount| mount.point.as_os_str().len()))
     }
@@ -123,11 +118,35 @@ pub fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Returns why no probe may be placed in what a process runs, if none may. Does not access the file system.
+///
+/// # Errors
+///
+/// Fails if the process has ended, or may not be looked into.
+pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
+    Ok(match Mount::of_exe(pid)? {
+        ExeMount::Known(mount) => mount.may_hang().then(|| {
+            format!(
+                "its executable is on a file system in user space ({}), which could stop the whole host while a \
+                 probe is placed: start it from another",
+                mount.kind
+            )
+        }),
+        // A disk is known to answer.
+        ExeMount::Unlisted { has_device: false } => Some(
+            "the mount of its executable cannot be seen, so it may be a file system in user space, which could \
+             stop the whole host while a probe is placed: start it from one that is mounted"
+                .to_owned(),
+        ),
+        ExeMount::Unlisted { has_device: true } | ExeMount::Untold => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::Mount;
+    use super::{Mount, unanswering};
 
     #[test]
     fn a_line_is_a_mount() {
@@ -143,5 +162,10 @@ mod tests {
             && mount.may_hang()
             && mount.inside(Path::new("/c/e")).as_deref() == Some(Path::new("d/e"))));
         assert_eq!(Mount::parse("21 1 0:20 / /a rw"), None);
+    }
+
+    #[test]
+    fn what_runs_here_may_be_probed() {
+        assert!(unanswering(std::process::id()).is_ok_and(|why| why.is_none()));
     }
 }

@@ -18,8 +18,8 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use super::{Scan, Scanner, ServerProcess};
-use crate::process::observed::Observed;
-use crate::servers::look::{LISTEN, SETTLE, look_into};
+use crate::scanner::look::{LISTEN, SETTLE, look_into};
+use crate::scanner::observed::Observed;
 use crate::{DEFAULT_PATTERN, Exclusion, Executable};
 
 /// Allows a server to delete, populate and restart itself.

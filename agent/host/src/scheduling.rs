@@ -58,8 +58,7 @@ impl Scheduling {
 
     /// Returns the value of this line in `status` of proc(5).
     fn status<'a>(&self, text: &'a mut [u8], name: &str) -> Option<&'a str> {
-        let mut lines = read(self.status.as_ref()?, text)?.lines();
-        lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
+        read(self.status.as_ref()?, text)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 
     /// Returns for how many nanoseconds the thread's running child, one that writes an RDB or AOF file, has been on a

@@ -59,12 +59,8 @@ fn kind(error: &ProcError) -> Option<String> {
         ProcError::NotFound(_) => return None,
         // A file of a process that has ended since it was opened.
         ProcError::Io(error, _) if error.raw_os_error() == gone => return None,
-        ProcError::PermissionDenied(_) => {
-            format!("permission denied; {}", Confinement::of_process().lacks_others())
-        }
-        ProcError::Io(error, _) if error.raw_os_error() == full => {
-            format!("too many open files: {MORE_FILES}")
-        }
+        ProcError::PermissionDenied(_) => format!("permission denied; {}", Confinement::of_process().lacks_others()),
+        ProcError::Io(error, _) if error.raw_os_error() == full => format!("too many open files: {MORE_FILES}"),
         ProcError::Io(error, _) => error.to_string(),
         ProcError::Incomplete(_) | ProcError::Other(_) | ProcError::InternalError(_) => {
             "a file in /proc cannot be parsed; please report this".to_owned()
@@ -99,10 +95,8 @@ mod tests {
 
     #[test]
     fn the_kind_says_nothing_of_the_process() {
-        let of = |error: Errno, pid: u32| {
-            let path = format!("/proc/{pid}/stat").into();
-            kind(&ProcError::Io(Error::from(error), Some(path)))
-        };
+        let of =
+            |error: Errno, pid: u32| kind(&ProcError::Io(Error::from(error), Some(format!("/proc/{pid}/stat").into())));
         assert!(of(Errno::MFILE, 1).is_some_and(|kind| kind.contains("LimitNOFILE")));
         assert!(of(Errno::INTR, 1).is_some_and(|kind| kind.contains("Interrupted")));
         assert_eq!(of(Errno::INTR, 1), of(Errno::INTR, 2));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use procfs::ProcResult;
 use procfs::process::Process;
 
-use super::identity::{Identity, exe_proc_path};
+use crate::process::{Identity, exe_proc_path};
 
 /// How many bytes of a command line are read. Its beginning tells whether it is a server's.
 const MAX_COMMAND_LINE: u64 = 8192;
@@ -38,9 +38,7 @@ impl ExeLink {
 
     /// Returns the last component of the path, as it was before the file was deleted.
     pub(crate) fn file_name(&self) -> Option<String> {
-        let Self::Path(path) = self else {
-            return None;
-        };
+        let Self::Path(path) = self else { return None };
         let name = path.file_name()?.to_string_lossy();
         Some(name.trim_end_matches(" (deleted)").to_owned())
     }

@@ -1,4 +1,8 @@
-//! Reads the file that a process runs.
+//! The file that a process runs, and the one beneath it on an overlay (Documentation/filesystems/overlayfs.rst).
+//!
+//! Whatever changes a file on an overlay, if only its mode or its times, copies it to the upper layer first. A process
+//! that executes it already goes on with the lower file, but `/proc/PID/exe` leads to the copy, under the same device
+//! and inode numbers, and a probe there is never hit.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,9 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
 
-use super::file_id::FileId;
-use super::mount::{Found, Mount, OVERLAY};
-use crate::process::identity::exe_proc_path;
+use crate::mount::{ExeMount, Mount, OVERLAY, unescape};
+use crate::process::{FileId, exe_proc_path};
 
 /// The largest executable that is read: half of the memory that planning may take. A redis-server with
 /// all of its debug information is a fifth as large.
@@ -77,8 +80,8 @@ pub struct Contents {
 impl Executable {
     /// Finds a file, or `/proc/PID/exe`.
     pub fn open(path: &Path) -> Result<Self, ExecutableError> {
-        let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let file = file.map_err(|errno| ExecutableError::of(path, errno.into()))?;
+        let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| ExecutableError::of(path, errno.into()))?;
         Self::from_file(file.into(), path)
     }
 
@@ -87,9 +90,9 @@ impl Executable {
     pub fn of_process(pid: u32) -> Result<Self, ExecutableError> {
         let executable = Self::open(&exe_proc_path(pid))?;
         let answers = match Mount::of_exe(pid) {
-            Ok(Found::Mount(mount)) => !mount.may_hang() && mount.kind != OVERLAY,
-            Ok(Found::Unlisted { has_device }) => has_device,
-            Ok(Found::Untold) | Err(_) => false,
+            Ok(ExeMount::Known(mount)) => !mount.may_hang() && mount.kind != OVERLAY,
+            Ok(ExeMount::Unlisted { has_device }) => has_device,
+            Ok(ExeMount::Untold) | Err(_) => false,
         };
         Ok(if answers { executable.readable() } else { executable })
     }
@@ -103,8 +106,8 @@ impl Executable {
     /// Takes a file that was found as `path`.
     pub fn from_file(file: File, path: &Path) -> Result<Self, ExecutableError> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = statx(&file, "", flags, StatxFlags::BASIC_STATS);
-        let found = found.map_err(|errno| ExecutableError::of(path, errno.into()))?;
+        let found = statx(&file, "", flags, StatxFlags::BASIC_STATS)
+            .map_err(|errno| ExecutableError::of(path, errno.into()))?;
         let kind = FileType::from_raw_mode(found.stx_mode.into());
         check(kind == FileType::RegularFile, found.stx_size, path)?;
         let id = ExecutableId {
@@ -112,8 +115,7 @@ impl Executable {
             modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
             bytes: found.stx_size,
         };
-        let path = path.to_owned();
-        Ok(Self { file, readable: None, path, id })
+        Ok(Self { file, readable: None, path: path.to_owned(), id })
     }
 
     /// Returns which file it is.
@@ -128,8 +130,8 @@ impl Executable {
 
     /// Opens it for reading. Waits for its file system.
     pub fn contents(&self) -> Result<Contents, ExecutableError> {
-        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let file = file.map_err(|source| ExecutableError::of(&self.path, source))?;
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+            .map_err(|source| ExecutableError::of(&self.path, source))?;
         Contents::of(file, &self.path)
     }
 }
@@ -137,12 +139,12 @@ impl Executable {
 impl ExecutableId {
     /// Returns the device that it is on.
     pub fn device(&self) -> u64 {
-        self.file.device()
+        self.file.device
     }
 
     /// Returns its number on the device.
     pub fn inode(&self) -> u64 {
-        self.file.inode()
+        self.file.inode
     }
 
     /// Returns how large it is.
@@ -154,22 +156,14 @@ impl ExecutableId {
 impl Contents {
     /// Takes a file that was opened as `path`.
     pub fn of(file: File, path: &Path) -> Result<Self, ExecutableError> {
-        let metadata = file.metadata();
-        let metadata = metadata.map_err(|source| ExecutableError::of(path, source))?;
+        let metadata = file.metadata().map_err(|source| ExecutableError::of(path, source))?;
         check(metadata.is_file(), metadata.len(), path)?;
         Ok(Self { file, path: path.to_owned(), inode: metadata.ino(), bytes: metadata.len() })
     }
 
-    /// Returns it if it has this number on its device.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it is another file.
+    /// Fails if it does not have this number on its device, and so is another file.
     pub fn if_numbered(self, inode: u64) -> Result<Self, ExecutableError> {
-        match self.inode == inode {
-            true => Ok(self),
-            false => Err(ExecutableError::Missing(self.path)),
-        }
+        if self.inode == inode { Ok(self) } else { Err(ExecutableError::Missing(self.path)) }
     }
 
     /// Reads from the file at `offset`. Returns how many bytes were read: fewer at its end.
@@ -190,11 +184,10 @@ impl Contents {
 }
 
 fn check(is_file: bool, bytes: u64, path: &Path) -> Result<(), ExecutableError> {
-    match is_file {
-        false => Err(ExecutableError::NotAFile(path.to_owned())),
-        true if bytes > MAX_BYTES => Err(ExecutableError::TooLarge(path.to_owned())),
-        true => Ok(()),
+    if !is_file {
+        return Err(ExecutableError::NotAFile(path.to_owned()));
     }
+    if bytes > MAX_BYTES { Err(ExecutableError::TooLarge(path.to_owned())) } else { Ok(()) }
 }
 
 impl ExecutableError {
@@ -211,11 +204,52 @@ impl ExecutableError {
     }
 }
 
+/// The options that name lower layers: several in one, or one each.
+const LAYERS: [&str; 2] = ["lowerdir=", "lowerdir+="];
+/// What `/proc/PID/exe` appends to the path of a file that was deleted.
+const DELETED: &str = " (deleted)";
+
+/// Returns the file beneath what a process executes, in the highest lower layer that has one; `None` if that is not on
+/// an overlay, or the agent cannot reach it. `path` is where the process sees its executable.
+pub fn lower_file(pid: u32, path: &Path) -> Option<Executable> {
+    let Ok(ExeMount::Known(mount)) = Mount::of_exe(pid) else {
+        return None;
+    };
+    if mount.kind != OVERLAY {
+        return None;
+    }
+    let path = path.to_string_lossy();
+    let inside = mount.inside(Path::new(path.strip_suffix(DELETED).unwrap_or(&path)))?;
+    lower_layers(&mount.options).find_map(|layer| open_in_layer(&layer.join(&inside)))
+}
+
+/// Opens a file of a layer as the agent sees it, or else as the first process of the host does.
+fn open_in_layer(file: &Path) -> Option<Executable> {
+    ["self", "1"].into_iter().find_map(|process| {
+        if Mount::at(process, file).ok()??.may_hang() {
+            return None;
+        }
+        let seen = Path::new("/proc").join(process).join("root").join(file.strip_prefix("/").ok()?);
+        Some(Executable::open(&seen).ok()?.readable())
+    })
+}
+
+/// Returns the lower layers that the options of an overlay name, the highest first.
+fn lower_layers(options: &str) -> impl Iterator<Item = PathBuf> {
+    let lists = options.split(',').filter_map(|option| LAYERS.iter().find_map(|name| option.strip_prefix(name)));
+    let layers = lists.flat_map(|list| {
+        // A colon in a path has a backslash before it, which the kernel shows as `\134`.
+        let parts = unescape(list).replace("\\:", "\0");
+        parts.split(':').map(|path| PathBuf::from(path.replace('\0', ":"))).collect::<Vec<_>>()
+    });
+    layers.filter(|path| path.is_absolute())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{Executable, ExecutableError, MAX_BYTES};
+    use super::{Executable, ExecutableError, MAX_BYTES, lower_layers};
 
     #[test]
     fn a_process_and_its_file_are_the_same() -> anyhow::Result<()> {
@@ -235,15 +269,24 @@ mod tests {
     #[test]
     fn what_cannot_be_an_executable_is_refused() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let missing = Executable::open(&directory.path().join("missing"));
-        assert!(matches!(missing, Err(ExecutableError::Missing(_))));
-        let not_a_file = Executable::open(directory.path());
-        assert!(matches!(not_a_file, Err(ExecutableError::NotAFile(_))));
-
         let sparse = directory.path().join("sparse");
         std::fs::File::create(&sparse)?.set_len(MAX_BYTES + 1)?;
-        let too_large = Executable::open(&sparse);
-        assert!(matches!(too_large, Err(ExecutableError::TooLarge(_))));
+        let missing = directory.path().join("missing");
+        assert!(matches!(Executable::open(&missing), Err(ExecutableError::Missing(_))));
+        assert!(matches!(Executable::open(directory.path()), Err(ExecutableError::NotAFile(_))));
+        assert!(matches!(Executable::open(&sparse), Err(ExecutableError::TooLarge(_))));
         Ok(())
+    }
+
+    #[test]
+    fn layers_are_found_in_both_spellings() {
+        for (options, layers) in [
+            ("rw,lowerdir=/a\\040b:/c\\134:d:/e,upperdir=/u,workdir=/w", &["/a b", "/c:d", "/e"][..]),
+            ("rw,lowerdir+=/a,lowerdir+=/b,upperdir=/u,workdir=/w,uuid=on", &["/a", "/b"]),
+            // Relative ones.
+            ("rw,lowerdir=l/ABC:l/DEF", &[]),
+        ] {
+            assert!(lower_layers(options).eq(layers.iter().map(Path::new)), "{options}");
+        }
     }
 }

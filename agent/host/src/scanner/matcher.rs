@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use regex::Regex;
 
-use crate::process::observed::{ExeLink, Observed, file_name};
+use super::observed::{ExeLink, Observed, file_name};
 
 /// The default of `--process-match`.
 pub const DEFAULT_PATTERN: &str = "^(redis-server|valkey-server)$";
@@ -25,12 +25,12 @@ impl FromStr for Matcher {
 
     fn from_str(pattern: &str) -> Result<Self, Self::Err> {
         let pattern = Regex::new(pattern).map_err(|error| format!("not a regular expression: {error}"))?;
-        match pattern.is_match("") {
-            true => Err("it matches the empty string, and so every process: name the servers, as in \
-                         ^redis-server$"
-                .to_owned()),
-            false => Ok(Self(pattern)),
+        if pattern.is_match("") {
+            return Err(
+                "it matches the empty string, and so every process: name the servers, as in ^redis-server$".to_owned()
+            );
         }
+        Ok(Self(pattern))
     }
 }
 
@@ -54,8 +54,7 @@ impl Matcher {
     /// Returns the role of a process, by its names.
     pub(super) fn role(&self, process: &Observed) -> Role {
         let by_title = self.0.is_match(process.title_name());
-        let exe = process.exe.file_name();
-        let by_exe = exe.is_some_and(|name| self.0.is_match(&name));
+        let by_exe = process.exe.file_name().is_some_and(|name| self.0.is_match(&name));
         let by_comm = self.0.is_match(&process.comm);
         if !process.is_alive() || !(by_title || by_exe || by_comm && !is_script(process)) {
             Role::Unrelated
@@ -74,7 +73,8 @@ fn is_script(process: &Observed) -> bool {
         .arguments
         .iter()
         .skip(1)
-        .any(|argument| file_name(argument).get(..15).unwrap_or(file_name(argument)) == process.comm)
+        .map(|argument| file_name(argument))
+        .any(|name| name.get(..15).unwrap_or(name) == process.comm)
 }
 
 fn is_sentinel(process: &Observed) -> bool {
@@ -99,8 +99,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::{DEFAULT_PATTERN, Matcher, Role};
-    use crate::process::identity::Identity;
-    use crate::process::observed::{ExeLink, Observed};
+    use crate::process::Identity;
+    use crate::scanner::observed::{ExeLink, Observed};
+
+    const SERVER: &str = "/usr/bin/redis-server";
 
     fn process(comm: &str, exe: &str, arguments: &[&str]) -> Observed {
         Observed {
@@ -119,45 +121,24 @@ mod tests {
     }
 
     #[test]
-    fn one_name_is_enough() -> Result<(), String> {
-        for (comm, exe, title) in [
-            ("redis-server", "/usr/bin/redis-check-rdb", "cache *:6379"),
-            ("main", "/usr/bin/valkey-server (deleted)", "main"),
-            ("main", "/opt/main", "/opt/valkey-server :6379 [cluster]"),
+    fn one_name_of_a_server_is_enough_unless_its_work_is_another() -> Result<(), String> {
+        for (comm, exe, arguments, expected) in [
+            ("redis-server", "/usr/bin/redis-check-rdb", &["cache *:6379"][..], Role::Candidate),
+            ("main", "/usr/bin/valkey-server (deleted)", &["main"], Role::Candidate),
+            ("main", "/opt/main", &["/opt/valkey-server :6379 [cluster]"], Role::Candidate),
+            ("redis-check-rdb", "/redis-check-rdb", &["redis-check-rdb", "dump.rdb"], Role::Unrelated),
+            ("redis-cli", "/redis-cli", &["redis-cli", "redis-server"], Role::Unrelated),
+            ("vim", "/usr/bin/vim", &["vim", "/usr/bin/redis-server"], Role::Unrelated),
+            ("redis-server", "/usr/bin/dash", &["/bin/sh", "/usr/local/bin/redis-server"], Role::Unrelated),
+            ("redis-server", SERVER, &["redis-server", "/etc/sentinel.conf", "--sentinel"], Role::Helper),
+            ("redis-server", SERVER, &["redis-server *:26379 [sentinel]"], Role::Helper),
+            ("redis-server", SERVER, &["redis-sentinel *:26379 [sentinel]"], Role::Helper),
+            ("redis-server", SERVER, &["redis-rdb-bgsave *:6379"], Role::Helper),
+            ("redis-server", SERVER, &["redis-aof-rewrite *:6379"], Role::Helper),
+            ("redis-server", SERVER, &["valkey-rdb-to-slaves *:6379"], Role::Helper),
+            ("redis-server", SERVER, &["redis-module-fork *:6379"], Role::Helper),
         ] {
-            let role = role(&process(comm, exe, &[title]))?;
-            assert_eq!(role, Role::Candidate, "{comm}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn other_programs_are_unrelated() -> Result<(), String> {
-        for (comm, exe, arguments) in [
-            ("redis-check-rdb", "/redis-check-rdb", ["redis-check-rdb", "dump.rdb"]),
-            ("redis-cli", "/redis-cli", ["redis-cli", "redis-server"]),
-            ("vim", "/usr/bin/vim", ["vim", "/usr/bin/redis-server"]),
-            ("redis-server", "/usr/bin/dash", ["/bin/sh", "/usr/local/bin/redis-server"]),
-        ] {
-            let role = role(&process(comm, exe, &arguments))?;
-            assert_eq!(role, Role::Unrelated, "{arguments:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn sentinels_and_saving_children_are_helpers() -> Result<(), String> {
-        for arguments in [
-            &["redis-server", "/etc/sentinel.conf", "--sentinel"][..],
-            &["redis-server *:26379 [sentinel]"],
-            &["redis-sentinel *:26379 [sentinel]"],
-            &["redis-rdb-bgsave *:6379"],
-            &["redis-aof-rewrite *:6379"],
-            &["valkey-rdb-to-slaves *:6379"],
-            &["redis-module-fork *:6379"],
-        ] {
-            let helper = process("redis-server", "/usr/bin/redis-server", arguments);
-            assert_eq!(role(&helper)?, Role::Helper, "{arguments:?}");
+            assert_eq!(role(&process(comm, exe, arguments))?, expected, "{comm} {exe} {arguments:?}");
         }
         Ok(())
     }

@@ -9,12 +9,11 @@ use evictscope_model::{FileAddress, FileOffset, ProcessAddress};
 use procfs::process::Process;
 use rustix::io::Errno;
 
-use super::identity::exe_proc_path;
-use crate::confinement::Confinement;
-use crate::security::yama_forbids;
+use crate::confinement::{Confinement, yama_forbids};
+use crate::process::exe_proc_path;
 
 /// The instruction `int3`, which a breakpoint writes.
-pub(super) const BREAKPOINT: u8 = 0xcc;
+pub(crate) const BREAKPOINT: u8 = 0xcc;
 
 /// Key of the program's entry point in the auxiliary vector, from the kernel's `auxvec.h`.
 const AT_ENTRY: u64 = 9;
@@ -29,13 +28,12 @@ const WORD: usize = size_of::<u64>();
 ///
 /// Fails if the process has ended, may not be looked into, or now runs another program.
 pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
-    let vector = Process::new(pid.cast_signed()).and_then(|process| process.auxv());
-    let vector = vector
+    let vector = Process::new(pid.cast_signed())
+        .and_then(|process| process.auxv())
         .map_err(|error| anyhow!("cannot read /proc/{pid}/auxv ({error}): run as root, if the process still runs"))?;
     let actual = vector.get(&AT_ENTRY).copied().map(ProcessAddress::new);
     let actual = actual.with_context(|| format!("/proc/{pid}/auxv has no entry point: has the process ended?"))?;
-    let bias = actual.load_bias(entry).filter(|bias| bias % PAGE == 0);
-    bias.with_context(|| {
+    actual.load_bias(entry).filter(|bias| bias % PAGE == 0).with_context(|| {
         format!(
             "process {pid} begins at {actual:#x}, which does not fit the entry point {entry:#x} of \
              its executable: it has started another program in the meantime; try again"
@@ -49,15 +47,12 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
 ///
 /// Fails if the process has ended, may not be looked into, or has no file there.
 pub fn offsets_of_code<const N: usize>(pid: u32, addresses: [ProcessAddress; N]) -> io::Result<[FileOffset; N]> {
-    let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps());
-    let maps = maps.map_err(io::Error::other)?;
+    let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps()).map_err(io::Error::other)?;
     let mut offsets = [FileOffset::new(0); N];
-    for (offset, address) in offsets.iter_mut().zip(addresses) {
-        let address = address.get();
-        let mut files = maps.iter().filter(|map| map.inode != 0);
-        let map = files.find(|map| (map.address.0..map.address.1).contains(&address));
-        let none = || io::Error::other(format!("no file is mapped at {address:#x}"));
-        let map = map.ok_or_else(none)?;
+    for (offset, address) in offsets.iter_mut().zip(addresses.map(ProcessAddress::get)) {
+        let is_there = |(begin, end): (u64, u64)| (begin..end).contains(&address);
+        let map = maps.iter().find(|map| map.inode != 0 && is_there(map.address));
+        let map = map.ok_or_else(|| io::Error::other(format!("no file is mapped at {address:#x}")))?;
         *offset = FileOffset::new(map.offset + (address - map.address.0));
     }
     Ok(offsets)
@@ -102,13 +97,8 @@ impl Words {
     ///
     /// Fails if the process has ended or may not be looked into.
     pub fn open(pid: u32) -> Result<Self, MemoryError> {
-        let memory = File::open(format!("/proc/{pid}/mem"));
-        Ok(Self {
-            pid,
-            memory: memory.map_err(|error| MemoryError::of(pid, error))?,
-            ranges: Vec::new(),
-            places: Vec::new(),
-        })
+        let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| MemoryError::of(pid, error))?;
+        Ok(Self { pid, memory, ranges: Vec::new(), places: Vec::new() })
     }
 
     /// Chooses the words at these addresses.
@@ -154,10 +144,7 @@ impl Words {
         }
         // The kernel places nothing in an address space that its process has left, although it can be read as long as
         // somebody else looks into it, too (`exit_mm`, kernel/exit.c).
-        match without > 0 && !self.is_in_use() {
-            true => Err(MemoryError::Gone),
-            false => Ok(without),
-        }
+        if without > 0 && !self.is_in_use() { Err(MemoryError::Gone) } else { Ok(without) }
     }
 
     /// Returns whether the process has not left its address space, as it does when it ends.
@@ -180,8 +167,7 @@ impl Words {
                 // The address space is gone: the kernel then returns 0 at any address.
                 Ok(0) => return Err(MemoryError::Gone),
                 Ok(read) if read < *len => {
-                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-                    return Err(MemoryError::of(self.pid, error));
+                    return Err(MemoryError::of(self.pid, io::ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(_) => ranges.push(bytes),
                 Err(error) => return Err(MemoryError::of(self.pid, error)),
@@ -226,8 +212,7 @@ mod tests {
     fn words_of_a_process_are_read_in_order() -> Result<(), MemoryError> {
         let local = Box::new(42_u64);
         let addresses = [&raw const FAR[1_999], &raw const HERE, &raw const *local, &raw const FAR[0]];
-        let addresses = addresses.map(|word| ProcessAddress::new(word as u64));
-        assert_eq!(words(&addresses)?, [7, HERE, 42, 7]);
+        assert_eq!(words(&addresses.map(|word| ProcessAddress::new(word as u64)))?, [7, HERE, 42, 7]);
         assert!(words(&[])?.is_empty());
         let mut bytes = [0; 16];
         let memory = Words::open(std::process::id())?;

@@ -1,4 +1,5 @@
-//! Looks at processes in threads, because a look may never end.
+//! Looks at processes in threads, because a look may never end, and rarely at those that are slow to look at, which
+//! would take the time of all others.
 //!
 //! What `/proc/PID/cmdline` shows is in the memory of the process. Reading it takes the lock of that memory, which the
 //! process may hold for as long as it likes, and may wait for a file system in user space. Nothing ends such a read
@@ -68,14 +69,11 @@ impl<T: Send + 'static> Looks<T> {
         });
         worker.0.send(look).ok()?;
         let begun = Instant::now();
-        let patience = PATIENCE / (1 + self.late.len() as u32);
-        if let Ok(answer) = answer.recv_timeout(patience) {
+        if let Ok(answer) = answer.recv_timeout(PATIENCE / (1 + self.late.len() as u32)) {
             self.idle = Some(worker);
             return Some(answer);
         }
-        let user = user_of(pid);
-        let late = Late { worker, answer, came: None, user, begun };
-        self.late.insert(pid, late);
+        self.late.insert(pid, Late { worker, answer, came: None, user: user_of(pid), begun });
         None
     }
 
@@ -85,8 +83,7 @@ impl<T: Send + 'static> Looks<T> {
             return false;
         }
         let user = user_of(pid);
-        let of_user = self.late.values().filter(|late| late.user == user);
-        self.late.len() >= MOST || of_user.count() >= most
+        self.late.len() >= MOST || self.late.values().filter(|late| late.user == user).count() >= most
     }
 
     /// Returns whether a look at this process was late, and its answer has come.
@@ -96,8 +93,7 @@ impl<T: Send + 'static> Looks<T> {
 
     /// Returns the processes at which a look has been late for `time` or longer, and still is.
     pub(super) fn late_for(&self, time: Duration) -> impl Iterator<Item = u32> {
-        let is_late = move |late: &Late<T>| late.came.is_none() && late.begun.elapsed() >= time;
-        let late = self.late.iter().filter(move |(_, late)| is_late(late));
+        let late = self.late.iter().filter(move |(_, late)| late.came.is_none() && late.begun.elapsed() >= time);
         late.map(|(pid, _)| *pid)
     }
 
@@ -120,8 +116,8 @@ impl<T> Late<T> {
 impl Worker {
     fn start() -> Option<Self> {
         let (to, work) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
-        let thread = std::thread::Builder::new().name("look".to_owned());
-        let started = thread.spawn(move || work.into_iter().for_each(|look| look()));
+        let turn = move || work.into_iter().for_each(|look| look());
+        let started = std::thread::Builder::new().name("look".to_owned()).spawn(turn);
         // Without a thread, the look is made when there are more.
         started.is_ok().then_some(Self(to))
     }
@@ -132,12 +128,51 @@ pub(super) fn user_of(pid: u32) -> Option<u32> {
     Some(Process::new(pid.cast_signed()).ok()?.status().ok()?.euid)
 }
 
+/// A look that takes longer is slow. Most take some ten microseconds.
+const SLOW: Duration = Duration::from_millis(20);
+
+/// After a slow look, a process is left alone for this many times as long: no process takes more than a tenth
+/// of a scanner's time.
+const REST: u32 = 10;
+
+/// How long after that it comes last.
+const LAST: Duration = Duration::from_secs(60);
+
+/// Until when to leave slow processes alone, by pid.
+#[derive(Debug, Default)]
+pub(super) struct Slow(HashMap<u32, Instant>);
+
+impl Slow {
+    /// Tells whether to leave a process alone now.
+    pub(super) fn rests(&self, pid: u32, now: Instant) -> bool {
+        self.0.get(&pid).is_some_and(|until| now < *until)
+    }
+
+    /// Returns by what to sort processes: those that were slow come last, and of these the one that was looked at last.
+    pub(super) fn rank(&self, pid: u32) -> Option<Instant> {
+        self.0.get(&pid).copied()
+    }
+
+    /// Takes note of how long a look took that ended now.
+    pub(super) fn looked(&mut self, pid: u32, took: Duration, now: Instant) {
+        if took > SLOW {
+            tracing::debug!(pid, ?took, "this process is slow to look at");
+            self.0.insert(pid, now + took.saturating_mul(REST));
+        }
+    }
+
+    /// Forgets the processes that were not slow of late.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.0.retain(|_, until| now < *until + LAST);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use super::{Looks, MOST_NAMED, MOST_OTHERS};
+    use super::{Looks, MOST_NAMED, MOST_OTHERS, Slow};
 
     #[test]
     fn a_look_that_does_not_end_is_left_alone_and_its_answer_taken_later() {
@@ -161,18 +196,32 @@ mod tests {
     #[test]
     fn one_user_takes_few_threads() {
         let mut looks = Looks::default();
-        let (end, _) = std::sync::mpsc::sync_channel::<()>(0);
-        let mut ends = vec![end];
+        let mut ends = Vec::new();
         // These are all of no user.
         let none = u32::MAX / 2;
         for pid in 0..MOST_OTHERS as u32 {
             let (end, hangs) = channel::<()>();
             assert_eq!(looks.at(none + pid, MOST_OTHERS, move || hangs.recv().is_ok()), None);
-            ends.push(std::sync::mpsc::sync_channel(0).0);
-            std::mem::forget(end);
+            ends.push(end);
         }
         assert_eq!(looks.at(none - 1, MOST_OTHERS, || unreachable!("there are enough")), None);
         assert_eq!(looks.at(none - 1, MOST_NAMED, || true), Some(true));
         assert_eq!(looks.at(std::process::id(), MOST_OTHERS, || true), Some(true));
+    }
+
+    #[test]
+    fn a_slow_process_is_left_alone_for_a_while_and_no_other_is() {
+        let (mut slow, start) = (Slow::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        slow.looked(1, Duration::from_secs(2), start);
+        slow.looked(2, Duration::from_millis(2), start);
+        for (second, rests) in [(1, true), (19, true), (20, false)] {
+            slow.forget(at(second));
+            assert_eq!(slow.rests(1, at(second)), rests, "{second} s later");
+            assert!(!slow.rests(2, at(second)));
+        }
+        assert!(slow.rank(2) < slow.rank(1));
+        slow.forget(at(80));
+        assert!(slow.0.is_empty());
     }
 }

@@ -8,8 +8,8 @@ use evictscope_model::{FileOffset, ProcessAddress};
 use procfs::page_size;
 use procfs::process::{MMPermissions, MMapPath, MemoryPageFlags, PageInfo, Process};
 
-use super::memory::{BREAKPOINT, Words};
-use crate::files::executable::{Executable, ExecutableError};
+use crate::executable::{Executable, ExecutableError};
+use crate::memory::{BREAKPOINT, Words};
 
 /// How many bytes of code are compared at each place.
 const COMPARED: usize = 16;
@@ -84,13 +84,10 @@ fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
         let (begin, end) = map.address;
         let in_file = executable.id().bytes().saturating_sub(map.offset);
         let count = (end - begin).min(in_file).div_ceil(page_size());
-        let rest = left.checked_sub(count);
-        left = rest.ok_or_else(|| io::Error::other("it has mapped more code than any server"))?;
-        let end = begin + count * page_size();
-        let infos = pages.get_range_info(number(begin)?..number(end)?);
-        let infos = infos.map_err(io::Error::other)?.into_iter();
-        let addresses = (begin..).step_by(page);
-        let private = addresses.zip(infos).filter(|(_, info)| is_private(info));
+        left = left.checked_sub(count).ok_or_else(|| io::Error::other("it has mapped more code than any server"))?;
+        let range = number(begin)?..number(begin + count * page_size())?;
+        let infos = pages.get_range_info(range).map_err(io::Error::other)?;
+        let private = (begin..).step_by(page).zip(infos).filter(|(_, info)| is_private(info));
         own.extend(private.map(|(address, _)| (address, map.offset + (address - begin))));
     }
     Ok(own)

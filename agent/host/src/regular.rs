@@ -8,10 +8,9 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
 
-/// What a file that is not regular is said to be.
-pub const NOT_REGULAR: &str = "it is not a regular file";
+use crate::executable::ExecutableError;
 
 /// Opens a regular file for reading. With `OFlags::NOFOLLOW`, a symbolic link is none.
 ///
@@ -32,19 +31,29 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = open_regular(path, OFlags::empty())?;
     file.take(most + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Err(io::Error::other(format!("it has more than {most} bytes"))),
-        false => Ok(bytes),
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
     }
+    Ok(bytes)
+}
+
+/// Opens a regular file as a process with the root directory `root` would: symbolic links lead to files below it.
+pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
+    let open = || {
+        let directory = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        reopened(&openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    };
+    open().map_err(|error| ExecutableError::of(path, error))
 }
 
 /// Opens for reading what was found with `O_PATH`, if it is a regular file.
-pub(crate) fn reopened(found: &OwnedFd) -> io::Result<File> {
+fn reopened(found: &OwnedFd) -> io::Result<File> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let mode = statx(found, "", flags, StatxFlags::TYPE)?.stx_mode;
     match FileType::from_raw_mode(mode.into()) {
         FileType::RegularFile => File::open(format!("/proc/self/fd/{}", found.as_raw_fd())),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
@@ -69,10 +78,9 @@ mod tests {
             assert_eq!(read_regular(regular, 5)?, b"12345");
             assert!(read_regular(regular, 4).is_err());
         }
-        let none = [Path::new("/dev/zero"), Path::new("/dev/tty"), folder.path(), &pipe];
-        for other in none {
-            let kind = read_regular(other, 5).map_err(|error| error.kind());
-            assert_eq!(kind, Err(ErrorKind::InvalidInput), "{}", other.display());
+        for other in [Path::new("/dev/zero"), Path::new("/dev/tty"), folder.path(), &pipe] {
+            let read = read_regular(other, 5).map_err(|error| error.kind());
+            assert_eq!(read, Err(ErrorKind::InvalidInput), "{}", other.display());
         }
         assert!(open_regular(&link, OFlags::NOFOLLOW).is_err());
         Ok(())

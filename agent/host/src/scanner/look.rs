@@ -8,14 +8,13 @@ use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 
 use super::exclusion::{Exclusion, Traits};
-use super::file_system::unanswering;
 use super::looks::user_of;
+use super::observed::{ExeLink, Observed};
+use crate::cgroups::{Cgroups, Container};
 use crate::confinement::Confinement;
-use crate::containers::container::{Cgroups, Container};
-use crate::process::handle::ProcessHandle;
-use crate::process::identity::{Identity, exe_proc_path};
-use crate::process::observed::{ExeLink, Observed};
-use crate::process::sockets::Listening;
+use crate::mount::unanswering;
+use crate::names::Listening;
+use crate::process::{Identity, ProcessHandle, exe_proc_path};
 
 /// A process younger than this is not reported: it may be about to fork into the background or to
 /// execute something else, and not all of its sockets may be there.
@@ -81,7 +80,7 @@ pub(super) fn look_into(candidate: &Observed, since: Instant, exclusions: &[Excl
         [] => Traits::default(),
         _ => traits(candidate)?,
     };
-    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+    if let Some(by) = exclusions.iter().find(|exclusion| exclusion.names(&traits)) {
         return excluded(candidate, by);
     }
     let exe = match &candidate.exe {
@@ -112,7 +111,7 @@ pub(super) fn look_into(candidate: &Observed, since: Instant, exclusions: &[Excl
         None => format!("pid-{pid}"),
     };
     traits.ports.extend(listening.ports);
-    if let Some(by) = exclusions.iter().find(|one| one.names(&traits)) {
+    if let Some(by) = exclusions.iter().find(|exclusion| exclusion.names(&traits)) {
         return excluded(candidate, by);
     }
     Ok(Look::Server(ServerProcess {
@@ -132,8 +131,7 @@ fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
 }
 
 fn denied(pid: u32, what: &str) -> ProcResult<Look> {
-    let lacks = Confinement::of_process().lacks_others();
-    hidden(pid, true, format!("may not read /proc/{pid}/{what}; {lacks}"))
+    hidden(pid, true, format!("may not read /proc/{pid}/{what}; {}", Confinement::of_process().lacks_others()))
 }
 
 fn hidden(pid: u32, is_denied: bool, why: String) -> ProcResult<Look> {

@@ -1,35 +1,23 @@
-//! Finds the separate file with an executable's debug information.
+//! Finds the separate file with an executable's debug information, and the package that installed the executable, whose
+//! debug information it is.
 //!
 //! The search follows debuggers: by build id below a directory of debug files, and by the name in
 //! `.gnu_debuglink` beside the executable, in `.debug/` there, and below that directory. A process in
 //! a container has files of its own, so the search starts from its root directory and stays below it.
 
-use std::fs::File;
 use std::io;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use evictscope_plan::DebugFileNames;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use super::executable::{Contents, ExecutableError};
-use super::regular::reopened;
+use crate::executable::{Contents, ExecutableError};
+use crate::names::printable;
+use crate::regular::open_in;
 
 /// Where distributions put debug files.
 const DEFAULT_DIRECTORY: &str = "/usr/lib/debug";
-
-/// The properties by which a debug file is found.
-#[derive(Clone, Copy, Debug)]
-struct Wanted<'a> {
-    /// The path of the executable below `root`.
-    exe: &'a Path,
-    /// The root directory: `/`, or `/proc/PID/root`.
-    root: &'a Path,
-    /// The executable's build id, lower-case hexadecimal.
-    build_id: Option<&'a str>,
-    /// The file name in its `.gnu_debuglink`.
-    link: Option<&'a str>,
-}
 
 /// Where a debug file may be.
 pub struct DebugPlace {
@@ -84,16 +72,51 @@ pub fn mount_namespace(pid: u32) -> io::Result<u64> {
 }
 
 /// Returns where the debug file of an executable with these names may be, in order: in `directories` of this host, then
-/// where the process would find it.
+/// where the process would find it. `exe` is the path of the executable below the root directory `root`: `/`, or
+/// `/proc/PID/root`.
 pub fn debug_places(directories: &[PathBuf], names: &DebugFileNames, exe: &Path, root: &Path) -> Vec<DebugPlace> {
-    candidates(directories, Wanted { exe, root, build_id: names.build_id.as_deref(), link: names.link.as_deref() })
+    places(directories, names.build_id.as_deref(), names.link.as_deref(), exe, root)
+}
+
+fn places(
+    directories: &[PathBuf],
+    build_id: Option<&str>,
+    link: Option<&str>,
+    exe: &Path,
+    root: &Path,
+) -> Vec<DebugPlace> {
+    let (host, default) = (Path::new("/"), Path::new(DEFAULT_DIRECTORY));
+    let link = link.and_then(file_name);
+    let place = |root: &Path, path| DebugPlace { root: root.to_owned(), path };
+    let mut found = Vec::new();
+    let mut below = |root: &Path, directory: &Path| {
+        let by_link = || Some(directory.join(exe.parent()?.strip_prefix("/").ok()?).join(link?));
+        let both = by_build_id(directory, build_id).into_iter().chain(by_link());
+        found.extend(both.map(|path| place(root, path)));
+    };
+    for directory in directories {
+        // A directory that cannot be made absolute does not exist.
+        if let Ok(directory) = std::path::absolute(directory) {
+            below(host, &directory);
+        }
+    }
+    below(root, default);
+    if root != host {
+        below(host, default);
+    }
+    if let (Some(link), Some(beside)) = (link, exe.parent()) {
+        found.push(place(root, beside.join(link)));
+        found.push(place(root, beside.join(".debug").join(link)));
+    }
+    // The executable may have the same name as its debug file.
+    found.retain(|place| place.path != exe);
+    found
 }
 
 impl DebugPlace {
     /// Opens what is there.
     pub fn open(&self) -> Opened {
-        let below = self.path.strip_prefix("/").unwrap_or(&self.path);
-        let seen = self.root.join(below);
+        let seen = self.root.join(self.path.strip_prefix("/").unwrap_or(&self.path));
         let file = open_in(&self.root, &self.path).and_then(|file| Contents::of(file, &seen));
         (seen, file)
     }
@@ -104,8 +127,7 @@ impl DebugPlace {
 pub fn search(files: impl IntoIterator<Item = Opened>, accept: impl Fn(&[u8]) -> Result<(), String>) -> Search {
     let mut search = Search::default();
     for (seen, file) in files {
-        let read = file.and_then(Contents::read);
-        let refused = match read.map(|data| (accept(&data), data)) {
+        let refused = match file.and_then(Contents::read).map(|data| (accept(&data), data)) {
             Ok((Ok(()), data)) => {
                 search.found = Some(DebugFile { path: seen, data });
                 return search;
@@ -122,45 +144,9 @@ pub fn search(files: impl IntoIterator<Item = Opened>, accept: impl Fn(&[u8]) ->
     search
 }
 
-fn candidates(directories: &[PathBuf], wanted: Wanted<'_>) -> Vec<DebugPlace> {
-    let host = Path::new("/");
-    let default = Path::new(DEFAULT_DIRECTORY);
-    let mut found = Vec::new();
-    let place = |root: &Path, path| DebugPlace { root: root.to_owned(), path };
-    let mut below = |root: &Path, directory: &Path| {
-        let by_build_id = by_build_id(directory, wanted.build_id);
-        let both = by_build_id.into_iter().chain(by_link(directory, &wanted));
-        found.extend(both.map(|path| place(root, path)));
-    };
-    for directory in directories {
-        // A directory that cannot be made absolute does not exist.
-        if let Ok(directory) = std::path::absolute(directory) {
-            below(host, &directory);
-        }
-    }
-    below(wanted.root, default);
-    if wanted.root != host {
-        below(host, default);
-    }
-    if let (Some(link), Some(beside)) = (wanted.link.and_then(file_name), wanted.exe.parent()) {
-        found.push(place(wanted.root, beside.join(link)));
-        found.push(place(wanted.root, beside.join(".debug").join(link)));
-    }
-    // The executable may have the same name as its debug file.
-    found.retain(|place| place.path != wanted.exe);
-    found
-}
-
 fn by_build_id(directory: &Path, build_id: Option<&str>) -> Option<PathBuf> {
     let (first, rest) = build_id?.split_at_checked(2)?;
-    let name = format!("{rest}.debug");
-    Some(directory.join(".build-id").join(first).join(name))
-}
-
-fn by_link(directory: &Path, wanted: &Wanted<'_>) -> Option<PathBuf> {
-    let link = file_name(wanted.link?)?;
-    let beside = wanted.exe.parent()?.strip_prefix("/").ok()?;
-    Some(directory.join(beside).join(link))
+    Some(directory.join(".build-id").join(first).join(format!("{rest}.debug")))
 }
 
 /// Returns `name` if it is a file name alone, not a path.
@@ -172,20 +158,33 @@ fn file_name(name: &str) -> Option<&str> {
     }
 }
 
-/// Opens a regular file as a process with the root directory `root` would: symbolic links lead to files below it.
-pub(crate) fn open_in(root: &Path, path: &Path) -> Result<File, ExecutableError> {
-    let error = |errno: rustix::io::Errno| ExecutableError::of(path, errno.into());
-    let directory =
-        openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(error)?;
-    let file = openat2(
-        directory,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-    )
-    .map_err(error)?;
-    reopened(&file).map_err(|source| ExecutableError::of(path, source))
+/// Where dpkg keeps one list of files for each package (dpkg(1), FILES).
+const LISTS: &str = "var/lib/dpkg/info";
+/// The most packages to look through.
+const MAX_PACKAGES: usize = 20_000;
+/// The most bytes of a list that is read, and of all lists. Those of 3,000 packages have 40 MiB.
+const MAX_LIST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Returns the Debian package that installed the file called `exe` below the directory `root`, if any. Blocks.
+pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
+    let wanted = exe.to_str()?;
+    let mut left = MAX_BYTES;
+    for list in std::fs::read_dir(root.join(LISTS)).ok()?.flatten().take(MAX_PACKAGES) {
+        let name = list.file_name();
+        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else {
+            continue;
+        };
+        let Ok(file) = open_in(root, &Path::new("/").join(LISTS).join(&name)) else { continue };
+        let bytes = file.metadata().ok()?.len().min(MAX_LIST);
+        left = left.checked_sub(bytes)?;
+        let mut lines = BufReader::new(file.take(bytes)).lines().map_while(Result::ok);
+        if lines.any(|line| line == wanted) {
+            // If a package is installed for several architectures, one of them follows its name.
+            return package.split(':').next().map(printable);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -193,9 +192,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
-    use super::{DebugPlace, Wanted, candidates};
-
-    const BUILD_ID: &str = "ab0123";
+    use super::{DebugPlace, LISTS, package_of, places};
 
     fn write(path: &Path, content: &str) -> anyhow::Result<()> {
         let directory = path.parent().unwrap_or(path);
@@ -204,15 +201,10 @@ mod tests {
         Ok(())
     }
 
-    fn is_right(data: &[u8]) -> Result<(), String> {
-        match data == b"right" {
-            true => Ok(()),
-            false => Err("wrong".to_owned()),
-        }
-    }
-
-    fn search(directories: &[PathBuf], wanted: Wanted<'_>) -> super::Search {
-        let places = candidates(directories, wanted);
+    /// Searches for a file of build id `ab0123` that contains "right".
+    fn search(directories: &[PathBuf], link: &str, exe: &str, root: &Path) -> super::Search {
+        let is_right = |data: &[u8]| (data == b"right").then_some(()).ok_or("wrong".to_owned());
+        let places = places(directories, Some("ab0123"), Some(link), Path::new(exe), root);
         super::search(places.iter().map(DebugPlace::open), is_right)
     }
 
@@ -220,12 +212,6 @@ mod tests {
     fn a_debug_file_is_found_in_each_of_its_places_and_in_order() -> anyhow::Result<()> {
         let root = tempfile::tempdir()?;
         let given = tempfile::tempdir()?;
-        let wanted = Wanted {
-            exe: Path::new("/opt/redis/redis-server"),
-            root: root.path(),
-            build_id: Some(BUILD_ID),
-            link: Some("redis.debug"),
-        };
         // From the last place that is looked at to the first.
         let places = [
             root.path().join("opt/redis/.debug/redis.debug"),
@@ -236,12 +222,11 @@ mod tests {
             given.path().join(".build-id/ab/0123.debug"),
         ];
         let directories = [given.path().to_owned()];
-        let search = || search(&directories, wanted);
+        let search = || search(&directories, "redis.debug", "/opt/redis/redis-server", root.path());
         assert_eq!(search().found, None);
         for place in &places {
             write(place, "right")?;
-            let found = search().found.map(|file| file.path);
-            assert_eq!(found.as_ref(), Some(place));
+            assert_eq!(search().found.map(|file| file.path).as_ref(), Some(place));
         }
         // The file in the way is reported, and the next one is taken.
         write(&places[5], "another build")?;
@@ -260,19 +245,32 @@ mod tests {
         let by_id = root.path().join("usr/lib/debug/.build-id/ab");
         std::fs::create_dir_all(&by_id)?;
         symlink(outside.path().join("secret"), by_id.join("0123.debug"))?;
-        let wanted = Wanted {
-            exe: Path::new("/redis-server"),
-            root: root.path(),
-            build_id: Some(BUILD_ID),
-            link: Some("../../secret"),
-        };
-        assert_eq!(search(&[], wanted).found, None);
+        let search = || search(&[], "../../secret", "/redis-server", root.path());
+        assert_eq!(search().found, None);
 
         // One that stays inside is followed, though it is absolute.
         write(&root.path().join("secret"), "right")?;
         std::fs::remove_file(by_id.join("0123.debug"))?;
         symlink("/secret", by_id.join("0123.debug"))?;
-        assert!(search(&[], wanted).found.is_some());
+        assert!(search().found.is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn the_package_is_the_one_whose_list_has_the_file() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let exe = Path::new("/usr/bin/redis-check-rdb");
+        assert_eq!(package_of(exe, root.path()), None);
+        let lists = root.path().join(LISTS);
+        std::fs::create_dir_all(&lists)?;
+        for (list, files) in [
+            ("redis-server.list", "/.\n/usr/bin/redis-server\n"),
+            ("redis-tools:amd64.list", "/.\n/usr/bin/redis-check-rdb\n"),
+            ("redis-tools:amd64.md5sums", "/usr/bin/redis-check-rdb\n"),
+        ] {
+            std::fs::write(lists.join(list), files)?;
+        }
+        assert_eq!(package_of(exe, root.path()).as_deref(), Some("redis-tools"));
         Ok(())
     }
 }
