@@ -19,11 +19,7 @@ const LONGEST: usize = 4_096;
 /// How long a line waits for its reader. After one that waited in vain, none waits.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Prints lines on stdout. A reader that has seen enough (`| head`) is not a failure.
-///
-/// # Errors
-///
-/// Fails if it cannot be written.
+/// Prints lines on stdout. A reader that has seen enough (`| head`) is not a failure. Fails if it cannot be written.
 pub fn print(text: &str) -> io::Result<()> {
     match try_print(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -31,21 +27,15 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Prints lines on stdout at once, so that a pipe gets them, too.
-///
-/// # Errors
-///
-/// Fails if it cannot be written, or nobody reads it any longer.
+/// Prints lines on stdout at once, so that a pipe gets them, too. Fails if it cannot be written, or nobody reads it any
+/// longer.
 pub fn try_print(text: &str) -> io::Result<()> {
     let lines: Vec<String> = text.split('\n').map(printable).collect();
     write(lines.join("\n").as_bytes())
 }
 
-/// Writes a file to stdout as it is, unless that is a terminal.
-///
-/// # Errors
-///
-/// Fails if it cannot be written, or nobody reads it any longer.
+/// Writes a file to stdout as it is, unless that is a terminal. Fails if it cannot be written, or nobody reads it any
+/// longer.
 pub fn document(bytes: &[u8]) -> io::Result<()> {
     if is_terminal() { try_print(&String::from_utf8_lossy(bytes)) } else { write(bytes) }
 }

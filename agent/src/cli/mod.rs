@@ -63,11 +63,8 @@ enum Command {
     Planner(planning::PlannerArguments),
 }
 
-/// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2.
-///
-/// # Errors
-///
-/// Fails with the reason and advice if the subcommand fails.
+/// Parses the arguments and runs the subcommand. A usage error ends the process with exit code 2. Fails with the reason
+/// and advice if the subcommand fails.
 pub fn run() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(arguments),

@@ -27,11 +27,7 @@ pub struct ExpiredSampler {
 
 impl ExpiredSampler {
     /// Looks at some of the keys with a time to live. The server's executable has `plan` and was loaded with `bias`.
-    /// Returns `None` if a table is about to change.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the server's databases are not found.
+    /// Returns `None` if a table is about to change. Fails if the server's databases are not found.
     pub fn sample(&mut self, memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Option<ExpiredSample>> {
         let begun = Instant::now();
         let is_new = |(found, _): &(Instant, _)| begun.duration_since(*found) < FOUND_FOR;

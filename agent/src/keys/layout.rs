@@ -179,11 +179,7 @@ static LAYOUTS: [(&str, &str, &Layout); 14] = [
 ];
 
 impl Layout {
-    /// Returns the layout of a server's version.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the version is not known, and names it.
+    /// Returns the layout of a server's version. Fails if the version is not known, and names it.
     pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
         let product = identity.product.unwrap_or("a server");
         let version = identity.version.as_deref().unwrap_or("of an unknown version");

@@ -56,11 +56,7 @@ pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
     Some(Databases::find(memory, plan, bias).ok()?.keys())
 }
 
-/// Looks at random keys of a server.
-///
-/// # Errors
-///
-/// Fails if something is not there, and says what to do.
+/// Looks at random keys of a server. Fails if something is not there, and says what to do.
 pub fn answer(request: &KeysRequest) -> anyhow::Result<KeysSummary> {
     // It may be forbidden, and is only a courtesy.
     let _ = setpriority_process(None, NICE);

@@ -58,11 +58,7 @@ pub struct Drawn {
     pub seconds: f64,
 }
 
-/// Draws until there are enough keys, or the time is over.
-///
-/// # Errors
-///
-/// Fails if the process ends, or no key was read.
+/// Draws until there are enough keys, or the time is over. Fails if the process ends, or no key was read.
 pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;

@@ -115,11 +115,7 @@ pub struct PlannerArguments {
     places: Vec<PathBuf>,
 }
 
-/// Answers on the standard output.
-///
-/// # Errors
-///
-/// Fails if this process cannot be confined, or nobody reads the answer.
+/// Answers on the standard output. Fails if this process cannot be confined, or nobody reads the answer.
 pub fn answer(question: &PlannerArguments) -> anyhow::Result<ExitCode> {
     limit().context("cannot set limits")?;
     let open = |place: &[PathBuf]| DebugPlace { root: place[0].clone(), path: place[1].clone() }.open();

@@ -47,11 +47,8 @@ pub struct Failure {
 }
 
 impl PlanRequest<'_> {
-    /// Plans for it. With `function` also finds the function of this name.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it cannot be read in time, is not a server's executable, or has no such function.
+    /// Plans for it. With `function` also finds the function of this name. Fails if it cannot be read in time, is not a
+    /// server's executable, or has no such function.
     pub fn plan(&self, function: Option<&str>) -> Result<Planned, Failure> {
         let identified = self.identify()?;
         self.plan_identified(identified, function)
@@ -62,11 +59,7 @@ impl PlanRequest<'_> {
         process::ask(Some(self.executable), self.exe, waits, ["--identify".into()])
     }
 
-    /// Reads how its stacks are unwound.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::plan`].
+    /// Reads how its stacks are unwound. Fails as [`Self::plan`].
     pub fn code(&self) -> Result<CodeFile, Failure> {
         let identified = self.identify()?;
         self.ask(identified, Some("--code".into()))
@@ -92,11 +85,7 @@ impl PlanRequest<'_> {
 }
 
 /// Reads how stacks are unwound in files that a process has mapped: each path below `root`, if the file there has this
-/// inode number. Returns `None` for a file that has no code, or is another one.
-///
-/// # Errors
-///
-/// Fails if they cannot be read in time.
+/// inode number. Returns `None` for a file that has no code, or is another one. Fails if they cannot be read in time.
 pub fn code_of_mapped(root: &Path, files: &[(&Path, u64)]) -> Result<Vec<Option<CodeFile>>, Failure> {
     let waits = (0, Some(root.to_owned()));
     let numbers = files.iter().map(|(_, inode)| format!("--mapped={inode}").into());
@@ -116,11 +105,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the process and its executable.
-    ///
-    /// # Errors
-    ///
-    /// Fails if something is not there, and says what to do.
+    /// Opens the process and its executable. Fails if something is not there, and says what to do.
     pub fn find(pid: u32) -> anyhow::Result<Self> {
         let gone = |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
@@ -140,11 +125,7 @@ impl Running {
     }
 
     /// Plans for it; with `function` also finds the function of this name. Looks for debug files below `debug_dirs`
-    /// first, and names on stderr those that do not belong to it.
-    ///
-    /// # Errors
-    ///
-    /// As [`PlanRequest::plan`].
+    /// first, and names on stderr those that do not belong to it. Fails as [`PlanRequest::plan`].
     pub fn plan(&self, function: Option<&str>, debug_dirs: &[PathBuf]) -> Result<Planned, Failure> {
         let subject = PlanRequest { executable: &self.exe, exe: &self.path, root: &root_of(self.pid), debug_dirs };
         let planned = subject.plan(function)?;

@@ -55,11 +55,7 @@ impl Planner {
     }
 
     /// Returns the plan of an executable that process `pid` runs and calls `exe`. Waits for other plans only if it was
-    /// never planned.
-    ///
-    /// # Errors
-    ///
-    /// As [`PlanRequest::plan`]; also fails if the plan would show nothing.
+    /// never planned. Fails as [`PlanRequest::plan`]; also fails if the plan would show nothing.
     pub fn plan(&self, executable: &Executable, exe: &Path, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
         let namespace = mount_namespace(pid).map_err(|error| Failure {
             reason: Reason::Permission,

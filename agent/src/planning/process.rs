@@ -49,11 +49,7 @@ pub type Waits = (u64, Option<PathBuf>);
 static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
 
 /// Asks about a file, which is called `path`. It is `executable`, or found by the arguments. The answer may wait for
-/// `waits`.
-///
-/// # Errors
-///
-/// Fails if the process has no answer, or was ended without one.
+/// `waits`. Fails if the process has no answer, or was ended without one.
 pub fn ask<T: BorshDeserialize>(
     executable: Option<&Executable>,
     path: &Path,

@@ -102,11 +102,7 @@ pub struct ProfiledProcess {
 }
 
 impl Mappings {
-    /// Reads what the process has mapped now. Waits for file systems.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it has ended or may not be looked into.
+    /// Reads what the process has mapped now. Waits for file systems. Fails if it has ended or may not be looked into.
     pub fn read(subject: &ProfiledProcess, files: &Files) -> procfs::ProcResult<Self> {
         let process = Process::new(subject.pid.cast_signed())?;
         let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).ok();

@@ -50,11 +50,8 @@ pub struct Profiling {
 
 impl Profiler {
     /// Starts the thread. It unwinds by tables that anybody may have made, so call this after giving up capabilities,
-    /// and load `sampler` before. Debug files are looked for below `debug_dirs` first.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the program was not loaded, with what to do about it, or no thread can be started.
+    /// and load `sampler` before. Debug files are looked for below `debug_dirs` first. Fails if the program was not
+    /// loaded, with what to do about it, or no thread can be started.
     pub fn start(sampler: Result<Sampler, ProbeError>, debug_dirs: Vec<PathBuf>) -> Result<Self, NoProfile> {
         let sampler = sampler.map_err(|error| NoProfile(error.to_string()))?;
         let (requests, receiver) = channel();
@@ -67,11 +64,7 @@ impl Profiler {
     }
 
     /// Begins to take a profile of a server's main thread. Several profiles of one server can be taken at the same
-    /// time.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel refuses the event, with the setting to change.
+    /// time. Fails if the kernel refuses the event, with the setting to change.
     pub fn begin(
         &self,
         process: &ServerProcess,
@@ -94,11 +87,7 @@ impl Profiler {
     }
 }
 
-/// Checks whether the kernel lets this process take profiles.
-///
-/// # Errors
-///
-/// Fails if it does not, with what to do about it.
+/// Checks whether the kernel lets this process take profiles. Fails if it does not, with what to do about it.
 pub fn check(sampler: Result<Sampler, ProbeError>) -> Result<(), NoProfile> {
     let sampler = sampler.map_err(|error| NoProfile(error.to_string()))?;
     let pid = std::process::id();

@@ -54,11 +54,7 @@ enum Stopped {
     Gone,
 }
 
-/// Looks for as long as the request says, and prints what is seen.
-///
-/// # Errors
-///
-/// Says what cannot be traced, and what to do.
+/// Looks for as long as the request says, and prints what is seen. Fails with what cannot be traced, and what to do.
 pub fn answer(request: &TraceRequest) -> anyhow::Result<()> {
     let slower = request.slower;
     let mut subject = TraceTarget::find(request.pid, &request.function, slower.is_some(), &request.debug_dirs)?;

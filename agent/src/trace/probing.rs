@@ -123,11 +123,7 @@ impl TraceProbes {
         spent
     }
 
-    /// Places the probes, if they are off.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel refuses.
+    /// Places the probes, if they are off. Fails if the kernel refuses.
     pub fn turn_on(&mut self) -> Result<(), ProbeError> {
         if self.is_on {
             return Ok(());

@@ -42,11 +42,7 @@ pub struct Cycle {
 
 impl TraceTarget {
     /// Finds the function that is called `name` in what process `pid` runs. With `cycles`, also finds where evicting
-    /// calls and expire cycles begin.
-    ///
-    /// # Errors
-    ///
-    /// Fails if something is not there, and says what to do.
+    /// calls and expire cycles begin. Fails if something is not there, and says what to do.
     pub fn find(pid: u32, name: &str, cycles: bool, debug_dirs: &[PathBuf]) -> anyhow::Result<Self> {
         let process = Running::find(pid)?;
         if let Some(why) = unanswering(pid)? {

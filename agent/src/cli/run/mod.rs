@@ -70,11 +70,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 impl Configuration {
-    /// Reads all of it. Returns also which file was read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a file cannot be read, or is wrong.
+    /// Reads all of it. Returns also which file was read. Fails if a file cannot be read, or is wrong.
     pub fn load(self) -> anyhow::Result<(Settings, Option<WebConfig>, Option<PathBuf>)> {
         let (in_file, file) = load_file(self.config.as_deref())?;
         let settings = self.options.or(in_file).settings()?;
@@ -83,12 +79,8 @@ impl Configuration {
     }
 }
 
-/// Returns the options of the file at `path`, by default of the usual file if it exists, and the path
-/// of the file that was read.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read, or is wrong; then with file, line and key.
+/// Returns the options of the file at `path`, by default of the usual file if it exists, and the path of the file that
+/// was read. Fails if the file cannot be read, or is wrong; then with file, line and key.
 fn load_file(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
     let text = match read_regular(file, MOST_BYTES) {

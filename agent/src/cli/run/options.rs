@@ -126,11 +126,8 @@ impl Options {
         }
     }
 
-    /// Returns the settings, with defaults for what is not given.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if a default in this file is wrong, which a test rules out.
+    /// Returns the settings, with defaults for what is not given. Fails only if a default in this file is wrong, which
+    /// a test rules out.
     pub fn settings(self) -> anyhow::Result<Settings> {
         Ok(Settings {
             listen: self.listen.map_or_else(|| DEFAULT_LISTEN.parse(), Ok)?,
