@@ -98,7 +98,6 @@ impl Comparison {
     }
 }
 
-/// Returns the folded stacks of a record's profile.
 fn folded(record: &Record) -> anyhow::Result<String> {
     match &record.profile {
         Ok(taken) if taken.samples() > 0 => Ok(format::folded(taken, None)),
@@ -107,7 +106,6 @@ fn folded(record: &Record) -> anyhow::Result<String> {
     }
 }
 
-/// Reads a record or a profile.
 fn read(named: &str, state_dir: &StateDir) -> anyhow::Result<Compared> {
     match state_dir.record(named) {
         Ok(record) => Ok(Compared::Record(Box::new(record))),

@@ -49,10 +49,8 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The number of rows to show.
 const ROWS: usize = 40;
 
-/// Looks, and prints what it saw.
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let summary = keys::answer(&KeysRequest {
         pid: arguments.pid,

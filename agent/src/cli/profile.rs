@@ -86,7 +86,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a process and its executable.
 fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, ProfiledProcess)> {
     let process = Running::find(arguments.pid)?;
     let plan = process.plan(None, &arguments.debug_dirs.debug_dir)?.plan;
@@ -125,7 +124,6 @@ fn why_no_samples(profiling: &Profiling, profile: &Profile) -> String {
     "the thread used no CPU time meanwhile: a profile shows only where it works, so try again under load, or with --seconds 300".to_owned()
 }
 
-/// Says what was seen.
 fn summary(profile: &Profile) -> String {
     let samples = profile.samples();
     let of = |activity| {

@@ -22,14 +22,13 @@ const MOST_TABLES: usize = 1 << 18;
 /// Words of a database that are looked at.
 const WORDS: usize = 10;
 
-/// The databases of a server.
 pub struct Databases {
-    layout: &'static Layout,
+    pub layout: &'static Layout,
     first: u64,
     count: u64,
     /// Tables of keys in them, and keys, when they were found.
     tables: usize,
-    keys: u64,
+    pub keys: u64,
 }
 
 impl Databases {
@@ -128,7 +127,6 @@ impl Databases {
         })
     }
 
-    /// Reads the tables of each database.
     fn each(&self, memory: &Memory, read: impl Fn(u64, u64) -> Option<Vec<Keys>>) -> Option<Tables> {
         let mut tables = Vec::new();
         for number in 0..self.count {
@@ -139,15 +137,6 @@ impl Databases {
             (tables.len() <= MOST_TABLES).then_some(())?;
         }
         Some(Tables::new(tables))
-    }
-
-    /// Returns how many keys were in them when they were found.
-    pub fn keys(&self) -> u64 {
-        self.keys
-    }
-
-    pub fn layout(&self) -> &'static Layout {
-        self.layout
     }
 }
 
@@ -183,12 +172,10 @@ impl Tables {
         self.tables.len()
     }
 
-    /// Returns how many keys are in them.
     pub fn used(&self) -> u64 {
         self.tables.iter().map(|keys| keys.all.used()).sum()
     }
 
-    /// Returns how many places they have.
     pub fn places(&self) -> u64 {
         self.ends.last().copied().unwrap_or_default()
     }

@@ -6,7 +6,6 @@ use super::memory::Memory;
 
 /// How many places of a table of times to live are looked at for one place of a table of keys, at most.
 const FOLDED: u64 = 64;
-/// Slots of a cluster.
 const SLOTS: usize = 16_384;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +69,6 @@ impl Dict {
         Self::read(memory, self.tables[0].layout, self.address).is_some_and(|now| places(&now) == places(self))
     }
 
-    /// Returns a hash table without entries.
     pub fn empty(layout: &'static Layout) -> Self {
         let table = Table { layout, places: 0, size: 0, used: 0, children: 0 };
         Self { address: 0, tables: [table, table] }
@@ -133,7 +131,6 @@ pub struct Table {
     pub places: u64,
     /// Places in it, a power of two.
     pub size: u64,
-    /// Entries in it.
     pub used: u64,
     /// Buckets behind those at its places.
     pub children: u64,

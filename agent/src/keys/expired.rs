@@ -40,7 +40,7 @@ impl ExpiredSampler {
             self.databases = None;
             return Ok(None);
         };
-        Ok(Some(draw(memory, databases.layout(), &tables)))
+        Ok(Some(draw(memory, databases.layout, &tables)))
     }
 }
 

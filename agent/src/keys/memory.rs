@@ -60,11 +60,6 @@ impl Memory {
         Self::of(&self.words, walk)
     }
 
-    #[cfg(test)]
-    pub fn of_this_process() -> Result<Self, MemoryError> {
-        Self::open(std::process::id(), Walk::Tables)
-    }
-
     /// Returns whether the walk has used up what it may take.
     pub fn is_spent(&self) -> bool {
         self.steps.get() == 0 || Instant::now() >= self.until
@@ -149,5 +144,12 @@ impl StringHeader {
     /// Returns what was asked of the allocator for it.
     pub fn allocated(&self) -> u64 {
         self.header + self.space + 1
+    }
+}
+
+#[cfg(test)]
+impl Memory {
+    pub fn of_this_process() -> Result<Self, MemoryError> {
+        Self::open(std::process::id(), Walk::Tables)
     }
 }

@@ -53,7 +53,7 @@ pub struct KeysRequest {
 /// Returns how many keys a server has in all databases. Its executable has `plan` and was loaded with `bias`. Returns
 /// `None` if the layout of its version is not known, or a table is about to change.
 pub fn count(memory: &Memory, plan: &ProbePlan, bias: u64) -> Option<u64> {
-    Some(Databases::find(memory, plan, bias).ok()?.keys())
+    Some(Databases::find(memory, plan, bias).ok()?.keys)
 }
 
 /// Looks at random keys of a server. Fails if something is not there, and says what to do.

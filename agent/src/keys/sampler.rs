@@ -63,10 +63,10 @@ pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> an
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
     let walk = memory.another(Walk::Allocator(request.length / 4));
-    let allocator = Allocator::of(&walk, request.pid, &allocations(&walk, databases.layout(), &tables));
+    let allocator = Allocator::of(&walk, request.pid, &allocations(&walk, databases.layout, &tables));
     let drawing = memory.another(Walk::Draw(request.length.saturating_sub(begun.elapsed())));
     let mut sampler =
-        KeySampler { memory: &drawing, layout: databases.layout(), request, allocator, drawn: Drawn::default() };
+        KeySampler { memory: &drawing, layout: databases.layout, request, allocator, drawn: Drawn::default() };
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(request.samples);
     // In random order, so that what was seen represents the rest if the time runs out.

@@ -225,7 +225,6 @@ struct Turn {
 }
 
 impl Turn {
-    /// Waits for a turn.
     fn begin() -> Self {
         let count = CHANGED.wait_while(count(), |count| count.planning >= AT_ONCE);
         count.unwrap_or_else(PoisonError::into_inner).planning += 1;

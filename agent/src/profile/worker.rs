@@ -17,7 +17,6 @@ use super::mapped_files::{Files, Mappings, ProfiledProcess};
 use super::unwound::{Unwound, unwind};
 use crate::clock::monotonic;
 
-/// The niceness of the thread.
 const NICE: i32 = 5;
 /// How many samples are left in the kernel's buffer, which holds more, until the mappings of a server are read.
 const HELD: u64 = 100;
@@ -32,10 +31,8 @@ const MOST_WORK: f64 = 0.1;
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// The most different stacks to keep; a minute of a server has some hundreds.
 const MAX_STACKS: usize = 20_000;
-/// The most different functions to keep.
 const MAX_FUNCTIONS: usize = 20_000;
 
-/// What the thread is asked to do.
 pub enum Request {
     /// Collect the samples with this cookie.
     Begin { cookie: u64, subject: ProfiledProcess, hz: u32 },
@@ -43,7 +40,6 @@ pub enum Request {
     End { sampling: Sampling, taken: Sender<Profile> },
 }
 
-/// A profile that is being taken.
 struct Taking {
     subject: ProfiledProcess,
     hz: u32,
@@ -122,7 +118,6 @@ impl Worker {
         self.taking.insert(cookie, taking);
     }
 
-    /// Takes in the mappings that were read.
     fn take_in(&mut self) {
         for (cookie, mappings) in self.read.1.try_iter() {
             if let Some(taking) = self.taking.get_mut(&cookie) {

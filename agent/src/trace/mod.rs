@@ -28,7 +28,6 @@ use crate::terminal::{Ending, note, try_print};
 
 /// How often the counts are read while the probes are on.
 const TURN: Duration = Duration::from_millis(10);
-/// How often a histogram is printed.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What a user asks.
@@ -36,7 +35,6 @@ pub struct TraceRequest {
     pub pid: u32,
     /// The function, or the command that it implements.
     pub function: String,
-    /// For how long to look.
     pub length: Duration,
     /// Calls that take longer are reported one by one.
     pub slower: Option<Duration>,
@@ -107,7 +105,7 @@ impl Session<'_> {
         let budget = self.request.budget.share();
         try_print(&self.head())?;
         self.probing.turn_on()?;
-        self.begun = self.probing.looked();
+        self.begun = self.probing.observed_until;
         let mut stopped = wait(&self.ending, self.subject, TRIAL);
         let trial = self.probing.look();
         // The placing does not count: it costs as much however short the trial is.
@@ -127,9 +125,9 @@ impl Session<'_> {
         // What was known when the last second was printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
         while stopped.is_none() {
-            if !self.probing.is_on() && pace.next().is_some_and(|due| due <= monotonic()) {
+            if !self.probing.is_on && pace.next().is_some_and(|due| due <= monotonic()) {
                 // Waits before they are placed again: the time for which they must be on begins after that.
-                self.probing.settle();
+                self.probing.tracing.settle();
             }
             let now = monotonic();
             if pace.update(now, self.probing.spent()) {
@@ -137,7 +135,7 @@ impl Session<'_> {
             } else {
                 self.turn_off()
             }
-            if self.probing.has_lost_keeper() {
+            if self.probing.tracing.has_lost_keeper() {
                 return Err(ProbeError::KeeperEnded.into());
             }
             self.print_slow_calls()?;
@@ -148,7 +146,7 @@ impl Session<'_> {
             if now >= deadline {
                 break;
             }
-            let turn = if self.probing.is_on() { now + TURN } else { next_second };
+            let turn = if self.probing.is_on { now + TURN } else { next_second };
             let next = turn.min(next_second).min(deadline);
             let next = pace.next().map_or(next, |due| next.min(due.max(now)));
             stopped = wait(&self.ending, self.subject, next.saturating_sub(now));
@@ -168,7 +166,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes the probes off.
     fn turn_off(&mut self) {
         let (ending, subject) = (&self.ending, self.subject);
         self.probing.turn_off(self.begun + self.request.length, |moment| wait(ending, subject, moment).is_some());
@@ -197,7 +194,7 @@ impl Session<'_> {
     }
 
     fn predicted(&self, trial: Duration, at_once: f64, pace: &Pace) -> String {
-        let (counts, call_ns) = (self.probing.counts(), self.probing.call_ns());
+        let (counts, call_ns) = (&self.probing.counts, self.probing.costs.call_ns);
         let rate = counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut text = format!(
             "  cost   {} each call, measured on this machine; in {} there were {} calls: {} of one thread's time\n",
@@ -229,7 +226,7 @@ impl Session<'_> {
             return Ok(());
         }
         let (pid, cycles) = (self.request.pid, &self.subject.cycles);
-        let calls = self.probing.slow_calls();
+        let calls = self.probing.tracing.slow_calls();
         self.slow += calls.len() as u64;
         let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.clock));
         Ok(try_print(&lines.collect::<String>())?)
@@ -241,12 +238,12 @@ impl Session<'_> {
         let second = Second {
             at: now,
             length: now.saturating_sub(before.0),
-            observed: self.probing.observed().saturating_sub(before.1),
+            observed: self.probing.observed.saturating_sub(before.1),
             before: &before.2,
-            now: self.probing.counts(),
+            now: &self.probing.counts,
         };
         let text = if self.request.slower.is_some() { String::new() } else { second.text(self.clock) };
-        *before = (now, self.probing.observed(), self.probing.counts().clone());
+        *before = (now, self.probing.observed, self.probing.counts.clone());
         Ok(try_print(&text)?)
     }
 
@@ -255,12 +252,12 @@ impl Session<'_> {
         TraceSummary {
             function: self.subject.function.to_string(),
             length,
-            observed: self.probing.observed(),
-            counts: self.probing.counts(),
-            unfinished: self.probing.abandoned(),
+            observed: self.probing.observed,
+            counts: &self.probing.counts,
+            unfinished: self.probing.abandoned,
             slow: self.request.slower.map(|slower| (slower, self.slow)),
-            call_ns: self.probing.call_ns(),
-            cost: self.probing.paid_ns() / nanoseconds(length).max(1) as f64,
+            call_ns: self.probing.costs.call_ns,
+            cost: self.probing.paid_ns / nanoseconds(length).max(1) as f64,
             budget: self.request.budget.share(),
         }
         .text()

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use evictscope_abi::SlowCall;
 use evictscope_probes::{ProbeError, TraceCosts, TraceCounts, Tracing};
 use evictscope_telemetry::HitCosts;
 
@@ -17,20 +16,20 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The probes of a trace under way.
 pub struct TraceProbes {
-    tracing: Tracing,
-    costs: TraceCosts,
+    pub tracing: Tracing,
+    pub costs: TraceCosts,
     /// Whether calls that begin now are counted.
-    is_on: bool,
+    pub is_on: bool,
     /// For how long they were counted, and until when that was added up.
-    observed: Duration,
-    observed_until: Duration,
-    counts: TraceCounts,
+    pub observed: Duration,
+    pub observed_until: Duration,
+    pub counts: TraceCounts,
     /// Calls that had not returned when the probes were taken off.
-    abandoned: u64,
+    pub abandoned: u64,
     /// At how many sites probes were placed.
     placed: u64,
     /// What all of it had cost at the last look, in nanoseconds.
-    paid_ns: f64,
+    pub paid_ns: f64,
 }
 
 impl TraceProbes {
@@ -47,54 +46,6 @@ impl TraceProbes {
             placed: 0,
             paid_ns: 0.0,
         }
-    }
-
-    pub fn is_on(&self) -> bool {
-        self.is_on
-    }
-
-    pub fn observed(&self) -> Duration {
-        self.observed
-    }
-
-    /// Returns when the counts were last taken in, monotonic.
-    pub fn looked(&self) -> Duration {
-        self.observed_until
-    }
-
-    /// Returns what was counted until then.
-    pub fn counts(&self) -> &TraceCounts {
-        &self.counts
-    }
-
-    /// Returns how many calls had not returned when the probes were taken off.
-    pub fn abandoned(&self) -> u64 {
-        self.abandoned
-    }
-
-    /// Returns what a call costs, in nanoseconds.
-    pub fn call_ns(&self) -> f64 {
-        self.costs.call_ns
-    }
-
-    /// Returns what everything had cost at the last [`Self::spent`], in nanoseconds.
-    pub fn paid_ns(&self) -> f64 {
-        self.paid_ns
-    }
-
-    /// Returns whether the process that holds the probes has ended.
-    pub fn has_lost_keeper(&self) -> bool {
-        self.tracing.has_lost_keeper()
-    }
-
-    /// Waits until probes that were taken off are gone.
-    pub fn settle(&mut self) {
-        self.tracing.settle();
-    }
-
-    /// Takes the slow calls since the last time.
-    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
-        self.tracing.slow_calls()
     }
 
     /// Takes in the counts, and adds up how long calls were observed. Returns the time since the last look.

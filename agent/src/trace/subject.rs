@@ -17,7 +17,6 @@ pub struct TraceTarget {
     /// The executables that it may run, open.
     pub exes: Vec<Executable>,
     load_bias: u64,
-    /// The function.
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
     pub cycles: Vec<Cycle>,
@@ -34,7 +33,6 @@ pub struct TraceTarget {
 pub struct Cycle {
     /// The number of the traced function.
     pub number: u16,
-    /// What to call it.
     pub name: &'static str,
     /// Where; `None` if the server's own count shows it.
     pub begin: Option<Site>,

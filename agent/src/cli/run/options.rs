@@ -19,9 +19,7 @@ use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
 const DEFAULT_LISTEN: &str = "127.0.0.1:9739";
-/// The default limit on the cost of every-call mode.
 const DEFAULT_BUDGET: &str = "1%";
-/// The default limit on the size of records.
 const DEFAULT_KEPT: &str = "512MiB";
 
 /// The options from one place. Options that it does not give are empty.
@@ -176,7 +174,6 @@ mod tests {
 
     use super::Options;
 
-    /// Returns `evictscope run` with its options only.
     fn command() -> Command {
         Options::augment_args(Command::new("run"))
     }

@@ -48,7 +48,6 @@ pub struct Arguments {
     server: Option<PathBuf>,
 }
 
-/// Runs the test, and prints a line for each check.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if may_attach(&mut checklist) {
@@ -78,7 +77,6 @@ fn may_attach(checklist: &mut Checklist) -> bool {
 struct Waiting(Ending);
 
 impl Waiting {
-    /// Waits for [`INTERVAL`].
     fn pause(&self) -> anyhow::Result<()> {
         ensure!(
             !self.0.wait_until(Instant::now() + INTERVAL),

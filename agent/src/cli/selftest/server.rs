@@ -123,7 +123,6 @@ impl ThrowAwayServer {
     }
 }
 
-/// The text of `INFO`.
 struct Info(String);
 
 impl Info {
