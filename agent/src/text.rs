@@ -1,4 +1,6 @@
-//! Lays out text in terminal lines.
+//! Lays out text in terminal lines, and reads durations that people write.
+
+use std::time::Duration;
 
 use evictscope_host::printable;
 use evictscope_records::text::count;
@@ -91,11 +93,24 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// Parses a duration with its unit.
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let parsed = units.into_iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * seconds)
+    });
+    (parsed.filter(|seconds| (1e-6..=60.0).contains(seconds)).map(Duration::from_secs_f64))
+        .ok_or("not a duration from 1us to 60s: write 100us or 1ms, for example")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use evictscope_records::text::seconds;
 
-    use super::{HISTOGRAM_TEXT, coarse, histogram, shortened, table, wrapped};
+    use super::{HISTOGRAM_TEXT, coarse, histogram, parse_duration, shortened, table, wrapped};
 
     #[test]
     fn a_text_is_broken_between_words() {
@@ -131,5 +146,15 @@ mod tests {
         let rows = [vec!["a".to_owned(), "long".to_owned()], vec!["µs µs".to_owned(), "b".to_owned()]];
         assert_eq!(table(&rows), "a      long\nµs µs  b\n");
         assert_eq!(table(&[]), "");
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, ns) in [("100us", 100_000), ("1.5 ms", 1_500_000), ("2s", 2_000_000_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in ["1", "", "ms", "-1ms", "1ns", "2m", "100s", "nans"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
     }
 }

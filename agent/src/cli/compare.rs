@@ -11,7 +11,7 @@ use evictscope_records::profile::format;
 use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
 
-use super::arguments::StateDir;
+use super::state_dir::StateDir;
 use crate::terminal;
 use crate::text::table;
 

@@ -2,68 +2,20 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use evictscope_records::text::{bytes, count, or_unknown, share};
-use regex::bytes::Regex;
 
-use crate::keys::{self, KeyUse, KeysRequest, KeysRow, KeysSummary};
+use crate::keys::{self, KeyUse, KeysArguments, KeysRow, KeysSummary};
 use crate::terminal;
 use crate::text::table;
 
-/// Show what fills a server's cache: types and sizes of keys, how long they have not been used, and how long they have
-/// to live
-///
-/// Looks at random entries of the server's hash tables in its memory. The server is neither stopped nor asked, and the
-/// command yields to everything else on the host. What is inconsistent because it has just changed is left out.
-///
-/// Sizes are as MEMORY USAGE counts them. Redis since 8.6 keeps the size of each value; in other servers, only a few
-/// elements of a large value are looked at, consumer groups are not counted, and compressed lists count as if they were
-/// not compressed. What modules hold is not counted, nor are field names that hashes share. `±` is the sampling error,
-/// in 95 of 100 samples. In a cluster it is larger for groups of keys with one hash tag: several of these are drawn at
-/// once.
-///
-/// How long keys have not been used is not known of a replica, nor while the server saves, nor of keys that were not
-/// used since it started. By LRM policies it is how long they have not been written.
-///
-/// Works for Redis 6.0 to 8.2, 8.6 and 8.10, and Valkey 7.2 to 9.1. Needs root, or CAP_SYS_PTRACE and
-/// CAP_DAC_READ_SEARCH.
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// Process id of a running server
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
-    pid: u32,
-    /// How many keys to look at. A cache with fewer is looked through as a whole
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
-    samples: u32,
-    /// For how long to look at most, in seconds
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: u64,
-    /// Group by what the first group of REGEX matches in the name of a key, `^(\w+):` for example. Otherwise no name is
-    /// read
-    #[arg(long, value_name = "REGEX")]
-    by: Option<Regex>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 const ROWS: usize = 40;
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let summary = keys::answer(&KeysRequest {
-        pid: arguments.pid,
-        samples: arguments.samples,
-        length: Duration::from_secs(arguments.seconds),
-        by: arguments.by,
-    })?;
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&summary).context("cannot write JSON")? + "\n"
-    } else {
-        text(&summary)
-    };
-    terminal::print(&text)?;
+pub fn run(arguments: &KeysArguments) -> anyhow::Result<ExitCode> {
+    let summary = keys::answer(arguments)?;
+    let json = || serde_json::to_string_pretty(&summary).context("cannot write JSON").map(|json| json + "\n");
+    terminal::print(&if arguments.json { json()? } else { text(&summary) })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! The command line: each subcommand has a file that turns its arguments into a call. Exit codes are
 //! 0 for success, 1 for failure and 2 for wrong usage.
 
-mod arguments;
 mod check;
 mod compare;
 mod inspect;
@@ -10,7 +9,7 @@ mod profile;
 mod report;
 mod run;
 mod selftest;
-mod trace;
+mod state_dir;
 mod watch;
 
 use std::io;
@@ -22,7 +21,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use evictscope_web::version;
 
-use crate::planning;
+use crate::keys::KeysArguments;
+use crate::{planning, trace};
 
 /// Eviction metrics of the redis-server processes that already run on this host
 ///
@@ -43,8 +43,8 @@ enum Command {
     Check(check::Arguments),
     Watch(watch::Arguments),
     Profile(profile::Arguments),
-    Trace(trace::Arguments),
-    Keys(keys::Arguments),
+    Trace(trace::TraceArguments),
+    Keys(KeysArguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
     Selftest(selftest::Arguments),
@@ -72,8 +72,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Command::Check(arguments) => check::run(arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
-        Command::Trace(arguments) => trace::run(arguments),
-        Command::Keys(arguments) => keys::run(arguments),
+        Command::Trace(arguments) => trace::answer(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Keys(arguments) => keys::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Selftest(arguments) => selftest::run(&arguments),

@@ -12,9 +12,8 @@ use evictscope_probes::Sampler;
 use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
 use evictscope_records::profile::{Activity, Profile};
 
-use super::arguments::DebugDirs;
 use crate::clock::since_1970;
-use crate::planning::Running;
+use crate::planning::{DebugDirs, Running};
 use crate::profile::{ProfiledProcess, Profiler, Profiling};
 use crate::terminal::{self, Ending, note};
 

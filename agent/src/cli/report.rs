@@ -11,7 +11,7 @@ use evictscope_records::{Listed, Record, Summary};
 use evictscope_web::{record_page, rfc3339};
 use serde_json::json;
 
-use super::arguments::StateDir;
+use super::state_dir::StateDir;
 use crate::live::{Access, Agent};
 use crate::terminal;
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use evictscope_host::printable;
 use regex::bytes::{Match, Regex};
 
-use super::KeysRequest;
+use super::KeysArguments;
 use super::databases::{Databases, Tables};
 use super::dict::Entry;
 use super::layout::Layout;
@@ -59,16 +59,16 @@ pub struct Drawn {
 }
 
 /// Draws until there are enough keys, or the time is over. Fails if the process ends, or no key was read.
-pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> anyhow::Result<Drawn> {
+pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
-    let walk = memory.another(Walk::Allocator(request.length / 4));
-    let allocator = Allocator::of(&walk, request.pid, &allocations(&walk, databases.layout, &tables));
-    let drawing = memory.another(Walk::Draw(request.length.saturating_sub(begun.elapsed())));
+    let walk = memory.another(Walk::Allocator(arguments.seconds / 4));
+    let allocator = Allocator::of(&walk, arguments.pid, &allocations(&walk, databases.layout, &tables));
+    let drawing = memory.another(Walk::Draw(arguments.seconds.saturating_sub(begun.elapsed())));
     let mut sampler =
-        KeySampler { memory: &drawing, layout: databases.layout, request, allocator, drawn: Drawn::default() };
+        KeySampler { memory: &drawing, layout: databases.layout, arguments, allocator, drawn: Drawn::default() };
     let (before, size) = (tables.used(), tables.places());
-    let is_small = size.max(before) <= u64::from(request.samples);
+    let is_small = size.max(before) <= u64::from(arguments.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
     let mut order: Vec<u64> = if is_small { (0..size).collect() } else { Vec::new() };
     fastrand::shuffle(&mut order);
@@ -89,7 +89,7 @@ pub fn draw(memory: &Memory, databases: &Databases, request: &KeysRequest) -> an
         // random.
         is_whole &= now == tables;
         tables = now;
-        let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= request.samples as usize };
+        let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= arguments.samples as usize };
         if is_done || is_over {
             break;
         }
@@ -136,7 +136,7 @@ fn allocations(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u
 struct KeySampler<'a> {
     memory: &'a Memory,
     layout: &'static Layout,
-    request: &'a KeysRequest,
+    arguments: &'a KeysArguments,
     allocator: Allocator,
     drawn: Drawn,
 }
@@ -175,7 +175,7 @@ impl KeySampler<'_> {
         let expires = if has_key { object.expires } else { twin()?.map(|twin| twin.value) };
         let ttl = expires.map(|expires| (expires.cast_signed() as f64 / 1e3 - now.as_secs_f64()).max(0.0));
         let name = if has_key { object.key } else { entry.key };
-        let group = match &self.request.by {
+        let group = match &self.arguments.by {
             None => None,
             Some(expression) => Some(self.group(expression, name)?),
         };

@@ -7,7 +7,7 @@ use evictscope_model::{FileAddress, Member};
 use evictscope_plan::{Identity, MemberPlan, Method, ProbePlan};
 
 use super::databases::Databases;
-use super::{ExpiredSampler, KeysRequest, Memory, Walk, sampler};
+use super::{ExpiredSampler, KeysArguments, Memory, Walk, sampler};
 
 /// A table of 7 words: its two arrays of places, how many entries each is said to have, and the exponents of their
 /// sizes.
@@ -109,8 +109,14 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
     let plan = liar("7.0.15", at(databases.leak()), 1);
     let memory = Memory::of_this_process()?;
     let databases = Databases::find(&memory, &plan, 0)?;
-    let request = KeysRequest { pid: std::process::id(), samples: 100, length: Duration::from_millis(400), by: None };
-    let drawn = ends(move || sampler::draw(&memory, &databases, &request))?;
+    let arguments = KeysArguments {
+        pid: std::process::id(),
+        samples: 100,
+        seconds: Duration::from_millis(400),
+        by: None,
+        json: false,
+    };
+    let drawn = ends(move || sampler::draw(&memory, &databases, &arguments))?;
     match drawn.map_err(|error| error.to_string()) {
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),
         Err(why) => assert!(why.contains("allow more --seconds"), "{why}"),

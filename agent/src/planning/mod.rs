@@ -24,6 +24,15 @@ use answer::Identified;
 pub use answer::{Planned, PlannerArguments, answer};
 pub use planner::Planner;
 
+/// Where debug files are.
+#[derive(clap::Args)]
+pub struct DebugDirs {
+    /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the executable) before
+    /// /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub debug_dir: Vec<PathBuf>,
+}
+
 /// An executable to plan for.
 pub struct PlanRequest<'a> {
     pub executable: &'a Executable,

@@ -11,10 +11,9 @@ mod report;
 mod subject;
 
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use evictscope_host::{Words, printable};
 use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
@@ -24,24 +23,64 @@ use self::probing::TraceProbes;
 use self::report::{Second, TraceSummary, WallClock, duration, share};
 use self::subject::{Cycle, TraceTarget};
 use crate::clock::{monotonic, since_1970};
+use crate::planning::DebugDirs;
 use crate::terminal::{Ending, note, try_print};
+use crate::text::parse_duration;
 
 /// How often the counts are read while the probes are on.
 const TURN: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a user asks.
-pub struct TraceRequest {
-    pub pid: u32,
-    /// The function, or the command that it implements.
-    pub function: String,
-    pub length: Duration,
-    /// Calls that take longer are reported one by one.
-    pub slower: Option<Duration>,
-    /// What it may cost, above 0.
-    pub budget: OverheadBudget,
-    /// Where to look for debug files first.
-    pub debug_dirs: Vec<PathBuf>,
+/// The longest trace: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow
+/// call
+///
+/// FUNCTION is a function's name, if the executable or its debug file has it, or a command that it implements, such as
+/// GET or CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; if a function calls
+/// itself, only the outermost call.
+///
+/// Two probes are placed, at the entry and at the return. First, what a call costs is measured, and how often the
+/// function is called. If that is more than the budget, the probes are on for part of the time, and the output says
+/// which part was observed. When evictscope ends, however it does, the probes are gone. It may run beside `evictscope
+/// run`.
+///
+/// Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (before Linux 6.6, CAP_SYS_ADMIN as
+/// well).
+///
+/// Exit code 0 also if the process ends first, 1 if the function is not found or cannot be traced. docs/TOUR.md
+/// explains the output.
+#[derive(clap::Args)]
+pub struct TraceArguments {
+    /// Process id of a running server
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pid: u32,
+    /// Name of the function, or of a command
+    function: String,
+    /// For how long to look, in seconds
+    #[arg(long, default_value = "30", value_parser = parse_seconds)]
+    seconds: Duration,
+    /// Show each call that takes longer, with its unit: 100us, 1ms, 0.5s. Says whether an evicting call or an expire
+    /// cycle began in it. No histograms then
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    slower: Option<Duration>,
+    /// Share of one thread's time that the probes may cost
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_budget)]
+    overhead_budget: OverheadBudget,
+    #[command(flatten)]
+    debug_dirs: DebugDirs,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=MAX_SECONDS).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or("not a number of seconds from 0.1 to 86400")
+}
+
+fn parse_budget(text: &str) -> anyhow::Result<OverheadBudget> {
+    let budget: OverheadBudget = text.parse()?;
+    ensure!(budget.share() > 0.0, "nothing can be traced then: allow 1%, for example");
+    Ok(budget)
 }
 
 /// Why a trace ends before its time.
@@ -52,18 +91,19 @@ enum Stopped {
     Gone,
 }
 
-/// Looks for as long as the request says, and prints what is seen. Fails with what cannot be traced, and what to do.
-pub fn answer(request: &TraceRequest) -> anyhow::Result<()> {
-    let slower = request.slower;
-    let mut subject = TraceTarget::find(request.pid, &request.function, slower.is_some(), &request.debug_dirs)?;
+/// Looks for as long as the arguments say, and prints what is seen. Fails with what cannot be traced, and what to do.
+pub fn answer(arguments: &TraceArguments) -> anyhow::Result<()> {
+    let slower = arguments.slower;
+    let mut subject =
+        TraceTarget::find(arguments.pid, &arguments.function, slower.is_some(), &arguments.debug_dirs.debug_dir)?;
     let mut tracer = Tracer::load()?;
     let costs = tracer.calibrate(subject.function.entry.emulated, subject.evicted_keys.is_some())?;
     let ending = Ending::listen()?;
     let cycle = |cycle: &Cycle| Some((cycle.begin.as_ref()?.file_offset, cycle.number));
     let tracing = tracer.trace(Traced {
-        pid: request.pid,
+        pid: arguments.pid,
         exes: std::mem::take(&mut subject.exes),
-        memory: Words::open(request.pid)?,
+        memory: Words::open(arguments.pid)?,
         addresses: subject.places().map(|(_, address)| address).collect(),
         entry: subject.function.entry.file_offset,
         cycles: subject.cycles.iter().filter_map(cycle).collect(),
@@ -73,7 +113,7 @@ pub fn answer(request: &TraceRequest) -> anyhow::Result<()> {
     })?;
     let begun = monotonic();
     let mut session = Session {
-        request,
+        arguments,
         subject: &subject,
         clock: WallClock { zero: since_1970() },
         ending,
@@ -90,7 +130,7 @@ pub fn answer(request: &TraceRequest) -> anyhow::Result<()> {
 
 /// A trace under way. However it ends, the probes are taken off.
 struct Session<'a> {
-    request: &'a TraceRequest,
+    arguments: &'a TraceArguments,
     subject: &'a TraceTarget,
     clock: WallClock,
     ending: Ending,
@@ -102,7 +142,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
-        let budget = self.request.budget.share();
+        let budget = self.arguments.overhead_budget.share();
         try_print(&self.head())?;
         self.probing.turn_on()?;
         self.begun = self.probing.observed_until;
@@ -120,7 +160,7 @@ impl Session<'_> {
             );
         };
         try_print(&self.predicted(trial, at_once, &pace))?;
-        let deadline = self.begun + self.request.length;
+        let deadline = self.begun + self.arguments.seconds;
         let mut next_second = self.begun + SECOND;
         // What was known when the last second was printed.
         let mut before = (self.begun, Duration::ZERO, TraceCounts::NONE);
@@ -161,14 +201,14 @@ impl Session<'_> {
         self.probing.spent();
         try_print(&self.summary(now))?;
         if let Some(Stopped::Gone) = stopped {
-            note(&format!("evictscope: process {} has ended", self.request.pid));
+            note(&format!("evictscope: process {} has ended", self.arguments.pid));
         }
         Ok(())
     }
 
     fn turn_off(&mut self) {
         let (ending, subject) = (&self.ending, self.subject);
-        self.probing.turn_off(self.begun + self.request.length, |moment| wait(ending, subject, moment).is_some());
+        self.probing.turn_off(self.begun + self.arguments.seconds, |moment| wait(ending, subject, moment).is_some());
     }
 
     fn head(&self) -> String {
@@ -178,7 +218,7 @@ impl Session<'_> {
         let mut text = format!(
             "tracing {} in process {} ({} {})\n  probe  at {:#x}: {} (the kernel {kernel} it), and at the return\n",
             subject.function,
-            self.request.pid,
+            self.arguments.pid,
             identity.product.unwrap_or("unknown product"),
             identity.version.as_deref().unwrap_or("of unknown version"),
             entry.address,
@@ -187,7 +227,7 @@ impl Session<'_> {
         if let Some(path) = &subject.debug_file {
             text += &format!("  names  from {}\n", printable(&path.to_string_lossy()));
         }
-        if self.request.slower.is_some() && subject.cycles.is_empty() {
+        if self.arguments.slower.is_some() && subject.cycles.is_empty() {
             text += "  evicting calls and expire cycles are not recognised: `evictscope inspect` says why\n";
         }
         text
@@ -206,15 +246,15 @@ impl Session<'_> {
         if pace.is_sampled() {
             text += &format!(
                 "  that is over the budget of {}, so the probes are on for about {} of the time\n",
-                share(self.request.budget.share()),
-                share(self.request.budget.share() / at_once)
+                share(self.arguments.overhead_budget.share()),
+                share(self.arguments.overhead_budget.share() / at_once)
             );
-            if self.request.slower.is_some() {
+            if self.arguments.slower.is_some() {
                 text += "  slow calls that begin while they are off are missing: name a function that is called less often, such as that of one command (EVAL), or allow more with --overhead-budget\n";
             }
         }
-        text += &format!("attached for {:.0} s; Ctrl-C ends it\n\n", self.request.length.as_secs_f64());
-        if self.request.slower.is_some() {
+        text += &format!("attached for {:.0} s; Ctrl-C ends it\n\n", self.arguments.seconds.as_secs_f64());
+        if self.arguments.slower.is_some() {
             text += &report::slow_calls_head(&self.subject.cycles);
         }
         text
@@ -222,10 +262,10 @@ impl Session<'_> {
 
     /// Prints the slow calls since the last time, if they were asked for.
     fn print_slow_calls(&mut self) -> anyhow::Result<()> {
-        if self.request.slower.is_none() {
+        if self.arguments.slower.is_none() {
             return Ok(());
         }
-        let (pid, cycles) = (self.request.pid, &self.subject.cycles);
+        let (pid, cycles) = (self.arguments.pid, &self.subject.cycles);
         let calls = self.probing.tracing.slow_calls();
         self.slow += calls.len() as u64;
         let lines = calls.into_iter().map(|call| report::slow_call(&call, pid, cycles, self.clock));
@@ -242,7 +282,7 @@ impl Session<'_> {
             before: &before.2,
             now: &self.probing.counts,
         };
-        let text = if self.request.slower.is_some() { String::new() } else { second.text(self.clock) };
+        let text = if self.arguments.slower.is_some() { String::new() } else { second.text(self.clock) };
         *before = (now, self.probing.observed, self.probing.counts.clone());
         Ok(try_print(&text)?)
     }
@@ -255,10 +295,10 @@ impl Session<'_> {
             observed: self.probing.observed,
             counts: &self.probing.counts,
             unfinished: self.probing.abandoned,
-            slow: self.request.slower.map(|slower| (slower, self.slow)),
+            slow: self.arguments.slower.map(|slower| (slower, self.slow)),
             call_ns: self.probing.costs.call_ns,
             cost: self.probing.paid_ns / nanoseconds(length).max(1) as f64,
-            budget: self.request.budget.share(),
+            budget: self.arguments.overhead_budget.share(),
         }
         .text()
     }
@@ -272,4 +312,28 @@ fn wait(ending: &Ending, subject: &TraceTarget, rest: Duration) -> Option<Stoppe
         return Some(Stopped::Asked);
     }
     subject.handle.has_ended().then_some(Stopped::Gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{parse_budget, parse_seconds};
+
+    #[test]
+    fn a_trace_is_from_a_tenth_of_a_second_to_a_day_long() {
+        assert_eq!(parse_seconds("2.5"), Ok(Duration::from_millis(2_500)));
+        for text in ["0", "-1", "nan", "1e9", "x"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_can_be_traced_for_nothing() {
+        let share = |text| parse_budget(text).ok().map(|budget| budget.share());
+        assert_eq!(share("2%"), Some(0.02));
+        for text in ["0%", "0", "-1%", "x"] {
+            assert_eq!(share(text), None, "{text}");
+        }
+    }
 }

@@ -17,8 +17,7 @@ use rustix::process::geteuid;
 
 use self::cost::{CostSource, Prediction};
 use self::json::InspectReport;
-use super::arguments::DebugDirs;
-use crate::planning::{PlanRequest, Planned};
+use crate::planning::{DebugDirs, PlanRequest, Planned};
 use crate::terminal;
 
 /// Show the probe plan of one server or executable: which probe would go where, how each value is

@@ -14,7 +14,8 @@ use evictscope_telemetry::{OverheadBudget, STALL_THRESHOLD};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::cli::arguments::{parse_duration, usual_state_dir};
+use crate::cli::state_dir::usual_state_dir;
+use crate::text::parse_duration;
 use crate::watch::{RequestedMode, Settings};
 
 /// The default address of HTTP, which other hosts cannot reach.
