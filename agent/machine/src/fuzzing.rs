@@ -4,15 +4,15 @@ use evictscope_model::FileAddress;
 use gimli::BaseAddresses;
 
 use crate::code::graph::{BlockId, FunctionCode};
-use crate::code::{callees, emulation, references};
-use crate::elf::debug_link::DebugFileNames;
+use crate::code::{callees, instruction, references};
 use crate::elf::frames::Frames;
+use crate::elf::image::DebugFileNames;
 use crate::elf::image::Image;
-use crate::flow::cut::Point;
+use crate::flow::cut::CutPoint;
 use crate::flow::execution::Execution;
-use crate::flow::machine::Machine;
+use crate::flow::interpreter::Interpreter;
 use crate::flow::recipe::Reach;
-use crate::flow::{cut, paths};
+use crate::flow::{cut, returns};
 
 /// Where functions are placed.
 const BASE: FileAddress = FileAddress::new(0x1000);
@@ -49,7 +49,7 @@ pub fn code(function: &[u8]) {
         let _ = code.loops();
         let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
         for instruction in instructions {
-            let _ = emulation::cost(instruction);
+            let _ = instruction::hit_cost(instruction);
             let _ = references::mentioned(instruction).count();
         }
     }
@@ -59,7 +59,7 @@ pub fn code(function: &[u8]) {
 pub fn flow(function: &[u8]) {
     let image = Image::of_code(function, BASE);
     let Some(code) = decoded(&image) else { return };
-    let _ = Machine::new(&image, &code).run(None);
+    let _ = Interpreter::new(&image, &code).run(None);
     let mut execution = Execution::run(&code);
     for block in code.blocks.ids() {
         for state in execution.states_in(block) {
@@ -68,16 +68,16 @@ pub fn flow(function: &[u8]) {
             let _ = reach.recipe(&wanted);
         }
     }
-    if let Some(start) = paths::behind_loops(&code)
+    if let Some(start) = returns::behind_loops(&code)
         && let Some(state) = execution.state_at(start).cloned()
     {
-        let _ = paths::to_returns(&mut execution, state, start.first());
+        let _ = returns::to_returns(&mut execution, state, start.first());
     }
     let points = code.blocks.entries().flat_map(|(id, block)| {
         let indices = 0..block.instructions.len();
         let ways = block.successors.iter();
-        let ways = ways.map(move |(_, kind)| (Point::Way(id, *kind), 2));
-        let instructions = indices.map(move |index| (Point::Instruction(id.instruction(index)), 1));
+        let ways = ways.map(move |(_, kind)| (CutPoint::Way(id, *kind), 2));
+        let instructions = indices.map(move |index| (CutPoint::Instruction(id.instruction(index)), 1));
         instructions.chain(ways)
     });
     let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);

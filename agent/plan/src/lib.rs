@@ -4,8 +4,9 @@
 //! The steps, each of which uses only earlier ones: `names` (which function is which, even without symbols, and
 //! which server it is), `dwarf` (what debug information says about `server` and the eviction function),
 //! `members` (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
-//! `planner` joins them; begin reading there. `item`, `reason` and `plan` are the types that a plan is made of,
-//! and `sent` receives them from another process. `stacks` serves another purpose: it names functions on stacks.
+//! `planner` joins them; begin reading there. `item` and `plan` are the types that a plan is made of, and
+//! `sent` receives them from another process. Beside it, `named` finds a function that a user names, and `commands` the
+//! functions of commands, which also names those on stacks.
 //!
 //! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in tests.
 //! It never refers to an instruction by its x86-64 name: `evictscope-machine` says what it has to know about one.
@@ -24,25 +25,25 @@
     )
 )]
 
+mod commands;
 mod dwarf;
-#[doc(hidden)]
-pub mod fuzzing;
 mod item;
 mod members;
+mod named;
 mod names;
 mod plan;
 mod planner;
 mod sent;
-mod stacks;
 mod traced;
 
 pub use evictscope_machine::elf::{DebugFileNames, ElfError};
 pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
-pub use evictscope_machine::stacks::{Caller, CodeFile, Function, Registers, Work};
+pub use evictscope_machine::stacks::{Caller, CodeFile, FrameRegisters, NamedCode, Work};
 
 pub use self::item::{Description, FunctionKind, Item, Method, variable_name};
 pub use self::members::{Counters, MemberPlan};
+pub use self::named::{NameError, NamedFunction, named_function};
 pub use self::names::Identity;
 pub use self::plan::{
     CallSpan, CycleEndPlan, CycleStartPlan, EvictionPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan,
@@ -53,8 +54,18 @@ pub use self::traced::TRACED;
 pub use self::traced::analysis::{Analysis, Traced};
 pub use self::traced::eviction::EVICTION_CALL;
 pub use self::traced::expire::EXPIRE_CYCLE;
-pub use self::traced::named::{NameError, NamedFunction, named_function};
 pub use crate::item::Reason;
+
+/// What the fuzz target of debug information calls. Not part of the interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    use evictscope_machine::dwarf::Asked;
+
+    /// Reads debug information.
+    pub fn dwarf(file: &[u8]) {
+        let _ = crate::dwarf::read(file, Asked { names: &["performEvictions"], entry: None });
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,9 @@ use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
 use crate::item::{FunctionKind, Reason};
+use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
 use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
-use crate::traced::named::NamedFunction;
 use crate::traced::{TRACED, eviction, expire};
 
 /// The longest text of a plan that is exported or shown, in bytes.
@@ -39,7 +39,7 @@ fn known(from: &mut impl Read, all: &[&'static str]) -> io::Result<&'static str>
 }
 
 pub fn function_name(from: &mut impl Read) -> io::Result<&'static str> {
-    let [new, old] = eviction::entry::NAMES;
+    let [new, old] = eviction::NAMES;
     known(from, &[new, old, expire::entry::NAME])
 }
 

@@ -1,6 +1,6 @@
 //! Unwinds a copied stack to the names of functions.
 
-use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, Registers, TRACED, Work};
+use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, FrameRegisters, TRACED, Work};
 use evictscope_probes::Sample;
 use evictscope_records::profile::Activity;
 
@@ -25,14 +25,14 @@ pub struct Unwound {
 /// Where the code of a frame continues.
 #[derive(Clone, Copy)]
 struct Frame {
-    registers: Registers,
+    registers: FrameRegisters,
     /// How far before that the last executed instruction is. A call returns to the address behind it, which may be in
     /// another function if the call never returns.
     back: u64,
 }
 
 pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
-    let first = Frame { registers: Registers::of_interrupted(sample.registers), back: 0 };
+    let first = Frame { registers: FrameRegisters::of_interrupted(sample.registers), back: 0 };
     let mut stack = Unwound { functions: Vec::new(), activity: Activity::Other, is_whole: false, is_elsewhere: false };
     let mut unwinding = Unwinding { sample, mappings, work };
     if let Some(hidden) = unwinding.go_on(&mut stack, first)
@@ -45,7 +45,7 @@ pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwo
 
 /// A frame that returns to a probe on the return of its function: the kernel keeps the real return address.
 struct Hidden {
-    caller: Registers,
+    caller: FrameRegisters,
     /// Where it may return to.
     candidates: Vec<u64>,
 }

@@ -10,8 +10,8 @@ use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
 use super::graph::{Block, BlockId, FunctionCode};
+use super::instruction::{Callee, RegisterSet, general_register};
 use super::instruction::{address, callee, target, writes};
-use super::registers::{Callee, Registers, general_register};
 use crate::elf::image::Image;
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.
@@ -65,7 +65,7 @@ impl Survey<'_, '_> {
         Callee { reads: self.read_by(code, depth), writes: self.written_by(code, depth) }
     }
 
-    fn written_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+    fn written_by(&mut self, code: &FunctionCode, depth: u32) -> RegisterSet {
         let mut info = InstructionInfoFactory::new();
         let mut written = 0;
         for function in code.blocks.iter().filter_map(Block::tail_callee) {
@@ -80,7 +80,7 @@ impl Survey<'_, '_> {
                 | FlowControl::UnconditionalBranch
                 | FlowControl::IndirectBranch
                 | FlowControl::Return => 0,
-                _ => Registers::MAX,
+                _ => RegisterSet::MAX,
             };
             let registers = info.info(instruction).used_registers().iter();
             for used in registers.filter(|used| writes(used.access())) {
@@ -92,11 +92,11 @@ impl Survey<'_, '_> {
         written
     }
 
-    fn read_by(&mut self, code: &FunctionCode, depth: u32) -> Registers {
+    fn read_by(&mut self, code: &FunctionCode, depth: u32) -> RegisterSet {
         let mut info = InstructionInfoFactory::new();
         let mut read = 0;
         // The registers written on every path to a block so far. A block is visited again if a new path wrote fewer.
-        let mut written: HashMap<BlockId, Registers> = HashMap::new();
+        let mut written: HashMap<BlockId, RegisterSet> = HashMap::new();
         let mut pending = vec![(BlockId::ENTRY, 0)];
         while let Some((id, mut gone)) = pending.pop() {
             match written.get_mut(&id) {
@@ -116,7 +116,7 @@ impl Survey<'_, '_> {
             for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
                 let passed_on = match instruction.flow_control() {
                     FlowControl::Call => self.look_at(target(instruction), depth).reads,
-                    FlowControl::IndirectCall => Registers::MAX,
+                    FlowControl::IndirectCall => RegisterSet::MAX,
                     _ => 0,
                 };
                 read |= passed_on & !gone;

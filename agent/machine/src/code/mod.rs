@@ -1,14 +1,11 @@
-//! Machine code: one function as a control-flow graph, what it calls and refers to, and what the
-//! kernel emulates.
+//! Machine code: one function as a control-flow graph, what it calls and refers to, and what a probe on it costs.
 
 pub mod callees;
 mod decode;
-pub mod emulation;
 pub(crate) mod graph;
 pub(crate) mod imports;
 pub mod instruction;
 pub mod references;
-pub mod registers;
 mod switches;
 
 pub use self::decode::CodeError;

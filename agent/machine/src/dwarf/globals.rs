@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evictscope_model::FileAddress;
 use gimli::{AttributeValue, Operation, Unit, constants};
 
-use super::sections::{DwarfError, Reader};
+use super::units::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
 
 /// The most variables of each name, and functions in all, to look at further; mostly there is one, and perhaps a clone.
@@ -24,7 +24,7 @@ pub struct Global {
 
 /// A function with code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct DebugFunction {
     /// Its name in the source, one of those asked for.
     pub name: &'static str,
     /// Virtual address of its first instruction.
@@ -39,7 +39,7 @@ pub struct Globals {
     /// The variables with the names asked for.
     pub variables: Vec<Global>,
     /// The functions with the names asked for, and their clones.
-    pub functions: Vec<Function>,
+    pub functions: Vec<DebugFunction>,
 }
 
 /// The function that is looked for.
@@ -63,8 +63,8 @@ impl Globals {
     }
 
     /// Returns the function that is meant; `None` if it could be any of several.
-    pub fn function(&self, asked: Asked<'_>) -> Option<Function> {
-        let named = |name: &&str| -> Vec<Function> {
+    pub fn function(&self, asked: Asked<'_>) -> Option<DebugFunction> {
+        let named = |name: &&str| -> Vec<DebugFunction> {
             let functions = self.functions.iter();
             functions.filter(|own| own.name == *name).copied().collect()
         };
@@ -154,7 +154,7 @@ impl Globals {
         // Unless the entry is known, it is in the first range; what was moved away as unlikely comes later.
         let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
         if let Some(address) = known.or_else(|| begins.next()) {
-            self.functions.push(Function { name, address, id });
+            self.functions.push(DebugFunction { name, address, id });
         }
     }
 }

@@ -12,9 +12,9 @@ use evictscope_model::FileAddress;
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register, constants};
 
 use super::globals::number;
-use super::sections::{DwarfError, Reader};
+use super::units::{DwarfError, Reader};
 use super::units::{Entry, EntryId, Units};
-use crate::code::registers::{RSP, register_name};
+use crate::code::instruction::{RSP, register_name};
 
 /// How deep blocks and inlined functions may be nested.
 const MAX_NESTING: usize = 128;
@@ -54,7 +54,7 @@ pub struct Variables {
 }
 
 /// A copy of the inlined function.
-struct Copy {
+struct InlinedCopy {
     /// Line and column of the call.
     called_at: (u64, u64),
     ranges: Vec<Range>,
@@ -86,7 +86,7 @@ pub fn variables(
         .and_then(|value| value.exprloc_value())
         .and_then(|expression| frame_base(expression, unit.encoding()));
     let own_ranges = units.ranges(id.unit, &function).unwrap_or_default();
-    let mut copies: Vec<Copy> = Vec::new();
+    let mut copies: Vec<InlinedCopy> = Vec::new();
     let mut scopes: Vec<Scope> = Vec::new();
     units.walk(id, MAX_NESTING, |depth, entry| {
         scopes.truncate(depth);
@@ -96,7 +96,7 @@ pub fn variables(
             (Some(Scope::Function), constants::DW_TAG_inlined_subroutine)
                 if copies.len() < MAX_COPIES && units.name(id.unit, entry) == Some(inlined) =>
             {
-                copies.push(Copy {
+                copies.push(InlinedCopy {
                     called_at: (
                         number(entry, constants::DW_AT_call_line).unwrap_or(u64::MAX),
                         number(entry, constants::DW_AT_call_column).unwrap_or(u64::MAX),
@@ -135,7 +135,7 @@ fn variable<'a>(
     entry: &Entry<'a>,
     names: &[&'static str],
     scope: &[Range],
-    frame: Option<&Sum>,
+    frame: Option<&RegisterSum>,
 ) -> Option<VariableLocations> {
     let name = units.name(unit, entry)?;
     let name = names.iter().find(|own| **own == name)?;
@@ -174,19 +174,19 @@ pub enum Base {
     /// A register at the function's entry.
     AtEntry(u8),
     /// The 8 bytes at an address.
-    Loaded(Box<Sum>),
+    Loaded(Box<RegisterSum>),
 }
 
 /// `constant + Σ coefficient · base`, modulo 2^64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct RegisterSum {
     /// The constant.
     pub constant: u64,
     /// The bases with their coefficients.
     pub terms: Vec<(Base, u64)>,
 }
 
-impl Sum {
+impl RegisterSum {
     fn constant(constant: u64) -> Self {
         Self { constant, terms: Vec::new() }
     }
@@ -207,9 +207,9 @@ impl Sum {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// It is this sum.
-    Value(Sum),
+    Value(RegisterSum),
     /// It is in memory, at this address.
-    Memory(Sum),
+    Memory(RegisterSum),
 }
 
 /// A location, and the addresses of the instructions before which it holds.
@@ -230,7 +230,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-impl std::fmt::Display for Sum {
+impl std::fmt::Display for RegisterSum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, (base, coefficient)) in self.terms.iter().enumerate() {
             match (coefficient.cast_signed(), index) {
@@ -254,12 +254,12 @@ impl std::fmt::Display for Sum {
 }
 
 /// Returns what an expression means in a function whose frame base is `frame`.
-pub fn parse(expression: Expression<Reader<'_>>, encoding: Encoding, frame: Option<&Sum>) -> Option<Location> {
+pub fn parse(expression: Expression<Reader<'_>>, encoding: Encoding, frame: Option<&RegisterSum>) -> Option<Location> {
     evaluate(expression, encoding, frame, MAX_DEPTH)
 }
 
 /// Returns the frame base that a function's `DW_AT_frame_base` gives: a register means its content.
-pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<Sum> {
+pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Option<RegisterSum> {
     let (Location::Value(sum) | Location::Memory(sum)) = parse(expression, encoding, None)?;
     Some(sum)
 }
@@ -267,12 +267,12 @@ pub fn frame_base(expression: Expression<Reader<'_>>, encoding: Encoding) -> Opt
 fn evaluate(
     expression: Expression<Reader<'_>>,
     encoding: Encoding,
-    frame: Option<&Sum>,
+    frame: Option<&RegisterSum>,
     depth: u32,
 ) -> Option<Location> {
     let depth = depth.checked_sub(1)?;
     let mut bytes: EndianSlice<'_, _> = expression.0;
-    let mut stack: Vec<Sum> = Vec::new();
+    let mut stack: Vec<RegisterSum> = Vec::new();
     let mut in_register = false;
     let mut is_value = false;
     for _ in 0..MAX_OPERATIONS {
@@ -285,30 +285,30 @@ fn evaluate(
         }
         match Operation::parse(&mut bytes, encoding).ok()? {
             Operation::Register { register } => {
-                stack.push(Sum::of(Base::Register(x86_number(register)?), 0));
+                stack.push(RegisterSum::of(Base::Register(x86_number(register)?), 0));
                 in_register = true;
             }
             Operation::RegisterOffset { register, offset, base_type } if base_type.0 == 0 => {
                 let base = Base::Register(x86_number(register)?);
-                stack.push(Sum::of(base, offset.cast_unsigned()));
+                stack.push(RegisterSum::of(base, offset.cast_unsigned()));
             }
             Operation::FrameOffset { offset } => {
-                stack.push(frame?.clone().plus(Sum::constant(offset.cast_unsigned()), 1));
+                stack.push(frame?.clone().plus(RegisterSum::constant(offset.cast_unsigned()), 1));
             }
             // The stack pointer before the call, which pushed 8 bytes.
-            Operation::CallFrameCFA => stack.push(Sum::of(Base::AtEntry(RSP as u8), 8)),
+            Operation::CallFrameCFA => stack.push(RegisterSum::of(Base::AtEntry(RSP as u8), 8)),
             Operation::EntryValue { expression } => {
                 let inner = evaluate(Expression(expression), encoding, None, depth)?;
                 stack.push(at_entry(inner)?);
             }
-            Operation::Address { address } => stack.push(Sum::constant(address)),
-            Operation::UnsignedConstant { value } => stack.push(Sum::constant(value)),
+            Operation::Address { address } => stack.push(RegisterSum::constant(address)),
+            Operation::UnsignedConstant { value } => stack.push(RegisterSum::constant(value)),
             Operation::SignedConstant { value } => {
-                stack.push(Sum::constant(value.cast_unsigned()));
+                stack.push(RegisterSum::constant(value.cast_unsigned()));
             }
             Operation::PlusConstant { value } => {
                 let top = stack.pop()?;
-                stack.push(top.plus(Sum::constant(value), 1));
+                stack.push(top.plus(RegisterSum::constant(value), 1));
             }
             Operation::Plus => {
                 let (right, left) = (stack.pop()?, stack.pop()?);
@@ -320,7 +320,7 @@ fn evaluate(
             }
             Operation::Deref { size: 8, space: false, .. } => {
                 let address = stack.pop()?;
-                stack.push(Sum::of(Base::Loaded(Box::new(address)), 0));
+                stack.push(RegisterSum::of(Base::Loaded(Box::new(address)), 0));
             }
             Operation::StackValue => is_value = true,
             Operation::Nop => {}
@@ -339,14 +339,14 @@ fn evaluate(
 
 /// Returns the register that an expression reads at the function's entry. Compilers use no other
 /// expressions there.
-fn at_entry(inner: Location) -> Option<Sum> {
+fn at_entry(inner: Location) -> Option<RegisterSum> {
     let Location::Value(sum) = inner else {
         return None;
     };
     let [(Base::Register(number), 1)] = sum.terms[..] else {
         return None;
     };
-    (sum.constant == 0).then(|| Sum::of(Base::AtEntry(number), 0))
+    (sum.constant == 0).then(|| RegisterSum::of(Base::AtEntry(number), 0))
 }
 
 /// Returns the number that instructions use for a DWARF register.

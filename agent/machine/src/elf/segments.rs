@@ -1,12 +1,10 @@
-//! The segments that the loader maps, and the bytes at their addresses.
+//! The segments that the loader maps, the bytes at their addresses, and what the loader will store there: pointers to the
+//! file's own parts, and to functions of shared libraries. That comes from the dynamic segment, which the loader itself
+//! reads and which remains if section headers are removed.
 //!
-//! Checks what an ELF file declares, before anything relies on it.
-//!
-//! A small file can declare many segments and sections over the same bytes, and make its reader
-//! search petabytes. In an honest file each byte belongs to at most one segment and one section.
-//!
-//! What the loader will store: pointers to the file's own parts, and to functions of shared libraries. This comes from
-//! the dynamic segment, which the loader itself reads and which remains if section headers are removed.
+//! Before anything relies on it, what the file declares is checked: a small file can declare many segments and sections
+//! over the same bytes, and make its reader search petabytes. In an honest file each byte belongs to at most one segment
+//! and one section.
 
 use std::collections::HashMap;
 
@@ -19,7 +17,35 @@ use object::elf::{
 use object::pod::slice_from_bytes;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
-use super::error::ElfError;
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// Not an ELF file, or one of another class.
+    #[error("not a 64-bit ELF file; name an executable")]
+    NotElf,
+    /// Cut off, or inconsistent.
+    #[error("the ELF file is damaged, or a part of it is missing: copy or install it again")]
+    Damaged,
+    /// Another machine or kind of file.
+    #[error("{0}; evictscope understands x86-64 executables only")]
+    Kind(&'static str),
+    /// Its segments or sections extend past its end.
+    #[error("the file is truncated: parts that it declares are missing")]
+    CutOff,
+    /// Something that no linker produces.
+    #[error("the file has {0}: it is damaged or malicious")]
+    Unreasonable(&'static str),
+    /// None of its segments holds code.
+    #[error("the file has no executable segment")]
+    NoCode,
+}
+
+/// Drops the parser's reason: it helps people who write ELF files, not people who name one.
+impl From<object::Error> for ElfError {
+    fn from(_: object::Error) -> Self {
+        Self::Damaged
+    }
+}
 
 /// The loader maps multiples of this.
 const PAGE: u64 = 4096;

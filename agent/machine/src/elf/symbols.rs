@@ -6,7 +6,7 @@ use evictscope_model::FileAddress;
 use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Endianness, Object as _, ObjectSymbol as _, SymbolKind};
 
-use super::error::ElfError;
+use super::segments::ElfError;
 use crate::budget::Budget;
 
 /// The most symbols to read from one file; executables of some megabytes have ten thousand.

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::atom::Atom;
+use super::atoms::Atom;
 use super::execution::Execution;
 use super::operands::{Place, effective_address, place};
 use super::state::State;
 use super::value::Value;
 use crate::code::graph::BlockId;
-use crate::code::registers::general_register;
+use crate::code::instruction::general_register;
 
 /// Returns the blocks with an instruction that accesses the global at `address`, through whatever register.
 pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -> Vec<BlockId> {

@@ -1,16 +1,142 @@
-//! The table of atoms, and the operations on values that make new ones.
+//! Atoms: what values consist of; the table of all of them, and the operations on values that make new ones.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 
-use super::atom::Atom;
-use super::bits::{low_bits, sign_extended};
 use super::condition::Condition;
-use super::value::{AtomId, Value};
+use super::value::{AtomId, Value, low_bits, sign_extended};
 use crate::budget::Budget;
-use crate::code::registers::RSP;
+use crate::code::instruction::RSP;
+
+/// What a value can consist of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Atom {
+    /// A register at the function's entry, by its x86-64 number.
+    Entry(u8),
+    /// The result of whatever happens at an address.
+    Opaque {
+        /// Address of the instruction or block.
+        address: FileAddress,
+        /// Distinguishes what one address makes.
+        index: u32,
+    },
+    /// A load of a global variable.
+    Global {
+        /// Its address.
+        address: FileAddress,
+        /// Bytes.
+        width: u8,
+        /// Where memory may last have changed; loads of different generations may differ.
+        generation: FileAddress,
+    },
+    /// What a call returned.
+    Call {
+        /// Address of the call.
+        site: FileAddress,
+        /// The function that it calls, if known.
+        callee: Option<FileAddress>,
+    },
+    /// The low `bits` bits of a value, zero-extended.
+    ZeroExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// The low `bits` bits of a value, sign-extended.
+    SignExtended {
+        /// 8, 16 or 32.
+        bits: u8,
+        /// The value.
+        of: Value,
+    },
+    /// One of two values, by a condition.
+    Select {
+        /// What decides.
+        condition: Condition,
+        /// What it is if that holds.
+        then: Value,
+        /// What it is otherwise.
+        otherwise: Value,
+    },
+    /// 1 if it holds, else 0.
+    Truth(Truth),
+    /// A register of which only the low byte was written.
+    LowByte {
+        /// What was written.
+        byte: Value,
+        /// What the register held.
+        rest: Value,
+    },
+    /// The result of an operation on values, about which nothing else is known.
+    Computed {
+        /// Which.
+        operation: Operation,
+        /// Its operands.
+        of: Vec<Value>,
+    },
+    /// One of a few values, by the path taken to a block.
+    Merged {
+        /// Address of the block.
+        address: FileAddress,
+        /// What it is on each path there, always in the same order.
+        options: Vec<Value>,
+    },
+}
+
+/// An operation on 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Makes a number of type `double` from a signed integer.
+    Double,
+    /// Multiplies numbers of type `double`.
+    Product,
+    /// Multiplies two of them, and adds a third.
+    ProductAndSum,
+    /// Divides numbers of type `double`.
+    Quotient,
+    /// Divides signed numbers, and rounds towards 0.
+    Whole,
+    /// Multiplies signed numbers, and takes the upper half of the product.
+    UpperHalf,
+    /// Shifts a number to the right.
+    Shifted {
+        /// By how many bits.
+        by: u32,
+        /// Whether the sign is shifted in, and not 0.
+        is_signed: bool,
+    },
+}
+
+/// Whether one of several conditions holds, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Truth {
+    /// Whether all must hold.
+    pub all: bool,
+    /// At least one. For a single one `all` means nothing, and is `false`.
+    pub conditions: Vec<Condition>,
+}
+
+impl Atom {
+    /// Estimates the memory that it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let inside = match self {
+            Self::Merged { options: of, .. } | Self::Computed { of, .. } => of.iter().map(Value::bytes).sum(),
+            Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
+            Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
+            Self::Truth(truth) => {
+                (truth.conditions.iter()).map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes()).sum()
+            }
+            Self::Select { condition, then, otherwise } => {
+                [&condition.left, &condition.right, then, otherwise].map(Value::bytes).iter().sum()
+            }
+            Self::Entry(_) | Self::Opaque { .. } | Self::Global { .. } | Self::Call { .. } => 0,
+        };
+        size_of::<Self>() + inside
+    }
+}
 
 /// All atoms of one analysis, each once.
 #[derive(Default)]
@@ -269,6 +395,58 @@ impl Atoms {
         match rest.as_constant() {
             Some(rest) => byte.offset(rest & !0xff),
             None => self.value(Atom::LowByte { byte, rest }),
+        }
+    }
+}
+
+/// What compilers multiply by to divide by 1000: 2^71 / 1000, rounded up.
+const RECIPROCAL: u64 = 0x20c4_9ba5_e353_f7cf;
+/// The upper half of the product, rounded down: 71 - 64 bits.
+const ROUNDED_DOWN: Operation = Operation::Shifted { by: 7, is_signed: true };
+
+impl Atoms {
+    /// Returns the global of whose signed 8-byte number `value` is a thousandth, rounded towards 0.
+    pub fn as_thousandth(&self, value: &Value) -> Option<FileAddress> {
+        if let Some([dividend, divisor]) = self.computed(value, Operation::Whole) {
+            return self.as_global(dividend).filter(|_| divisor.as_constant() == Some(1000));
+        }
+        // Rounded down, plus 1 if the number is negative.
+        let [one, other] = *value.summands() else {
+            return None;
+        };
+        let parts = [(one, other), (other, one)];
+        let (product, number, sign) = parts.into_iter().find_map(|((rounded, one), sign)| {
+            let [product] = self.computed(&Value::atom(rounded), ROUNDED_DOWN)?;
+            let number = self.multiplied(product).filter(|_| one == 1 && value.constant == 0)?;
+            Some(([&Value::atom(rounded), product].map(Value::clone), number, sign))
+        })?;
+        let is_signed = sign.1 == u64::MAX;
+        let sign_bit = Operation::Shifted { by: 63, is_signed };
+        let [of] = self.computed(&Value::atom(sign.0), sign_bit)?;
+        // They all have the sign of the number.
+        let is_its = of == number || product.contains(of);
+        self.as_global(number).filter(|_| is_its && (is_signed || sign.1 == 1))
+    }
+
+    /// Returns the number whose product with [`RECIPROCAL`] has `value` as its upper half.
+    fn multiplied(&self, value: &Value) -> Option<&Value> {
+        match self.computed(value, Operation::UpperHalf)? {
+            [number, factor] | [factor, number] if factor.as_constant() == Some(RECIPROCAL) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Returns the globals of type `double` whose product `value` is.
+    pub fn as_product(&self, value: &Value) -> Option<[FileAddress; 2]> {
+        let [left, right] = self.computed(value, Operation::Product)?;
+        Some([self.as_global(left)?, self.as_global(right)?])
+    }
+
+    /// Returns the operands from which an operation makes a value.
+    pub fn computed<const N: usize>(&self, value: &Value, by: Operation) -> Option<&[Value; N]> {
+        match self.get(value.as_atom()?)? {
+            Atom::Computed { operation, of } if *operation == by => of.as_slice().try_into().ok(),
+            _ => None,
         }
     }
 }

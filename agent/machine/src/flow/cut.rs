@@ -22,7 +22,7 @@ const STEPS_OF_CUT: u64 = 32;
 
 /// Where a path can be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
+pub enum CutPoint {
     /// At an instruction.
     Instruction(InstructionId),
     /// Between a block and the block to which its last instruction jumps, or does not jump.
@@ -30,7 +30,7 @@ pub enum Point {
 }
 
 /// The two nodes of each point: before it and after it.
-type Nodes = BTreeMap<Point, (NodeIndex, NodeIndex)>;
+type Nodes = BTreeMap<CutPoint, (NodeIndex, NodeIndex)>;
 
 /// Why there is no cut.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -51,7 +51,11 @@ pub enum CutError {
 
 /// Finds a minimum cut between the block `from` and the returns, by the weight of each point. All points must be in
 /// blocks from which a return can be reached. Fails if the function does not return from there, or cannot be cut.
-pub fn minimum_cut(code: &FunctionCode, weights: &BTreeMap<Point, u64>, from: BlockId) -> Result<Vec<Point>, CutError> {
+pub fn minimum_cut(
+    code: &FunctionCode,
+    weights: &BTreeMap<CutPoint, u64>,
+    from: BlockId,
+) -> Result<Vec<CutPoint>, CutError> {
     if weights.len() > MAX_POINTS || !code.budget.spend(STEPS_OF_CUT * weights.len() as u64) {
         code.budget.exhaust();
         return Err(CutError::NoCut);
@@ -79,7 +83,7 @@ pub fn minimum_cut(code: &FunctionCode, weights: &BTreeMap<Point, u64>, from: Bl
     if !leaves {
         return Err(CutError::NoReturn);
     }
-    let Some((first, _)) = nodes.get(&Point::Instruction(from.first())) else {
+    let Some((first, _)) = nodes.get(&CutPoint::Instruction(from.first())) else {
         return Err(CutError::NoReturn);
     };
     network.add_edge(source, *first, INFINITE);
@@ -96,34 +100,34 @@ pub fn minimum_cut(code: &FunctionCode, weights: &BTreeMap<Point, u64>, from: Bl
 }
 
 /// Returns the points that can come next. If a way out of a block is not a point, that is the instruction it leads to.
-fn following(code: &FunctionCode, nodes: &Nodes, point: Point) -> Vec<Point> {
+fn following(code: &FunctionCode, nodes: &Nodes, point: CutPoint) -> Vec<CutPoint> {
     let (block, taken) = match point {
-        Point::Instruction(InstructionId { block, index }) => {
+        CutPoint::Instruction(InstructionId { block, index }) => {
             if index + 1 < code.blocks[block].instructions.len() {
-                return vec![Point::Instruction(block.instruction(index + 1))];
+                return vec![CutPoint::Instruction(block.instruction(index + 1))];
             }
             (block, None)
         }
-        Point::Way(block, kind) => (block, Some(kind)),
+        CutPoint::Way(block, kind) => (block, Some(kind)),
     };
     let successors = code.blocks[block].successors.iter();
-    let next = |(successor, kind): &(BlockId, EdgeKind)| match (taken, Point::Way(block, *kind)) {
+    let next = |(successor, kind): &(BlockId, EdgeKind)| match (taken, CutPoint::Way(block, *kind)) {
         (None, way) if nodes.contains_key(&way) => Some(way),
         (Some(taken), _) if taken != *kind => None,
-        _ => Some(Point::Instruction(successor.first())),
+        _ => Some(CutPoint::Instruction(successor.first())),
     };
     successors.filter_map(next).collect()
 }
 
-fn is_return(code: &FunctionCode, point: Point) -> bool {
-    let Point::Instruction(InstructionId { block, index }) = point else {
+fn is_return(code: &FunctionCode, point: CutPoint) -> bool {
+    let CutPoint::Instruction(InstructionId { block, index }) = point else {
         return false;
     };
     let own = &code.blocks[block];
     own.leaves && index + 1 == own.instructions.len()
 }
 
-fn connect(network: &mut DiGraph<(), u64>, nodes: &Nodes, from: Point, to: Point) {
+fn connect(network: &mut DiGraph<(), u64>, nodes: &Nodes, from: CutPoint, to: CutPoint) {
     if let (Some(from), Some(to)) = (nodes.get(&from), nodes.get(&to)) {
         network.add_edge(from.1, to.0, INFINITE);
         network.add_edge(to.0, from.1, INFINITE);
@@ -159,7 +163,7 @@ mod tests {
     use iced_x86::{Code, Instruction};
     use proptest::prelude::*;
 
-    use super::{Nodes, Point, following, is_return, minimum_cut};
+    use super::{CutPoint, Nodes, following, is_return, minimum_cut};
     use crate::budget::Budget;
     use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
 
@@ -189,23 +193,23 @@ mod tests {
     }
 
     /// Returns the points from which a return can be reached, with weights.
-    fn weights(code: &FunctionCode, chosen: &[u64]) -> BTreeMap<Point, u64> {
+    fn weights(code: &FunctionCode, chosen: &[u64]) -> BTreeMap<CutPoint, u64> {
         let mut points = Vec::new();
         for (id, block) in code.blocks.entries() {
             let indices = 0..block.instructions.len();
-            points.extend(indices.map(|index| Point::Instruction(id.instruction(index))));
+            points.extend(indices.map(|index| CutPoint::Instruction(id.instruction(index))));
             let ways = block.successors.iter();
-            points.extend(ways.map(|(_, kind)| Point::Way(id, *kind)));
+            points.extend(ways.map(|(_, kind)| CutPoint::Way(id, *kind)));
         }
         let all: Nodes = points.iter().map(|point| (*point, Default::default())).collect();
-        let mut returning: Vec<Point> = points.clone();
+        let mut returning: Vec<CutPoint> = points.clone();
         returning.retain(|point| is_return(code, *point));
         for _ in 0..points.len() {
             let more = points.iter().filter(|point| {
                 let mut next = following(code, &all, **point).into_iter();
                 !returning.contains(point) && next.any(|next| returning.contains(&next))
             });
-            let more: Vec<Point> = more.copied().collect();
+            let more: Vec<CutPoint> = more.copied().collect();
             returning.extend(more);
         }
         returning.into_iter().zip(chosen.iter().copied().cycle()).collect()
@@ -231,7 +235,7 @@ mod tests {
             let mut turns = turns.iter();
             // Many paths, one after the other.
             while turns.next().is_some() {
-                let mut point = Point::Instruction(BlockId::ENTRY.first());
+                let mut point = CutPoint::Instruction(BlockId::ENTRY.first());
                 let mut passed = 0;
                 loop {
                     passed += usize::from(cut.contains(&point));

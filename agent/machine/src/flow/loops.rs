@@ -1,18 +1,106 @@
-//! What a loop changes, and the state at its head, where that is forgotten.
+//! The order in which the blocks of a function are executed, the loops that this makes of them, what a loop changes, and
+//! the state at its head, where that is forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use petgraph::visit::DfsPostOrder;
 
-use super::atom::Atom;
-use super::atoms::Atoms;
+use super::atoms::{Atom, Atoms};
 use super::condition::Flags;
 use super::state::State;
 use super::value::Value;
-use crate::code::graph::Block;
-use crate::code::instruction::{is_call, writes};
-use crate::code::registers::{CALLER_SAVED, RBP, RSP, Registers, general_register};
+use crate::code::graph::{Block, BlockId, FunctionCode, PerBlock};
+use crate::code::instruction::{CALLER_SAVED, RBP, RSP, RegisterSet, general_register, is_call, writes};
+
+/// The order of a function's blocks.
+pub struct Order {
+    /// The blocks that can be reached, in reverse post-order.
+    pub blocks: Vec<BlockId>,
+    /// Where each block is in `blocks`; `usize::MAX` if it is not.
+    position: PerBlock<usize>,
+}
+
+/// What is known about a loop before it is executed.
+pub struct Loop {
+    /// What it changes.
+    pub effects: Rc<LoopEffects>,
+    /// If it is also entered past its head: the blocks of all loops that can be reached from each other there, which
+    /// count as one.
+    pub component: Option<BTreeSet<BlockId>>,
+}
+
+impl Order {
+    /// Orders the blocks of a function.
+    pub fn of(code: &FunctionCode) -> Self {
+        let graph = code.graph();
+        let mut blocks = Vec::new();
+        if let Some(entry) = graph.node_indices().next() {
+            let mut walk = DfsPostOrder::new(&graph, entry);
+            while let Some(node) = walk.next(&graph) {
+                blocks.push(BlockId::of(node));
+            }
+        }
+        blocks.reverse();
+        let mut position = code.blocks.filled(usize::MAX);
+        for (index, block) in blocks.iter().enumerate() {
+            position[*block] = index;
+        }
+        Self { blocks, position }
+    }
+
+    /// Returns whether a block has been executed when `last` has.
+    pub fn is_executed(&self, block: BlockId, last: BlockId) -> bool {
+        self.position[block] <= self.position[last]
+    }
+
+    /// Returns whether control goes back to the block `to` from `from`, as from the end of a loop.
+    pub fn is_back(&self, from: BlockId, to: BlockId) -> bool {
+        let at = self.position[from];
+        at >= self.position[to] && at != usize::MAX
+    }
+
+    /// Returns whether control goes back to `block`, whose id is `id`, from one that follows it.
+    pub fn is_loop_head(&self, block: &Block, id: BlockId) -> bool {
+        let mut before = block.predecessors.iter();
+        before.any(|from| self.is_back(*from, id))
+    }
+
+    /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing
+    /// it.
+    pub fn loops(&self, code: &FunctionCode, info: &mut InstructionInfoFactory) -> HashMap<BlockId, Loop> {
+        let components = code.loops();
+        let mut loops = HashMap::new();
+        for head in self.blocks.iter().copied() {
+            let mut ends = code.blocks[head].predecessors.clone();
+            ends.retain(|from| self.is_back(*from, head));
+            if ends.is_empty() {
+                continue;
+            }
+            let mut blocks = code.leading_to(ends, &[head]);
+            blocks.insert(head);
+            let mut component = None;
+            if head != BlockId::ENTRY && blocks.contains(&BlockId::ENTRY) {
+                let all = components.iter().find(|own| own.contains(&head));
+                blocks = all.into_iter().flatten().copied().collect();
+                component = Some(blocks.clone());
+            }
+            let mut effects = LoopEffects::default();
+            for block in blocks {
+                let instructions = &code.blocks[block].instructions;
+                code.budget.spend(instructions.len() as u64);
+                for instruction in instructions {
+                    effects.add(instruction, info);
+                }
+            }
+            let effects = Rc::new(effects);
+            loops.insert(head, Loop { effects, component });
+        }
+        loops
+    }
+}
 
 /// What the instructions of a loop change.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +176,13 @@ impl LoopEffects {
 impl State {
     /// Forgets what a loop changes. Its head is the block at `address`, which begins by writing `replaced`. Facts
     /// remain: they are about values, not about places.
-    pub fn enter_loop(&mut self, effects: &LoopEffects, replaced: Registers, address: FileAddress, atoms: &mut Atoms) {
+    pub fn enter_loop(
+        &mut self,
+        effects: &LoopEffects,
+        replaced: RegisterSet,
+        address: FileAddress,
+        atoms: &mut Atoms,
+    ) {
         if effects.memory {
             self.generation = address;
         }
@@ -159,15 +253,15 @@ pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
 }
 
 /// Returns the registers that a block writes before it reads them, so that what they held has no effect.
-pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> Registers {
-    let (mut read, mut written): (Registers, Registers) = (0, 0);
+pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> RegisterSet {
+    let (mut read, mut written): (RegisterSet, RegisterSet) = (0, 0);
     for instruction in block.instructions.iter().take_while(|own| !is_call(own)) {
         let used = info.info(instruction).used_registers();
         let numbers = used.iter().filter_map(|used| {
             let is_whole = used.access() == OpAccess::Write && used.register().size() >= 4;
             Some((general_register(used.register())?, is_whole))
         });
-        let mut own: Registers = 0;
+        let mut own: RegisterSet = 0;
         for (number, is_whole) in numbers {
             match is_whole {
                 true => own |= 1 << number,

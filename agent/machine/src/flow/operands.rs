@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, OpKind, Register};
 
-use super::atom::Atom;
+use super::atoms::Atom;
 use super::atoms::Atoms;
 use super::state::State;
 use super::value::Value;
+use crate::code::instruction::{RSP, general_register, is_high_byte};
 use crate::code::instruction::{address, operand_bits};
-use crate::code::registers::{RSP, general_register, is_high_byte};
 
 /// What is known about single calls and loads.
 #[derive(Default)]
-pub struct Known {
+pub struct KnownEffects {
     /// By the address of a call, what it leaves in stack slots of 8 bytes, by their offset from the stack
     /// pointer at the caller's entry.
     pub calls: HashMap<FileAddress, Vec<(i64, Value)>>,
@@ -82,7 +82,7 @@ pub struct Step<'a> {
     pub state: &'a mut State,
     /// Every atom that occurs in the states.
     pub atoms: &'a mut Atoms,
-    pub known: &'a Known,
+    pub known: &'a KnownEffects,
 }
 
 impl Step<'_> {

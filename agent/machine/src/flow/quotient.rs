@@ -1,26 +1,96 @@
-//! Two integers that a function divides by each other, as numbers of type `double`, to multiply the quotient by a
-//! constant, its weight.
+//! Multiplications of numbers of type `double` by a constant, and the two integers whose quotient is multiplied.
 //!
-//! A place holds them if, on every path from there to a return, the divisor of that division is what it holds, or is
-//! known to be 0 if nothing is divided. No other integers come to that division.
+//! A place holds these integers if, on every path from there to a return, the divisor of the only division is what it
+//! holds, or is known to be 0 if nothing is divided. No other integers come to that division.
 
 use std::collections::BTreeSet;
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-use super::atom::Operation;
-use super::atoms::Atoms;
+use super::atoms::{Atoms, Operation};
 use super::condition::{Condition, Relation};
-use super::cut::Point;
+use super::cut::CutPoint;
 use super::execution::Execution;
-use super::operand::Operand;
-use super::result::{from_point, loaded_slots, state_at, with_slots};
-use super::state::{Frame, State};
+use super::returns::{from_point, loaded_slots, state_at, with_slots};
+use super::state::{Operand, SlotBase, State};
 use super::value::Value;
-use super::{condition, factor, paths};
-use crate::code::graph::{BlockId, InstructionId};
+use super::{condition, returns};
+use crate::code::graph::{Block, BlockId, FunctionCode, InstructionId};
 use crate::code::instruction::is_call;
 use crate::elf::image::Image;
+
+/// Returns the blocks in which something is multiplied by `factor`.
+pub fn blocks_multiplying(image: &Image<'_>, code: &FunctionCode, factor: f64) -> Vec<BlockId> {
+    let multiplies = |(_, block): &(_, &Block)| block.instructions.iter().any(is_product);
+    let mut blocks: Vec<_> = code.blocks.entries().filter(multiplies).collect();
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    let mut execution = Execution::new(code, Atoms::new(code.budget.clone()), None);
+    let entry = State::at_entry(&mut execution.atoms);
+    blocks.retain(|(_, block)| {
+        let mut state = entry.clone();
+        block.instructions.iter().any(|instruction| {
+            execution.step(&mut state, instruction);
+            !multiplied(image, &execution.atoms, &state, instruction, factor).is_empty()
+        })
+    });
+    blocks.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Returns what an instruction has multiplied by `factor`; `state` holds after it.
+pub fn multiplied(
+    image: &Image<'_>,
+    atoms: &Atoms,
+    state: &State,
+    instruction: &Instruction,
+    factor: f64,
+) -> Vec<Value> {
+    if !is_product(instruction) {
+        return Vec::new();
+    }
+    let to = instruction.op0_register().full_register().number();
+    let multiplied = |lane| {
+        let product = state.lanes.get(&(to, lane))?;
+        let alone = atoms.computed::<2>(product, Operation::Product);
+        let and_sum = || atoms.computed::<3>(product, Operation::ProductAndSum);
+        let factors = alone.map(|own| own.as_slice()).or_else(|| Some(and_sum()?.as_slice()));
+        let [left, right, ..] = factors? else {
+            return None;
+        };
+        let is_factor = [left, right].map(|own| is_number(image, atoms, own, factor));
+        match is_factor {
+            [true, _] => Some(right.clone()),
+            [_, true] => Some(left.clone()),
+            _ => None,
+        }
+    };
+    (0..2).filter_map(multiplied).collect()
+}
+
+/// Returns whether an instruction multiplies numbers of type `double`.
+pub fn is_product(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Mulsd
+            | Mnemonic::Mulpd
+            | Mnemonic::Vmulsd
+            | Mnemonic::Vmulpd
+            | Mnemonic::Vfmadd132sd
+            | Mnemonic::Vfmadd213sd
+            | Mnemonic::Vfmadd231sd
+    )
+}
+
+/// Returns whether a value is a number of type `double`: itself, or a constant in the file.
+fn is_number(image: &Image<'_>, atoms: &Atoms, value: &Value, number: f64) -> bool {
+    let constant = || {
+        let address = atoms.as_global(value)?;
+        let bytes = image.bytes_at(address).filter(|_| !image.is_writable(address));
+        Some(u64::from_le_bytes(*bytes?.first_chunk()?))
+    };
+    value.as_constant().or_else(constant) == Some(number.to_bits())
+}
 
 /// Bytes of such an integer.
 const WIDTH: u8 = 8;
@@ -52,8 +122,13 @@ impl Quotient {
     }
 
     /// Returns what holds the dividend and the divisor at `point`: 0 for both, if nothing is divided from there on.
-    pub fn at(&self, image: &Image<'_>, execution: &mut Execution<'_>, point: Point) -> Option<[Option<Operand>; 2]> {
-        let (Point::Instruction(InstructionId { block, .. }) | Point::Way(block, _)) = point;
+    pub fn at(
+        &self,
+        image: &Image<'_>,
+        execution: &mut Execution<'_>,
+        point: CutPoint,
+    ) -> Option<[Option<Operand>; 2]> {
+        let (CutPoint::Instruction(InstructionId { block, .. }) | CutPoint::Way(block, _)) = point;
         if self.divided.contains(&block) {
             return None;
         }
@@ -88,7 +163,7 @@ fn divisions(
     let look = |execution: &mut Execution<'_>, state: &mut State, instruction: &Instruction, notes: &mut Notes| {
         notes.look(image, execution, state, instruction, weight)
     };
-    let ends = paths::watch(execution, state, begin, &Notes::default(), look)?;
+    let ends = returns::watch(execution, state, begin, &Notes::default(), look)?;
     if (ends.iter()).any(|(_, notes)| notes.has_divided && notes.made.is_none()) {
         return None;
     }
@@ -114,7 +189,7 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
     if let Some(number) = registers.position(|own| own == value) {
         return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
     }
-    let frame = Frame::of(state, &mut execution.atoms)?;
+    let frame = SlotBase::of(state, &mut execution.atoms)?;
     let mut slots = state.stack.iter();
     slots.find_map(|(offset, (own, width))| {
         let is_held = own == value && *width == WIDTH;
@@ -170,13 +245,13 @@ impl Notes {
             self.spilled = spilled.map(|(at, (own, _))| (*at, own.clone())).collect();
         }
         self.has_divided |= is_division(instruction);
-        if !factor::is_product(instruction) {
+        if !is_product(instruction) {
             return;
         }
         let mut behind = state.clone();
         execution.step(&mut behind, instruction);
         let atoms = &execution.atoms;
-        for quotient in factor::multiplied(image, atoms, &behind, instruction, weight) {
+        for quotient in multiplied(image, atoms, &behind, instruction, weight) {
             self.made = division(atoms, &quotient).or(self.made.take());
         }
     }

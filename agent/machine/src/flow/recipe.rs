@@ -5,12 +5,12 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
-use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
+use super::atoms::{Atom, Truth};
 use super::condition::{Condition, Relation, implies, is_impossible};
 use super::execution::Execution;
-use super::operand::Operand;
-use super::state::{Frame, State};
+use super::state::Operand;
+use super::state::{SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 
@@ -61,14 +61,14 @@ impl Serialize for Operand {
 }
 
 /// A value in reach, and where it is.
-struct Place {
+struct PlacedValue {
     operand: Operand,
     value: Value,
 }
 
 /// The places at one point that hold something of use, cheapest first.
 pub struct Reach {
-    places: Vec<Place>,
+    places: Vec<PlacedValue>,
     budget: Budget,
 }
 
@@ -79,14 +79,14 @@ impl Reach {
         let mut add = |execution: &mut Execution<'_>, operand, value: &Value| {
             let value = resolve(&mut execution.atoms, value, &state.facts);
             if places.len() < MAX_PLACES && wanted.iter().any(|wanted| value.shares_atoms_with(wanted)) {
-                places.push(Place { operand, value });
+                places.push(PlacedValue { operand, value });
             }
         };
         for (number, value) in state.registers.iter().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
             add(execution, Operand::Register { number, width: 8, plus: 0 }, value);
         }
-        if let Some(frame) = Frame::of(state, &mut execution.atoms) {
+        if let Some(frame) = SlotBase::of(state, &mut execution.atoms) {
             let slots = state.stack.iter().filter(|(_, (_, width))| *width == 8);
             for (offset, (value, width)) in slots {
                 if let Some(operand) = frame.slot(*offset, *width) {
@@ -99,7 +99,7 @@ impl Reach {
 
     /// Adds an operand that holds `value`, to be used last.
     pub fn add(&mut self, operand: Operand, value: Value) {
-        self.places.push(Place { operand, value });
+        self.places.push(PlacedValue { operand, value });
     }
 
     /// Finds the shortest sum of up to three places that equals `wanted`.

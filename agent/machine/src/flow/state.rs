@@ -1,16 +1,68 @@
-//! What is known at one point of a function: registers, stack slots, flags, facts.
+//! What is known at one point of a function: registers, stack slots, flags, facts; and what can be read there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::rc::Rc;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 
-use super::atom::Atom;
-use super::atoms::Atoms;
+use super::atoms::{Atom, Atoms};
 use super::condition::{Condition, Flags, Relation};
-use super::operand::Operand;
 use super::value::Value;
-use crate::code::registers::{RBP, RSP};
+use crate::code::instruction::{RBP, RSP, register_name};
+
+/// A value in reach at a site.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A register plus a constant.
+    Register {
+        /// x86-64 number (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, …).
+        number: u8,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+        /// What is added.
+        plus: i64,
+    },
+    /// Memory at a register plus a displacement.
+    Memory {
+        /// x86-64 number of the base register.
+        base: u8,
+        /// Displacement in bytes.
+        displacement: i64,
+        /// 4 (zero-extended) or 8 bytes.
+        width: u8,
+    },
+    /// Always the same.
+    Constant(i64),
+    /// A global variable, 8 bytes.
+    Global {
+        /// Virtual address, as in the ELF file.
+        address: FileAddress,
+        /// Its name, for people.
+        name: String,
+    },
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register { number, width, plus } => {
+                f.write_str(register_name(*number, *width))?;
+                match plus {
+                    0 => Ok(()),
+                    plus => write!(f, "{plus:+}"),
+                }
+            }
+            Self::Memory { base, displacement, .. } => {
+                let sign = if *displacement < 0 { '-' } else { '+' };
+                write!(f, "[{}{sign}{:#x}]", register_name(*base, 8), displacement.unsigned_abs())
+            }
+            Self::Constant(value) => write!(f, "{value}"),
+            Self::Global { name, .. } => f.write_str(name),
+        }
+    }
+}
 
 /// The most facts to carry along.
 const MAX_FACTS: usize = 64;
@@ -243,7 +295,7 @@ fn merge_values(
 
 /// A register by which stack slots are found.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub struct SlotBase {
     base: usize,
     /// Where it points, as an offset from the stack pointer at entry.
     at: i64,
@@ -251,7 +303,7 @@ pub struct Frame {
     lowest: i64,
 }
 
-impl Frame {
+impl SlotBase {
     /// Returns the stack pointer, or the frame pointer if an array of any length is below the slots.
     pub fn of(state: &State, atoms: &mut Atoms) -> Option<Self> {
         let mut known = |base: usize| atoms.stack_offset(&state.registers[base]);

@@ -5,8 +5,8 @@
 
 use evictscope_model::FileAddress;
 
-use super::atom::{Atom, Truth};
 use super::atoms::Atoms;
+use super::atoms::{Atom, Truth};
 use super::condition::{Condition, Relation, decide};
 use super::value::{AtomId, Value};
 

@@ -3,6 +3,8 @@
 //! A value is `constant + Σ coefficient · atom`. An atom is something that the analysis cannot look
 //! into or wants to keep apart: a register at the function's entry, a load of a global, the result of
 //! a call, a choice made by `cmov`. Equal values have equal representations, so `a - b + b` is `a`.
+//!
+//! Numbers of fewer than 64 bits.
 
 use std::rc::Rc;
 
@@ -100,4 +102,18 @@ impl Value {
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(self.summands())
     }
+}
+
+/// Returns the low `bits` bits.
+pub fn low_bits(value: u64, bits: u64) -> u64 {
+    match bits {
+        0..64 => value & ((1 << bits) - 1),
+        _ => value,
+    }
+}
+
+/// Returns the low `bits` bits, at least one, as a signed number.
+pub fn sign_extended(value: u64, bits: u64) -> i64 {
+    let shift = 64_u64.saturating_sub(bits);
+    (value << shift).cast_signed() >> shift
 }

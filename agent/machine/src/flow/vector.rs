@@ -7,10 +7,10 @@
 
 use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind};
 
-use super::atom::{Atom, Operation};
+use super::atoms::{Atom, Operation};
 use super::operands::{Place, Step};
 use super::value::Value;
-use crate::code::registers::general_register;
+use crate::code::instruction::general_register;
 
 /// Bytes of a lane.
 const WIDTH: u8 = 8;

@@ -15,10 +15,10 @@ use iced_x86::ConditionCode;
 use serde::Serialize;
 
 use super::site::Calls;
-use crate::code::emulation;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
+use crate::code::instruction;
 use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
-use crate::flow::cut::{CutError, INFINITE, Point, minimum_cut};
+use crate::flow::cut::{CutError, CutPoint, INFINITE, minimum_cut};
 use crate::flow::execution::Execution;
 
 /// Weight of each thing that is not known at a point: that of some more sites, of which each call passes only one.
@@ -51,7 +51,7 @@ pub struct FoundExit<K> {
 pub fn find<K>(
     execution: &mut Execution<'_>,
     calls: Calls<'_>,
-    mut look: impl FnMut(&mut Execution<'_>, Point) -> (K, u64),
+    mut look: impl FnMut(&mut Execution<'_>, CutPoint) -> (K, u64),
 ) -> Result<Vec<FoundExit<K>>, CutError> {
     let code = execution.code;
     if let Some(address) = code.unresolved_jumps.first() {
@@ -60,7 +60,7 @@ pub fn find<K>(
     let mut weights = weights(code, &calls.passed_blocks(code), calls);
     // Finding out what is known is expensive, so at first everything counts as known everywhere. Once each point of the
     // minimum cut has been looked at, no other cut can cost less.
-    let mut known: BTreeMap<Point, K> = BTreeMap::new();
+    let mut known: BTreeMap<CutPoint, K> = BTreeMap::new();
     let cut = loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
         let is_last = known.len() >= MAX_ASKED || cut.iter().all(|own| known.contains_key(own));
@@ -89,13 +89,13 @@ pub fn find<K>(
 }
 
 /// Returns the instruction that a probe at a point sits on, and the way out of it that is meant.
-fn site(code: &FunctionCode, point: Point) -> Option<(Instruction, Option<Way>)> {
+fn site(code: &FunctionCode, point: CutPoint) -> Option<(Instruction, Option<Way>)> {
     match point {
-        Point::Instruction(InstructionId { block, index }) => {
+        CutPoint::Instruction(InstructionId { block, index }) => {
             let instruction = code.blocks[block].instructions.get(index)?;
             Some((*instruction, None))
         }
-        Point::Way(block, kind) => {
+        CutPoint::Way(block, kind) => {
             let jump = code.blocks[block].instructions.last()?;
             let taken = kind == EdgeKind::Taken;
             // The opposite of a condition differs from it in the lowest bit.
@@ -110,9 +110,6 @@ fn number(condition: ConditionCode) -> Option<u8> {
     (condition as u8).checked_sub(ConditionCode::o as u8)
 }
 
-#[cfg(test)]
-mod generated;
-
 /// Weight of one unit of relative cost.
 const COST_WEIGHT: u64 = 16;
 /// Weight of a hit in calls that do not end there: a call should be hit once if possible, but no instruction should be
@@ -124,7 +121,7 @@ const FOLLOWING_CALL_WEIGHT: u64 = 4;
 const MAX_FOLLOWING_CALLS: u64 = 16;
 
 /// Returns what each point in the blocks that the calls pass weighs.
-pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>) -> BTreeMap<Point, u64> {
+pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>) -> BTreeMap<CutPoint, u64> {
     let shared = match calls.by {
         [] => BTreeSet::new(),
         edges => code.reachable(BlockId::ENTRY, edges),
@@ -149,10 +146,10 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
             let point = block.instruction(index);
             let weight = match is_excluded || !is_seen(index) {
                 true => INFINITE,
-                false if emulation::is_long_nop(instruction) => INFINITE,
+                false if instruction::is_long_nop(instruction) => INFINITE,
                 false => weight(instruction, calls_from(code, point)),
             };
-            weights.insert(Point::Instruction(point), weight);
+            weights.insert(CutPoint::Instruction(point), weight);
         }
         let Some(jump) = own.instructions.last() else {
             continue;
@@ -174,7 +171,7 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
                     true => following_weight(following),
                     false => PASSED_WEIGHT + weight(jump, following),
                 };
-                weights.insert(Point::Way(*block, *kind), weight);
+                weights.insert(CutPoint::Way(*block, *kind), weight);
             }
         }
     }
@@ -190,7 +187,7 @@ fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
 }
 
 fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
-    let cost = u64::from(emulation::cost(instruction)) * COST_WEIGHT;
+    let cost = u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT;
     cost + following_weight(following_calls)
 }
 
@@ -214,13 +211,16 @@ fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
 #[cfg(test)]
 mod tests {
     use evictscope_model::FileAddress;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
 
-    use super::find;
+    use super::{FoundExit, find};
     use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
+    use crate::code::instruction::address;
     use crate::elf::image::Image;
     use crate::flow::execution::Execution;
-    use crate::flow::operand::Operand;
-    use crate::flow::result::Results;
+    use crate::flow::returns::Results;
+    use crate::flow::state::Operand;
     use crate::sites::site::Calls;
 
     /// The address of the code, of which the second jump is an exit for those that take it.
@@ -277,5 +277,98 @@ mod tests {
         let at_inner = (0x100d, Some(true), Some(Operand::Constant(2)));
         assert!(found.contains(&at_inner), "{found:?}");
         assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    /// Bytes of each part of a function: one-byte instructions, and how it continues.
+    const PART: usize = 8;
+
+    /// How a part continues: it returns, jumps, or jumps if `ZF` is set; and to which part.
+    type Part = (u8, Index);
+
+    fn assemble(parts: &[Part]) -> Vec<u8> {
+        let mut code = Vec::new();
+        for (place, (kind, to)) in parts.iter().enumerate() {
+            let parts = to.index(parts.len() + 1) as i32 - (place as i32 + 1);
+            let jump: &[u8] = match kind {
+                0 => &[0xc3],
+                1 => &[0x90, 0x90, 0x90, 0xe9],
+                _ => &[0x90, 0x90, 0x0f, 0x84],
+            };
+            code.extend_from_slice(jump);
+            code.extend_from_slice(&(parts * PART as i32).to_le_bytes());
+            code.resize((place + 1) * PART, 0x90);
+        }
+        code.push(0xc3);
+        code
+    }
+
+    /// Returns whether a call that leaves the end of a block in this way ends at an exit there.
+    fn ends(exit: &FoundExit<()>, kind: EdgeKind) -> bool {
+        let way = exit.way.map(|way| way.taken);
+        way.is_none_or(|taken| taken == (kind == EdgeKind::Taken))
+    }
+
+    proptest! {
+        /// A call that takes an edge ends at one exit after it, whatever its path. One that does not take it reaches no
+        /// instruction that has a probe.
+        #[test]
+        fn calls_pass_one_exit_and_others_no_probe(
+            parts in prop::collection::vec((0..4_u8, any::<Index>()), 2..16),
+            edge in any::<Index>(),
+            ends_at_inner in any::<bool>(),
+            turns in prop::collection::vec(any::<bool>(), 400),
+        ) {
+            let bytes = assemble(&parts);
+            let image = Image::of_code(&bytes, CODE);
+            let Ok(code) = FunctionCode::decode(&image, CODE) else {
+                return Ok(());
+            };
+            let edges = code.blocks.entries().flat_map(|(id, block)| {
+                block.successors.iter().map(move |(to, kind)| (id, *kind, *to))
+            });
+            let edges: Vec<(BlockId, EdgeKind, BlockId)> = edges
+                .filter(|(from, _, to)| {
+                    code.blocks[*from].successors.len() == 2 && code.blocks[*to].predecessors.len() == 1
+                })
+                .collect();
+            let Some((from, taken, over)) = edges.get(edge.index(edges.len().max(1))).copied() else {
+                return Ok(());
+            };
+            let last = code.blocks[over].instructions.last().map(address);
+            let goal = last.filter(|_| ends_at_inner).unwrap_or(code.blocks[over].address());
+            let calls = Calls { block: over, by: &[(from, taken)], inner: Some(goal), ends_at_inner, work: &[] };
+            let mut execution = Execution::run(&code);
+            let Ok(exits) = find(&mut execution, calls, |_, _| ((), 0)) else {
+                return Ok(());
+            };
+            let mut turns = turns.iter();
+            while turns.len() > 0 {
+                let (mut block, mut is_over, mut hits, mut ended) = (BlockId::ENTRY, 0, 0, 0);
+                loop {
+                    let own = &code.blocks[block];
+                    let turn = turns.next().map_or(0, |turn| usize::from(*turn));
+                    let next = own.successors.get(turn.min(own.successors.len().saturating_sub(1)));
+                    for (index, instruction) in own.instructions.iter().enumerate() {
+                        let is_last = index + 1 == own.instructions.len();
+                        let here = exits.iter().filter(|exit| exit.instruction.ip() == instruction.ip());
+                        for exit in here {
+                            hits += 1;
+                            ended += usize::from(!is_last || next.is_none_or(|(_, kind)| ends(exit, *kind)));
+                        }
+                        hits += usize::from(address(instruction) == goal);
+                    }
+                    prop_assert!(is_over > 0 || hits == 0, "{:x?}", calls);
+                    let Some((to, kind)) = next else {
+                        prop_assert!(ended == usize::from(is_over > 0), "{:x?}", calls);
+                        break;
+                    };
+                    is_over += usize::from((block, *kind) == (from, taken));
+                    block = *to;
+                    if is_over > 1 || turns.len() == 0 {
+                        break;
+                    }
+                }
+            }
+        }
     }
 }

@@ -9,12 +9,12 @@ use evictscope_model::{FileAddress, FileOffset};
 use object::Endianness;
 use object::read::elf::ElfFile64;
 
-use super::unwind::{Caller, Registers, Tables, Work};
+use super::unwind::{Caller, FrameRegisters, Tables, Work};
 use crate::budget::Budget;
 use crate::code::graph::FunctionCode;
-use crate::elf::error::ElfError;
 use crate::elf::frames::{Frames, UnwindTable};
 use crate::elf::image::Image;
+use crate::elf::segments::ElfError;
 
 /// How far past the entry point the startup code may extend if no table covers it, in bytes. It is some 40 bytes long.
 const START: u64 = 64;
@@ -23,7 +23,7 @@ const START: u64 = 64;
 /// bytes.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub struct CodeFile {
-    functions: HashMap<FileAddress, Function>,
+    functions: HashMap<FileAddress, NamedCode>,
     frames: Frames,
     tables: Option<Tables>,
     /// The address of each code segment, and where it begins and ends in the file, as it is mapped.
@@ -69,7 +69,7 @@ impl CodeFile {
     }
 
     /// Returns the function at an address, if it has a name.
-    pub fn function(&self, at: FileAddress) -> Option<&Function> {
+    pub fn function(&self, at: FileAddress) -> Option<&NamedCode> {
         self.functions.get(&self.beginning(at)?)
     }
 
@@ -102,7 +102,7 @@ impl CodeFile {
         &self,
         work: &mut Work,
         at: FileAddress,
-        registers: &Registers,
+        registers: &FrameRegisters,
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
         let entry = self.frames.at(at)?;
@@ -124,7 +124,7 @@ const MAX_CALLS: usize = 32;
 
 /// A function, or a part of one that the compiler moved elsewhere.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct NamedCode {
     /// Its name; for a part, that of its function.
     pub name: String,
     /// Its number, if it is one of [`Names::traced`].
@@ -132,19 +132,19 @@ pub struct Function {
 }
 
 /// A function that is traced: where it begins, its name, and its number.
-pub type Traced = (FileAddress, &'static str, usize);
+pub type TracedEntry = (FileAddress, &'static str, usize);
 
 /// What is known about the functions of an executable besides the names in its file.
 pub trait Names {
     /// Returns the functions that are traced. May add to `image` what else is known about it.
-    fn traced(&self, image: &mut Image<'_>) -> Vec<Traced>;
+    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry>;
 
     /// Returns where functions begin for which the file may have no name, and what to call them then.
     fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)>;
 }
 
 impl<T: Names> Names for Arc<T> {
-    fn traced(&self, image: &mut Image<'_>) -> Vec<Traced> {
+    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
         T::traced(self, image)
     }
 
@@ -154,11 +154,15 @@ impl<T: Names> Names for Arc<T> {
 }
 
 /// Returns the functions with names, by their addresses.
-pub fn functions(image: &Image<'_>, traced: &[Traced], names: Option<&dyn Names>) -> HashMap<FileAddress, Function> {
+pub fn functions(
+    image: &Image<'_>,
+    traced: &[TracedEntry],
+    names: Option<&dyn Names>,
+) -> HashMap<FileAddress, NamedCode> {
     let mut found = HashMap::new();
     let mut add = |address: FileAddress, name: String, traced, budget: &Budget| {
         if budget.keep(BYTES + name.len()) {
-            found.entry(address).or_insert(Function { name, traced });
+            found.entry(address).or_insert(NamedCode { name, traced });
         }
     };
     // These first: their names are certain.
@@ -179,7 +183,7 @@ pub fn functions(image: &Image<'_>, traced: &[Traced], names: Option<&dyn Names>
 }
 
 /// Returns the address after each instruction that looks like a call of a traced function, by its number.
-pub fn returns(image: &Image<'_>, traced: &[Traced]) -> HashMap<usize, Vec<FileAddress>> {
+pub fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<FileAddress>> {
     let mut found: HashMap<usize, Vec<FileAddress>> = HashMap::new();
     let traced: HashMap<FileAddress, usize> = (traced.iter()).map(|(address, _, index)| (*address, *index)).collect();
     if traced.is_empty() {

@@ -9,5 +9,5 @@
 mod file;
 mod unwind;
 
-pub use self::file::{CodeFile, Function, Names, Traced};
-pub use self::unwind::{Caller, Registers, Work};
+pub use self::file::{CodeFile, NamedCode, Names, TracedEntry};
+pub use self::unwind::{Caller, FrameRegisters, Work};

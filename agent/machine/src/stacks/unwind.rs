@@ -40,9 +40,9 @@ impl Default for Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A frame, in which a call returns to the instruction pointer.
-    Called(Registers),
+    Called(FrameRegisters),
     /// A frame that a signal interrupted at the instruction pointer.
-    Interrupted(Registers),
+    Interrupted(FrameRegisters),
     /// Nothing: the thread began here.
     Nothing,
 }
@@ -66,7 +66,7 @@ impl Tables {
         work: &mut Work,
         entry: Frame,
         at: FileAddress,
-        registers: &Registers,
+        registers: &FrameRegisters,
         read: &impl Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
         let section = EhFrame::new(&self.data, LittleEndian);
@@ -86,7 +86,7 @@ impl Tables {
             CfaRule::RegisterAndOffset { register, offset } => registers.get(*register)?.wrapping_add_signed(*offset),
             CfaRule::Expression(expression) => evaluation.value(expression, None)?,
         };
-        let mut caller = Registers::default();
+        let mut caller = FrameRegisters::default();
         for register in PRESERVED {
             caller.set(register, registers.get(register));
         }
@@ -131,7 +131,7 @@ fn common_entry<'a>(
 struct Expressions<'a, R> {
     section: &'a EhFrame<Bytes<'a>>,
     encoding: Encoding,
-    registers: &'a Registers,
+    registers: &'a FrameRegisters,
     read: &'a R,
 }
 
@@ -175,9 +175,9 @@ pub const PRESERVED: [Register; 6] = [X86_64::RBX, X86_64::RBP, X86_64::R12, X86
 
 /// The registers of a frame, as far as they are known, by their numbers in unwind tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Registers([Option<u64>; COUNT]);
+pub struct FrameRegisters([Option<u64>; COUNT]);
 
-impl Registers {
+impl FrameRegisters {
     /// Makes them from `struct pt_regs`, in which the kernel keeps those of an interrupted thread: `r15`, `r14`, `r13`,
     /// `r12`, `rbp`, `rbx`, `r11`, `r10`, `r9`, `r8`, `rax`, `rcx`, `rdx`, `rsi`, `rdi`, the number of the system call,
     /// and `rip`, `cs`, `eflags`, `rsp`, `ss`.
@@ -241,12 +241,12 @@ impl Registers {
 mod tests {
     use gimli::X86_64;
 
-    use super::Registers;
+    use super::FrameRegisters;
 
     #[test]
     fn the_order_is_that_of_the_kernel() {
         let kept = std::array::from_fn(|index| index as u64);
-        let registers = Registers::of_interrupted(&kept);
+        let registers = FrameRegisters::of_interrupted(&kept);
         assert_eq!(registers.instruction_pointer(), Some(16));
         assert_eq!(registers.stack_pointer(), Some(19));
         assert_eq!(registers.get(X86_64::RBX), Some(5));

@@ -12,12 +12,12 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_abi::COUNTER_BYTES;
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::machine::{Halt, Load, Machine};
+use evictscope_machine::flow::interpreter::{Halt, Interpreter, Load};
 use evictscope_machine::flow::{Atom, Execution, Value};
 use evictscope_model::FileAddress;
 use serde::Serialize;
 
-use super::certain::MemberError;
+use super::sources::MemberError;
 
 /// What `mem_reported` comes from.
 const ALLOCATOR_FUNCTION: &str = "zmalloc_used_memory";
@@ -80,7 +80,7 @@ pub fn counters_behind(
 /// the reason if they are not known.
 pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<Counters, MemberError> {
     let code = FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address))?;
-    let mut machine = Machine::new(image, &code);
+    let mut machine = Interpreter::new(image, &code);
     match machine.run(None) {
         Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::one(globals[0])),
         Ok(_) | Err(Halt::Branch(_)) => {}
@@ -124,7 +124,7 @@ pub fn counters(image: &Image<'_>, used: Option<Result<Counters, MemberError>>) 
 }
 
 /// Returns the counters, if `threads` is the number of threads.
-fn counters_of_threads(machine: &mut Machine<'_, '_>, threads: Load) -> Option<Counters> {
+fn counters_of_threads(machine: &mut Interpreter<'_, '_>, threads: Load) -> Option<Counters> {
     let mut added = |count| machine.run(Some((threads, count))).ok()?;
     // One thread reads only the first counter; what a second adds gives the distance.
     let [first] = added(1)?[..] else { return None };
@@ -160,4 +160,89 @@ fn counters_of_threads(machine: &mut Machine<'_, '_>, threads: Load) -> Option<C
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use evictscope_machine::elf::Image;
+    use evictscope_model::FileAddress;
+    use evictscope_testkit::compiler::compile;
+    use object::{Object as _, ObjectSymbol as _};
+
+    use super::{Counters, counters_returned_by};
+
+    const LEVELS: [&[&str]; 9] = [
+        &["-O0"],
+        &["-O0", "-fstack-protector-all"],
+        &["-Os"],
+        &["-O1"],
+        &["-O2"],
+        &["-O3"],
+        &["-O3", "-no-pie", "-fno-pie", "-fcf-protection"],
+        &["-O3", "-march=haswell"],
+        &["-O3", "-march=skylake-avx512"],
+    ];
+
+    fn address_of(data: &[u8], name: &str) -> Option<FileAddress> {
+        let file = object::File::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let mut symbols = file.symbols().filter(|symbol| {
+            let found = symbol.name().unwrap_or_default();
+            found == name
+        });
+        symbols.next().map(|symbol| FileAddress::new(symbol.address()))
+    }
+
+    #[test]
+    fn every_form_is_understood_as_it_is_compiled_and_no_other() {
+        // What should be found for each form: distance, counters, and whether there is an overflow.
+        let expected = [
+            (0, Some((8, 1, false))),
+            (1, Some((64, 16, false))),
+            (2, Some((8, 20, true))),
+            (3, Some((8, 260, true))),
+            (4, None),
+            (5, None),
+            (6, None),
+            (7, None),
+        ];
+        let mut tried = 0;
+        for compiler in ["gcc", "clang"] {
+            for level in LEVELS {
+                for (form, counters) in expected {
+                    let source = format!("#define FORM {form}\n#include \"counters.c\"\n");
+                    let Some(data) = compile(compiler, &source, level) else {
+                        continue;
+                    };
+                    tried += 1;
+                    check(&data, counters, &format!("{compiler} {level:?} {form}"));
+                }
+            }
+        }
+        assert_ne!(tried, 0, "neither gcc nor clang is here");
+    }
+
+    /// Expects the addresses of the symbols that the compiler wrote.
+    fn check(data: &[u8], expected: Option<(u64, u64, bool)>, what: &str) {
+        let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let function = image.function("zmalloc_used_memory");
+        let function = function.unwrap_or_else(|| panic!("{what}: no function"));
+        let found = counters_returned_by(&image, function.address);
+        let Some((stride, most, has_overflow)) = expected else {
+            assert!(found.is_err(), "{what}: {found:?}");
+            return;
+        };
+        let first = address_of(data, "used_memory")
+            .or_else(|| address_of(data, "used_memory_thread").filter(|_| most < 260))
+            .or_else(|| address_of(data, "padded").map(|padded| padded.wrapping_add(7 * 8)));
+        let one = first.map(Counters::one);
+        let expected = match most {
+            1 => one,
+            _ => one.map(|one| Counters {
+                stride,
+                most,
+                threads: address_of(data, "active_threads"),
+                threads_width: if stride == 64 { 8 } else { 4 },
+                overflow: address_of(data, "further_threads").filter(|_| has_overflow),
+                ..one
+            }),
+        };
+        assert_eq!(found.ok(), expected, "{what}");
+    }
+}

@@ -5,13 +5,13 @@ use evictscope_machine::elf::Image;
 use evictscope_model::{FileAddress, Member};
 use serde::Serialize;
 
-use super::certain::{MemberError, only_in};
-use super::config_table::{ConfigTable, absent};
 use super::counters::{Counters, counters};
-use super::data_flow::by_data_flow;
 use super::info::Info;
 use super::layouts::{KnownLayout, known_layout};
-use super::server::{Server, around, server};
+use super::server::{ServerObject, around, server};
+use super::sources::by_data_flow;
+use super::sources::{ConfigTable, absent};
+use super::sources::{MemberError, only_in};
 use crate::item::Method;
 use crate::names::Identity;
 
@@ -89,8 +89,11 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
-        let symbol =
-            image.object("server").map(|symbol| Server { address: symbol.address, size: symbol.size, is_exact: true });
+        let symbol = image.object("server").map(|symbol| ServerObject {
+            address: symbol.address,
+            size: symbol.size,
+            is_exact: true,
+        });
         let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
         for (directive, member) in absent(image, config) {
@@ -134,7 +137,7 @@ impl Members {
         }
     }
 
-    fn add_configured(&mut self, config: &ConfigTable, server: Option<&Server>) {
+    fn add_configured(&mut self, config: &ConfigTable, server: Option<&ServerObject>) {
         for (member, address) in config {
             let offset = server.filter(|server| server.is_exact).and_then(|server| {
                 let offset = address.checked_sub(server.address);
@@ -150,7 +153,7 @@ impl Members {
         image: &Image<'_>,
         config: &ConfigTable,
         counted_in_loops: &[FileAddress],
-        server: Result<Server, MemberError>,
+        server: Result<ServerObject, MemberError>,
         info: Info,
     ) -> Result<Option<KnownLayout>, MemberError> {
         let range = match &server {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use evictscope_model::{FileAddress, Member};
 use serde::Deserialize;
 
-use super::certain::MemberError;
-use super::config_table::ConfigTable;
-use super::data_flow::DataFlow;
+use super::sources::ConfigTable;
+use super::sources::DataFlow;
+use super::sources::MemberError;
 
 /// `struct redisServer` (`valkeyServer`) of 78 releases: offsets of members, and `sizeof`, in bytes; releases with the
 /// same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey 7.2 and 8.0, Debian's Redis
@@ -40,7 +40,7 @@ pub struct KnownLayout {
 
 /// One entry of [`LAYOUTS`].
 #[derive(Deserialize)]
-struct Entry {
+struct LayoutEntry {
     releases: Vec<String>,
     #[serde(flatten)]
     layout: Layout,
@@ -48,11 +48,11 @@ struct Entry {
 
 /// Returns the known layouts, by release, such as `redis 7.0.15`. Fails if the table is broken.
 pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
-    let entries: Vec<Entry> = serde_json::from_str(LAYOUTS)
+    let entries: Vec<LayoutEntry> = serde_json::from_str(LAYOUTS)
         .map_err(|error| MemberError::Unknown(format!("the table of layouts is broken: {error}")))?;
-    let releases = entries
-        .into_iter()
-        .flat_map(|Entry { releases, layout }| releases.into_iter().map(move |release| (release, layout.clone())));
+    let releases = entries.into_iter().flat_map(|LayoutEntry { releases, layout }| {
+        releases.into_iter().map(move |release| (release, layout.clone()))
+    });
     Ok(releases.collect())
 }
 

@@ -7,17 +7,14 @@
 //! else that is known agrees with it. The first two need neither a symbol nor a known layout.
 //! [`Members::agree`] compares what was found with another source, the debug information.
 
-mod certain;
-mod config_table;
 mod counters;
-mod data_flow;
 mod find;
 mod info;
 mod layouts;
 mod server;
+mod sources;
 
-pub use certain::MemberError;
-pub use config_table::{ConfigTable, config_table};
 pub use counters::{Counters, counters_behind};
 pub use find::{Evidence, MemberPlan, Members};
 pub use info::{Info, info};
+pub use sources::{ConfigTable, MemberError, config_table};

@@ -10,10 +10,8 @@ use std::ops::Range;
 use evictscope_machine::elf::Image;
 use evictscope_model::{FileAddress, Member};
 
-use super::certain::MemberError;
-use super::certain::only_in;
-use super::config_table::ConfigTable;
 use super::layouts::{Layout, layouts};
+use super::sources::{ConfigTable, MemberError, only_in};
 use crate::names::Identity;
 
 /// More bytes than `server` has.
@@ -21,7 +19,7 @@ const LARGEST: u64 = 64 << 10;
 
 /// The global `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerObject {
     /// Virtual address, as in the file.
     pub address: FileAddress,
     /// Size in bytes; 0 if the file does not say.
@@ -30,7 +28,7 @@ pub struct Server {
     pub is_exact: bool,
 }
 
-impl Server {
+impl ServerObject {
     /// Returns the addresses of its bytes.
     pub fn range(&self) -> Range<FileAddress> {
         self.address..self.address.saturating_add(self.size)
@@ -48,13 +46,13 @@ pub fn around(config: &ConfigTable) -> Range<FileAddress> {
 }
 
 /// A layout, and where `server` would begin with it.
-struct Candidate {
+struct LayoutCandidate {
     release: String,
     layout: Layout,
     address: FileAddress,
 }
 
-impl Candidate {
+impl LayoutCandidate {
     fn of(release: String, layout: Layout, config: &ConfigTable) -> Option<Self> {
         // A table has the first four; if it lacks any of the others, that says nothing.
         let mut addresses = config.iter().map(|(member, found)| found.moved_back(layout.offset(*member)?));
@@ -84,10 +82,10 @@ pub fn server(
     config: &ConfigTable,
     identity: &Identity,
     counted: &[FileAddress],
-) -> Result<Server, MemberError> {
-    let mut candidates: Vec<Candidate> = layouts()?
+) -> Result<ServerObject, MemberError> {
+    let mut candidates: Vec<LayoutCandidate> = layouts()?
         .into_iter()
-        .filter_map(|(release, layout)| Candidate::of(release, layout, config))
+        .filter_map(|(release, layout)| LayoutCandidate::of(release, layout, config))
         .filter(|candidate| candidate.is_in_writable_data(image))
         .collect();
     let begin = candidates.iter().map(|candidate| candidate.address).min();
@@ -109,7 +107,7 @@ pub fn server(
             first.release, other.release
         )));
     }
-    Ok(Server {
+    Ok(ServerObject {
         address: first.address,
         size: first.layout.sizeof,
         is_exact: candidates.iter().all(|other| other.address == first.address),
@@ -117,7 +115,7 @@ pub fn server(
 }
 
 /// Keeps only the layout of the very release that the executable says it is, if that is among the candidates.
-fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
+fn narrow_to_release(candidates: &mut Vec<LayoutCandidate>, identity: &Identity) {
     let (Some(product), Some(version)) = (identity.product, &identity.version) else {
         return;
     };
@@ -128,4 +126,89 @@ fn narrow_to_release(candidates: &mut Vec<Candidate>, identity: &Identity) {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use evictscope_machine::elf::Image;
+    use evictscope_model::{FileAddress, Member};
+    use evictscope_testkit::compiler::compile;
+
+    use super::server;
+    use crate::members::layouts::layouts;
+    use crate::members::{ConfigTable, MemberError, config_table};
+    use crate::names::Identity;
+
+    /// Compiles a configuration table whose members are where the layout of `release` has them;
+    /// `server` has no name. `None` if there is no compiler.
+    fn with_layout(release: &str) -> Option<Vec<u8>> {
+        let layouts = layouts().unwrap_or_else(|error| panic!("{error}"));
+        let at = |member| layouts[release].offset(member).unwrap_or_default();
+        let source = format!(
+            "char unnamed[16384] = {{1}};
+             struct {{ const char *name; long fill[6]; void *data; }} configs[] = {{
+                 {{\"port\", {{1}}, unnamed + 4096 + {}}},
+                 {{\"maxclients\", {{0}}, unnamed + 4096 + {}}},
+                 {{\"maxmemory\", {{0}}, unnamed + 4096 + {}}},
+                 {{\"maxmemory-policy\", {{0}}, unnamed + 4096 + {}}},
+             }};
+             int main(void) {{ return configs[0].fill[0] == (long)unnamed; }}",
+            at(Member::Port),
+            at(Member::Maxclients),
+            at(Member::Maxmemory),
+            at(Member::MaxmemoryPolicy)
+        );
+        compile("gcc", &source, &["-O1"])
+    }
+
+    /// Returns the distance of `server` from where the layout begins, and whether it is exact.
+    fn server_of(
+        data: &[u8],
+        identity: &Identity,
+        counted: impl Fn(&ConfigTable) -> Vec<FileAddress>,
+    ) -> Result<(u64, bool), MemberError> {
+        let image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
+        let config = config_table(&image)?;
+        let begin = image.object("unnamed").map(|symbol| symbol.address).unwrap_or_default();
+        let found = server(&image, &config, identity, &counted(&config))?;
+        Ok((found.address.wrapping_sub(begin.wrapping_add(4096)), found.is_exact))
+    }
+
+    fn redis(version: &str) -> Identity {
+        Identity { product: Some("redis"), version: Some(version.to_owned()), ..Identity::default() }
+    }
+
+    #[test]
+    fn the_layout_says_where_server_begins() {
+        for release in ["redis 7.0.15", "redis 7.2.6", "redis 7.4.1", "valkey 8.0.1"] {
+            let Some(data) = with_layout(release) else {
+                return;
+            };
+            let found = server_of(&data, &Identity::default(), |_| Vec::new());
+            assert_eq!(found, Ok((0, true)), "{release}");
+        }
+    }
+
+    #[test]
+    fn layouts_that_differ_in_what_is_read_are_refused() {
+        // The four directives have the same offsets in 6.0.0 and 6.0.4 to 6.0.6, but the statistics do not.
+        let Some(data) = with_layout("redis 6.0.6") else {
+            return;
+        };
+        let found = server_of(&data, &Identity::default(), |_| Vec::new());
+        assert!(found.as_ref().is_err_and(|why| why.to_string().contains("redis 6.0.0 and redis 6.0.4")), "{found:?}");
+        // The eviction function or the version tells them apart.
+        let found =
+            server_of(&data, &Identity::default(), |config| vec![config[&Member::Port].wrapping_add(1184 - 212)]);
+        assert_eq!(found, Ok((0, true)));
+        assert_eq!(server_of(&data, &redis("6.0.6"), |_| Vec::new()), Ok((0, true)));
+    }
+
+    #[test]
+    fn layouts_that_differ_only_in_what_lies_before_give_no_offsets() {
+        let Some(data) = with_layout("redis 6.0.14") else {
+            return;
+        };
+        // A release whose layout is not known.
+        let found = server_of(&data, &redis("6.0.99"), |_| Vec::new());
+        assert!(matches!(found, Ok((_, false))), "{found:?}");
+        assert_eq!(server_of(&data, &redis("6.0.14"), |_| Vec::new()), Ok((0, true)));
+    }
+}

@@ -1,8 +1,7 @@
 //! Plans of real executables, whole and broken.
 
-mod exits;
+mod eviction;
 mod expire;
-mod forms;
 mod nameless;
 
 use evictscope_testkit::skip::skip;

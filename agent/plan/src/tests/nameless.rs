@@ -10,7 +10,7 @@ use object::{Endianness, elf};
 
 use super::{plan_of, redis_server};
 use crate::members;
-use crate::traced::eviction::entry;
+use crate::traced::eviction;
 use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction};
 
 /// The calculation is a function of its own.
@@ -80,7 +80,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
     let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
-    let mentioned = texts.mentioned_in(entry::TEXT);
+    let mentioned = texts.mentioned_in(eviction::TEXT);
     assert!(mentioned.iter().any(|frame| !frame.is_entry), "the compiler moved nothing: {mentioned:x?}");
     let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
     assert!(is_certain(&whole));
@@ -200,7 +200,7 @@ fn damaged_unwind_tables_do_no_harm() {
         let mut image = Image::parse(data).unwrap_or_else(|error| panic!("{error}"));
         let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
         let config = members::config_table(&image).unwrap_or_else(|error| panic!("{error}"));
-        entry::eviction_call(&image, &texts, config.get(&Member::MaxmemoryPolicy).copied())
+        eviction::eviction_call(&image, &texts, config.get(&Member::MaxmemoryPolicy).copied())
     };
     let right = eviction_call(&data).unwrap_or_else(|why| panic!("{why}"));
     let file = ElfFile64::<Endianness>::parse(&*data).unwrap_or_else(|error| panic!("{error}"));

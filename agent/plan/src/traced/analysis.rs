@@ -5,8 +5,8 @@ use std::cell::OnceCell;
 use evictscope_machine::code::FunctionCode;
 use evictscope_machine::dwarf::Asked;
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Execution, Point, Results};
-use evictscope_machine::sites::{Calls, FoundExit, Site, entry, exits};
+use evictscope_machine::flow::{CutPoint, Execution, Results};
+use evictscope_machine::sites::{Calls, FoundExit, Site, entry_of_every_call, exits};
 use evictscope_model::{FileAddress, Member};
 
 use crate::dwarf::DebugInfo;
@@ -87,7 +87,7 @@ impl Analysis<'_, '_> {
     ) -> Option<(TracedFunction, FunctionCode)> {
         let code =
             FunctionCode::decode(self.image, address).map_err(|why| self.miss(Item::Function(kind), why)).ok()?;
-        let entry = entry::of_every_call(&code).and_then(|own| Site::at(self.image, own));
+        let entry = entry_of_every_call(&code).and_then(|own| Site::at(self.image, own));
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
@@ -124,7 +124,7 @@ impl Analysis<'_, '_> {
         kind: FunctionKind,
         execution: &mut Execution<'_>,
         calls: Calls<'_>,
-        look: impl FnMut(&mut Execution<'_>, Point) -> (K, u64),
+        look: impl FnMut(&mut Execution<'_>, CutPoint) -> (K, u64),
     ) -> Vec<(Exit, K)> {
         let found = exits::find(execution, calls, look);
         let found = found.unwrap_or_else(|why| {

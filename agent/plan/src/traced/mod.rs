@@ -1,13 +1,11 @@
 //! The traced functions: what each one is, and where its probes go.
 //!
 //! Each traced function is described in its own folder, and is one entry of [`TRACED`]. All of them
-//! use [`analysis`] (what a folder must provide, and what is known about the executable). [`named`]
-//! is separate: a function that a user names.
+//! use [`analysis`] (what a folder must provide, and what is known about the executable).
 
 pub mod analysis;
 pub mod eviction;
 pub mod expire;
-pub mod named;
 
 use analysis::Traced;
 use eviction::EVICTION_CALL;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use evictscope_abi::{VARIABLES, Variable};
 use evictscope_machine::code::instruction;
-use evictscope_machine::dwarf::{Base, Location, Sum, VariableLocations};
+use evictscope_machine::dwarf::{Base, Location, RegisterSum, VariableLocations};
 use evictscope_machine::flow::{Atom, Condition, Execution, State, Value, resolve};
 use evictscope_model::FileAddress;
 
@@ -135,7 +135,7 @@ fn compare(execution: &mut Execution<'_>, state: &State, location: &Location, wa
     Some(found == wanted)
 }
 
-fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<Value> {
+fn value_of(execution: &mut Execution<'_>, state: &State, sum: &RegisterSum) -> Option<Value> {
     let mut value = Value::constant(sum.constant);
     for (base, coefficient) in &sum.terms {
         let base = match base {
@@ -149,7 +149,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &Sum) -> Option<V
 }
 
 /// Returns what the 8 bytes at an address hold, if that is a stack slot that the data flow follows.
-fn loaded(execution: &mut Execution<'_>, state: &State, address: &Sum) -> Option<Value> {
+fn loaded(execution: &mut Execution<'_>, state: &State, address: &RegisterSum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
     let slot = execution.atoms.stack_offset(&address)?;
     match state.stack.get(&slot) {

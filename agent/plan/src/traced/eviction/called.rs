@@ -9,11 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use evictscope_machine::code::instruction::{address, callee, is_conditional_jump};
-use evictscope_machine::code::registers::RSP;
+use evictscope_machine::code::instruction::{RSP, address, callee, is_conditional_jump};
 use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, callees};
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, paths, resolve};
+use evictscope_machine::flow::{Atom, Atoms, Execution, Flags, Relation, State, Value, resolve, returns};
 use evictscope_model::FileAddress;
 
 use super::inlined::{Form, GoalCopy, first_comparison};
@@ -111,7 +110,7 @@ fn left_behind(
             return None;
         }
         let state = execution.state_along(block, over_edge)?;
-        let returns = paths::to_returns(&mut execution, state, over_block.first())?;
+        let returns = returns::to_returns(&mut execution, state, over_block.first())?;
         let over_limit = over_limit(&mut execution, returns, top)?;
         left_slots(image, &execution, &over_limit, maxmemory)
     })
@@ -120,9 +119,9 @@ fn left_behind(
 /// Returns what is known at each return, on every path from the point after which no loop follows.
 /// `None` if paths into a loop and past it meet too late.
 fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
-    let start = paths::behind_loops(execution.code)?;
+    let start = returns::behind_loops(execution.code)?;
     let state = execution.state_at(start)?.clone();
-    paths::to_returns(execution, state, start.first())
+    returns::to_returns(execution, state, start.first())
 }
 
 /// Returns what each return with a result other than 0 leaves in the caller's slots. `None` if a result is not known.

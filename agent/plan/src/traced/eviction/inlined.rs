@@ -19,7 +19,7 @@ use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;
 use evictscope_machine::code::{BlockId, EdgeKind};
 use evictscope_machine::flow::{Atoms, Condition, Execution, Relation, Value, blocks_that_access, resolve};
-use evictscope_machine::sites::Candidate;
+use evictscope_machine::sites::SiteCandidate;
 use evictscope_model::FileAddress;
 
 use crate::item::Reason;
@@ -221,7 +221,7 @@ impl GoalCopy {
 }
 
 /// Returns every instruction that all evicting calls pass after the deciding branch, and no other calls.
-pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Candidate> {
+pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<SiteCandidate> {
     let mut found = Vec::new();
     let code = execution.code;
     let mut next = Some(goal.over_block);
@@ -233,7 +233,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Can
         }
         let states = execution.states_in(index);
         let points = block.instructions.iter().zip(states);
-        found.extend(points.map(|(instruction, state)| Candidate { instruction: *instruction, state }));
+        found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: *instruction, state }));
         next = match block.successors.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,

@@ -1,17 +1,16 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! [`entry`] tells which function it is. [`inlined`] and [`called`] find where it computes the goal of an evicting
-//! call, by its comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best last, from
-//! which it chooses: its address is in a global. [`agreement`] tells whether the debug information says the same.
-
-mod agreement;
-mod called;
-pub mod entry;
-mod inlined;
+//! Its symbol, and the text under which it reports its duration, tell which function it is. (The latency report mentions
+//! that text too, but does not read `maxmemory-policy`.) [`inlined`] and [`called`] find where it computes the goal of an
+//! evicting call, by its comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best
+//! last, from which it chooses: its address is in a global. [`agreement`] tells whether the debug information says the
+//! same.
 
 use evictscope_abi::VARIABLES;
+use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::dwarf::Asked;
-use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returned};
+use evictscope_machine::elf::Image;
+use evictscope_machine::flow::{Execution, Operand, counted_in_loops, reached_by_pointers, returns};
 use evictscope_machine::sites::{Calls, Site, cheapest};
 use evictscope_model::{FileAddress, Member};
 
@@ -19,12 +18,17 @@ use self::inlined::{GoalCopy, blocks_before_eviction};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members;
+use crate::names::Texts;
 use crate::plan::{EvictionPlan, FunctionPlan, QuantityPlan, TracedFunction};
+
+mod agreement;
+mod called;
+mod inlined;
 
 /// The eviction call.
 pub const EVICTION_CALL: Traced = Traced {
     description: &Description { kind: "eviction_call", prefix: "eviction", inner: Some("goal"), exit: "done" },
-    texts: &[entry::TEXT],
+    texts: &[TEXT],
     plan,
 };
 
@@ -71,7 +75,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
 
 /// Returns all results that the function can have, over 32 bits.
 fn results(execution: &mut Execution<'_>) -> &'static [u64] {
-    let numbers = returned::numbers(execution);
+    let numbers = returns::numbers(execution);
     match (numbers.contains(&C_ERR), numbers.range(1..=2).next()) {
         (false, _) => RESULTS,
         (true, None) => RESULTS_BEFORE_6_2,
@@ -82,8 +86,8 @@ fn results(execution: &mut Execution<'_>) -> &'static [u64] {
 /// Returns name and address of the function. If DWARF has it too, both must agree.
 fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress), Reason> {
     let policy = analysis.config.get(&Member::MaxmemoryPolicy).copied();
-    let (name, address) = entry::eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
-    analysis.read_debug_info(Asked { names: &entry::NAMES, entry: Some(address) });
+    let (name, address) = eviction_call(analysis.image, analysis.texts, policy).map_err(Reason::Function)?;
+    analysis.read_debug_info(Asked { names: &NAMES, entry: Some(address) });
     match analysis.debug.eviction_function {
         Some(other) if other.address != address => Err(Reason::Function(format!(
             "{name} is at {address:#x}, but DWARF has {} at {:#x}: debug information of another build",
@@ -162,4 +166,84 @@ const LAST: [i64; 2] = [15 * 32, 15 * 32 + 8];
 pub fn pool(execution: &mut Execution<'_>) -> Option<FileAddress> {
     let mut found = reached_by_pointers(execution, &LAST).into_iter();
     found.next().filter(|_| found.next().is_none())
+}
+
+/// Its names, newest first.
+pub const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
+/// The text under which it reports its duration.
+pub const TEXT: &str = "eviction-cycle";
+/// A directive that Redis has had since the function was renamed.
+const SINCE_RENAMED: &str = "maxmemory-eviction-tenacity";
+/// The most functions that are looked into.
+const MAX_FUNCTIONS: usize = 8;
+
+/// Returns name and address of the eviction call. `policy` is the address of `server.maxmemory_policy`.
+/// Fails if it is not certain which function it is, or if symbol and text contradict each other.
+pub fn eviction_call(
+    image: &Image<'_>,
+    texts: &Texts,
+    policy: Option<FileAddress>,
+) -> Result<(&'static str, FileAddress), String> {
+    let named = NAMES.iter().find_map(|name| Some((*name, image.function(name)?.address)));
+    let mentioned = match texts.has(TEXT) {
+        true => Some(by_text(image, texts, policy)),
+        false => None,
+    };
+    match (named, mentioned) {
+        (None, None) => {
+            Err(format!("no function called {}, nor the text \"{TEXT}\": not a Redis server", NAMES.join(" or ")))
+        }
+        (Some(named), None) => Ok(named),
+        // Without its bounds, or the policy to recognise it by, only the named function itself can be checked.
+        (Some((name, address)), Some(_)) if image.frames.at(address).is_none() || policy.is_none() => {
+            let places = texts.places_of(TEXT);
+            if mentions(image, address, |place| places.contains(&place)) {
+                Ok((name, address))
+            } else {
+                Err(format!("{name} is at {address:#x}, but does not mention the text \"{TEXT}\""))
+            }
+        }
+        (None, Some(mentioned)) => {
+            let is_renamed = !image.find_string(SINCE_RENAMED).is_empty();
+            Ok((NAMES[usize::from(!is_renamed)], mentioned?))
+        }
+        (Some((name, address)), Some(mentioned)) => match mentioned {
+            Ok(mentioned) if mentioned == address => Ok((name, address)),
+            Ok(mentioned) => Err(format!(
+                "{name} is at {address:#x}, but the function that reports its duration as \"{TEXT}\" is at {mentioned:#x}"
+            )),
+            Err(why) => Err(format!("{name} is at {address:#x}, but {why}")),
+        },
+    }
+}
+
+/// Returns the only function that mentions the text and reads the policy.
+fn by_text(image: &Image<'_>, texts: &Texts, policy: Option<FileAddress>) -> Result<FileAddress, String> {
+    let policy = policy.ok_or_else(|| format!("there is no table of configuration directives with maxmemory-policy, by which the function that mentions the text \"{TEXT}\" could be recognised"))?;
+    let mut functions = texts.functions(image, TEXT);
+    functions.truncate(MAX_FUNCTIONS);
+    functions.retain(|function| reads(image, *function, policy));
+    match functions.as_slice() {
+        [only] => Ok(*only),
+        [] => Err(format!(
+            "no function listed in the unwind tables (.eh_frame) mentions the text \"{TEXT}\" and reads maxmemory-policy"
+        )),
+        several => Err(format!("{} functions mention the text \"{TEXT}\" and read maxmemory-policy", several.len())),
+    }
+}
+
+/// Returns whether a function reads the global at `address`, through any register.
+fn reads(image: &Image<'_>, function: FileAddress, address: FileAddress) -> bool {
+    mentions(image, function, |mentioned| mentioned == address)
+        || FunctionCode::decode(image, function).is_ok_and(|code| Execution::run(&code).atoms.loads(address))
+}
+
+/// Returns whether an instruction of a function mentions such an address.
+fn mentions(image: &Image<'_>, function: FileAddress, is_meant: impl Fn(FileAddress) -> bool) -> bool {
+    FunctionCode::decode(image, function).is_ok_and(|code| {
+        code.blocks
+            .iter()
+            .flat_map(|block| &block.instructions)
+            .any(|instruction| references::mentioned(instruction).any(&is_meant))
+    })
 }

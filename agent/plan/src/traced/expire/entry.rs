@@ -10,11 +10,10 @@
 //! Every cycle that gets past the early returns computes it, and nothing else in a server looks like it.
 //! `current` is the share of the sampled keys that had expired, or 0 if none was sampled.
 
-use evictscope_machine::code::instruction::{address, callee};
-use evictscope_machine::code::registers::ARGUMENTS;
+use evictscope_machine::code::instruction::{ARGUMENTS, address, callee};
 use evictscope_machine::code::{BlockId, FunctionCode, InstructionId};
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Execution, factor};
+use evictscope_machine::flow::{Execution, quotient};
 use evictscope_model::FileAddress;
 
 use super::start::ByType;
@@ -30,14 +29,14 @@ const MAX_FUNCTIONS: usize = 8;
 const MAX_CALLEES: usize = 64;
 
 /// A function that a cycle may be.
-struct Candidate {
+struct CycleCandidate {
     address: FileAddress,
     /// The registers that hold the type when it is called.
     type_registers: Vec<usize>,
 }
 
 /// The expire cycle.
-pub struct Cycle {
+pub struct FoundCycle {
     pub address: FileAddress,
     /// The numbers of the registers that hold the type when it is called, as far as they are known.
     pub type_registers: Vec<usize>,
@@ -47,7 +46,7 @@ pub struct Cycle {
     /// hashes.
     pub job_register: Option<usize>,
     /// The calls of its jobs. Empty if it does its work itself.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobCall>,
     /// The functions that they call, if there are two.
     pub job_functions: Option<[JobFunction; 2]>,
 }
@@ -60,7 +59,7 @@ pub struct JobFunction {
 }
 
 /// The call of a job.
-pub struct Job {
+pub struct JobCall {
     function: FileAddress,
     pub call: InstructionId,
     pub address: FileAddress,
@@ -68,7 +67,7 @@ pub struct Job {
 
 /// Finds the expire cycle. Fails if it is not certain which function it is, or if symbol and
 /// text contradict each other.
-pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
+pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, String> {
     let named = image.function(NAME).map(|symbol| symbol.address);
     let mentioned = match texts.has(TEXT) {
         true => texts.functions(image, TEXT),
@@ -77,7 +76,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
     if mentioned.len() > MAX_FUNCTIONS {
         return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
     }
-    let candidate = |address| Candidate { address, type_registers: vec![ARGUMENTS[0]] };
+    let candidate = |address| CycleCandidate { address, type_registers: vec![ARGUMENTS[0]] };
     let candidates = match named {
         None if !texts.has(TEXT) => {
             return Err(format!("no function called {NAME}, nor the text \"{TEXT}\": not a Redis server"));
@@ -98,7 +97,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
         }
     };
     let cycles = candidates.into_iter().map(|own| cycle(image, own));
-    let mut cycles: Vec<Cycle> = cycles.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
+    let mut cycles: Vec<FoundCycle> = cycles.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
     match (cycles.pop(), cycles.len()) {
         (Some(only), 0) => Ok(only),
         (None, _) => Err(format!(
@@ -113,7 +112,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<Cycle, String> {
 
 /// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails if it
 /// does both: some jobs would not be seen.
-fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, String> {
+fn cycle(image: &Image<'_>, candidate: CycleCandidate) -> Result<Option<FoundCycle>, String> {
     let Ok(code) = FunctionCode::decode(image, candidate.address) else {
         return Ok(None);
     };
@@ -134,7 +133,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
         // `activeExpireCycleJob(jobType, cycleType, …)`, unless the compiler changed its arguments.
         let [job, of_type, ..] = ARGUMENTS;
         let job_register = Some(job).filter(|_| type_registers.contains(&of_type));
-        return Ok(Some(Cycle {
+        return Ok(Some(FoundCycle {
             address: only.address,
             type_registers,
             is_job: true,
@@ -143,7 +142,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
             job_functions: None,
         }));
     }
-    Ok((averages || !jobs.is_empty()).then_some(Cycle {
+    Ok((averages || !jobs.is_empty()).then_some(FoundCycle {
         address: candidate.address,
         type_registers: candidate.type_registers,
         is_job: false,
@@ -155,7 +154,7 @@ fn cycle(image: &Image<'_>, candidate: Candidate) -> Result<Option<Cycle>, Strin
 
 /// Returns the functions of jobs, each with the registers that hold the type at all its calls. The type came in
 /// `registers`. The callee may save a register that is not an argument.
-fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<JobFunction> {
+fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[JobCall]) -> Vec<JobFunction> {
     let mut by_type = ByType::run(code, registers);
     let mut functions: Vec<JobFunction> = Vec::new();
     for job in jobs {
@@ -170,7 +169,7 @@ fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[Job]) -> Vec<
 }
 
 /// Returns where a function calls others that keep the average. Fails if it calls too many to look into.
-fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
+fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> {
     let mut known: Vec<(FileAddress, bool)> = Vec::new();
     let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
@@ -195,7 +194,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
                 }
             };
             if is_job {
-                jobs.push(Job { function, call: id.instruction(index), address: address(call) });
+                jobs.push(JobCall { function, call: id.instruction(index), address: address(call) });
             }
         }
     }
@@ -203,13 +202,13 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<Job>, String> {
 }
 
 /// Returns the functions that the function at an address tail-calls.
-fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
+fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleCandidate> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();
     };
     let [first, ..] = ARGUMENTS;
     let mut by_type = ByType::run(&code, &[first]);
-    let mut found: Vec<Candidate> = Vec::new();
+    let mut found: Vec<CycleCandidate> = Vec::new();
     for (id, block) in code.blocks.entries() {
         if let Some(address) = block.tail_callee()
             && found.len() < MAX_FUNCTIONS
@@ -217,7 +216,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<Candidate> {
         {
             let jump = block.instructions.len().saturating_sub(1);
             let holding = by_type.registers(id.instruction(jump));
-            found.push(Candidate { address, type_registers: holding });
+            found.push(CycleCandidate { address, type_registers: holding });
         }
     }
     found
@@ -230,7 +229,7 @@ const OF_THE_PAST: f64 = 0.95;
 
 /// Returns the blocks in which something is multiplied by the weight of the past.
 pub fn blocks(image: &Image<'_>, code: &FunctionCode) -> Vec<BlockId> {
-    factor::blocks(image, code, OF_THE_PAST)
+    quotient::blocks_multiplying(image, code, OF_THE_PAST)
 }
 
 /// Returns where the average that these `blocks` of a function compute is kept, if that is known and a single place.
@@ -242,7 +241,7 @@ pub fn kept_at(image: &Image<'_>, code: &FunctionCode, blocks: &[BlockId]) -> Op
         for (instruction, mut state) in code.blocks[*block].instructions.iter().zip(states) {
             execution.step(&mut state, instruction);
             let atoms = &execution.atoms;
-            let past = factor::multiplied(image, atoms, &state, instruction, OF_THE_PAST);
+            let past = quotient::multiplied(image, atoms, &state, instruction, OF_THE_PAST);
             kept.extend(past.iter().map(|value| atoms.as_global(value)));
         }
     }

@@ -7,12 +7,12 @@ pub mod entry;
 mod start;
 
 use evictscope_machine::code::FunctionCode;
-use evictscope_machine::flow::{Execution, Operand, Point, Quotient};
+use evictscope_machine::flow::{CutPoint, Execution, Operand, Quotient};
 use evictscope_machine::sites::{Calls, Site};
 use evictscope_model::{FileAddress, Member};
 
 use self::entry::JobFunction;
-use self::start::{ByType, Work};
+use self::start::{ByType, CycleWork};
 use super::analysis::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
 use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, TracedFunction};
@@ -57,7 +57,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
     let mut by_type = ByType::run(&code, &cycle.type_registers);
     let jobs: Vec<FileAddress> = cycle.jobs.iter().map(|job| job.address).collect();
     let mut by_job = (cycle.job_register).map(|register| ByType::run(&code, &[register]));
-    let work = Work::before(&code, &ends);
+    let work = CycleWork::before(&code, &ends);
     let start = work.start(&code, &ends, &jobs, &mut by_type, by_job.as_mut());
     let Some(mut start) = start else {
         analysis.miss(Item::Inner(kind), Reason::Unrecognised(NO_START));
@@ -117,7 +117,7 @@ fn jobs_apart(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, functions: &[
     let mut planned = Vec::new();
     for (job, (_, of, code, ends)) in (0..).zip(&jobs) {
         let mut by_type = ByType::run(code, &of.type_registers);
-        let work = Work::before(code, ends);
+        let work = CycleWork::before(code, ends);
         let mut start = work.start(code, ends, &[], &mut by_type, None)?;
         start.job = Some(Operand::Constant(job));
         let exits = exits(analysis, kind, code, work.calls(&start, &[]), None);
@@ -144,7 +144,7 @@ fn exits(
         None => Quotient::find(&mut execution, &passed, entry::OF_THIS_CYCLE),
         Some(_) => None,
     };
-    let look = |execution: &mut Execution<'_>, point: Point| match &share {
+    let look = |execution: &mut Execution<'_>, point: CutPoint| match &share {
         Some(share) => {
             // Counts of other things, such as fields of hashes, never come to the division for the moving average.
             let [expired, sampled] = share.at(image, execution, point).unwrap_or_default();

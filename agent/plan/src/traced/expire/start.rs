@@ -7,16 +7,16 @@
 
 use std::collections::BTreeSet;
 
-use evictscope_machine::code::instruction::address;
-use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId, emulation};
-use evictscope_machine::flow::{Atoms, Execution, Frame, Operand, State, Value};
+use evictscope_machine::code::instruction::{address, hit_cost, is_long_nop};
+use evictscope_machine::code::{BlockId, EdgeKind, FunctionCode, Instruction, InstructionId};
+use evictscope_machine::flow::{Atoms, Execution, Operand, SlotBase, State, Value};
 use evictscope_machine::sites::Calls;
 use evictscope_model::FileAddress;
 
 use crate::plan::CycleStartPlan;
 
 /// A place for the start site.
-pub struct Start {
+pub struct StartSite {
     pub block: BlockId,
     pub instruction: Instruction,
     /// What holds the type there.
@@ -25,21 +25,21 @@ pub struct Start {
     pub job: Option<Operand>,
 }
 
-impl Start {
+impl StartSite {
     pub fn plan(self) -> CycleStartPlan {
         CycleStartPlan { cycle_type: self.cycle_type, job: self.job }
     }
 }
 
 /// The part of a function after the early returns.
-pub struct Work {
+pub struct CycleWork {
     /// From these blocks the function returns only through its end.
     blocks: BTreeSet<BlockId>,
     /// The edges that lead there.
     entered_by: Vec<(BlockId, EdgeKind)>,
 }
 
-impl Work {
+impl CycleWork {
     /// Looks for the blocks from which the function returns only through one of `ends`.
     pub fn before(code: &FunctionCode, ends: &[BlockId]) -> Self {
         let returning = code.returning(ends);
@@ -54,7 +54,7 @@ impl Work {
     }
 
     /// Returns the calls that pass `start`, and may do their work in `jobs`.
-    pub fn calls<'a>(&'a self, start: &Start, jobs: &'a [FileAddress]) -> Calls<'a> {
+    pub fn calls<'a>(&'a self, start: &StartSite, jobs: &'a [FileAddress]) -> Calls<'a> {
         Calls {
             block: start.block,
             by: &self.entered_by,
@@ -74,7 +74,7 @@ impl Work {
         jobs: &[FileAddress],
         by_type: &mut ByType<'_>,
         mut by_job: Option<&mut ByType<'_>>,
-    ) -> Option<Start> {
+    ) -> Option<StartSite> {
         let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
         let loops: Vec<BlockId> = looping.intersection(&self.blocks).copied().collect();
         if loops.is_empty() && jobs.is_empty() {
@@ -90,21 +90,21 @@ impl Work {
         };
         let all = before(&[ends, &loops].concat());
         let blocks = if all.is_empty() { before(&loops) } else { all };
-        let mut found: Option<((bool, bool, u32), Start)> = None;
+        let mut found: Option<((bool, bool, u32), StartSite)> = None;
         for block in blocks {
             let places = by_type.places(block);
             let jobs_here = by_job.as_mut().map(|by_job| by_job.places(block));
             let jobs_here = jobs_here.unwrap_or_default();
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
-                if emulation::is_long_nop(instruction) {
+                if is_long_nop(instruction) {
                     continue;
                 }
                 let cycle_type = places.get(index).cloned().flatten();
                 let job = jobs_here.get(index).cloned().flatten();
-                let cost = emulation::cost(instruction);
+                let cost = hit_cost(instruction);
                 let weight = (cycle_type.is_none(), job.is_none(), cost);
                 if found.as_ref().is_none_or(|(least, _)| weight < *least) {
-                    let start = Start { block, instruction: *instruction, cycle_type, job };
+                    let start = StartSite { block, instruction: *instruction, cycle_type, job };
                     found = Some((weight, start));
                 }
                 if jobs.contains(&address(instruction)) {
@@ -150,8 +150,8 @@ impl<'a> ByType<'a> {
         if let Some(number) = holding(slow, fast).next() {
             return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
         }
-        let frame = Frame::of(slow, &mut self.slow.atoms)?;
-        let other = Frame::of(fast, &mut self.fast.atoms)?;
+        let frame = SlotBase::of(slow, &mut self.slow.atoms)?;
+        let other = SlotBase::of(fast, &mut self.fast.atoms)?;
         let mut slots = slow.stack.iter();
         slots.find_map(|(offset, (value, width))| {
             let (other_value, other_width) = fast.stack.get(offset)?;

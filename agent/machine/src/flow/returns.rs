@@ -1,24 +1,89 @@
-//! Where the result of a call is, at a point on its way out.
+//! The returns of a function: the paths to them from one point, the numbers that it returns, and where the result of a
+//! call is, at a point on its way out.
 //!
-//! A register or stack slot holds it if, for each possible result, every path that is possible when
+//! A register or stack slot holds the result if, for each possible result, every path that is possible when
 //! the place holds that result returns it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use evictscope_model::FileAddress;
-use iced_x86::{Code, Instruction, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
-use super::atom::Atom;
+use super::atoms::Atom;
 use super::condition::Flags;
-use super::cut::Point;
+use super::cut::CutPoint;
 use super::execution::Execution;
-use super::operand::Operand;
-use super::operands::place;
-use super::state::{Frame, State};
+use super::operands::{Place, place};
+use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
-use super::{operands, paths};
-use crate::code::graph::{BlockId, InstructionId};
+use crate::code::graph::{BlockId, FunctionCode, InstructionId};
+
+/// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
+const MAX_STEPS: usize = 20_000;
+
+/// Finds the first block that all paths to the returns pass and that no loop can follow. That is the entry, or a block
+/// after the last loop.
+pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
+    let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
+    let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
+    let before_returns = code.passed_before(&leaving.collect::<Vec<_>>());
+    let from_the_returns = before_returns.into_iter().rev();
+    let free = from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping));
+    free.last()
+}
+
+/// Returns what is known at each return that can be reached from `point`, where `state` holds, on every path that is
+/// not known to be impossible. Returns `None` if there are too many paths, or one of them loops or leaves in another
+/// way.
+pub fn to_returns(execution: &mut Execution<'_>, state: State, point: InstructionId) -> Option<Vec<State>> {
+    let ends = watch(execution, state, point, &(), |_, _, _, ()| {})?;
+    Some(ends.into_iter().map(|(state, ())| state).collect())
+}
+
+/// Does the same, and shows `look` each instruction of a path before it is executed, with what is known there, to which
+/// it may add. Its notes begin as `notes` on each path, and are returned with the path's end.
+pub fn watch<N: Clone>(
+    execution: &mut Execution<'_>,
+    state: State,
+    point: InstructionId,
+    notes: &N,
+    mut look: impl FnMut(&mut Execution<'_>, &mut State, &Instruction, &mut N),
+) -> Option<Vec<(State, N)>> {
+    let code = execution.code;
+    let mut steps = 0;
+    let mut returns = Vec::new();
+    let mut pending = vec![(state, notes.clone(), point, Vec::new())];
+    while let Some((mut state, mut notes, point, mut passed)) = pending.pop() {
+        // What is known about a value holds only for one iteration of a loop.
+        if passed.contains(&point.block) {
+            return None;
+        }
+        passed.push(point.block);
+        let here = &code.blocks[point.block];
+        for instruction in here.instructions.get(point.index..)? {
+            steps += 1;
+            if steps > MAX_STEPS {
+                return None;
+            }
+            look(execution, &mut state, instruction, &mut notes);
+            if instruction.flow_control() == FlowControl::Return {
+                returns.push((state.clone(), notes.clone()));
+            }
+            execution.step(&mut state, instruction);
+        }
+        let last = here.instructions.last()?;
+        if here.leaves && last.flow_control() != FlowControl::Return {
+            return None;
+        }
+        for (successor, kind) in &here.successors {
+            if let Some(state) = execution.along_edge(&state, here, *kind) {
+                pending.push((state, notes.clone(), successor.first(), passed.clone()));
+            }
+        }
+    }
+    (!returns.is_empty()).then_some(returns)
+}
 
 /// How many merges to take apart, one after the other.
 const MAX_SPLITS: u32 = 5;
@@ -48,7 +113,7 @@ impl<'a> Results<'a> {
 
     /// Returns what holds the result at `point`: always the same number, or a register, or a register plus 1 (compilers
     /// tell the results apart by `result - 1 ≤ 1`), or a stack slot (as without optimisation).
-    pub fn at(&self, execution: &mut Execution<'_>, point: Point) -> Option<Operand> {
+    pub fn at(&self, execution: &mut Execution<'_>, point: CutPoint) -> Option<Operand> {
         if self.possible.is_empty() {
             return None;
         }
@@ -62,8 +127,10 @@ impl<'a> Results<'a> {
         let state = with_slots(execution, &state, &self.slots, 4);
         let place = (self.places()).find(|place| self.is_held(execution, &state, point, *place, MAX_SPLITS))?;
         match place {
-            Place::Register { number, plus } => Some(Operand::Register { number, width: 4, plus: i64::from(plus) }),
-            Place::Slot(offset) => Frame::of(&state, &mut execution.atoms)?.slot(offset, 4),
+            ResultPlace::Register { number, plus } => {
+                Some(Operand::Register { number, width: 4, plus: i64::from(plus) })
+            }
+            ResultPlace::Slot(offset) => SlotBase::of(&state, &mut execution.atoms)?.slot(offset, 4),
         }
     }
 
@@ -73,17 +140,24 @@ impl<'a> Results<'a> {
     }
 
     /// Returns where it can be, the most likely first.
-    fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let registers = [0, 1].into_iter().flat_map(|plus| ORDER.map(|number| Place::Register { number, plus }));
-        registers.chain(self.slots.iter().copied().map(Place::Slot))
+    fn places(&self) -> impl Iterator<Item = ResultPlace> + '_ {
+        let registers = [0, 1].into_iter().flat_map(|plus| ORDER.map(|number| ResultPlace::Register { number, plus }));
+        registers.chain(self.slots.iter().copied().map(ResultPlace::Slot))
     }
 
     /// Returns whether, for each possible result, every path that is possible when the place holds it returns it. If
     /// registers and flags come from several paths, each is checked.
-    fn is_held(&self, execution: &mut Execution<'_>, state: &State, point: Point, place: Place, splits: u32) -> bool {
+    fn is_held(
+        &self,
+        execution: &mut Execution<'_>,
+        state: &State,
+        point: CutPoint,
+        place: ResultPlace,
+        splits: u32,
+    ) -> bool {
         let (value, plus) = match place {
-            Place::Register { number, plus } => (state.registers.get(usize::from(number)), u64::from(plus)),
-            Place::Slot(offset) => (state.stack.get(&offset).map(|(value, _)| value), 0),
+            ResultPlace::Register { number, plus } => (state.registers.get(usize::from(number)), u64::from(plus)),
+            ResultPlace::Slot(offset) => (state.stack.get(&offset).map(|(value, _)| value), 0),
         };
         let Some(value) = value.cloned() else {
             return false;
@@ -131,10 +205,10 @@ impl<'a> Results<'a> {
 }
 
 /// Returns the state before the instruction of a point.
-pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
+pub fn state_at(execution: &mut Execution<'_>, point: CutPoint) -> Option<State> {
     let (block, index) = match point {
-        Point::Instruction(InstructionId { block, index }) => (block, index),
-        Point::Way(block, _) => {
+        CutPoint::Instruction(InstructionId { block, index }) => (block, index),
+        CutPoint::Way(block, _) => {
             let last = execution.code.blocks[block].instructions.len();
             (block, last.checked_sub(1)?)
         }
@@ -144,10 +218,10 @@ pub fn state_at(execution: &mut Execution<'_>, point: Point) -> Option<State> {
 
 /// Returns where paths continue from a point before whose instruction `state` holds, and what holds there; `None` if
 /// that rules them out.
-pub fn from_point(execution: &mut Execution<'_>, state: State, point: Point) -> Option<(State, InstructionId)> {
+pub fn from_point(execution: &mut Execution<'_>, state: State, point: CutPoint) -> Option<(State, InstructionId)> {
     let (from, kind) = match point {
-        Point::Instruction(id) => return Some((state, id)),
-        Point::Way(from, kind) => (&execution.code.blocks[from], kind),
+        CutPoint::Instruction(id) => return Some((state, id)),
+        CutPoint::Way(from, kind) => (&execution.code.blocks[from], kind),
     };
     let (to, _) = from.successors.iter().find(|(_, own)| *own == kind)?;
     Some((execution.along_edge(&state, from, kind)?, to.first()))
@@ -155,7 +229,7 @@ pub fn from_point(execution: &mut Execution<'_>, state: State, point: Point) -> 
 
 /// What can hold the result.
 #[derive(Clone, Copy)]
-enum Place {
+enum ResultPlace {
     /// A register, by its x86-64 number, and what to add to it.
     Register { number: u8, plus: u8 },
     /// A stack slot, by its offset from the stack pointer at entry.
@@ -188,7 +262,7 @@ pub fn loaded_slots(
             if !is_load(load) {
                 continue;
             }
-            if let operands::Place::Stack(offset) = place(&mut execution.atoms, state, load) {
+            if let Place::Stack(offset) = place(&mut execution.atoms, state, load) {
                 slots.insert(offset);
             }
         }
@@ -217,7 +291,7 @@ fn variable_part(execution: &Execution<'_>, value: &Value) -> Option<(AtomId, i6
     }
 }
 
-fn returns_only(execution: &mut Execution<'_>, state: State, point: Point, result: u64) -> bool {
+fn returns_only(execution: &mut Execution<'_>, state: State, point: CutPoint, result: u64) -> bool {
     returned_from(execution, state, point)
         .is_some_and(|returned| returned.iter().all(|value| value.as_constant() == Some(result)))
 }
@@ -240,16 +314,70 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 }
 
 /// Returns what the function can return on the paths from `point`, over 32 bits: nothing if `state` rules them out.
-fn returned_from(execution: &mut Execution<'_>, state: State, point: Point) -> Option<Vec<Value>> {
+fn returned_from(execution: &mut Execution<'_>, state: State, point: CutPoint) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
     let Some((state, next)) = from_point(execution, state, point) else {
         return Some(returned);
     };
-    for state in paths::to_returns(execution, state, next)? {
+    for state in to_returns(execution, state, next)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);
         if !returned.contains(&value) {
             returned.push(value);
         }
     }
     Some(returned)
+}
+
+/// The most values to look at.
+const MAX_VALUES: usize = 256;
+/// The register of a function's result.
+const RAX: usize = 0;
+
+/// Returns the numbers that the function's result is set to, over 32 bits.
+pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
+    let code = execution.code;
+    let mut numbers = BTreeSet::new();
+    let mut values: Vec<Value> = Vec::new();
+    for (block, _) in code.blocks.entries().filter(|(_, block)| block.leaves) {
+        values.extend(execution.states_in(block).pop().map(|state| state.registers[RAX].clone()));
+    }
+    // Each value once; its options come after it.
+    let mut next = 0;
+    while let Some(value) = values.get(next).cloned() {
+        next += 1;
+        if let Some(number) = value.as_constant() {
+            numbers.insert(number as u32);
+        }
+        for option in options(execution, &value) {
+            if values.len() < MAX_VALUES && !values.contains(&option) {
+                values.push(option);
+            }
+        }
+    }
+    numbers
+}
+
+/// Returns the values that a value can be one of.
+fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
+    let atom = value.as_atom().and_then(|atom| execution.atoms.get(atom));
+    match atom.cloned() {
+        Some(Atom::ZeroExtended { bits: 32, of }) => vec![of],
+        Some(Atom::Merged { options, .. }) => options,
+        Some(Atom::Select { then, otherwise, .. }) => vec![then, otherwise],
+        Some(Atom::Opaque { address, index }) => at_block(execution, address, index),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns what a register holds on each path to the block at `address`; nothing if no block begins there.
+fn at_block(execution: &mut Execution<'_>, address: FileAddress, register: u32) -> Vec<Value> {
+    let code = execution.code;
+    let mut blocks = code.blocks.entries();
+    let Some((_, block)) = blocks.find(|(_, block)| block.address() == address) else {
+        return Vec::new();
+    };
+    let register = usize::try_from(register).unwrap_or(usize::MAX);
+    let predecessors: BTreeSet<BlockId> = block.predecessors.iter().copied().collect();
+    let ends = predecessors.into_iter().filter_map(|from| execution.states_in(from).pop());
+    ends.filter_map(|state| state.registers.get(register).cloned()).collect()
 }

@@ -1,5 +1,6 @@
-//! What the data flow says about the members: what the eviction loop counts, what INFO prints, and
-//! what `getMemoryOverheadData()` adds up.
+//! Where single sources say that members are: the static table of configuration directives (`standardConfig` entries in
+//! config.c), which gives the addresses of the variables that directives set, and the data flow: what the eviction loop
+//! counts, what INFO prints, and what `getMemoryOverheadData()` adds up. What is not certain has a reason.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -8,10 +9,92 @@ use evictscope_machine::code::FunctionCode;
 use evictscope_machine::code::instruction::word_displacement;
 use evictscope_machine::elf::Image;
 use evictscope_machine::flow::Execution;
+use evictscope_machine::flow::interpreter::Halt;
 use evictscope_model::{FileAddress, Member};
 
-use super::certain::{MemberError, only};
 use super::info::Info;
+
+/// Why a member of `server` or the allocator's counter is not known. Its text is a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// Nothing leads to it, or what does leads to several places.
+    #[error("{0}")]
+    Unknown(String),
+    /// Two sources name different places.
+    #[error("{0}")]
+    Contradiction(String),
+    /// The function that returns the counter could not be run.
+    #[error("zmalloc_used_memory() is not understood: {0}")]
+    Allocator(#[from] Halt),
+}
+
+impl MemberError {
+    /// Makes the error that says why a member is unknown.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self::Unknown(why.into())
+    }
+}
+
+/// Returns the only address, which may occur several times; `None` if there are different ones.
+pub fn only(mut found: Vec<FileAddress>) -> Option<FileAddress> {
+    found.sort_unstable();
+    found.dedup();
+    match found.as_slice() {
+        [only] => Some(*only),
+        _ => None,
+    }
+}
+
+/// Returns the only address in `range`.
+pub fn only_in(range: Range<FileAddress>, addresses: &[FileAddress]) -> Option<FileAddress> {
+    let inside = addresses.iter().filter(|address| range.contains(address));
+    only(inside.copied().collect())
+}
+
+/// Distances between the name pointer and the data pointer of a configuration directive, bytes.
+const CONFIG_STRIDES: [u64; 2] = [56, 64];
+
+/// Addresses that the configuration table gives.
+pub type ConfigTable = BTreeMap<Member, FileAddress>;
+
+/// Finds the configuration table. Fails if it is missing or ambiguous.
+pub fn config_table(image: &Image<'_>) -> Result<ConfigTable, MemberError> {
+    let tables: Vec<ConfigTable> = CONFIG_STRIDES
+        .iter()
+        .filter_map(|stride| {
+            let data = |(directive, member)| Some((member, directive_data(image, directive, *stride)?));
+            let table: Option<ConfigTable> = Member::set_by_directives(true).map(data).collect();
+            let mut table = table?;
+            table.extend(Member::set_by_directives(false).filter_map(data));
+            Some(table)
+        })
+        .collect();
+    match tables.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(MemberError::unknown(
+            "no table of configuration directives with maxmemory, port, maxclients and maxmemory-policy",
+        )),
+        _ => Err(MemberError::unknown("more than one table of configuration directives")),
+    }
+}
+
+/// Returns the directives that this version has but about which the table is not certain, and their members.
+pub fn absent<'a>(image: &'a Image<'_>, config: &'a ConfigTable) -> impl Iterator<Item = (&'static str, Member)> + 'a {
+    let further = Member::set_by_directives(false);
+    further.filter(|(directive, member)| !config.contains_key(member) && !image.find_string(directive).is_empty())
+}
+
+/// Returns the only address that the entries called `directive` point to, `stride` bytes after their name.
+fn directive_data(image: &Image<'_>, directive: &str, stride: u64) -> Option<FileAddress> {
+    let found: Vec<FileAddress> = image
+        .find_string(directive)
+        .into_iter()
+        .flat_map(|name| image.pointers_to(name))
+        .filter_map(|at| image.pointer_at(at.checked_add(stride)?))
+        .filter(|data| image.is_writable(*data))
+        .collect();
+    only(found)
+}
 
 /// The function that reports what memory is used for (`MEMORY STATS`).
 const REPORTING_FUNCTION: &str = "getMemoryOverheadData";

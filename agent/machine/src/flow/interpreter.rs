@@ -13,11 +13,10 @@ use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use super::atoms::{Atoms, Limits};
-use super::bits::low_bits;
 use super::execution::Execution;
 use super::operands::{Place, place};
 use super::state::State;
-use super::value::Value;
+use super::value::{Value, low_bits};
 use crate::code::graph::{BlockId, FunctionCode};
 use crate::code::instruction::{address, writes};
 use crate::elf::image::Image;
@@ -48,7 +47,7 @@ pub enum Halt {
 pub type Load = (FileAddress, u8);
 
 /// A function that can be run.
-pub struct Machine<'a, 'data> {
+pub struct Interpreter<'a, 'data> {
     image: &'a Image<'data>,
     execution: Execution<'a>,
     info: InstructionInfoFactory,
@@ -56,7 +55,7 @@ pub struct Machine<'a, 'data> {
     pub loads: Vec<Load>,
 }
 
-impl<'a, 'data> Machine<'a, 'data> {
+impl<'a, 'data> Interpreter<'a, 'data> {
     /// Makes a machine for a function of `image`.
     pub fn new(image: &'a Image<'data>, code: &'a FunctionCode) -> Self {
         let mut atoms = Atoms::new(code.budget.clone());

