@@ -90,7 +90,7 @@ impl Comparison {
     fn text(&self) -> String {
         let tables = [("", &self.measures), ("FUNCTION", &self.functions)];
         let text = |(heading, rows): &(&str, &Vec<Row>)| {
-            let mut cells = vec![[heading, "BEFORE", "AFTER", "CHANGE", ""].map(str::to_owned).to_vec()];
+            let mut cells = vec![[*heading, "BEFORE", "AFTER", "CHANGE", ""].map(str::to_owned).to_vec()];
             cells.extend(rows.iter().map(|row| row.cells().to_vec()));
             table(&cells)
         };

@@ -1,9 +1,9 @@
-//! Finds a server's databases, and the hash tables with their keys: one for each database, or, in a cluster, one for each
-//! slot.
+//! Finds a server's databases, and the hash tables with their keys: one for each database, or, in a cluster, one for
+//! each slot.
 //!
 //! `server` has a pointer to the databases before its counters. The right word is known by what it points to: an array
-//! whose databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly one
-//! word must fit.
+//! whose databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly
+//! one word must fit.
 
 use anyhow::{Context as _, bail};
 use evictscope_model::Member;

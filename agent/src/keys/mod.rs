@@ -1,8 +1,8 @@
 //! `evictscope keys`: what fills a server's cache, from random entries of its hash tables.
 //!
 //! [`layout`] says how versions differ, [`databases`] finds the databases and their hash tables, [`dict`] reads one,
-//! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`KeysSummary`]. Everything is read
-//! from the memory of a running server: what is inconsistent is left out and counted.
+//! [`size`] says how large a value is, and [`sampler`] draws. What is drawn becomes a [`KeysSummary`]. Everything is
+//! read from the memory of a running server: what is inconsistent is left out and counted.
 //!
 //! Of a watched server, [`count`] counts the keys: how large they are shows what evicting them would take. [`expired`]
 //! samples those that have expired. Nothing else of this is exported: it is a question, not a metric.

@@ -75,8 +75,8 @@ pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments) -
     let mut is_whole = is_small;
     loop {
         let size = tables.places().max(1);
-        let round = tables.count().clamp(ROUND[0], ROUND[1]);
-        for _ in 0..if is_small { round.min(order.len()) } else { round } {
+        let round = tables.count().clamp(ROUND[0], ROUND[1]).min(if is_small { order.len() } else { usize::MAX });
+        for _ in 0..round {
             if drawing.is_spent() {
                 break;
             }

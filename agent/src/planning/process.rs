@@ -1,5 +1,5 @@
-//! Starts the process that plans, reads its answer, and makes sure that it ends. Few of them run at once; one that waits
-//! for a file system lets another begin.
+//! Starts the process that plans, reads its answer, and makes sure that it ends. Few of them run at once; one that
+//! waits for a file system lets another begin.
 
 use std::ffi::OsString;
 use std::fmt::Display;

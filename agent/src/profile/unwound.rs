@@ -92,7 +92,7 @@ impl Unwinding<'_> {
         None
     }
 
-    /// Goes on behind a probe on a return. MappedBy all calls of the function, only the one that was made unwinds to the
+    /// Goes on behind a probe on a return. Of all calls of the function, only the one that was made unwinds to the
     /// thread's start; if several do, their functions must be the same.
     fn past_return_probe(&mut self, stack: &Unwound, hidden: &Hidden) -> Option<Unwound> {
         let mut found: Option<Unwound> = None;

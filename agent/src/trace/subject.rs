@@ -52,14 +52,13 @@ impl TraceTarget {
         let function = function.context("the function was not looked for")?;
         let load_bias = load_bias(pid, plan.identity.entry_point)?;
         let evicted_keys = plan.member(Member::StatEvictedkeys).filter(|_| cycles);
-        let eviction = if cycles { server_config(pid, load_bias, &plan).eviction } else { EvictionConfig::UNKNOWN };
         let mut target = Self {
             handle: process.handle,
             exes: Vec::new(),
             load_bias,
             function,
             cycles: if cycles { cycles_of(&plan) } else { Vec::new() },
-            eviction,
+            eviction: if cycles { server_config(pid, load_bias, &plan).eviction } else { EvictionConfig::UNKNOWN },
             evicted_keys: evicted_keys.map(|member| member.address.at(load_bias)),
             debug_file: debug_file.map(PathBuf::from),
         };

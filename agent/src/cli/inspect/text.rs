@@ -90,9 +90,9 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
             Some(false) => "unless it jumps, ",
         };
         let known = match cycle.and_then(|cycle| cycle.ends.get(number)) {
-            Some(CycleEndPlan { sampled, expired }) => {
-                [("sampled", sampled), ("expired", expired)].map(|(name, own)| place(name, own.as_ref())).join(", ")
-            }
+            Some(CycleEndPlan { sampled, expired }) => [("sampled", sampled), ("expired", expired)]
+                .map(|(name, operand)| place(name, operand.as_ref()))
+                .join(", "),
             None => place("result", exit.result.as_ref()),
         };
         probe(description.exit, Some(&exit.site), &format!("   ({way}{known})"));

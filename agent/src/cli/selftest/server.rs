@@ -32,11 +32,7 @@ const VALUE: usize = 256;
 /// How long an answer to the load may take.
 const LOAD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the server's program: `named`, or the first in `PATH`.
-///
-/// # Errors
-///
-/// Fails if there is none, and says what to do.
+/// Returns the server's program: `named`, or the first in `PATH`. Fails if there is none, and says what to do.
 pub fn find(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = named {
         ensure!(path.is_file(), "{} is not a file", path.display());
@@ -103,8 +99,8 @@ impl ThrowAwayServer {
     /// Returns how many keys it has evicted, by its own count.
     pub fn evicted_keys(&mut self) -> anyhow::Result<u64> {
         self.process.must_run()?;
-        let evicted = self.info()?.field("evicted_keys").context("INFO has no evicted_keys")?.parse();
-        evicted.context("evicted_keys is not a number")
+        let info = self.info()?;
+        info.field("evicted_keys").context("INFO has no evicted_keys")?.parse().context("evicted_keys is not a number")
     }
 
     fn info(&self) -> anyhow::Result<Info> {
@@ -153,11 +149,7 @@ impl Load {
         self.0.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until it has ended.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the server did not answer each command with `OK`.
+    /// Waits until it has ended. Fails if the server did not answer each command with `OK`.
     pub fn end(self) -> anyhow::Result<()> {
         for thread in self.0 {
             thread.join().map_err(|_| anyhow!("the load panicked; please report this"))??;
