@@ -6,7 +6,8 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_attach_cookie};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use evictscope_abi::{

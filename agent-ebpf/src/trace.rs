@@ -21,7 +21,8 @@ use core::ptr::{addr_of, addr_of_mut, read_volatile, write_volatile};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_attach_cookie};
+use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};

@@ -3,7 +3,10 @@
 //! The compiler is the rustup toolchain `evictscope-bpf`, which `cargo xtask setup` makes; without
 //! rustup it is the cargo on `PATH`.
 
-use std::{env, fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf};
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::{env, fs};
 
 use anyhow::Context as _;
 use aya_build::{Package, Toolchain};

@@ -21,12 +21,11 @@ use rustix::system::uname;
 
 use super::run::Configuration;
 use crate::planning::Planner;
-use crate::profile;
-use crate::terminal;
 use crate::watch::Settings;
 use crate::watch::loaded::Loaded;
 use crate::watch::prepared::Prepared;
 use crate::watch::privileges::to_attach;
+use crate::{profile, terminal};
 
 /// Check whether `run` would work on this host, by trying what it does: BPF, uprobes, and each server
 ///

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use evictscope_host::printable;
-use evictscope_records::text;
-use evictscope_records::{Listed, Record, Summary};
+use evictscope_records::{Listed, Record, Summary, text};
 use evictscope_web::{record_page, rfc3339};
 use serde_json::json;
 

@@ -10,8 +10,7 @@ use evictscope_model::FileAddress;
 use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess};
 
 use super::graph::{Block, BlockId, FunctionCode};
-use super::instruction::{Callee, RegisterSet, general_register};
-use super::instruction::{address, callee, target, writes};
+use super::instruction::{Callee, RegisterSet, address, callee, general_register, target, writes};
 use crate::elf::image::Image;
 
 /// How deep to follow calls that pass an argument on; below that every register counts as read.

@@ -9,8 +9,7 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::algo::{dominators, kosaraju_scc};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::instruction::Callee;
-use super::instruction::{Instruction, address, is_call, target};
+use super::instruction::{Callee, Instruction, address, is_call, target};
 use crate::budget::Budget;
 
 /// How control passes from one block to the next.

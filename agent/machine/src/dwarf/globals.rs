@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use evictscope_model::FileAddress;
 use gimli::{AttributeValue, Operation, Unit, constants};
 
-use super::units::{DwarfError, Reader};
-use super::units::{Entry, EntryId, Units};
+use super::units::{DwarfError, Entry, EntryId, Reader, Units};
 
 /// The most variables of each name, and functions in all, to look at further; mostly there is one, and perhaps a clone.
 const MAX_FOUND: usize = 64;

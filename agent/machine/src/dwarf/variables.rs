@@ -12,8 +12,7 @@ use evictscope_model::FileAddress;
 use gimli::{Encoding, EndianSlice, Expression, Operation, Range, Register, constants};
 
 use super::globals::number;
-use super::units::{DwarfError, Reader};
-use super::units::{Entry, EntryId, Units};
+use super::units::{DwarfError, Entry, EntryId, Reader, Units};
 use crate::code::instruction::{RSP, register_name};
 
 /// How deep blocks and inlined functions may be nested.

@@ -2,8 +2,7 @@
 
 use iced_x86::{ConditionCode, Instruction};
 
-use super::value::Value;
-use super::value::{low_bits, sign_extended};
+use super::value::{Value, low_bits, sign_extended};
 
 /// A relation between two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use evictscope_model::FileAddress;
 use iced_x86::{Instruction, OpKind, Register};
 
-use super::atoms::Atom;
-use super::atoms::Atoms;
+use super::atoms::{Atom, Atoms};
 use super::state::State;
 use super::value::Value;
-use crate::code::instruction::{RSP, general_register, is_high_byte};
-use crate::code::instruction::{address, operand_bits};
+use crate::code::instruction::{RSP, address, general_register, is_high_byte, operand_bits};
 
 /// What is known about single calls and loads.
 #[derive(Default)]

@@ -5,12 +5,10 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Serialize, Serializer};
 
-use super::atoms::Atoms;
-use super::atoms::{Atom, Truth};
+use super::atoms::{Atom, Atoms, Truth};
 use super::condition::{Condition, Relation, implies, is_impossible};
 use super::execution::Execution;
-use super::state::Operand;
-use super::state::{SlotBase, State};
+use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::budget::Budget;
 

@@ -5,8 +5,7 @@
 
 use evictscope_model::FileAddress;
 
-use super::atoms::Atoms;
-use super::atoms::{Atom, Truth};
+use super::atoms::{Atom, Atoms, Truth};
 use super::condition::{Condition, Relation, decide};
 use super::value::{AtomId, Value};
 

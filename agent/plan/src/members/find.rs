@@ -9,9 +9,7 @@ use super::counters::{Counters, counters};
 use super::info::Info;
 use super::layouts::{KnownLayout, known_layout};
 use super::server::{ServerObject, around, server};
-use super::sources::by_data_flow;
-use super::sources::{ConfigTable, absent};
-use super::sources::{MemberError, only_in};
+use super::sources::{ConfigTable, MemberError, absent, by_data_flow, only_in};
 use crate::item::Method;
 use crate::names::Identity;
 

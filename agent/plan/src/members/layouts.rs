@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use evictscope_model::{FileAddress, Member};
 use serde::Deserialize;
 
-use super::sources::ConfigTable;
-use super::sources::DataFlow;
-use super::sources::MemberError;
+use super::sources::{ConfigTable, DataFlow, MemberError};
 
 /// `struct redisServer` (`valkeyServer`) of 78 releases: offsets of members, and `sizeof`, in bytes; releases with the
 /// same layout share an entry. Every tag of Redis 6.0 to 7.4 and 8.0-m01 and of Valkey 7.2 and 8.0, Debian's Redis

@@ -9,9 +9,8 @@ use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, elf};
 
 use super::{plan_of, redis_server};
-use crate::members;
 use crate::traced::eviction;
-use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction};
+use crate::{EVICTION_CALL, Item, ProbePlan, TracedFunction, members};
 
 /// The calculation is a function of its own.
 const CALLED: &str = "-DFORM=__attribute__((noinline))";

@@ -2,7 +2,8 @@ use super::{Row, columns, notes, stalls};
 use crate::live::agent::Unwatched;
 use crate::live::columns::{cells, fitting, plain};
 use crate::live::rates::Rates;
-use crate::live::reading::{tests::server, *};
+use crate::live::reading::tests::server;
+use crate::live::reading::*;
 
 const SATURATED: Metric = ("evictscope_phase", &[("phase", "saturated")]);
 const LIMITED: [(Metric, f64); 9] = [

@@ -16,8 +16,7 @@ use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, Record
 use evictscope_telemetry::{
     Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
 };
-use evictscope_web::version;
-use evictscope_web::{Request, Requests};
+use evictscope_web::{Request, Requests, version};
 
 pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, Wanted};

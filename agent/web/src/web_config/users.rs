@@ -1,10 +1,9 @@
 //! Who may see the metrics: users and their passwords' bcrypt hashes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::{io, thread};
 
 use bcrypt::HashParts;
 use ring::hmac;
