@@ -1,9 +1,9 @@
-//! What can be named without symbols: the functions that mention certain [`Texts`], those that do not return, and product
-//! and version of the server.
+//! What can be named without symbols: the functions that mention certain [`Texts`], those that do not return, and
+//! product and version of the server.
 //!
 //! Product and version are found by what it prints when asked for its version: the function that mentions the format of
-//! that line mentions the version too. Many texts only look like a version: the command table has the version that added
-//! each command, and Valkey also has the version of Redis that it is compatible with.
+//! that line mentions the version too. Many texts only look like a version: the command table has the version that
+//! added each command, and Valkey also has the version of Redis that it is compatible with.
 
 use std::ops::Range;
 use std::time::Duration;

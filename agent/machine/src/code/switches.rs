@@ -240,8 +240,8 @@ mod tests {
     }
 
     /// `lea table(%rip), %rbx; mov $0x06060606, %ecx`, `padding` times `nop`, `check`, then `movzbl %al, %eax; movslq
-    /// (%rbx,%rax,4), %rax; add %rbx, %rax; jmp *%rax; 1: nop; 2: ret`, and a table of 1, 2 and the middle of the `mov`,
-    /// where 0x06 is not an instruction.
+    /// (%rbx,%rax,4), %rax; add %rbx, %rax; jmp *%rax; 1: nop; 2: ret`, and a table of 1, 2 and the middle of the
+    /// `mov`, where 0x06 is not an instruction.
     fn function(padding: usize, check: &[u8]) -> FunctionCode {
         let mut code = vec![0x48, 0x8d, 0x1d, 0, 0, 0, 0, 0xb9, 6, 6, 6, 6];
         code.extend(std::iter::repeat_n(0x90, padding));

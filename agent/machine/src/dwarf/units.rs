@@ -1,11 +1,12 @@
-//! The sections that hold DWARF, decompressed if a linker compressed them; the units of `.debug_info` and their entries.
+//! The sections that hold DWARF, decompressed if a linker compressed them; the units of `.debug_info` and their
+//! entries.
 //!
 //! What gimli offers to make a unit also reads its line number program, and an abbreviation table again for each unit
 //! that names it. This does neither, so the work grows with the size of the sections and not with what a hostile file
 //! makes of it; every entry looked at is counted.
 //!
-//! An entry can be an instance of another, even of one in another unit (as link-time optimisation leaves them): that has
-//! its name and type.
+//! An entry can be an instance of another, even of one in another unit (as link-time optimisation leaves them): that
+//! has its name and type.
 
 use std::borrow::Cow;
 use std::cell::Cell;

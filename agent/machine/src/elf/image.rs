@@ -1,5 +1,5 @@
-//! What an ELF executable says about itself: segments, names, unwind tables, relocations, build id, and the separate file
-//! with its debug information.
+//! What an ELF executable says about itself: segments, names, unwind tables, relocations, build id, and the separate
+//! file with its debug information.
 //!
 //! Every accessor is bounded by the file; it returns `None` for an address that no segment covers.
 

@@ -1,10 +1,10 @@
-//! The segments that the loader maps, the bytes at their addresses, and what the loader will store there: pointers to the
-//! file's own parts, and to functions of shared libraries. That comes from the dynamic segment, which the loader itself
-//! reads and which remains if section headers are removed.
+//! The segments that the loader maps, the bytes at their addresses, and what the loader will store there: pointers to
+//! the file's own parts, and to functions of shared libraries. That comes from the dynamic segment, which the loader
+//! itself reads and which remains if section headers are removed.
 //!
 //! Before anything relies on it, what the file declares is checked: a small file can declare many segments and sections
-//! over the same bytes, and make its reader search petabytes. In an honest file each byte belongs to at most one segment
-//! and one section.
+//! over the same bytes, and make its reader search petabytes. In an honest file each byte belongs to at most one
+//! segment and one section.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! Symbolic execution: what every register holds at every instruction of a function.
 //!
-//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged, unless a branch there
-//! tells the paths apart. At the head of a loop, what the loop changes is forgotten. A branch that is decided by what is
-//! known is not taken the other way. If a pass shows that a loop comes back to its head with what a register held before
-//! it, another pass knows the register there.
+//! One pass over the blocks in reverse post-order. Where paths meet, values that differ are merged, unless a branch
+//! there tells the paths apart. At the head of a loop, what the loop changes is forgotten. A branch that is decided by
+//! what is known is not taken the other way. If a pass shows that a loop comes back to its head with what a register
+//! held before it, another pass knows the register there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The order in which the blocks of a function are executed, the loops that this makes of them, what a loop changes, and
-//! the state at its head, where that is forgotten.
+//! The order in which the blocks of a function are executed, the loops that this makes of them, what a loop changes,
+//! and the state at its head, where that is forgotten.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

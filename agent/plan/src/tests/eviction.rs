@@ -1,4 +1,5 @@
-//! Small programs, in the forms that compilers give to the calculation of the goal, and the exits of their evicting calls.
+//! Small programs, in the forms that compilers give to the calculation of the goal, and the exits of their evicting
+//! calls.
 //!
 //! The reference is what DWARF says about the same variables. Compilers that are not installed are skipped.
 

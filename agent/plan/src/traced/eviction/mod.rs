@@ -1,10 +1,10 @@
 //! The eviction call: `performEvictions()`, before 6.2 `freeMemoryIfNeeded()`.
 //!
-//! Its symbol, and the text under which it reports its duration, tell which function it is. (The latency report mentions
-//! that text too, but does not read `maxmemory-policy`.) [`inlined`] and [`called`] find where it computes the goal of an
-//! evicting call, by its comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict, the best
-//! last, from which it chooses: its address is in a global. [`agreement`] tells whether the debug information says the
-//! same.
+//! Its symbol, and the text under which it reports its duration, tell which function it is. (The latency report
+//! mentions that text too, but does not read `maxmemory-policy`.) [`inlined`] and [`called`] find where it computes the
+//! goal of an evicting call, by its comparisons with `maxmemory`. [`pool()`] finds the array of the best keys to evict,
+//! the best last, from which it chooses: its address is in a global. [`agreement`] tells whether the debug information
+//! says the same.
 
 use evictscope_abi::VARIABLES;
 use evictscope_machine::code::{FunctionCode, references};
