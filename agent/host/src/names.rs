@@ -122,7 +122,8 @@ pub fn printable(name: &str) -> String {
 }
 
 fn is_printable(letter: char) -> bool {
-    let is_hidden = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let is_mark = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    let is_hidden = is_mark || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}');
     !letter.is_control() && !is_hidden
 }
 

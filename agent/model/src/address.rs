@@ -11,7 +11,8 @@ macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
         #[derive(
-            BorshDeserialize, BorshSerialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize,
+            BorshDeserialize, BorshSerialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord,
+            Serialize,
         )]
         #[serde(transparent)]
         pub struct $name(u64);

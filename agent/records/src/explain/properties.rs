@@ -43,8 +43,8 @@ fn forget(record: &mut Record, bits: u32) {
         ($from:ident: $($bit:literal $field:ident),*) => { $(if is_forgotten($bit) { $from.$field = None; })* };
     }
     for moment in &mut record.moments {
-        forget!(moment: 0 phase, 1 used_memory, 2 maxmemory, 3 not_counted, 4 client_buffers, 5 commands, 6 evicted_keys,
-            7 expired_keys, 8 stale_ratio, 9 cpu_us, 10 waiting_us, 11 stalled_us);
+        forget!(moment: 0 phase, 1 used_memory, 2 maxmemory, 3 not_counted, 4 client_buffers, 5 commands,
+            6 evicted_keys, 7 expired_keys, 8 stale_ratio, 9 cpu_us, 10 waiting_us, 11 stalled_us);
     }
     if let Some(burst) = &mut record.burst {
         forget!(burst: 12 evicted_keys, 13 commands_per_second, 14 stalled, 15 stalled_by_evictions,

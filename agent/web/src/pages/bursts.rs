@@ -25,7 +25,9 @@ pub fn table(server: &ExportedServer, records: &[Listed]) -> Markup {
                         ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
                     ]))
                     tbody {
-                        @for (burst, record) in bursts.iter().take(MOST) { (burst_row(burst, record.filter(|id| has(records, id)))) }
+                        @for (burst, record) in bursts.iter().take(MOST) {
+                            (burst_row(burst, record.filter(|id| has(records, id))))
+                        }
                     }
                 }
             }
