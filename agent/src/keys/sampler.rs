@@ -70,9 +70,9 @@ pub struct Drawn {
 pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
-    let allocator = memory.another(Walk::Allocator(question.length / 4));
-    let made = some(&allocator, databases.layout(), &tables);
-    let allocator = Allocator::of(&allocator, question.pid, &made);
+    let voting = memory.another(Walk::Allocator(question.length / 4));
+    let made = some(&voting, databases.layout(), &tables);
+    let allocator = Allocator::of(&voting, question.pid, &made);
     let drawing = memory.another(Walk::Draw(question.length.saturating_sub(begun.elapsed())));
     let mut sampler = Sampler {
         memory: &drawing,
@@ -105,7 +105,6 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
-        let is_over = drawing.is_spent();
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at random.
         is_whole &= now == tables;
@@ -114,7 +113,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
             true => order.is_empty(),
             false => sampler.drawn.keys.len() >= question.samples as usize,
         };
-        if is_done || is_over {
+        if is_done || drawing.is_spent() {
             break;
         }
     }
