@@ -24,7 +24,7 @@ mod tables;
 mod tests;
 mod value;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use evictscope_host::{Identity, Scheduling, load_bias};
@@ -74,12 +74,15 @@ pub fn answer(question: &Question) -> anyhow::Result<Summary> {
     let plan = process.plan(None, &[])?.plan;
     let bias = load_bias(question.pid, plan.identity.entry_point)?;
     let memory = Memory::open(question.pid, Walk::Tables)?;
-    let used = use_of(&memory, &plan, bias, process.handle.identity());
+    let identity = process.handle.identity();
+    let used = use_of(&memory, &plan, bias, identity);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let started = now.saturating_sub(identity.age()).as_secs();
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
         bail!("process {} has ended", question.pid);
     }
-    let drawn = sampler::draw(&memory, &databases?, question);
+    let drawn = sampler::draw(&memory, &databases?, question, started);
     if process.handle.has_ended() {
         bail!("process {} has ended meanwhile", question.pid);
     }

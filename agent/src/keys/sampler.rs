@@ -39,8 +39,9 @@ pub struct Key {
     pub group: Option<String>,
     /// What it takes.
     pub bytes: u64,
-    /// How long it had not been used, in seconds; if it has a counter, that means nothing.
-    pub idle: u64,
+    /// How long it had not been used, in seconds; if it has a counter, that means nothing. `None` if its clock is older than the
+    /// server, as it came with the key or is of another policy, or if others share it.
+    pub idle: Option<u64>,
     /// Its counter, if it has one.
     pub counter: u8,
     /// How long it has to live, in seconds, if it expires.
@@ -62,12 +63,17 @@ pub struct Drawn {
     pub seconds: f64,
 }
 
-/// Draws until there are enough keys, or the time is over.
+/// Draws until there are enough keys, or the time is over. The server has run since `started`, in seconds since 1970.
 ///
 /// # Errors
 ///
 /// Fails if the process ends, or no key was read.
-pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyhow::Result<Drawn> {
+pub fn draw(
+    memory: &Memory,
+    databases: &Databases,
+    question: &Question,
+    started: u64,
+) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
     let voting = memory.another(Walk::Allocator(question.length / 4));
@@ -78,6 +84,7 @@ pub fn draw(memory: &Memory, databases: &Databases, question: &Question) -> anyh
         memory: &drawing,
         layout: databases.layout(),
         question,
+        started,
         allocator,
         drawn: Drawn::default(),
     };
@@ -163,6 +170,7 @@ struct Sampler<'a> {
     memory: &'a Memory,
     layout: &'static Layout,
     question: &'a Question,
+    started: u64,
     allocator: Allocator,
     drawn: Drawn,
 }
@@ -219,13 +227,16 @@ impl Sampler<'_> {
                 Some(self.group(expression, name)?)
             }
         };
+        // Each key has its own `now`: a drawing may take minutes.
+        let idle = (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK;
+        let is_known = !object.is_shared && idle <= now.as_secs().saturating_sub(self.started);
         let is_same = entry.is_same(memory, self.layout)?
             && Object::read(memory, self.layout, address)?.is(&object);
         is_same.then_some(Key {
             kind: object.names()?,
             group,
             bytes,
-            idle: (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK,
+            idle: is_known.then_some(idle),
             counter: object.lru as u8,
             ttl,
         })
