@@ -19,7 +19,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use clap::builder::TypedValueParser as _;
@@ -92,12 +92,15 @@ pub fn answer(arguments: &KeysArguments) -> anyhow::Result<KeysSummary> {
     let plan = process.plan(None, &[])?.plan;
     let bias = load_bias(arguments.pid, plan.identity.entry_point)?;
     let memory = Memory::open(arguments.pid, Walk::Tables)?;
-    let used = use_of(&memory, &plan, bias, process.handle.identity());
+    let identity = process.handle.identity();
+    let used = use_of(&memory, &plan, bias, identity);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let started = now.saturating_sub(identity.age()).as_secs();
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
         bail!("process {} has ended", arguments.pid);
     }
-    let drawn = sampler::draw(&memory, &databases?, arguments);
+    let drawn = sampler::draw(&memory, &databases?, arguments, started);
     if process.handle.has_ended() {
         bail!("process {} has ended meanwhile", arguments.pid);
     }

@@ -50,6 +50,8 @@ pub struct Object {
     pub before: u64,
     /// Bytes of the head with what lies behind it, but without the value.
     pub bytes: u64,
+    /// Whether it is a small integer that the server made at its start, and all keys with this value share.
+    pub is_shared: bool,
 }
 
 impl Object {
@@ -66,6 +68,7 @@ impl Object {
             expires: None,
             before: 0,
             bytes: HEAD,
+            is_shared: false,
         };
         if layout.is_counted {
             // The time comes last, behind a bit for each word before the head: the nearest says when it expires.
@@ -94,7 +97,10 @@ impl Object {
         if has(layout.object.value) {
             object.content = behind;
         }
-        let is_sound = (flags >> layout.object.bits).cast_signed() > 0
+        let references = flags >> layout.object.bits;
+        // `OBJ_SHARED_REFCOUNT` is the largest number, which no counting reaches.
+        object.is_shared = references >= i32::MAX.cast_unsigned() >> layout.object.bits;
+        let is_sound = references.cast_signed() > 0
             && object.names().is_some()
             && (layout.object.key == 0) == (object.key == 0)
             && (!object.is_inner() || object.content == behind);

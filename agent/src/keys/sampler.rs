@@ -36,8 +36,9 @@ pub struct DrawnKey {
     /// What the expression matched in its name.
     pub group: Option<String>,
     pub bytes: u64,
-    /// How long it had not been used, in seconds; if it has a counter, that means nothing.
-    pub idle: u64,
+    /// How long it had not been used, in seconds; if it has a counter, that means nothing. `None` if its clock is older than the
+    /// server, as it came with the key or is of another policy, or if others share it.
+    pub idle: Option<u64>,
     /// Its counter, if it has one.
     pub counter: u8,
     /// How long it has to live, in seconds, if it expires.
@@ -58,15 +59,22 @@ pub struct Drawn {
     pub seconds: f64,
 }
 
-/// Draws until there are enough keys, or the time is over. Fails if the process ends, or no key was read.
-pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments) -> anyhow::Result<Drawn> {
+/// Draws until there are enough keys, or the time is over. The server has run since `started`, in seconds since 1970.
+/// Fails if the process ends, or no key was read.
+pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments, started: u64) -> anyhow::Result<Drawn> {
     let begun = Instant::now();
     let mut tables = read(memory, databases)?;
     let walk = memory.another(Walk::Allocator(arguments.seconds / 4));
     let allocator = Allocator::of(&walk, arguments.pid, &allocations(&walk, databases.layout, &tables));
     let drawing = memory.another(Walk::Draw(arguments.seconds.saturating_sub(begun.elapsed())));
-    let mut sampler =
-        KeySampler { memory: &drawing, layout: databases.layout, arguments, allocator, drawn: Drawn::default() };
+    let mut sampler = KeySampler {
+        memory: &drawing,
+        layout: databases.layout,
+        arguments,
+        started,
+        allocator,
+        drawn: Drawn::default(),
+    };
     let (before, size) = (tables.used(), tables.places());
     let is_small = size.max(before) <= u64::from(arguments.samples);
     // In random order, so that what was seen represents the rest if the time runs out.
@@ -83,14 +91,13 @@ pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments) -
             let place = order.pop().filter(|_| is_whole);
             sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
         }
-        let is_over = drawing.is_spent();
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at
         // random.
         is_whole &= now == tables;
         tables = now;
         let is_done = if is_small { order.is_empty() } else { sampler.drawn.keys.len() >= arguments.samples as usize };
-        if is_done || is_over {
+        if is_done || drawing.is_spent() {
             break;
         }
     }
@@ -137,6 +144,7 @@ struct KeySampler<'a> {
     memory: &'a Memory,
     layout: &'static Layout,
     arguments: &'a KeysArguments,
+    started: u64,
     allocator: Allocator,
     drawn: Drawn,
 }
@@ -179,12 +187,15 @@ impl KeySampler<'_> {
             None => None,
             Some(expression) => Some(self.group(expression, name)?),
         };
+        // Each key has its own `now`: a drawing may take minutes.
+        let idle = (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK;
+        let is_known = !object.is_shared && idle <= now.as_secs().saturating_sub(self.started);
         let is_same = entry.is_same(memory, self.layout)? && Object::read(memory, self.layout, address)?.is(&object);
         is_same.then_some(DrawnKey {
             kind: object.names()?,
             group,
             bytes,
-            idle: (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK,
+            idle: is_known.then_some(idle),
             counter: object.lru as u8,
             ttl,
         })

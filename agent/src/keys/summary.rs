@@ -15,8 +15,7 @@ const ERRORS: f64 = 1.96;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyUse {
-    /// When they were last used, for as many seconds as it has run: longer times came with the keys, or are of another
-    /// policy.
+    /// When they were last used, for as many seconds as it has run.
     Used(u64),
     /// The same of when they were last written.
     Written(u64),
@@ -120,9 +119,9 @@ impl KeysSummary {
                 bytes: bytes * scale,
                 share,
                 share_error: error(deviations.max(0.0)) / sum.max(1.0),
-                idle: longest.and_then(|longest| {
-                    let idle = of(|key| key.idle as f64)?;
-                    Some(idle.map(|idle| Some(idle).filter(|idle| *idle <= longest as f64)))
+                idle: longest.and_then(|_| {
+                    let idle = of(|key| key.idle.map_or(f64::INFINITY, |idle| idle as f64))?;
+                    Some(idle.map(|idle| Some(idle).filter(|idle| idle.is_finite())))
                 }),
                 counter: (noted == KeyUse::Counter).then(|| of(|key| key.counter.into())).flatten(),
                 ttl: quantiles(keys.iter().filter_map(|key| key.ttl).collect()),
@@ -131,13 +130,14 @@ impl KeysSummary {
         };
         let mut rows: Vec<KeysRow> = groups.into_iter().map(row).collect();
         rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
-        let idle = |from: u64, until: u64| {
-            let older = drawn.keys.iter().filter(|key| (from..=until).contains(&key.idle));
-            older.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
+        let share = |is: &dyn Fn(Option<u64>) -> bool| {
+            let those = drawn.keys.iter().filter(|key| is(key.idle));
+            those.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
         };
+        let older = |limit| share(&|idle| idle.is_some_and(|idle| idle >= limit));
         let limits = longest.map(|longest| {
             let limits = LIMITS.into_iter().filter(|limit| *limit <= longest);
-            limits.map(|limit| (limit, idle(limit, longest))).collect()
+            limits.map(|limit| (limit, older(limit))).collect()
         });
         Self {
             keys: drawn.all,
@@ -150,7 +150,7 @@ impl KeysSummary {
             rows,
             noted,
             idle_limits: limits.unwrap_or_default(),
-            idle_unknown: longest.map(|longest| idle(longest.saturating_add(1), u64::MAX)),
+            idle_unknown: longest.map(|_| share(&|idle| idle.is_none())),
         }
     }
 }
@@ -171,7 +171,8 @@ mod tests {
             kind: if index < 75 { ("string", "raw") } else { ("hash", "listpack") },
             group: None,
             bytes: if index < 75 { 100 } else { 300 },
-            idle: index * 100,
+            // The server has run for no longer.
+            idle: Some(index * 100).filter(|idle| *idle <= 5_000),
             counter: index as u8,
             ttl: (index < 25).then_some(index as f64),
         };
@@ -187,7 +188,6 @@ mod tests {
         assert!((summary.bytes_error - 1.96 * 86.6 * 10.0 * 20.0).abs() < 100.0, "{}", summary.bytes_error);
         let [hash, string] = &summary.rows[..] else { panic!("{:?}", summary.rows) };
         assert_eq!((hash.name.as_str(), hash.keys, hash.bytes, hash.share), ("hash listpack", 500.0, 150_000.0, 0.5));
-        // The server has run for no longer.
         assert_eq!(string.idle, Some([Some(700.0), Some(3_700.0), None]));
         assert_eq!((string.ttl, hash.ttl), (Some([2.0, 12.0, 22.0]), None));
         assert_eq!((string.without_ttl, string.counter), (2.0 / 3.0, None));

@@ -116,7 +116,7 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
         by: None,
         json: false,
     };
-    let drawn = ends(move || sampler::draw(&memory, &databases, &arguments))?;
+    let drawn = ends(move || sampler::draw(&memory, &databases, &arguments, 0))?;
     match drawn.map_err(|error| error.to_string()) {
         Ok(drawn) => assert_eq!(drawn.all, [999 << 6; 2]),
         Err(why) => assert!(why.contains("allow more --seconds"), "{why}"),
