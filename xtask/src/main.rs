@@ -1,7 +1,7 @@
 //! Developer tasks of evictscope. `cargo xtask --help` lists them.
 //!
-//! One file or folder per task. Anything larger than a task is a crate beside this one: `lab`, `bench`, `matrix`, and
-//! `testkit`, which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need
+//! One file or folder per task. Anything larger than a task is a crate beside this one: `lab`, `trials`, and `testkit`,
+//! which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need
 //! on the machine.
 
 mod build;
@@ -41,8 +41,7 @@ enum Task {
     /// Set up, build, and watch a throw-away redis-server go through an eviction burst, for about a minute (needs root)
     Demo,
     /// Set up, build, and measure what watching a redis-server costs it (needs root)
-    #[command(subcommand)]
-    Bench(evictscope_bench::Bench),
+    Bench(evictscope_trials::bench::Arguments),
     /// Fuzz the planning of probes with damaged executables (libFuzzer)
     Fuzz(fuzz::Arguments),
     /// Make the eviction-burst cycle happen on a throw-away redis-server, or expiry fall behind, and print what is seen
@@ -56,7 +55,7 @@ enum Task {
     /// Make the release of a version from its tag
     Release,
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
-    Matrix(evictscope_matrix::Arguments),
+    Matrix(evictscope_trials::Arguments),
     /// Set up, then check that evictscope works here; with --all, whatever CI runs
     Test(test::Arguments),
 }
@@ -76,9 +75,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Setup => setup::run(setup::For::AllTests)?,
         Task::Build => drop(build::run()?),
         Task::Demo => demo::run()?,
-        Task::Bench(bench) => {
+        Task::Bench(arguments) => {
             must_be_root("attach BPF programs")?;
-            bench.run(&build::run()?)?;
+            evictscope_trials::bench::run(arguments, &build::run()?)?;
         }
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => {

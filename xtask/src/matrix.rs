@@ -1,7 +1,7 @@
 //! `cargo xtask matrix`: the agent on the builds that people run, and on Debian's kernels.
 
 use anyhow::Result;
-use evictscope_matrix::Arguments;
+use evictscope_trials::Arguments;
 
 use crate::package::Source;
 use crate::{build, package, servers, source};
@@ -16,12 +16,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             true => Source::Packed,
             false => Source::Built,
         };
-        return evictscope_matrix::run_kernels(arguments, || Ok(package::packages(source)?.deb));
+        return evictscope_trials::run_kernels(arguments, || Ok(package::packages(source)?.deb));
     }
     if !arguments.packed {
         servers::provide()?;
         source::provide_with_flags(|name| arguments.wanted(name));
     }
     let names = [&servers::names()[..], &source::names_with_flags()].concat();
-    evictscope_matrix::run_builds(arguments, &names)
+    evictscope_trials::run_builds(arguments, &names)
 }

@@ -23,7 +23,7 @@ const CALLS: u32 = 500;
 const ROUNDS: usize = 5;
 
 /// How many times as much a hit costs in a server as in a loop that does nothing else, whose code and data stay in the
-/// caches: 1.2 to 1.3 if every call is probed, and 0.9 if evicting calls are (`cargo xtask bench probes`, Redis
+/// caches: 1.2 to 1.3 if every call is probed, and 0.9 if evicting calls are (`cargo xtask bench`, Redis
 /// 7.0.15).
 const IN_A_SERVER: f64 = 1.2;
 

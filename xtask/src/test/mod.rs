@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use evictscope_testkit::skip::in_ci;
 use evictscope_testkit::text::seconds;
-use evictscope_testkit::{process, servers, workspace};
+use evictscope_testkit::{debian, process, servers, workspace};
 
 use self::end_to_end::EndToEnd;
 use crate::setup::For;
@@ -123,7 +123,10 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
 /// which no other step does: this machine's kernel usually has uprobe_multi links.
 fn on_an_old_kernel() -> Result<Outcome> {
     const SUITE: &str = "bookworm";
-    task(evictscope_matrix::missing_kernel(SUITE), &["matrix", "--kernels", "--only", SUITE, "--packed"])
+    task(
+        missing_for_matrix(|| evictscope_trials::provide_kernel(SUITE)),
+        &["matrix", "--kernels", "--only", SUITE, "--packed"],
+    )
 }
 
 /// Tries the release build on some builds of the matrix: Debian's in a root of its own, the oldest wheel, and the
@@ -136,7 +139,12 @@ fn on_builds() -> Result<Outcome> {
             arguments.extend(["--only", wheel]);
         }
     }
-    task(cannot_attach()?.or_else(|| evictscope_matrix::missing_servers(SUITE)), &arguments)
+    task(cannot_attach()?.or_else(|| missing_for_matrix(|| evictscope_trials::provide_servers(SUITE))), &arguments)
+}
+
+/// Returns why the matrix cannot run here, or cannot have what it needs.
+fn missing_for_matrix(provide: impl FnOnce() -> Result<()>) -> Option<String> {
+    debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
 /// Tries the packages out: installs each, runs the installed agent, and removes it without a trace.

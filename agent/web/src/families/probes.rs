@@ -1,7 +1,7 @@
 //! The families about what is watched and how, what was not found, and what watching costs.
 //!
 //! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys
-//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench probes`.
+//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench`.
 
 use std::collections::BTreeSet;
 

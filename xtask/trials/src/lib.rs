@@ -1,27 +1,22 @@
-//! `cargo xtask matrix`: the agent on the builds of servers that people run, and with `--kernels` the packaged agent on
-//! Debian's kernels, in virtual machines.
-//!
-//! Each machine runs a script that asks the agent and the server; their answers come out of its
-//! serial console, and are compared here. QEMU emulates the processor, because a machine that is
-//! itself virtual may have no KVM. So times measured in these machines mean nothing.
+//! What the agent does elsewhere than in its tests, as tables: on the builds of servers that people run, packaged on
+//! Debian's kernels (`cargo xtask matrix`), and beside the tools that one would otherwise use (`cargo xtask bench`).
 
-mod bare;
+pub mod bench;
 mod builds;
-mod files;
+mod debian;
 mod kernels;
-mod machine;
-mod systemd;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::debian::{MATRIX, require};
 use evictscope_testkit::root::must_be_root;
-use evictscope_testkit::{debian, text, workspace};
+use evictscope_testkit::{text, workspace};
 
 use crate::builds::Found;
-use crate::kernels::KERNELS;
+use crate::kernels::{KERNELS, systemd};
 use crate::table::Row;
 
 /// Where users read the tables.
@@ -58,64 +53,58 @@ impl Arguments {
     }
 }
 
-/// Returns why the kernel of a suite cannot be booted here. Downloads it if it is missing.
-pub fn missing_kernel(suite: &str) -> Option<String> {
-    missing(|| kernels::provide(suite).map(drop))
+/// Gets the kernel of a suite, if it is not here.
+pub fn provide_kernel(suite: &'static str) -> Result<()> {
+    kernels::provide(suite).map(drop)
 }
 
-/// Returns why the servers of a suite cannot be tried here. Downloads them if they are missing.
-pub fn missing_servers(suite: &str) -> Option<String> {
-    missing(|| builds::provide(suite))
+/// Gets the servers of a suite, if they are not here.
+pub fn provide_servers(suite: &str) -> Result<()> {
+    builds::provide(suite)
 }
 
-fn missing(provide: impl FnOnce() -> Result<()>) -> Option<String> {
-    debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
-}
-
-/// Tries the release build on the packages of Debian's suites and on these `others`, prints what was found, and writes
-/// it into the documentation.
+/// Tries the release build on Debian's servers and on these `others`, prints what was found, and writes it into the
+/// documentation.
 ///
 /// # Errors
 ///
 /// Fails at the end if a build cannot be had or tried, or if a number is not as it must be.
 pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
-    debian::require(&[&debian::MATRIX])?;
-    let agent = workspace::agent_binary()?;
-    let mut found = Found::new(agent);
-    found.try_known(others, |name| arguments.wanted(name));
-    found.try_programs(&arguments.program);
+    require(&[&MATRIX])?;
+    let wanted = |name: &str| arguments.wanted(name);
+    let found = Found::of(workspace::agent_binary()?, others, &arguments.program, wanted);
     finish(arguments, "## Builds", BUILDS_EXPLAINED, [&found.markdown(), &found.brief()], &found.rows)
 }
 
-/// Boots all machines with the release build and the package that `deb` returns, prints what was found, and
-/// writes it into the documentation.
+/// Boots all machines with the release build and the package that `deb` returns, prints what was found, and writes it
+/// into the documentation.
 ///
 /// # Errors
 ///
 /// Fails if a machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-    debian::require(&[&debian::MATRIX])?;
+    require(&[&MATRIX])?;
     let agent = workspace::agent_binary()?;
-    let wanted = |name: &str| arguments.wanted(name);
     let mut rows = Vec::new();
-    for kernel in KERNELS.iter().filter(|kernel| wanted(kernel.suite)) {
-        rows.push(told(kernel.suite, || bare::run(kernel, &agent))?);
+    for kernel in KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite)) {
+        rows.push(timed(kernel.suite, || kernels::run(kernel, &agent))?);
     }
     let mut services = Vec::new();
-    let under_systemd = systemd::KERNELS.map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
-    if under_systemd.iter().any(|(_, name)| wanted(name)) {
-        let deb = deb()?;
-        for (kernel, name) in under_systemd.iter().filter(|(_, name)| wanted(name)) {
-            services.push(told(name, || systemd::run(kernel, &deb))?);
+    // One that needs the drop-in, and one that does not.
+    let under_systemd = KERNELS[..2].iter().map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));
+    let under_systemd: Vec<_> = under_systemd.filter(|(_, name)| arguments.wanted(name)).collect();
+    if !under_systemd.is_empty() {
+        let deb: &Path = &deb()?;
+        for (kernel, name) in under_systemd {
+            services.push(timed(&name, || systemd::run(kernel, deb))?);
         }
     }
     let text = [&rows, &services].map(|rows| table::markdown(rows)).join("\n");
     let columns = ["kernel", "capabilities", "systemd", "drop-in"];
     let brief = [&rows, &services].map(|rows| table::brief(rows, &columns)).join("\n");
     rows.append(&mut services);
-    let texts = [text.as_str(), &brief];
-    finish(arguments, "## Kernels", KERNELS_EXPLAINED, texts, &rows)
+    finish(arguments, "## Kernels", KERNELS_EXPLAINED, [&text, &brief], &rows)
 }
 
 /// Prints what was found, writes it in brief into the documentation if everything was tried, and fails if there are
@@ -124,8 +113,7 @@ fn finish(arguments: &Arguments, heading: &str, explained: &str, [text, brief]: 
     println!("\n{text}");
     ensure!(!rows.is_empty(), "nothing has that name: see --help");
     if arguments.all() {
-        let section = format!("{explained}\n\n{brief}");
-        table::write_section(&workspace::root().join(PAGE), heading, &section)?;
+        table::write_section(&workspace::root().join(PAGE), heading, &format!("{explained}\n\n{brief}"))?;
     }
     let faults: Vec<_> = rows.iter().flat_map(Row::named_faults).collect();
     ensure!(faults.is_empty(), "these are wrong:\n{}", faults.join("\n"));
@@ -144,7 +132,7 @@ where they differ. *Plan* says what `evictscope inspect` did not find. Each serv
 the server's variables under gdb, and with `MEMORY USAGE`.";
 
 /// Runs one machine, and says how long it took.
-fn told(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
+fn timed(name: &str, machine: impl FnOnce() -> Result<Row>) -> Result<Row> {
     println!("{name} ...");
     let begun = Instant::now();
     let row = machine().with_context(|| format!("the machine {name}"))?;

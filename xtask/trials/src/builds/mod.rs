@@ -1,0 +1,203 @@
+//! The builds of servers that people run: planned for, run and watched.
+
+mod plan;
+mod watched;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::{process, servers};
+
+use self::plan::Plan;
+use crate::debian::{self, Suite};
+use crate::table::{self, Row};
+
+/// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
+const DEBIAN: [(Suite, &str); 8] = [
+    (Suite("bullseye", None), "redis"),
+    (Suite("bookworm", None), "redis"),
+    (Suite("bookworm-backports", Some("bookworm")), "valkey"),
+    (Suite("trixie", None), "redis"),
+    (Suite("trixie", None), "valkey"),
+    (NEWEST, "redis"),
+    (NEWEST, "valkey"),
+    (Suite("experimental", Some(NEWEST.0)), "redis"),
+];
+
+/// The complete suite with the newest libraries.
+const NEWEST: Suite = Suite("unstable", None);
+
+/// The limit of the servers: some seconds of load exceed it.
+const LIMIT: &str = "16mb";
+
+/// How the name of a copy without symbols ends.
+const STRIPPED: &str = ", stripped";
+
+struct Build {
+    name: String,
+    program: PathBuf,
+    /// The root directory in which it runs, if that is not this machine's.
+    root: Option<PathBuf>,
+}
+
+/// Gets Debian's servers of this suite, if they are not here.
+pub fn provide(name: &str) -> Result<()> {
+    DEBIAN.iter().filter(|(suite, _)| suite.0 == name).try_for_each(|(suite, product)| root(*suite, product).map(drop))
+}
+
+/// Returns a root directory with a server and all that it needs. The links in `base-files` join its directories, and
+/// servers that are not Debian's need `libstdc++6`.
+fn root(suite: Suite, product: &str) -> Result<PathBuf> {
+    let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
+    debian::unpacked(
+        &format!("{}-{product}", suite.0),
+        suite,
+        &[&packages[0], &packages[1], "base-files", "libstdc++6"],
+    )
+}
+
+/// Returns the builds in a package of Debian's.
+fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
+    let root = root(suite, product)?;
+    let server = format!("{product}-server");
+    let changelog = root.join("usr/share/doc").join(&server).join("changelog.Debian.gz");
+    let changes = process::answer_of(Command::new("gzip").args(["--decompress", "--stdout"]).arg(changelog))?;
+    let version = changes.split(['(', ')']).nth(1).context("the changelog has no version")?;
+    let link = root.join("usr/bin").join(server);
+    let program = link.canonicalize().with_context(|| format!("the package has no {}", link.display()))?;
+    Build { name: format!("{} {product} {version}", suite.0), program, root: Some(root) }.and_stripped()
+}
+
+/// Returns the builds of a server in `target/servers`. If this machine's libraries are too old for it, it runs with the
+/// newest.
+fn of_server(name: &str) -> Result<Vec<Build>> {
+    let program = servers::path(name)?;
+    ensure!(program.is_file(), "there is no {}: `cargo xtask matrix` without --packed gets it", program.display());
+    let runs = process::answer_of(Command::new(&program).arg("--version")).is_ok();
+    let root = if runs { None } else { Some(root(NEWEST, "valkey")?) };
+    Build { name: name.to_owned(), program, root }.and_stripped()
+}
+
+/// Returns the builds of an executable that runs on this machine.
+fn of_program(program: &Path) -> Result<Vec<Build>> {
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    Build { name, program: program.to_owned(), root: None }.and_stripped()
+}
+
+impl Build {
+    /// Returns this build, and a copy without symbols if it has any that it does not need to run.
+    fn and_stripped(self) -> Result<Vec<Self>> {
+        let mut sections = Command::new("readelf");
+        sections.args(["--wide", "--section-headers"]).arg(&self.program);
+        if !process::answer_of(&mut sections)?.contains(" .symtab ") {
+            return Ok(vec![self]);
+        }
+        let name = format!("{}{STRIPPED}", self.name);
+        let program = debian::directory()?.join(name.replace('/', "-"));
+        servers::strip(&self.program, &program)?;
+        let stripped = Self { name, program, root: self.root.clone() };
+        Ok(vec![self, stripped])
+    }
+
+    /// Returns a copy of the executable, which no other agent looks for.
+    fn copied(&self) -> Result<OwnBuild> {
+        OwnBuild::in_root(&self.program, self.root.as_deref())
+    }
+}
+
+/// What an agent was found to do on builds.
+pub struct Found {
+    pub rows: Vec<Row>,
+    /// What was not found and why, and in which builds.
+    reasons: Vec<(String, Vec<String>)>,
+    agent: PathBuf,
+}
+
+impl Found {
+    /// Tries Debian's and these `other` builds whose names are `wanted`, and some executables. What fails is a fault in
+    /// a row.
+    pub fn of(agent: PathBuf, others: &[&str], programs: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Self {
+        let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
+        for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
+            found.try_all(suite.0, of_debian(*suite, product));
+        }
+        for server in others.iter().filter(|server| wanted(server)) {
+            found.try_all(server, of_server(server));
+        }
+        for program in programs {
+            found.try_all(&program.to_string_lossy(), of_program(program));
+        }
+        found
+    }
+
+    /// Tries the builds that are from one place.
+    fn try_all(&mut self, place: &str, builds: Result<Vec<Build>>) {
+        match builds {
+            Ok(builds) => builds.iter().for_each(|build| self.try_build(build)),
+            Err(error) => {
+                let mut row = Row::new("build", place);
+                row.must_succeed("provided", Err(error));
+                self.rows.push(row);
+            }
+        }
+    }
+
+    fn try_build(&mut self, build: &Build) {
+        println!("{} ...", build.name);
+        let mut row = Row::new("build", &build.name);
+        match Plan::of(&build.program, &self.agent) {
+            Ok(plan) => self.look(build, &plan, &mut row),
+            Err(error) => row.must_succeed("planned", Err(error)),
+        }
+        self.rows.push(row);
+    }
+
+    fn look(&mut self, build: &Build, plan: &Plan, row: &mut Row) {
+        plan.report(row);
+        for (item, why) in plan.not_found() {
+            let reason = format!("`{item}`: {why}");
+            match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, builds)) => builds.push(build.name.clone()),
+                None => self.reasons.push((reason, vec![build.name.clone()])),
+            }
+        }
+        if plan.is_empty() {
+            return;
+        }
+        let compared = watched::compare(build, plan, &self.agent, row);
+        row.must_succeed("watched", compared);
+        let compared = plan.compare_goal(build, row);
+        row.must_succeed("goal variables under gdb", compared);
+        let compared = watched::compare_keys(build, &self.agent, row);
+        row.must_succeed("keys", compared);
+    }
+
+    /// Formats all of it as Markdown.
+    pub fn markdown(&self) -> String {
+        self.with_reasons(table::markdown(&self.rows))
+    }
+
+    /// Formats what operators ask as Markdown. A copy without symbols has a row only if that differs from the row
+    /// before it.
+    pub fn brief(&self) -> String {
+        let all = table::brief(&self.rows, &["build", "server", "plan"]);
+        let mut lines: Vec<&str> = all.lines().collect();
+        lines.dedup_by(|line, before| line.contains(STRIPPED) && line.replace(STRIPPED, "") == *before);
+        self.with_reasons(lines.join("\n") + "\n")
+    }
+
+    fn with_reasons(&self, mut text: String) -> String {
+        if !self.reasons.is_empty() {
+            text += "\nNot found, and why:\n\n";
+        }
+        for (reason, builds) in &self.reasons {
+            let is_like_whole =
+                |build: &str| build.strip_suffix(STRIPPED).is_some_and(|whole| builds.iter().any(|own| own == whole));
+            let named: Vec<_> = builds.iter().map(String::as_str).filter(|build| !is_like_whole(build)).collect();
+            text += &format!("- {reason} ({})\n", named.join("; "));
+        }
+        text
+    }
+}

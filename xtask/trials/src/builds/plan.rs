@@ -1,0 +1,117 @@
+//! What the agent plans for an executable, and whether the goal variables are what it plans: gdb evaluates them at the
+//! inner site, beside the server's own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::process;
+use evictscope_testkit::wait::HANG;
+use serde_json::Value;
+
+use super::{Build, LIMIT};
+use crate::table::Row;
+
+/// At how many hits the goal variables are compared.
+const HITS: usize = 25;
+
+/// Options of the server under gdb. The buffer of its append-only file is overhead, so this is not always 0, and no
+/// background thread allocates.
+const APPENDING: [&str; 8] =
+    ["--maxmemory", LIMIT, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"];
+
+/// A plan, as `inspect --json` prints it.
+pub struct Plan(Value);
+
+impl Plan {
+    pub fn of(program: &Path, agent: &Path) -> Result<Self> {
+        let mut command = Command::new(agent);
+        let output = command.args(["inspect", "--json"]).arg(program).output().context("cannot start the agent")?;
+        let shown = process::display(&command);
+        // It is 1 if something was not found.
+        ensure!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "`{shown}` failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(Self(serde_json::from_slice(&output.stdout).with_context(|| format!("`{shown}` printed no JSON"))?))
+    }
+
+    /// Returns what was not found, each item with the reason.
+    pub fn not_found(&self) -> Vec<(&str, &str)> {
+        self.list("not_found").filter_map(|item| item["item"].as_str().zip(item["why"].as_str())).collect()
+    }
+
+    /// Adds which server it is for, what was not found, by which methods the rest was, and the time.
+    pub fn report(&self, row: &mut Row) {
+        let server = self.0["product"].as_str().zip(self.0["version"].as_str());
+        row.fact("server", server.map_or("-".to_owned(), |(product, version)| format!("{product} {version}")));
+        let missing: Vec<_> = self.not_found().iter().map(|(item, _)| *item).collect();
+        row.fact(
+            "plan",
+            if missing.is_empty() { "complete".to_owned() } else { format!("without {}", missing.join(", ")) },
+        );
+        let quantities = self.eviction_call()["inner"]["quantities"].as_array();
+        let found = quantities.into_iter().flatten().chain(self.list("members"));
+        let methods: BTreeSet<_> = found.filter_map(|item| item["method"].as_str()).collect();
+        row.fact("found by", Vec::from_iter(methods).join(", "));
+        row.fact("planned in", format!("{:.0} ms", self.0["planning_seconds"].as_f64().unwrap_or(f64::NAN) * 1e3));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list("functions").chain(self.list("members")).next().is_none()
+    }
+
+    /// Returns the eviction call, or null.
+    pub fn eviction_call(&self) -> &Value {
+        self.list("functions").find(|function| function["kind"] == "eviction_call").unwrap_or(&Value::Null)
+    }
+
+    /// Returns how many done sites of the eviction call end only the calls that leave a jump one way, and whether the
+    /// goal probe ends some calls.
+    pub fn exits(&self) -> (usize, bool) {
+        let call = self.eviction_call();
+        let exits = call["exits"].as_array().into_iter().flatten();
+        let (at_goal, elsewhere): (Vec<_>, Vec<_>) =
+            exits.partition(|exit| exit["address"] == call["inner"]["address"]);
+        (elsewhere.iter().filter(|exit| !exit["way"].is_null()).count(), !at_goal.is_empty())
+    }
+
+    fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
+        self.0[name].as_array().into_iter().flatten()
+    }
+
+    /// Runs a build at its limit under gdb, and adds what was found.
+    pub fn compare_goal(&self, build: &Build, row: &mut Row) -> Result<()> {
+        let Some(offset) = self.eviction_call()["inner"]["file_offset"].as_u64() else {
+            return Ok(());
+        };
+        let own = build.copied()?;
+        let redis = own.start(&APPENDING)?;
+        redis.write_keys(40_000)?;
+        let directory = tempfile::tempdir().context("cannot make a directory")?;
+        let [script, plan] = ["goal.py", "plan.json"].map(|name| directory.path().join(name));
+        fs::write(&script, include_str!("goal.py"))?;
+        fs::write(&plan, self.0.to_string())?;
+        let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
+        let said = process::answer_of(
+            // gdb waits forever if no hit comes.
+            Command::new("timeout")
+                .arg(HANG.as_secs().to_string())
+                .args(["gdb", "--batch", "--nx", "-p", &redis.pid().to_string()])
+                .args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-x"])
+                .args([&script, &own.path()])
+                .env("PLAN", &plan)
+                .env("SITE", Code::of(redis.pid())?.address_of(offset).to_string())
+                .env("HITS", HITS.to_string()),
+        )?;
+        let answer = said.lines().find_map(|line| line.strip_prefix("goal variables: "));
+        let answer = answer.with_context(|| format!("gdb evaluated nothing:\n{said}"))?;
+        row.check("goal variables", answer.starts_with(&format!("{HITS} right, ")), answer);
+        Ok(())
+    }
+}

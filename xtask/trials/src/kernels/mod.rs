@@ -1,0 +1,167 @@
+//! Debian's kernels in virtual machines. This one has nothing but a kernel, the agent and servers; that of [`systemd`]
+//! is a Debian with the package.
+//!
+//! Each machine runs a script that asks the agent and the servers; their answers come out of its serial console, and are
+//! compared here.
+
+mod machine;
+pub mod systemd;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::scrape::Scrape;
+use serde_json::Value;
+
+use self::machine::{Answers, Machine};
+use crate::debian::{self, Suite};
+use crate::table::Row;
+
+/// The unit, and its drop-in for kernels without uprobe_multi links.
+const UNIT: &str = include_str!("../../../../packaging/evictscope.service");
+const DROP_IN: &str = include_str!("../../../../packaging/older-kernels.conf");
+
+/// The programs of this machine that a machine with nothing but a kernel gets.
+const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
+
+/// The ports of the servers in this machine.
+const PORTS: [u16; 4] = [6379, 6380, 6381, 6382];
+
+/// What the kernel logs when a thread dies while it removes a probe.
+const LEAK: &str = "failed to unregister, leaking uprobe";
+
+/// The current cloud kernel of a suite.
+pub struct Kernel {
+    pub suite: &'static str,
+    /// Whether it has uprobe_multi links (Linux 6.6).
+    has_multi_links: bool,
+}
+
+/// The kernels on which the agent is tried.
+pub const KERNELS: [Kernel; 3] = [
+    Kernel { suite: "bookworm", has_multi_links: false },
+    Kernel { suite: "trixie", has_multi_links: true },
+    Kernel { suite: "unstable", has_multi_links: true },
+];
+
+/// Returns the root directory with the kernel of a suite, and a busybox that needs no library.
+pub fn provide(suite: &'static str) -> Result<PathBuf> {
+    let packages = ["linux-image-cloud-amd64", "busybox-static"];
+    debian::unpacked(&format!("{suite}-kernel"), Suite(suite, None), &packages)
+}
+
+/// Returns the capabilities of a unit, named as `setpriv` names them.
+fn ambient(unit: &str) -> Result<String> {
+    let names = unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities="));
+    Ok(names.context("a unit has no ambient capabilities")?.replace("CAP_", "").replace(' ', ",").to_lowercase())
+}
+
+/// Runs an executable of the agent on a kernel, with nothing around it but servers. The row says what was found.
+pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
+    let machine = Machine::begin(kernel.suite, &provide(kernel.suite)?, include_str!("kernel.sh"))?;
+    for name in GUEST_PROGRAMS {
+        let program = which::which(name).with_context(|| format!("there is no {name} on PATH"))?;
+        machine.add_program(&program, name)?;
+    }
+    machine.add_program(agent, "evictscope")?;
+    let small_set = ambient(UNIT)?;
+    let capabilities = match kernel.has_multi_links {
+        true => small_set.clone(),
+        false => format!("{small_set},{}", ambient(DROP_IN)?),
+    };
+    // The kernel passes options that it does not know to the first process, in its environment.
+    let ports = PORTS.map(|port| port.to_string()).join(" ");
+    let options = format!("CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\"");
+    let answers = machine.run(&options, 1024)?;
+
+    let mut row = Row::new("kernel", answers.text("kernel")?);
+    row.fact("capabilities", capabilities.replace(',', ", "));
+    let check = answers.get("check")?;
+    row.check("check", check.success, "ok");
+    let sees = check.text.contains("ok    sockets: ");
+    row.check("sockets", sees, if sees { "seen" } else { "not seen" });
+    let small = answers.get("check_with_small_set")?;
+    let (right, found) = match kernel.has_multi_links {
+        true => (small.success, "not needed"),
+        false => (!small.success && small.text.contains("older-kernels.conf"), "`check` asks for it"),
+    };
+    row.check("drop-in", right, found);
+    let links: Vec<_> = answers.text("links")?.lines().map(str::trim).collect();
+    // Newer kernels call the links of return probes `uretprobe_multi`.
+    let all_multi = !links.is_empty() && links.iter().all(|kind| kind.ends_with("probe_multi"));
+    row.check("attached by", all_multi == kernel.has_multi_links, &links.join(", "));
+    compare(&answers, &PORTS, &mut row)?;
+
+    let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;
+    for (column, answer, sites) in [
+        ("breakpoints", "code_watched", sites(&plan, ["entry", "inner"])),
+        ("in evicting-only", "code_evicting_only", sites(&plan, ["inner", "exits"])),
+    ] {
+        let code = changed_code(&answers, answer)?;
+        let right = !sites.is_empty() && code.iter().all(|changed| *changed == sites);
+        let found: usize = code.iter().map(BTreeSet::len).sum();
+        row.check(column, right, &format!("{found} of {} sites", PORTS.len() * sites.len()));
+    }
+    for (column, answer) in [("left by SIGTERM", "code_after_term"), ("left by SIGKILL", "code_after_kill")] {
+        let left: usize = changed_code(&answers, answer)?.iter().map(BTreeSet::len).sum();
+        row.check(column, left == 0, &left.to_string());
+    }
+    let traced = answers.text("trace")?;
+    let is_exact = traced.contains("pingCommand, which implements PING: 1000 calls in ");
+    row.check("traced calls", is_exact, if is_exact { "1000 of 1000" } else { traced });
+    let leaks = leaks(&answers)?;
+    row.check("leaks logged", leaks == 0, &leaks.to_string());
+    let code = answers.text("exit_code")?;
+    let alive = PORTS.map(|port| answers.text(&format!("server_lives {port}")).is_ok_and(|answer| answer == "PONG"));
+    row.check("exit code", code == "0" && !alive.contains(&false), code);
+    Ok(row)
+}
+
+/// Returns the file offsets of the probe sites in these parts of a plan's traced functions. The expire cycle is probed
+/// at the same sites in every mode.
+fn sites(plan: &Value, parts: [&str; 2]) -> BTreeSet<u64> {
+    let functions = plan["functions"].as_array().into_iter().flatten();
+    let parts = functions.flat_map(|function| {
+        let parts = if function["kind"] == "expire_cycle" { ["inner", "exits"] } else { parts };
+        parts.map(|part| &function[part])
+    });
+    let sites = parts.flat_map(|part| part.as_array().map_or(vec![part], |sites| sites.iter().collect()));
+    sites.filter_map(|site| site["file_offset"].as_u64()).collect()
+}
+
+/// Returns the file offsets at which each server's code differs from its file: `cmp -l` counts the bytes from 1.
+fn changed_code(answers: &Answers, name: &str) -> Result<Vec<BTreeSet<u64>>> {
+    let changed = |port: u16| {
+        let begin: u64 = answers.word(&format!("code_begins_at_offset {port}"))?;
+        let place = |line: &str| Some(begin + line.split_whitespace().next()?.parse::<u64>().ok()?.checked_sub(1)?);
+        let lines = answers.text(&format!("{name} {port}"))?.lines();
+        lines.map(|line| place(line).with_context(|| format!("`{name}` says `{line}`"))).collect()
+    };
+    PORTS.into_iter().map(changed).collect()
+}
+
+/// Compares the agent's numbers with those of the servers at these ports, each of which must have evicted.
+fn compare(answers: &Answers, ports: &[u16], row: &mut Row) -> Result<()> {
+    let metrics = answers.text("metrics")?;
+    let mut pairs = [const { Vec::new() }; 3];
+    for port in ports {
+        let page = Scrape::parse(metrics)?.of_server(answers.word(&format!("server {port}"))?)?;
+        let sum = |name: &str, labels: &[(&str, &str)]| page.sum(&format!("evictscope_{name}_total"), labels);
+        let own = |field: &str| anyhow::Ok(answers.value(&format!("info {port}"), field)?.parse::<f64>()?);
+        pairs[0].push((sum("evicted_keys", &[])?, own("evicted_keys")?));
+        pairs[1].push((sum("commands_processed", &[])?, own("total_commands_processed")?));
+        let hits = sum("probe_hits", &[("probe", "eviction_goal")])?;
+        pairs[2].push((sum("eviction_calls", &[("kind", "evicting")])?, hits));
+    }
+    for (column, pairs) in ["evicted keys", "commands", "evicting calls"].into_iter().zip(pairs) {
+        row.equal(column, &pairs);
+    }
+    Ok(())
+}
+
+fn leaks(answers: &Answers) -> Result<usize> {
+    let log = answers.text("kernel_log")?;
+    ensure!(log.contains("Linux version"), "the kernel's log has no beginning");
+    Ok(log.lines().filter(|line| line.contains(LEAK)).count())
+}
