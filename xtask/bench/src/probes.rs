@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::cores::Cores;
 use evictscope_testkit::process;
+use evictscope_testkit::threads::Cores;
 
 use crate::side::{CONDITIONS, Condition, Said, Side, Target, Took, Twins};
 

@@ -15,11 +15,11 @@ use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::cores::Cores;
-use evictscope_testkit::own_build::OwnBuild;
-use evictscope_testkit::owned::Owned;
 use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::threads::Cores;
 use object::{Object as _, ObjectSymbol as _};
 
 /// The longest that the agent takes to read what happened.
@@ -312,7 +312,7 @@ const NAMES: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
 pub struct Target {
     pub program: PathBuf,
     /// A copy of it for the server that is watched. The agent is told to watch no other.
-    pub watched: OwnBuild,
+    pub watched: PrivateBuild,
     /// The name of its eviction function.
     pub function: &'static str,
     /// Its version, as it prints it.
@@ -329,7 +329,7 @@ impl Target {
         let data = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
         let function = eviction_function(&data).with_context(|| program.display().to_string())?;
         let version = process::answer_of(Command::new(&program).arg("--version"))?;
-        Ok(Self { watched: OwnBuild::of(&program)?, program, version: version.trim().to_owned(), function })
+        Ok(Self { watched: PrivateBuild::of(&program)?, program, version: version.trim().to_owned(), function })
     }
 }
 

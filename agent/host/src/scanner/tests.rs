@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use evictscope_testkit::owned::Owned;
-use evictscope_testkit::port::free_port;
-use evictscope_testkit::program;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::copy_program;
 use evictscope_testkit::redis::{Redis, executable};
 use evictscope_testkit::servers;
 use evictscope_testkit::skip::skip;
@@ -48,7 +48,7 @@ fn kill(pid: u32) -> anyhow::Result<()> {
 fn sleep_named(name: &str) -> anyhow::Result<(TempDir, Command)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);
-    program::copy(Path::new("/bin/sleep"), &path)?;
+    copy_program(Path::new("/bin/sleep"), &path)?;
     Ok((directory, Command::new(path)))
 }
 
@@ -372,7 +372,7 @@ fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let [text, script] = ["text", "redis-server"].map(|name| directory.path().join(name));
     std::fs::write(&text, "#!/bin/sh\nread line\n")?;
-    program::copy(&text, &script)?;
+    copy_program(&text, &script)?;
     let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
     let pid = child.pid();
     // While it is being executed it has its new name already, but no arguments yet.

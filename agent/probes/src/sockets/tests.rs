@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use evictscope_telemetry::{Owed, SocketLook, Unread};
-use evictscope_testkit::{owned::Owned, redis::Redis, skip::skip, wait::until};
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::skip::skip;
+use evictscope_testkit::wait::until;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};

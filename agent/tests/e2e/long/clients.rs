@@ -6,13 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{STATE_DIRECTORY, evictscope},
-    owned::Owned,
-    port::port_for_later,
-    redis::{Redis, copy_to},
-    wait::until,
-};
+use evictscope_testkit::agent::{STATE_DIRECTORY, evictscope};
+use evictscope_testkit::loopback::port_for_later;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{Redis, copy_to};
+use evictscope_testkit::wait::until;
 use procfs::process::Process;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};

@@ -4,14 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    code::Code,
-    podman::{self, Container, Podman, Server},
-    scrape::Scrape,
-    skip::skip,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::code::Code;
+use evictscope_testkit::podman::{self, ContainedServer, Container, Podman};
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::skip::skip;
+use evictscope_testkit::wait::{until, until_true};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How many keys of 500 bytes are written into the 4 MB of a server.
@@ -83,8 +81,7 @@ fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::R
 /// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the
 /// last two.
 fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
-    let infos = servers.iter().map(|server| server.all_info());
-    let infos = infos.collect::<anyhow::Result<Vec<_>>>()?;
+    let infos = servers.iter().map(|server| server.all_info()).collect::<anyhow::Result<Vec<_>>>()?;
     let page = agent.settled()?;
     let counts = servers.iter().zip(infos).map(|(server, info)| {
         let name = label(&page, *server, "server")?;
@@ -112,23 +109,20 @@ fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<(
         ensure!(commands == expected, "{commands} commands, not {expected}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         let [_, _, evicted, _, expected] = *after;
-        let is_right = evicted == expected && evicted > 0.0;
-        ensure!(is_right, "{evicted} keys, not {expected}");
+        ensure!(evicted == expected && evicted > 0.0, "{evicted} keys, not {expected}");
     }
     Ok(())
 }
 
 /// Ends the agent, and fails if it leaves a probe in a server.
 fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
-    let codes = servers.iter().map(|server| Code::of(server.pid()));
-    let codes = codes.collect::<anyhow::Result<Vec<_>>>()?;
+    let codes = servers.iter().map(|server| Code::of(server.pid())).collect::<anyhow::Result<Vec<_>>>()?;
     for code in &codes {
         ensure!(!code.changed()?.is_empty(), "no breakpoint in a server");
     }
     let log = agent.log()?;
     ensure!(!log.contains(" ERROR "), "{log}");
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     for code in &codes {
         let changed = code.changed()?;
         ensure!(changed.is_empty(), "the agent has left {changed:?}");
@@ -237,8 +231,7 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     let Some(podman) = podman()? else {
         return Ok(());
     };
-    let containers = (0..30).map(|_| podman.create(podman::GLIBC, &[]));
-    let containers = containers.collect::<anyhow::Result<Vec<_>>>()?;
+    let containers = (0..30).map(|_| podman.create(podman::GLIBC, &[])).collect::<anyhow::Result<Vec<_>>>()?;
     let agent = Agent::start(&ONLY)?;
     podman.start(&containers)?;
     let servers = podman.servers(&containers)?;

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::code::Code;
-use evictscope_testkit::own_build::OwnBuild;
 use evictscope_testkit::process;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::HANG;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ pub fn compare(build: &Build, plan: &Plan, row: &mut Row) -> Result<()> {
     let (Some(address), Some(offset)) = (inner["address"].as_u64(), inner["file_offset"].as_u64()) else {
         return Ok(());
     };
-    let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
+    let own = PrivateBuild::in_root(&build.program, build.root.as_deref())?;
     let redis = own.start(&[&["--maxmemory", LIMIT], &APPENDING[..]].concat())?;
     redis.write_keys(40_000)?;
     let site = Code::of(redis.pid())?.address_of(offset);

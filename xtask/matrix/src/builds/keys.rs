@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::cache;
-use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::wait::until;
 
 use super::Build;
@@ -19,7 +19,7 @@ const NEAR: f64 = 0.05;
 
 /// Fills a build with keys, and adds what was found.
 pub fn compare(build: &Build, agent: &Path, row: &mut Row) -> Result<()> {
-    let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
+    let own = PrivateBuild::in_root(&build.program, build.root.as_deref())?;
     let redis = own.start(&["--maxmemory", "0"])?;
     cache::fill(&redis, KEYS)?;
     let bytes: f64 = cache::kinds(&redis)?.values().map(|kind| kind.bytes).sum();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::own_build::OwnBuild;
 use evictscope_testkit::process;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::until;
 use rustix::process::Signal;
@@ -33,7 +33,7 @@ const WAITING: usize = 50;
 
 /// Runs a build below its limit and at it, in both probe modes, and adds what was found.
 pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Result<()> {
-    let own = OwnBuild::in_root(&build.program, build.root.as_deref())?;
+    let own = PrivateBuild::in_root(&build.program, build.root.as_deref())?;
     // Data that is not yet written to the AOF does not count.
     let redis = own.start(&["--maxmemory", LIMIT, "--appendonly", "yes"])?;
     let _waiting = clients(redis.port())?;
