@@ -220,7 +220,7 @@ fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
     // Without privileges nothing is measured.
     let source = &report["cost"]["source"];
     ensure!(source == "documented", "{source}");
-    let quantities = &report["functions"][0]["inner"]["quantities"].as_array().into_iter().flatten();
+    let quantities = report["functions"][0]["inner"]["quantities"].as_array().into_iter().flatten();
     let names: Vec<_> = quantities.map(|each| each["name"].as_str()).collect();
     let expected = ["mem_reported", "overhead", "mem_used", "mem_tofree", "maxmemory"];
     ensure!(names == expected.map(Some), "{names:?}");

@@ -81,11 +81,8 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         pacer: (plan.rate.is_none() && !parameters.measures_expiry).then(|| Pacer::corrects(parameters.busy)),
     };
     let (watched, testimony, ended) = thread::scope(|scope| {
-        let tell = |load| {
-            // The receiver outlives the load.
-            let _ = sender.send(load);
-        };
-        let load = scope.spawn(|| generator.run(&rate, tell, |_| is_over()));
+        // The receiver outlives the load.
+        let load = scope.spawn(|| generator.run(&rate, |load| sender.send(load).unwrap_or_default(), |_| is_over()));
         let watched = watch.until_fulfilled(|| load.is_finished());
         // The load still goes on here, because memory also falls when the clients leave.
         let testimony = match (&watched, &watch.witness) {

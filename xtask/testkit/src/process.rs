@@ -229,6 +229,13 @@ impl Owned {
         Ok(())
     }
 
+    /// Ends it by SIGTERM, and fails with its log if it does not end well.
+    pub fn end_well(&self) -> Result<()> {
+        let status = self.end(Signal::TERM)?;
+        ensure!(status.success(), "{} ended ({status}){}", self.name, self.log_for_error());
+        Ok(())
+    }
+
     /// Sends `signal`, waits for the end and returns how it ended. A child that ignores the signal is
     /// killed.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {

@@ -38,8 +38,8 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     }
     let agent = Agent::watching(&stalled, &[])?;
     agent.watches(&idle)?;
-    let port = agent.metrics_url().rsplit_once(':').and_then(|(_, rest)| rest.split('/').next());
-    let port = port.context("no port")?.parse()?;
+    let url = agent.metrics_url();
+    let port = url.rsplit_once(':').and_then(|(_, rest)| rest.split('/').next()).context("no port")?.parse()?;
     let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;
     let load = stalled.load(EVICTING_WITHOUT_PAUSE)?;

@@ -150,7 +150,8 @@ fn best(plan: &ProbePlan, pid: u32) -> anyhow::Result<(u64, f64)> {
     for entry in (0..ENTRIES).rev().map(|index| pool + (index * ENTRY) as u64) {
         let key = u64::from_ne_bytes(word(entry + 8)?);
         if key != 0 {
-            let name = word(key)?.split(|byte| *byte == 0).next().context("no name")?;
+            let name = word(key)?;
+            let name = name.split(|byte| *byte == 0).next().context("no name")?;
             let order = u64::from_ne_bytes(word(entry)?);
             return Ok((order, std::str::from_utf8(name)?.parse()?));
         }

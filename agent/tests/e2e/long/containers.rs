@@ -30,14 +30,14 @@ fn podman() -> anyhow::Result<Option<Podman>> {
 }
 
 /// Waits until the server of a container answers.
-fn answering(container: &Container) -> anyhow::Result<Server> {
+fn answering(container: &Container) -> anyhow::Result<ContainedServer> {
     let server = container.server()?;
     until_true("the server answers", || Ok(server.answers()))?;
     Ok(server)
 }
 
 /// Waits until the agent watches a server, and returns what it says about it.
-fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
+fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
     until("the server is seen", || {
         let scrape = agent.scrape()?;
         Ok(scrape.server_info(server.pid()).is_some().then_some(scrape))
@@ -45,7 +45,7 @@ fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
 }
 
 /// Waits until the agent no longer says anything about servers.
-fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
+fn gone(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
         let mut left = servers.iter().filter(|server| scrape.server_info(server.pid()).is_some());
@@ -55,13 +55,13 @@ fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
 }
 
 /// Returns a label of `evictscope_server_info`.
-fn label(scrape: &Scrape, server: Server, name: &str) -> anyhow::Result<String> {
+fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result<String> {
     let labels = scrape.server_info(server.pid()).context("the server is not seen")?;
     Ok(labels.get(name).unwrap_or("").to_owned())
 }
 
 /// Fails if the agent does not say which container a server is in.
-fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::Result<()> {
+fn is_named(scrape: &Scrape, server: ContainedServer, container: &Container) -> anyhow::Result<()> {
     let id = container.id();
     for (name, expected) in [
         ("container_id", id),
@@ -80,7 +80,7 @@ fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::R
 
 /// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the
 /// last two.
-fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
+fn counts(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<Vec<[f64; 5]>> {
     let infos = servers.iter().map(|server| server.all_info()).collect::<anyhow::Result<Vec<_>>>()?;
     let page = agent.settled()?;
     let counts = servers.iter().zip(infos).map(|(server, info)| {
@@ -98,7 +98,7 @@ fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
 }
 
 /// Writes keys into servers, and fails if the agent's counts differ from theirs.
-fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<()> {
+fn are_counted(agent: &Agent, servers: &[ContainedServer], keys: u32) -> anyhow::Result<()> {
     let before = counts(agent, servers)?;
     for server in servers {
         server.write_keys(keys)?;
@@ -115,7 +115,7 @@ fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<(
 }
 
 /// Ends the agent, and fails if it leaves a probe in a server.
-fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
+fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     let codes = servers.iter().map(|server| Code::of(server.pid())).collect::<anyhow::Result<Vec<_>>>()?;
     for code in &codes {
         ensure!(!code.changed()?.is_empty(), "no breakpoint in a server");
@@ -130,7 +130,7 @@ fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kill(server: Server) -> anyhow::Result<()> {
+fn kill(server: ContainedServer) -> anyhow::Result<()> {
     let pid = Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?;
     Ok(kill_process(pid, Signal::KILL)?)
 }

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers;

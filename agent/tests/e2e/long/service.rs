@@ -15,7 +15,6 @@ use evictscope_testkit::service;
 use evictscope_testkit::threads::StoppedThread;
 use evictscope_testkit::wait::until_true;
 use procfs::process::Process;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::probed::keeper_of;

@@ -12,7 +12,6 @@ use evictscope_testkit::code::Code;
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process::succeed;
 use evictscope_testkit::redis::{self, PrivateBuild, Redis};
-use rustix::process::Signal;
 
 /// Starts an agent as the end of a shell script, which has its command as arguments.
 fn started_by(script: &str) -> anyhow::Result<Agent> {
