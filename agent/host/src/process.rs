@@ -201,7 +201,7 @@ fn has_gone(identity: &Identity) -> ProcResult<bool> {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use evictscope_testkit::owned::Owned;
+    use evictscope_testkit::process::Owned;
     use evictscope_testkit::wait::until;
     use procfs::ProcError;
 

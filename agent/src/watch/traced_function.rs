@@ -15,8 +15,7 @@ use evictscope_plan::{EVICTION_CALL, plan_functions};
 use evictscope_probes::{Attachment, LinkKeeper, Probes, Server};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{HitCosts, ProbeMode, STALL_THRESHOLD};
-use evictscope_testkit::owned::Owned;
-use evictscope_testkit::process;
+use evictscope_testkit::process::{self, Owned};
 use evictscope_web::{Requests, families};
 use prometheus::TextEncoder;
 

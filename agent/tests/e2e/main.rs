@@ -5,10 +5,44 @@
 //! else the machine is doing. So nothing here depends on how fast the machine is: a test waits for what must happen,
 //! and compares two observers of the same run.
 
-mod bursts;
-mod core;
-mod counts;
-mod long;
-mod on_servers;
 mod probed;
-mod program;
+
+/// What the project is for.
+mod core {
+    mod alert;
+    mod budget;
+    mod expire;
+    pub mod hostile;
+    pub mod killed;
+    pub mod lifecycle;
+    pub mod numbers;
+    pub mod pages;
+    pub mod phases;
+    mod records;
+    mod replaced;
+}
+
+/// What takes long, or needs more of the machine than a server and the agent.
+mod long {
+    mod auto;
+    mod candidate;
+    mod clients;
+    mod clock;
+    mod containers;
+    mod ended;
+    mod faults;
+    mod forms;
+    mod hostile;
+    mod keys;
+    mod limit;
+    mod locks;
+    mod members;
+    mod profile;
+    mod selftest;
+    mod service;
+    mod surroundings;
+    mod trace;
+    mod unrun;
+    mod waits;
+    mod web;
+}

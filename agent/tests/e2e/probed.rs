@@ -6,15 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    code::Code,
-    own_build::OwnBuild,
-    owned::Owned,
-    process,
-    redis::Redis,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::wait::until_true;
 use procfs::process::all_processes;
 use rustix::process::{Pid, Signal};
 
@@ -27,7 +24,7 @@ const KEEPER: &str = "evictscope-keep";
 
 /// Servers of one file under load, and where an agent places its probes in each.
 pub struct Probed {
-    own: OwnBuild,
+    own: PrivateBuild,
     pub servers: Vec<Redis>,
     code: Vec<Code>,
     sites: BTreeSet<u64>,
@@ -38,7 +35,7 @@ pub struct Probed {
 impl Probed {
     pub fn start(servers: usize) -> anyhow::Result<Self> {
         let turn = turn()?;
-        let own = OwnBuild::of_redis()?;
+        let own = PrivateBuild::of_redis()?;
         let start = |_| own.start(&["--maxmemory", "8mb"]);
         let servers = (0..servers).map(start).collect::<anyhow::Result<Vec<_>>>()?;
         let load = |redis: &Redis| {
@@ -48,8 +45,7 @@ impl Probed {
             Owned::start(writes.args(["eval", WRITE, "0"]))
         };
         let loads = servers.iter().map(load).collect::<anyhow::Result<_>>()?;
-        let code = servers.iter().map(|redis| Code::of(redis.pid()));
-        let code = code.collect::<anyhow::Result<Vec<Code>>>()?;
+        let code = servers.iter().map(|redis| Code::of(redis.pid())).collect::<anyhow::Result<Vec<Code>>>()?;
         let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
         for redis in &servers {
             agent.watches(redis)?;

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use evictscope_testkit::clock::unix_time;
-use evictscope_testkit::schedstat;
 use evictscope_testkit::text::percent;
+use evictscope_testkit::threads::ThreadTimes;
+use evictscope_testkit::wait::unix_time;
 use hdrhistogram::Histogram;
 
 /// From one [`Load`] to the next.
@@ -61,15 +61,14 @@ impl Load {
     /// load that keeps its pace. Without these, a burst is of another kind, or there is none, and that is not the
     /// agent's fault.
     pub fn disturbance_since(&self, earlier: &Self) -> Option<String> {
-        let seconds = self.at - earlier.at;
-        let what = [
+        let lacked = [
             (self.waiting - earlier.waiting, "the server's main thread waited for a CPU"),
             (self.behind - earlier.behind, "the load was behind its pace"),
         ];
-        let what = what.map(|(lacked, text)| (lacked / seconds, text));
-        let what = what.iter().filter(|(share, _)| *share > MOST_LACKED);
-        let what = what.map(|(share, text)| format!("{text} for {} of the time", percent(*share)));
-        Some(what.collect::<Vec<_>>().join(", and ")).filter(|what| !what.is_empty())
+        let shares = lacked.map(|(seconds, text)| (seconds / (self.at - earlier.at), text));
+        let most = shares.iter().filter(|(share, _)| *share > MOST_LACKED);
+        let texts = Vec::from_iter(most.map(|(share, text)| format!("{text} for {} of the time", percent(*share))));
+        (!texts.is_empty()).then(|| texts.join(", and "))
     }
 }
 
@@ -130,7 +129,7 @@ impl Meter {
             return Ok(None);
         }
         self.told = now;
-        let main_thread = schedstat::of_thread(self.pid, self.pid)?;
+        let main_thread = ThreadTimes::of(self.pid, self.pid)?;
         Ok(Some(Load {
             at: unix_time()?,
             totals: self.totals,
@@ -165,7 +164,7 @@ mod tests {
         }
         assert_eq!(loads.len(), 20);
         let last = loads[19];
-        assert_eq!((last.totals.answered, last.totals.errors), (200, 20));
+        assert_eq!((last.totals.backlog(), last.totals.errors), (0, 20));
         assert!((last.latency_max - 0.5).abs() < 0.001);
         Ok(())
     }

@@ -115,7 +115,7 @@ impl Generator {
             let connections = self.connections.len();
             let connection = &mut self.connections[self.turn];
             self.turn = (self.turn + 1) % connections;
-            connection.take(due);
+            connection.waiting.push_back(due);
             self.meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         }
         let totals = &self.meter.totals;
@@ -131,16 +131,14 @@ impl Generator {
         let connection = &mut self.connections[number];
         let meter = &mut self.meter;
         let now = Instant::now();
-        connection.receive(&mut self.buffer, |is_error, due| {
-            meter.answered(is_error, due, now);
-        })?;
+        connection.receive(&mut self.buffer, |is_error, due| meter.answered(is_error, due, now))?;
         meter.totals.sent += connection.send(self.most_under_way, &mut self.workload)?;
         Ok(())
     }
 }
 
 /// A socket with its requests.
-pub struct Connection {
+struct Connection {
     stream: TcpStream,
     /// Encoded requests, of which `written` bytes are with the kernel.
     output: Vec<u8>,
@@ -154,29 +152,17 @@ pub struct Connection {
 
 impl Connection {
     /// Begins to connect to the server on this loopback port. A server that has much to do accepts late.
-    pub fn open(port: u16, registry: &Registry, token: Token) -> Result<Self> {
+    fn open(port: u16, registry: &Registry, token: Token) -> Result<Self> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port).into())
             .context("cannot connect to the redis-server of the lab")?;
         stream.set_nodelay(true)?;
-        let interests = Interest::READABLE.add(Interest::WRITABLE);
-        registry.register(&mut stream, token, interests)?;
-        Ok(Self {
-            stream,
-            output: Vec::new(),
-            written: 0,
-            skim: Skim::default(),
-            under_way: VecDeque::new(),
-            waiting: VecDeque::new(),
-        })
-    }
-
-    /// Takes a request that is due; [`Self::send`] sends it.
-    pub fn take(&mut self, due: Instant) {
-        self.waiting.push_back(due);
+        registry.register(&mut stream, token, Interest::READABLE.add(Interest::WRITABLE))?;
+        let (under_way, waiting) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { stream, output: Vec::new(), written: 0, skim: Skim::default(), under_way, waiting })
     }
 
     /// Sends requests while fewer than `most` are under way, and returns how many left the queue.
-    pub fn send(&mut self, most: usize, workload: &mut Workload) -> Result<u64> {
+    fn send(&mut self, most: usize, workload: &mut Workload) -> Result<u64> {
         let mut sent = 0;
         while self.under_way.len() < most
             && let Some(due) = self.waiting.pop_front()
@@ -199,7 +185,7 @@ impl Connection {
 
     /// Reads all that has come, through `buffer`. Calls `answered` for each reply, with whether it is an error and the
     /// time when its request was due.
-    pub fn receive(&mut self, buffer: &mut [u8], mut answered: impl FnMut(bool, Instant)) -> Result<()> {
+    fn receive(&mut self, buffer: &mut [u8], mut answered: impl FnMut(bool, Instant)) -> Result<()> {
         loop {
             let count = match self.stream.read(buffer) {
                 Ok(0) => bail!("the redis-server closes a connection"),
@@ -229,7 +215,7 @@ const LONGEST_LINE: usize = 4096;
 
 /// The place in the replies of one connection that the bytes so far have reached.
 #[derive(Default)]
-pub struct Skim {
+struct Skim {
     /// The part of a header line that has come so far.
     line: Vec<u8>,
     /// Bytes of a bulk string, including its line end, that are still to come.
@@ -241,80 +227,54 @@ pub struct Skim {
 
 impl Skim {
     /// Steps over `bytes`, and calls `finished` for each reply that ends in them, with whether it is an error.
-    pub fn feed(&mut self, mut bytes: &[u8], mut finished: impl FnMut(bool)) -> Result<()> {
+    fn feed(&mut self, mut bytes: &[u8], mut finished: impl FnMut(bool)) -> Result<()> {
         while !bytes.is_empty() {
-            if self.skip > 0 {
+            let is_complete = if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
                 self.skip -= skipped;
                 bytes = &bytes[skipped..];
-                if self.skip == 0 {
-                    self.element(&mut finished);
-                }
-                continue;
-            }
-            let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
-                self.line.extend_from_slice(bytes);
-                if self.line.len() > LONGEST_LINE {
-                    bail!("the server sends a line of more than {LONGEST_LINE} bytes");
-                }
-                return Ok(());
+                self.skip == 0
+            } else {
+                let end = bytes.iter().position(|&byte| byte == b'\n');
+                self.line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+                ensure!(self.line.len() <= LONGEST_LINE, "the server sends a line of more than {LONGEST_LINE} bytes");
+                let Some(end) = end else { return Ok(()) };
+                bytes = &bytes[end + 1..];
+                let is_complete = self.header()?;
+                self.line.clear();
+                is_complete
             };
-            let mut line = std::mem::take(&mut self.line);
-            line.extend_from_slice(&bytes[..end]);
-            self.header(&line, &mut finished)?;
-            // The next line needs no new memory.
-            line.clear();
-            self.line = line;
-            bytes = &bytes[end + 1..];
+            self.elements -= u64::from(is_complete);
+            if is_complete && self.elements == 0 {
+                finished(self.error);
+            }
         }
         Ok(())
     }
 
-    /// Takes one header line without its `\n`.
-    fn header(&mut self, line: &[u8], finished: &mut impl FnMut(bool)) -> Result<()> {
+    /// Takes a header line, and returns whether it completes an element.
+    fn header(&mut self) -> Result<bool> {
         if self.elements == 0 {
-            self.elements = 1;
-            self.error = false;
+            (self.elements, self.error) = (1, false);
         }
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match line.split_first() {
-            Some((b'+' | b':', _)) => self.element(finished),
-            Some((b'-', _)) => {
-                self.error = true;
-                self.element(finished);
-            }
-            Some((b'$', length)) => match number(length)? {
-                // Null, which has no body.
-                None => self.element(finished),
-                Some(length) => self.skip = length.saturating_add(2),
-            },
-            Some((b'*', length)) => {
-                let more = number(length)?.unwrap_or(0);
-                self.elements = self.elements.saturating_add(more as u64);
-                self.element(finished);
-            }
-            _ => bail!("the server does not speak RESP2: {:?}", String::from_utf8_lossy(line)),
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let Some((kind @ (b'+' | b':' | b'-' | b'$' | b'*'), rest)) = line.split_first() else {
+            bail!("the server does not speak RESP2: {:?}", String::from_utf8_lossy(line));
+        };
+        self.error |= *kind == b'-';
+        match kind {
+            // Null has no body.
+            b'$' if rest != b"-1" => self.skip = length(rest)?.saturating_add(2),
+            b'*' if rest != b"-1" => self.elements = self.elements.saturating_add(length(rest)? as u64),
+            _ => {}
         }
-        Ok(())
-    }
-
-    /// Counts a complete element. The last one completes the reply.
-    fn element(&mut self, finished: &mut impl FnMut(bool)) {
-        self.elements -= 1;
-        if self.elements == 0 {
-            finished(self.error);
-        }
+        Ok(self.skip == 0)
     }
 }
 
-/// Reads a length, which is `None` for null.
-fn number(digits: &[u8]) -> Result<Option<usize>> {
-    if digits == b"-1" {
-        return Ok(None);
-    }
+fn length(digits: &[u8]) -> Result<usize> {
     let text = String::from_utf8_lossy(digits);
-    let number = text.parse();
-    Ok(Some(number.with_context(|| format!("the server sends {text:?} as a length"))?))
+    text.parse().with_context(|| format!("the server sends {text:?} as a length"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Makes the eviction-burst cycle, its causes, and expiry that falls behind, happen on a throw-away
 //! redis-server.
 //!
-//! The server runs on the first core. A load generator and a recorder run on the others. Requests fall due at a rate,
+//! The server runs on the first core. A load generator and what asks the server for its numbers run on the others. Requests fall due at a rate,
 //! not when the last reply came. Everything ends by itself, even on Ctrl-C. What the server's own numbers and the
 //! generator's show is printed, with what the agent says beside it. The agent's records are kept in `target/lab`.
 //!
@@ -66,18 +66,14 @@
 //!   up in the server's.
 //! - `pile-up`: beside the load, a client writes 2,000,000 keys that expire at one instant. The limit is out of reach.
 
-mod client;
 mod counts;
-mod cycles;
-mod expiry;
 mod generator;
-mod observer;
 mod prepare;
 mod run;
 mod scenario;
 mod schedule;
+mod seen;
 mod summary;
-mod visitor;
 mod witness;
 mod workload;
 

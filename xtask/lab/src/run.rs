@@ -1,31 +1,32 @@
 //! One run: the server, the load, the recorder, and the end of all three.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::{self, ScopedJoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
-use evictscope_testkit::clock::unix_time;
-use evictscope_testkit::cores::Cores;
+use anyhow::{Context as _, Result, anyhow, ensure};
 use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
 use evictscope_testkit::progress::Progress;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::threads::Cores;
+use evictscope_testkit::wait::unix_time;
 
-use crate::client::Client;
-use crate::expiry::Switch;
-use crate::observer::{Observer, Seen};
-use crate::prepare::{Prepared, prepare, start_server};
-use crate::scenario::{Plan, Remedy, Scenario, name_of};
+use crate::counts::Load;
+use crate::prepare::{prepare, start_server};
+use crate::scenario::{Plan, Remedy, Scenario, Visitor, name_of};
 use crate::schedule::{Pacer, Rate};
-use crate::summary::{self, Finished, beside, comparison};
-use crate::visitor;
+use crate::seen::{Cycle, Expiry, Sample, longest_evicting_call, set_active_expiry};
+use crate::summary::{self, Finished, Outcome, beside};
 use crate::witness::Witness;
 
-/// How often the run checks whether something has ended.
-const LOOK: Duration = Duration::from_millis(200);
+/// Between two samples of the server's own numbers.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,147 +36,145 @@ const SECOND: Duration = Duration::from_secs(1);
 const FINAL: f64 = 5.0;
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
-pub fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
-    let server = start_server(&plan.parameters, cores)?;
+fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
+    let parameters = &plan.parameters;
+    let server = start_server(parameters, cores)?;
     let progress = Progress::start(&plan.name);
     let prepared = prepare(plan, &server, &progress, interrupted);
     // If the server has ended, that is the better reason.
     server.must_be_alive()?;
-    let Prepared { mut generator, mut recorder, measured } = prepared?;
-    // Off while the agent starts, so that it sees each key that expires under load and no other.
-    let mut expiry = (plan.measures_expiry).then(|| Switch::off_without_keys(server.port())).transpose()?;
-    let mut witness = (plan.agent.as_ref()).map(|agent| Witness::start(agent, &server)).transpose()?;
-    if let Some(expiry) = &mut expiry {
-        expiry.on()?;
+    let (mut generator, measured) = prepared?;
+    if parameters.measures_expiry {
+        // Off while the agent starts, so that it sees each key that expires under load and no other. What was written
+        // to measure the capacity would expire in the first seconds.
+        set_active_expiry(&server, "0")?;
+        server.cli(&["flushall"])?;
     }
-    let mut client = Client::connect(server.port())?;
-    client.call(&["LATENCY", "RESET"])?;
+    let mut witness = plan.agent.as_ref().map(|agent| Witness::start(agent, &server)).transpose()?;
+    server.cli(&["latency", "reset"])?;
+    let begin = Sample::take(&server)?;
+    if parameters.measures_expiry {
+        set_active_expiry(&server, "1")?;
+    }
 
-    let mut observer = Observer::new(&plan.parameters)?;
-    let heading = summary::heading(&server, cores, &measured, &plan.parameters);
-    progress.print(&heading);
+    let begun = unix_time()?;
+    progress.print(&summary::heading(&server, cores, &measured, parameters));
     if let Some(witness) = &witness {
         progress.print(&format!("evictscope     {}", witness.place()));
     }
     let rate = Rate::new(measured.rate);
     let stop = AtomicBool::new(false);
     let is_over = || stop.load(Ordering::Relaxed) || interrupted.load(Ordering::Relaxed);
-    let (sender, lines) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
+    let mut watch = Watch {
+        plan,
+        server: &server,
+        begun,
+        rate: &rate,
+        received,
+        samples: vec![begin],
+        loads: Vec::new(),
+        progress: &progress,
+        witness: witness.as_mut(),
+        printed: 0,
+        // If expiry is to fall behind, the server must have more to do than it can.
+        pacer: (plan.rate.is_none() && !parameters.measures_expiry).then(|| Pacer::corrects(parameters.busy)),
+    };
     let (watched, testimony, ended) = thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for ask in recorder.asking(&stop, &sender) {
-            threads.push(scope.spawn(ask));
-        }
-        if let Some(visitor) = &plan.parameters.visitor {
-            threads.push(scope.spawn(|| visitor::come(visitor, server.port(), &stop)));
-        }
-        threads.push(scope.spawn(|| {
-            // The receiver outlives the load.
-            let tell = |load| drop(sender.send(Seen::Load(load)));
-            generator.run(&rate, tell, |_| is_over())
-        }));
-        let mut watch = Watch {
-            plan,
-            server: &server,
-            rate: &rate,
-            lines: &lines,
-            progress: &progress,
-            witness: witness.as_mut(),
-            observer: &mut observer,
-            printed: 0,
-            // If expiry is to fall behind, the server must have more to do than it can.
-            pacer: (plan.rate.is_none() && !plan.measures_expiry).then(|| Pacer::corrects(plan.parameters.busy)),
-        };
-        let watched = watch.until_fulfilled(|| threads.iter().any(ScopedJoinHandle::is_finished));
+        // The receiver outlives the load.
+        let load = scope.spawn(|| generator.run(&rate, |load| sender.send(load).unwrap_or_default(), |_| is_over()));
+        let watched = watch.until_fulfilled(|| load.is_finished());
         // The load still goes on here, because memory also falls when the clients leave.
-        let testimony = match (&watched, &witness) {
+        let testimony = match (&watched, &watch.witness) {
             (Ok(()), Some(witness)) if !is_over() => witness.testify(&server).map(Some),
             _ => Ok(None),
         };
         stop.store(true, Ordering::Relaxed);
-        let ended = threads.into_iter().map(|thread| {
-            let panicked = || anyhow!("a thread of the lab panicked");
-            thread.join().unwrap_or_else(|_| Err(panicked()))
-        });
-        (watched, testimony, ended.collect::<Vec<_>>())
+        (watched, testimony, load.join().unwrap_or_else(|_| Err(anyhow!("the load panicked"))))
     });
-    let ended_at = unix_time()?;
+    let at = unix_time()?;
     progress.finish();
-    if let Err(error) = (ended.into_iter()).fold(watched, |all, ended| all.and(ended)) {
+    let Watch { samples, loads, .. } = watch;
+    let (first, last) = loads.first().zip(loads.last()).context("there was no load")?;
+    let disturbance = last.disturbance_since(first);
+    if let Err(error) = watched.and(ended) {
         server.must_be_alive()?;
         // A server that is kept from its CPU for long enough does not answer.
-        return Err(match observer.disturbance() {
+        return Err(match disturbance {
             Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
             None => error,
         });
     }
-    let longest_call = client.longest_evicting_call()?;
-    let expiry = expiry.map(Switch::end).transpose()?;
-    let records = match witness {
-        Some(witness) => witness.end(&plan.name)?,
-        None => Vec::new(),
+    let evicted_keys = Sample::take(&server)?.evicted_keys - begin.evicted_keys;
+    let outcome = Outcome {
+        at,
+        interrupted: interrupted.load(Ordering::Relaxed),
+        seconds: at - begun,
+        load: *last,
+        answered: last.totals.answered - first.totals.answered,
+        rate: rate.get(),
+        evicted_keys,
+        longest_call: longest_evicting_call(&server)?,
+        cycles: Cycle::all(&samples),
+        disturbance,
+        expiry: parameters.measures_expiry.then(|| Expiry::end(begin, &server)).transpose()?,
     };
-    // The lines since the last look.
-    for line in lines.try_iter() {
-        observer.take(line);
-    }
-    let interrupted = interrupted.load(Ordering::Relaxed);
-    Ok(Finished {
-        measured,
-        outcome: observer.end(ended_at, interrupted, rate.get(), longest_call, expiry)?,
-        testimony: testimony?,
-        records,
-    })
+    let records = witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default();
+    Ok(Finished { measured, outcome, testimony: testimony?, records })
 }
 
 /// A run under load, and what was seen of it so far.
 struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
+    /// When the load began, in seconds since 1970.
+    begun: f64,
     rate: &'a Rate,
-    lines: &'a Receiver<Seen>,
+    received: Receiver<Load>,
+    samples: Vec<Sample>,
+    loads: Vec<Load>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
-    observer: &'a mut Observer,
     /// The number of cycles that were printed.
     printed: usize,
-    /// What corrects the rate, until the server is at its limit.
+    /// What corrects the rate, until something else than the load happens.
     pacer: Option<Pacer>,
 }
 
 impl Watch<'_> {
-    /// Records until the plan is fulfilled, or a thread has ended, which happens early only on an error or an
+    /// Takes samples until the plan is fulfilled, or the load has ended, which happens early only on an error or an
     /// interruption.
     fn until_fulfilled(&mut self, has_ended: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
-        let mut told = begun;
-        while begun.elapsed() < self.plan.length && !has_ended() {
-            let line = match self.lines.recv_timeout(LOOK) {
-                Ok(line) => line,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
-            self.observer.take(line);
-            if !self.observer.is_calm() {
-                self.pacer = None;
+        let (mut told, mut sampled) = (begun, begun);
+        let (mut guests, mut script) = (Vec::new(), None);
+        while begun.elapsed().as_secs_f64() < self.plan.parameters.seconds && !has_ended() {
+            thread::sleep(INTERVAL.saturating_sub(sampled.elapsed()));
+            sampled = Instant::now();
+            self.samples.push(Sample::take(self.server)?);
+            self.loads.extend(self.received.try_iter());
+            let seconds = begun.elapsed().as_secs_f64();
+            if let Some(visitor) = &self.plan.parameters.visitor {
+                if seconds >= visitor.after && guests.is_empty() {
+                    guests = guests_of(visitor, self.server.port())?;
+                }
+                if seconds >= visitor.from && script.is_none() {
+                    script = Some(script_of(visitor, self.server, self.begun)?);
+                }
             }
-            if let (Some(pacer), Some(load)) = (&mut self.pacer, self.observer.last_load())
-                && let Some(corrected) = pacer.look(self.rate.get(), load)
-            {
-                self.rate.set(corrected);
-            }
+            self.correct_rate(seconds);
             if told.elapsed() < SECOND {
                 continue;
             }
             told = Instant::now();
-            self.progress.show(self.observer.status());
+            if let (Some(load), Some(sample)) = (self.loads.last(), self.samples.last()) {
+                self.progress.show(sample.status(load));
+            }
             self.server.must_be_alive()?;
             if let Some(witness) = &mut self.witness
                 && let Some(phase) = witness.new_phase(self.server)?
             {
-                let seconds = begun.elapsed().as_secs_f64();
-                let line = format!("{seconds:>6.1} s  evictscope: {phase}");
-                self.progress.print(&line);
+                self.progress.print(&format!("{seconds:>6.1} s  evictscope: {phase}"));
             }
             if self.has_its_cycles()? {
                 break;
@@ -184,18 +183,53 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// Keeps the main thread as busy as it is to be, while nothing but the load has happened: no key was evicted, and
+    /// no visitor has come.
+    fn correct_rate(&mut self, seconds: f64) {
+        let evicts = self.samples.last().is_some_and(|sample| sample.evicted_keys > self.samples[0].evicted_keys);
+        if evicts || self.plan.parameters.visitor.is_some_and(|visitor| seconds >= visitor.after) {
+            self.pacer = None;
+        }
+        if let (Some(pacer), Some(load)) = (&mut self.pacer, self.loads.last())
+            && let Some(corrected) = pacer.look(self.rate.get(), load)
+        {
+            self.rate.set(corrected);
+        }
+    }
+
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.
     fn has_its_cycles(&mut self) -> Result<bool> {
         let now = unix_time()?;
-        let mut complete = self.observer.cycles();
+        let mut complete = Cycle::all(&self.samples);
         complete.retain(|cycle| now - cycle.end >= FINAL);
         for cycle in complete.iter().skip(self.printed) {
             self.printed += 1;
-            let line = summary::cycle(self.printed, cycle);
-            self.progress.print(&line);
+            self.progress.print(&summary::cycle(self.printed, cycle));
         }
-        Ok((self.plan.cycles).is_some_and(|enough| complete.len() >= enough))
+        Ok(self.plan.parameters.cycles.is_some_and(|enough| complete.len() >= enough))
     }
+}
+
+/// Connects those that send some lines and then read nothing more. They stay until the result is dropped.
+fn guests_of(visitor: &Visitor, port: u16) -> Result<Vec<TcpStream>> {
+    let connect = |_| {
+        let mut guest = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        for (number, line) in visitor.lines.iter().enumerate() {
+            // Redis refuses a replica to which it has not sent its last answer.
+            ensure!(number == 0 || guest.read(&mut [0; 64])? > 0, "the redis-server refuses a visitor");
+            guest.write_all(format!("{line}\r\n").as_bytes())?;
+        }
+        Ok(guest)
+    };
+    (0..visitor.connections).map(connect).collect()
+}
+
+/// Starts what runs a visitor's script again and again, until the result is dropped.
+fn script_of(visitor: &Visitor, server: &Redis, begun: f64) -> Result<Owned> {
+    let comes = format!("{:.0}", (begun + visitor.after) * 1e3);
+    let mut client = Command::new("redis-cli");
+    client.args(["-p", &server.port().to_string(), "-r", &visitor.times.to_string(), "-i", &visitor.apart.to_string()]);
+    Owned::start(client.args(["eval", visitor.script, "0", &comes, &visitor.spread.to_string()]))
 }
 
 /// What to run.
@@ -224,15 +258,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let interrupted = process::catch_ctrl_c()?;
     let cores = Cores::split()?;
-    let scenario = arguments.scenario;
-    let remedy = arguments.remedy;
+    let (scenario, remedy) = (arguments.scenario, arguments.remedy);
     let is_remedy = scenario == Scenario::Remedy;
-    let tried_in = if is_remedy { arguments.cause.unwrap_or_else(|| remedy.scenario()) } else { scenario };
-    let mut plan = Plan { name: name_of(&scenario), rate: arguments.rate, ..Plan::new(tried_in, agent) };
-    plan.cycles = arguments.cycles.or(plan.cycles);
+    let (cause, changes) = remedy.row();
+    let parameters = if is_remedy { arguments.cause.unwrap_or(cause) } else { scenario }.parameters();
+    let mut plan = Plan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
+    plan.parameters.cycles = arguments.cycles.or(parameters.cycles);
     let carry_out = |plan: &Plan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
-        println!("\n{}", summary::outcome(&finished.outcome));
+        println!("\n{}: {}", plan.name, summary::outcome(&finished.outcome));
         if let Some(testimony) = &finished.testimony {
             println!("{}", beside(&finished.outcome, testimony));
         }
@@ -244,25 +278,20 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     }
 
     // As long as the run without it, however soon that had its cycles.
-    plan.length = Duration::from_secs_f64(without.outcome.seconds);
-    plan.cycles = None;
-    let mut runs = vec![("without".to_owned(), without)];
-    for (name, options) in remedy.runs() {
+    plan.parameters.seconds = without.outcome.seconds;
+    plan.parameters.cycles = None;
+    let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
+    plan.rate = Some(rate);
+    remedy.apply(&mut plan.parameters, key_bytes, rate);
+    for (name, options) in changes {
         if interrupted.load(Ordering::Relaxed) {
-            return Ok(());
+            break;
         }
         plan.name = format!("remedy-{name}");
-        let without = &runs[0].1;
-        let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
-        plan.rate = Some(rate);
         plan.parameters.remedy = options;
-        remedy.apply(&mut plan.parameters, key_bytes, rate);
-        runs.push(((*name).to_owned(), carry_out(&plan)?));
-    }
-    print!("{}", comparison(&runs));
-    if let (Some(agent), [(_, without), others @ ..]) = (&plan.agent, &runs[..]) {
-        for (name, with) in others {
-            println!("\n{name}: {}", compared(agent, without, with)?);
+        let with = carry_out(&plan)?;
+        if let Some(agent) = &plan.agent {
+            println!("{name}: {}", compared(agent, &without, &with)?);
         }
     }
     Ok(())
@@ -271,7 +300,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
 /// Makes one complete cycle, watched by the agent.
 pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
-    let plan = Plan { cycles: Some(1), ..Plan::new(Scenario::Burst, Some(agent)) };
+    let mut parameters = Scenario::Burst.parameters();
+    parameters.cycles = Some(1);
+    let plan = Plan { name: name_of(&Scenario::Burst), parameters, rate: None, agent: Some(agent) };
     carry_out(&plan, cores.as_ref(), interrupted)
 }
 

@@ -4,11 +4,10 @@
 //! The documentation of the [crate] says what the numbers are for.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::workload::{Lives, Mix};
+use crate::workload::Mix;
 
 /// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,30 +32,23 @@ pub enum Scenario {
     Remedy,
 }
 
+/// A run.
 pub struct Plan {
     pub name: String,
-    /// The server's configuration and its load.
     pub parameters: Parameters,
     /// Requests a second. By default this is a share of the measured capacity.
     pub rate: Option<f64>,
-    /// How long the load lasts at most.
-    pub length: Duration,
-    /// The number of complete cycles after which the run ends.
-    pub cycles: Option<usize>,
-    /// Whether keys expire only under load, and what expired keys hold is measured at its end.
-    pub measures_expiry: bool,
     /// The executable of the agent that watches it.
     pub agent: Option<PathBuf>,
 }
 
 /// Returns the name of a scenario or a remedy on the command line.
 pub fn name_of(choice: &impl ValueEnum) -> String {
-    let value = choice.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// All that may differ between two runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     pub connections: usize,
     /// Requests under way on one connection, at most.
@@ -76,6 +68,12 @@ pub struct Parameters {
     /// Fields of a hash that is written before all other keys; 0 for no such key.
     pub big_key_fields: u64,
     pub visitor: Option<Visitor>,
+    /// How long the load lasts at most, in seconds.
+    pub seconds: f64,
+    /// The number of complete cycles after which the run ends.
+    pub cycles: Option<usize>,
+    /// Whether keys expire only under load, and what expired keys hold is measured at its end.
+    pub measures_expiry: bool,
 }
 
 /// What a server holds at the beginning of the load.
@@ -92,26 +90,22 @@ pub enum Filled {
     },
 }
 
-/// What comes to the server once.
+/// What comes to a server under load, besides its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// When, in seconds of load.
+    /// When that is felt, in seconds of load.
     pub after: f64,
-    pub what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum What {
-    /// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes
-    /// for it piles up in the buffers that replicas and the replication backlog share.
-    Replica,
-    /// Subscribers that read nothing, and a client that publishes.
-    Subscribers,
-    /// The end of many keys that were written before.
-    Pile {
-        /// The longest that a key lives on, in seconds; how long is random.
-        spread: f64,
-    },
+    /// Connections that come then. Each sends these lines, one after the answer to the one before, and then reads
+    /// nothing more.
+    pub connections: usize,
+    pub lines: &'static [&'static str],
+    /// A script that runs again and again, from when on, in seconds of load, how often, and how many seconds apart.
+    pub script: &'static str,
+    pub from: f64,
+    pub times: i32,
+    pub apart: f64,
+    /// Its first argument is the time when the visitor comes, and this one its second, both in milliseconds.
+    pub spread: u64,
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -130,12 +124,16 @@ const BURST: Parameters = Parameters {
         keys_per_read: 200,
         read_window: 300_000,
         rewrites: false,
-        lives: Lives::Even { mean: 900.0 },
+        longest_life: 1_800.0,
+        lives_differ: true,
     },
     busy: 0.45,
     filled: Filled::Memory { bytes: 285 * MIB },
     big_key_fields: 0,
     visitor: None,
+    seconds: 240.0,
+    cycles: None,
+    measures_expiry: false,
 };
 
 const STEADY: Parameters = Parameters {
@@ -143,9 +141,9 @@ const STEADY: Parameters = Parameters {
     maxmemory: 128 * MIB,
     options: "--maxmemory-policy allkeys-lru --maxmemory-samples 5",
     busy: 0.3,
-    // The recorder's connections take 14 MiB more.
     filled: Filled::Memory { bytes: 112 * MIB },
     mix: Mix { set_share: 0.5, keys_per_read: 5, read_window: 100_000, ..BURST.mix },
+    seconds: 60.0,
     ..BURST
 };
 
@@ -160,10 +158,13 @@ const EXPIRE: Parameters = Parameters {
         keys_per_read: 100,
         read_window: 100_000,
         rewrites: false,
-        lives: Lives::One { seconds: 5.0 },
+        longest_life: 5.0,
+        lives_differ: false,
     },
     busy: 0.75,
     filled: Filled::Memory { bytes: 64 * MIB },
+    seconds: 25.0,
+    measures_expiry: true,
     ..BURST
 };
 
@@ -178,9 +179,10 @@ const REWRITES: Parameters = Parameters {
         keys_per_read: 20,
         read_window: 100_000,
         rewrites: true,
-        lives: Lives::Even { mean: 90_000.0 },
+        longest_life: 180_000.0,
         ..BURST.mix
     },
+    seconds: 60.0,
     ..BURST
 };
 
@@ -190,6 +192,7 @@ const BIG_KEY: Parameters = Parameters {
     options: "--maxmemory-policy allkeys-lru --maxmemory-samples 64",
     big_key_fields: 4_000_000,
     filled: Filled::Memory { bytes: 380 * MIB },
+    seconds: 40.0,
     ..STEADY
 };
 
@@ -198,55 +201,66 @@ const TABLE: Parameters = Parameters {
     room: Some(8 * MIB),
     options: BURST.options,
     busy: 0.65,
-    mix: Mix { set_share: 0.03, lives: Lives::Even { mean: 90_000.0 }, ..STEADY.mix },
+    mix: Mix { set_share: 0.03, longest_life: 180_000.0, ..STEADY.mix },
     filled: Filled::Table { buckets: 1 << 20, after: 12.0 },
+    seconds: 40.0,
+    // What comes after the first cycle has another cause.
+    cycles: Some(1),
     ..STEADY
 };
 
+/// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
+/// it piles up in the buffers that replicas and the replication backlog share. It says that all data may come over this
+/// connection while the server's child process writes it.
 const REPLICATION: Parameters = Parameters {
     options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
-    visitor: visitor(10.0, What::Replica),
+    visitor: Some(Visitor { connections: 1, lines: &["REPLCONF capa eof capa psync2", "PSYNC ? -1"], ..NOBODY }),
+    cycles: Some(1),
     ..REWRITES
 };
 
-const SUBSCRIBERS: Parameters = Parameters { busy: 0.4, visitor: visitor(10.0, What::Subscribers), ..REWRITES };
-
-/// When the keys of `pile-up` expire, in seconds of load.
-const PILE_UP_AFTER: f64 = 35.0;
-
-const PILE_UP: Parameters = Parameters {
-    connections: BURST.connections,
-    room: None,
-    visitor: visitor(PILE_UP_AFTER, What::Pile { spread: 0.0 }),
+/// Subscribers that read nothing, and a client that publishes 32 KiB ten times a second.
+const SUBSCRIBERS: Parameters = Parameters {
+    busy: 0.4,
+    visitor: Some(Visitor {
+        connections: 20,
+        lines: &["SUBSCRIBE news"],
+        script: "redis.call('PUBLISH', 'news', string.rep('m', 32768))",
+        from: NOBODY.after,
+        times: -1,
+        apart: 0.1,
+        ..NOBODY
+    }),
     ..REWRITES
 };
 
-const fn visitor(after: f64, what: What) -> Option<Visitor> {
-    Some(Visitor { after, what })
-}
+/// The end of 2,000,000 keys that were written before.
+const PILE: Visitor = Visitor {
+    after: 35.0,
+    script: "local pile = redis.call('INCR', 'pile') for i = 1, 1000 do redis.call('SET', 'pile:' .. pile .. ':' .. i, \
+             'value', 'PXAT', ARGV[1] + math.random(0, ARGV[2])) end",
+    times: 2_000,
+    apart: 0.004,
+    ..NOBODY
+};
 
-impl Plan {
-    /// Returns the plan of a scenario, watched by `agent`.
-    pub fn new(scenario: Scenario, agent: Option<PathBuf>) -> Self {
-        // What comes after the first cycle of some has another cause.
-        let (seconds, cycles, parameters) = match scenario {
-            Scenario::Burst | Scenario::Remedy => (240, None, BURST),
-            Scenario::Steady => (60, None, STEADY),
-            Scenario::Expire => (25, None, EXPIRE),
-            Scenario::BigKey => (40, None, BIG_KEY),
-            Scenario::Table => (40, Some(1), TABLE),
-            Scenario::Replication => (60, Some(1), REPLICATION),
-            Scenario::Subscribers => (60, None, SUBSCRIBERS),
-            Scenario::PileUp => (60, None, PILE_UP),
-        };
-        Self {
-            name: name_of(&scenario),
-            parameters,
-            rate: None,
-            length: Duration::from_secs(seconds),
-            cycles,
-            measures_expiry: scenario == Scenario::Expire,
-            agent,
+const PILE_UP: Parameters = Parameters { connections: BURST.connections, room: None, visitor: Some(PILE), ..REWRITES };
+
+const NOBODY: Visitor =
+    Visitor { after: 10.0, connections: 0, lines: &[], script: "", from: 0.0, times: 0, apart: 0.0, spread: 0 };
+
+impl Scenario {
+    /// Returns its row.
+    pub fn parameters(self) -> Parameters {
+        match self {
+            Self::Burst | Self::Remedy => BURST,
+            Self::Steady => STEADY,
+            Self::Expire => EXPIRE,
+            Self::BigKey => BIG_KEY,
+            Self::Table => TABLE,
+            Self::Replication => REPLICATION,
+            Self::Subscribers => SUBSCRIBERS,
+            Self::PileUp => PILE_UP,
         }
     }
 }
@@ -278,33 +292,27 @@ const KEPT: f64 = 0.35;
 /// tables of the keys or the replication backlog take in the scenarios.
 const MORE_ROOM: u64 = 128 * MIB;
 
-/// Over how long the remedy `spread` lets keys expire, in seconds.
-const SPREAD: f64 = 20.0;
+/// Over how long the remedy `spread` lets keys expire, in milliseconds.
+const SPREAD: u64 = 20_000;
 
 impl Remedy {
-    /// Returns the scenario in which it is tried unless another is asked for.
-    pub fn scenario(self) -> Scenario {
+    /// Returns the scenario in which it is tried unless another is asked for, and the names of its runs with the
+    /// options that the server gets in them.
+    pub fn row(self) -> (Scenario, &'static [(&'static str, &'static str)]) {
         match self {
-            Self::Ttl | Self::Maxmemory => Scenario::Burst,
-            Self::Effort => Scenario::Expire,
-            Self::Lazyfree => Scenario::BigKey,
-            Self::Backlog => Scenario::Replication,
-            Self::OutputLimit => Scenario::Subscribers,
-            Self::Spread => Scenario::PileUp,
-        }
-    }
-
-    /// Returns the names of its runs, and the options that the server gets in them.
-    pub fn runs(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Ttl => &[("ttl", "")],
-            Self::Maxmemory => &[("maxmemory", "")],
-            Self::Effort => &[("effort-5", "--active-expire-effort 5"), ("effort-10", "--active-expire-effort 10")],
-            Self::Lazyfree => &[("lazyfree", "--lazyfree-lazy-eviction yes")],
+            Self::Ttl => (Scenario::Burst, &[("ttl", "")]),
+            Self::Maxmemory => (Scenario::Burst, &[("maxmemory", "")]),
+            Self::Effort => (
+                Scenario::Expire,
+                &[("effort-5", "--active-expire-effort 5"), ("effort-10", "--active-expire-effort 10")],
+            ),
+            Self::Lazyfree => (Scenario::BigKey, &[("lazyfree", "--lazyfree-lazy-eviction yes")]),
             // The server's default.
-            Self::Backlog => &[("backlog", "--repl-backlog-size 1mb")],
-            Self::OutputLimit => &[("output-limit", "--client-output-buffer-limit pubsub 1mb 256kb 5")],
-            Self::Spread => &[("spread", "")],
+            Self::Backlog => (Scenario::Replication, &[("backlog", "--repl-backlog-size 1mb")]),
+            Self::OutputLimit => {
+                (Scenario::Subscribers, &[("output-limit", "--client-output-buffer-limit pubsub 1mb 256kb 5")])
+            }
+            Self::Spread => (Scenario::PileUp, &[("spread", "")]),
         }
     }
 
@@ -314,14 +322,14 @@ impl Remedy {
         match self {
             Self::Ttl => {
                 let keys = parameters.maxmemory as f64 * KEPT / key_bytes as f64;
-                let mean = keys / (rate * parameters.mix.set_share);
-                parameters.mix.lives = Lives::Even { mean };
+                parameters.mix.longest_life = 2.0 * keys / (rate * parameters.mix.set_share);
+                parameters.mix.lives_differ = true;
             }
             Self::Maxmemory => match &mut parameters.room {
                 Some(room) => *room += MORE_ROOM,
                 None => parameters.maxmemory *= 2,
             },
-            Self::Spread => parameters.visitor = visitor(PILE_UP_AFTER, What::Pile { spread: SPREAD }),
+            Self::Spread => parameters.visitor = Some(Visitor { spread: SPREAD, ..PILE }),
             Self::Effort | Self::Lazyfree | Self::Backlog | Self::OutputLimit => {}
         }
     }

@@ -1,6 +1,5 @@
-//! When requests are due: at a rate, independent of earlier ones.
-//!
-//! The rate at which the server's main thread is as busy as wanted.
+//! When requests are due: at a rate, independent of earlier ones. The rate is the one at which the server's main thread
+//! is as busy as wanted.
 //!
 //! What a command costs depends on the machine, on what runs beside it, on the rate itself (a round of the event loop
 //! with more requests takes less time for each) and on how full the server is. So the rate is set from the CPU time

@@ -2,27 +2,48 @@
 
 use std::path::PathBuf;
 
-use evictscope_testkit::burst::Burst;
-use evictscope_testkit::cores::Cores;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
+use evictscope_testkit::threads::Cores;
 
-use crate::cycles::Cycle;
-use crate::expiry::Expiry;
-use crate::observer::{Measured, Outcome};
+use crate::counts::Load;
+use crate::prepare::Measured;
 use crate::scenario::Parameters;
+use crate::seen::{Cycle, Expiry};
 use crate::witness::Testimony;
 
 /// A run that has ended.
 pub struct Finished {
     /// What was measured before the load.
     pub measured: Measured,
-    /// What the record shows.
+    /// What the server's own numbers and the generator's show.
     pub outcome: Outcome,
     /// What the agent said, if it watched to the end.
     pub testimony: Option<Testimony>,
     /// Copies of the records that the agent kept, the oldest first.
     pub records: Vec<PathBuf>,
+}
+
+/// What was seen, from the beginning of the load to its end.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When the load ended, in seconds since 1970.
+    pub at: f64,
+    /// Whether the run was ended by the user.
+    pub interrupted: bool,
+    pub seconds: f64,
+    pub load: Load,
+    pub answered: u64,
+    /// Requests due a second at the end.
+    pub rate: f64,
+    pub evicted_keys: u64,
+    /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
+    pub longest_call: Option<f64>,
+    pub cycles: Vec<Cycle>,
+    /// What was missing under load, if that was too much.
+    pub disturbance: Option<String>,
+    /// For `expire`: what expired, and what expired keys held at the end.
+    pub expiry: Option<Expiry>,
 }
 
 pub fn heading(server: &Redis, cores: Option<&Cores>, measured: &Measured, parameters: &Parameters) -> String {
@@ -85,81 +106,34 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// How close a burst of the agent's begins to the same burst of the record, in seconds.
-const SAME: f64 = 1.0;
-
-/// Returns what the record and the agent say of each burst that one of them has. Times are seconds of load.
+/// Returns the bursts of the record and of the agent, side by side. Times are seconds of load.
 pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &Cycle, burst: &Burst| (burst.start - cycle.start).abs() <= SAME;
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
         let (start, end, keys) = (start - begin, end - begin, known(keys, count));
-        format!("  {who:<12}{start:>10.3} s to {end:>8.3} s, {keys:>9} keys evicted")
+        format!("{start:>8.3} s to {end:>8.3} s, {keys:>9} keys evicted, by {who}")
     };
-    let of_agent = |burst: &Burst| {
-        let stalled = known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s"));
-        format!(
-            "{}, reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {stalled}; {}: {}\n",
+    let mut lines: Vec<(f64, String)> = Vec::new();
+    for cycle in &outcome.cycles {
+        lines.push((cycle.start, line("the record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
+    }
+    for burst in testimony.bursts.iter().filter(|burst| burst.start > begin) {
+        let text = format!(
+            "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
             line("evictscope", burst.start, burst.end, burst.evicted_keys),
             burst.reclaim_seconds,
             known(burst.reclaimed_bytes, bytes),
             known(burst.client_buffers_peak_bytes, bytes),
+            known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s")),
             burst.kind,
             burst.reason,
-        )
-    };
-    let mut text = String::new();
-    for (number, cycle) in (1..).zip(&outcome.cycles) {
-        let record = line("record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64));
-        let burst = testimony.bursts.iter().find(|burst| is_same(cycle, burst));
-        let agent = burst.map_or_else(|| "  evictscope does not have it\n".to_owned(), of_agent);
-        text += &format!("burst {number}\n{record}\n{agent}");
+        );
+        lines.push((burst.start, text));
     }
-    for burst in testimony.bursts.iter().filter(|burst| burst.start > begin) {
-        if !outcome.cycles.iter().any(|cycle| is_same(cycle, burst)) {
-            text += &format!("not in the record\n{}", of_agent(burst));
-        }
-    }
+    lines.sort_by(|left, right| left.0.total_cmp(&right.0));
     let stalled = known(testimony.stalled(), |seconds| format!("{seconds:.1} s"));
-    text + &format!("evictions stalled clients for {stalled}\n")
-}
-
-/// A line of the table: its label, and the text of a run, if the run has one.
-type Line = (&'static str, fn(&Finished) -> Option<String>);
-
-const LINES: &[Line] = &[
-    ("seconds of load", |run| Some(format!("{:.0}", run.outcome.seconds))),
-    ("requests answered a second", |run| Some(count(run.outcome.answered as f64 / run.outcome.seconds))),
-    ("bursts", |run| of_bursts(run, run.outcome.cycles.len().to_string())),
-    ("keys evicted", |run| of_bursts(run, count(run.outcome.evicted_keys as f64))),
-    ("p99 of the latency", |run| Some(milliseconds(run.outcome.load.latency_p99))),
-    ("highest latency", |run| Some(milliseconds(run.outcome.load.latency_max))),
-    ("stalled by evictions", |run| Some(format!("{:.1} s", run.testimony.as_ref()?.stalled()?))),
-    ("longest evicting call", |run| of_bursts(run, known(run.outcome.longest_call, milliseconds))),
-    ("keys expired", |run| of_expiry(run, |expiry| count(expiry.expired_keys() as f64))),
-    ("held by expired keys", |run| of_expiry(run, |expiry| bytes(expiry.held()))),
-];
-
-pub fn comparison(runs: &[(String, Finished)]) -> String {
-    let line = |label: &str, texts: Vec<String>| {
-        let columns: String = texts.iter().map(|text| format!("{text:>14}")).collect();
-        format!("{label:<32}{columns}\n")
-    };
-    let mut table = line("", runs.iter().map(|(name, _)| name.clone()).collect());
-    for (label, text) in LINES {
-        let texts: Option<Vec<String>> = runs.iter().map(|(_, finished)| text(finished)).collect();
-        table += &texts.map_or_else(String::new, |texts| line(label, texts));
-    }
-    table
-}
-
-/// Returns a text about bursts, or `None` for a run about expiry.
-fn of_bursts(run: &Finished, text: String) -> Option<String> {
-    run.outcome.expiry.is_none().then_some(text)
-}
-
-fn of_expiry(run: &Finished, text: impl Fn(&Expiry) -> String) -> Option<String> {
-    run.outcome.expiry.as_ref().map(text)
+    let lines = Vec::from_iter(lines.into_iter().map(|(_, line)| line)).join("\n");
+    format!("{lines}\nevictions stalled clients for {stalled}\n")
 }
 
 fn milliseconds(seconds: f64) -> String {

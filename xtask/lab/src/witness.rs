@@ -10,9 +10,9 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::burst::Burst;
-use evictscope_testkit::clock::unix_time;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::wait::unix_time;
 use evictscope_testkit::workspace;
 use rustix::process::Signal;
 

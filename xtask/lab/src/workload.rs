@@ -1,5 +1,7 @@
 //! The clients' requests: writes of new keys, and `MGET`s of many of the newest ones.
 
+use std::io::Write as _;
+
 use fastrand::Rng;
 
 /// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
@@ -18,123 +20,83 @@ pub struct Mix {
     pub read_window: u64,
     /// Whether writes under load overwrite random ones of these newest keys, so that the data does not grow.
     pub rewrites: bool,
-    pub lives: Lives,
+    /// The longest time to live of a key, in seconds.
+    pub longest_life: f64,
+    /// Whether lives are spread evenly up to that, instead of all being that long.
+    pub lives_differ: bool,
 }
 
-/// The times to live of the keys, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub enum Lives {
-    /// Each between 0 and twice the mean.
-    Even {
-        mean: f64,
-    },
-    One {
-        seconds: f64,
-    },
-}
-
-impl Lives {
-    pub fn of_new_key(self, random: &mut Rng) -> f64 {
-        match self {
-            Self::Even { mean } => random.f64() * 2.0 * mean,
-            Self::One { seconds } => seconds,
-        }
-    }
-
-    /// Returns how long a key that was written some time ago and is still there has left to live.
-    pub fn left_of_earlier_key(self, random: &mut Rng) -> f64 {
-        match self {
-            // A key that lives long is met more often, at any time of its life. If lives are spread evenly, the
-            // density of what is left of them falls linearly.
-            Self::Even { mean } => (1.0 - random.f64().sqrt()) * 2.0 * mean,
-            Self::One { seconds } => seconds * random.f64(),
-        }
-    }
-}
-
+/// The requests so far.
 pub struct Workload {
     mix: Mix,
     random: Rng,
     value: Vec<u8>,
     /// Keys set so far; the number of the next one.
     keys: u64,
-    /// From this many keys on, writes overwrite the newest ones.
-    most_keys: u64,
 }
 
 impl Workload {
     /// Begins a workload. It is always the same for the same mix.
     pub fn new(mix: Mix) -> Self {
-        Self { random: Rng::with_seed(1), value: vec![b'v'; mix.value_bytes], keys: 0, most_keys: u64::MAX, mix }
+        Self { random: Rng::with_seed(1), value: vec![b'v'; mix.value_bytes], keys: 0, mix }
     }
 
+    /// Appends the next request.
     pub fn request(&mut self, output: &mut Vec<u8>) {
-        if self.random.f64() < self.mix.set_share {
-            let life = self.mix.lives.of_new_key(&mut self.random);
-            match self.mix.keys_per_write {
-                0 | 1 if self.mix.rewrites || self.keys >= self.most_keys => {
-                    let key = self.one_of_the_newest();
-                    self.set(key, life, output);
-                }
-                0 | 1 => {
-                    let key = self.new_key();
-                    self.set(key, life, output);
-                }
-                keys => self.set_all(keys, life, output),
+        if self.random.f64() >= self.mix.set_share {
+            command(output, "MGET", self.mix.keys_per_read);
+            for _ in 0..self.mix.keys_per_read {
+                let key = self.one_of_the_newest();
+                write_key(output, key);
             }
-        } else {
-            self.read(output);
+            return;
         }
+        let share = if self.mix.lives_differ { self.random.f64() } else { 1.0 };
+        let life = ((share * self.mix.longest_life * 1000.0).round() as u64).max(1).to_string();
+        if self.mix.keys_per_write > 1 {
+            let keys = self.mix.keys_per_write;
+            command(output, "EVAL", keys + 4);
+            word(output, SET_ALL.as_bytes());
+            word(output, keys.to_string().as_bytes());
+            let first = self.new_keys(keys as u64);
+            (first..self.keys).for_each(|key| write_key(output, key));
+            word(output, &self.value);
+        } else {
+            let key = if self.mix.rewrites { self.one_of_the_newest() } else { self.new_keys(1) };
+            command(output, "SET", 4);
+            write_key(output, key);
+            word(output, &self.value);
+            word(output, b"PX");
+        }
+        word(output, life.as_bytes());
     }
 
-    /// Appends a `SET` of a new key with the time to live that a key written some time ago would have left.
-    pub fn set_earlier(&mut self, output: &mut Vec<u8>) {
-        let left = self.mix.lives.left_of_earlier_key(&mut self.random);
-        let key = self.new_key();
-        self.set(key, left, output);
+    /// Counts keys as set, and returns the number of the first.
+    pub fn new_keys(&mut self, keys: u64) -> u64 {
+        self.keys += keys;
+        self.keys - keys
     }
 
-    /// Lets the data grow by this many keys, and no further.
-    pub fn end_growth_after(&mut self, keys: u64) {
-        self.most_keys = self.keys + keys;
-    }
-
-    fn set(&self, key: String, life: f64, output: &mut Vec<u8>) {
-        let mut command = redis::cmd("SET");
-        command.arg((key, &self.value[..], "PX", milliseconds(life)));
-        command.write_packed_command(output);
-    }
-
-    fn set_all(&mut self, keys: usize, life: f64, output: &mut Vec<u8>) {
-        let keys: Vec<String> = (0..keys).map(|_| self.new_key()).collect();
-        let mut command = redis::cmd("EVAL");
-        command.arg(SET_ALL).arg(keys.len()).arg(keys);
-        command.arg((&self.value[..], milliseconds(life)));
-        command.write_packed_command(output);
-    }
-
-    fn new_key(&mut self) -> String {
-        self.keys += 1;
-        key(self.keys - 1)
-    }
-
-    fn one_of_the_newest(&mut self) -> String {
+    fn one_of_the_newest(&mut self) -> u64 {
         let window = self.mix.read_window.min(self.keys).max(1);
-        key(self.keys.saturating_sub(1 + self.random.u64(..window)))
-    }
-
-    fn read(&mut self, output: &mut Vec<u8>) {
-        let keys: Vec<String> = (0..self.mix.keys_per_read).map(|_| self.one_of_the_newest()).collect();
-        redis::cmd("MGET").arg(keys).write_packed_command(output);
+        self.keys.saturating_sub(1 + self.random.u64(..window))
     }
 }
 
-fn milliseconds(seconds: f64) -> u64 {
-    ((seconds * 1000.0).round() as u64).max(1)
+/// Appends the beginning of a command with this many arguments.
+fn command(output: &mut Vec<u8>, name: &str, arguments: usize) {
+    // Nothing can fail here: the vector grows.
+    let _ = write!(output, "*{}\r\n${}\r\n{name}\r\n", arguments + 1, name.len());
 }
 
-fn key(number: u64) -> String {
-    format!("key:{number:010}")
+fn word(output: &mut Vec<u8>, word: &[u8]) {
+    let _ = write!(output, "${}\r\n", word.len());
+    output.extend_from_slice(word);
+    output.extend_from_slice(b"\r\n");
+}
+
+fn write_key(output: &mut Vec<u8>, number: u64) {
+    let _ = write!(output, "$14\r\nkey:{number:010}\r\n");
 }
 
 #[cfg(test)]
@@ -150,7 +112,8 @@ mod tests {
         keys_per_read: 3,
         read_window: 100,
         rewrites: false,
-        lives: Lives::Even { mean: 60.0 },
+        longest_life: 120.0,
+        lives_differ: true,
     };
 
     /// Returns the words of one command, whose lengths must be right.
@@ -168,6 +131,7 @@ mod tests {
 
     #[test]
     fn requests_follow_the_mix() -> Result<()> {
+        let key = |number: u64| format!("key:{number:010}");
         let mut workload = Workload::new(MIX);
         let mut sets: u64 = 0;
         for _ in 0..2000 {
@@ -175,28 +139,19 @@ mod tests {
             workload.request(&mut output);
             let words = words(&output)?;
             if words[0] == "SET" {
-                assert_eq!(words[1], key(sets));
-                assert_eq!(words[2].len(), 10);
-                let ttl: u64 = words[4].parse()?;
-                assert!((1..=120_000).contains(&ttl));
+                assert_eq!((&words[1], words[2].len()), (&key(sets), 10));
+                assert!((1..=120_000).contains(&words[4].parse::<u64>()?));
                 sets += 1;
             } else {
+                let (oldest, newest) = (key(sets.saturating_sub(100)), key(sets.saturating_sub(1)));
                 assert_eq!(words.len(), 4);
-                let newest = key(sets.saturating_sub(1));
-                let oldest = key(sets.saturating_sub(100));
                 assert!(words[1..].iter().all(|key| *key >= oldest && *key <= newest));
             }
         }
         assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
+        let mut output = Vec::new();
+        Workload::new(Mix { set_share: 1.0, keys_per_write: 3, lives_differ: false, ..MIX }).request(&mut output);
+        assert_eq!(words(&output)?[2..], ["3", &key(0), &key(1), &key(2), "vvvvvvvvvv", "120000"]);
         Ok(())
-    }
-
-    #[test]
-    fn of_an_even_spread_most_have_little_left() {
-        let even = Lives::Even { mean: 60.0 };
-        let mut random = Rng::with_seed(1);
-        let left = (0..20_000).map(|_| even.left_of_earlier_key(&mut random));
-        let first_half = left.filter(|left| *left < 60.0).count() as f64 / 20_000.0;
-        assert!((0.73..0.77).contains(&first_half), "{first_half}");
     }
 }

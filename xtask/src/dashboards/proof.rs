@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::clock::unix_time;
-use evictscope_testkit::owned::Owned;
-use evictscope_testkit::port::free_port;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
 use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
-use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::redis::{self, EVICTING_WITHOUT_PAUSE, Redis};
 use evictscope_testkit::service::Installed;
+use evictscope_testkit::wait::unix_time;
 use evictscope_testkit::wait::{HANG, until_true};
-use evictscope_testkit::{own_build, process};
 
 use super::expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS};
 use super::queries::{ALL, Kind, Opened, Query};
@@ -37,17 +37,17 @@ pub fn run(installed: &Installed) -> Result<()> {
     let start = unix_time()?;
     let port = free_port()?;
     // So many keys are looked at for each eviction that a request waits for seconds.
-    let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
+    let stalled = Redis::private(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
     // It grows by 200 kB a second, for 200 s at most. Otherwise, only by chance would a server's memory be on its way
     // to the limit.
-    let growing = Redis::own(&[])?;
+    let growing = Redis::private(&[])?;
     let mut grow = Command::new("redis-cli");
     grow.args(["-p", &growing.name(), "-r", "4000", "-i", "0.05"]);
     grow.args(["append", "growing", &"x".repeat(10_000)]);
     let _growth = Owned::start(&mut grow)?;
     // It may not find everything in other people's servers.
-    let agent = Agent::start_command(installed.start(&[&own_build::all()]), port, &[])?;
+    let agent = Agent::start_command(installed.start(&[&redis::match_private()]), port, &[])?;
     installed.must_be(agent.pid()).context("the agent does not run as it is installed")?;
     agent.watches(&stalled)?;
     let rules = rules::files(&installed.path("/usr/share/evictscope/rules"))?;

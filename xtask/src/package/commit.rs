@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{clock, process, workspace};
+use evictscope_testkit::{process, wait, workspace};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -30,7 +30,7 @@ impl Commit {
         let seconds = match std::env::var(EPOCH) {
             Ok(set) => set.parse().with_context(|| format!("{EPOCH} is not a number of seconds: {set}"))?,
             Err(_) if is_repository() => git(&["log", "-1", "--format=%ct"])?.parse().context("git reports no time")?,
-            Err(_) => clock::unix_time()? as i64,
+            Err(_) => wait::unix_time()? as i64,
         };
         Ok(Self { name: None, time: Timestamp::from_second(seconds).context("the time of the commit is wrong")? })
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::port::free_port;
+use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::service::Installed;

@@ -1,23 +1,25 @@
 //! The agent, running.
 
-use std::{
-    ffi::OsStr,
-    fs::{self, Permissions},
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::Path,
-    process::{Command, ExitStatus},
-    thread,
-    time::Duration,
-};
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{
-    burst::Burst, http::Http, own_build, owned::Owned, port::free_port, redis::Redis, scrape::Scrape, wait::until,
-};
+use crate::burst::Burst;
+use crate::loopback::{Http, free_port};
+use crate::process::Owned;
+use crate::redis::{self, Redis};
+use crate::scrape::Scrape;
+use crate::wait::until;
 
 /// The variable that says where an agent keeps what it writes.
 pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
@@ -39,18 +41,16 @@ const BUILT_WITH_TEST: &str = "CARGO_BIN_EXE_evictscope";
 
 /// Returns the agent's program in a test of the agent.
 pub fn evictscope() -> Command {
-    let mut named = [AGENT, BUILT_WITH_TEST].into_iter().filter_map(std::env::var_os);
-    let mut command = Command::new(named.next().unwrap_or_else(|| "evictscope".into()));
+    let named = [AGENT, BUILT_WITH_TEST].into_iter().find_map(std::env::var_os);
+    let mut command = Command::new(named.unwrap_or_else(|| "evictscope".into()));
     command.env(STATE_DIRECTORY, NO_STATE);
     command
 }
 
 /// Returns what `evictscope inspect --json` says about a file or, by its number, a process.
 pub fn inspect(target: impl AsRef<OsStr>) -> Result<serde_json::Value> {
-    let mut inspect = evictscope();
-    let output = inspect.args(["inspect", "--json"]).arg(target).output()?;
-    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-    serde_json::from_slice(&output.stdout).with_context(said)
+    let output = evictscope().args(["inspect", "--json"]).arg(target).output()?;
+    serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Returns the agent's program in a test of the agent, as a user without any privilege.
@@ -84,9 +84,8 @@ impl Agent {
     pub fn start(options: &[&str]) -> Result<Self> {
         let mut run = evictscope();
         run.arg("run");
-        let is_told = |option: &&str| option.starts_with(own_build::OPTION);
-        if !options.iter().any(is_told) {
-            run.arg(own_build::all());
+        if !options.iter().any(|option| option.starts_with(redis::MATCH_OPTION)) {
+            run.arg(redis::match_private());
         }
         Self::start_command(run, free_port()?, options)
     }
@@ -114,36 +113,28 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Returns the id of its thread of this name.
     pub fn thread(&self, name: &str) -> Result<u32> {
-        let tasks = Process::new(self.pid().try_into()?)?.tasks()?;
-        let mut tasks = tasks.filter_map(Result::ok);
+        let mut tasks = Process::new(self.pid().try_into()?)?.tasks()?.filter_map(Result::ok);
         let thread = tasks.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
-        let thread = thread.with_context(|| format!("no thread {name}"))?;
-        Ok(thread.tid.try_into()?)
+        Ok(thread.with_context(|| format!("no thread {name}"))?.tid.try_into()?)
     }
 
-    /// Returns the directory in which it keeps what it writes.
     pub fn state(&self) -> &Path {
         self.state.path()
     }
 
-    /// Returns what it has logged.
     pub fn log(&self) -> Result<String> {
         self.process.log()
     }
 
-    /// Returns the address of its metrics.
     pub fn metrics_url(&self) -> String {
         self.http.url("/metrics")
     }
 
-    /// Returns the text of a page.
     pub fn get(&self, path: &str) -> Result<String> {
         let page = self.http.get(path);
         if page.is_err() {
@@ -198,24 +189,29 @@ impl Agent {
         self.process.until("evictscope shows the server", about)
     }
 
-    /// Waits until it watches a server.
     pub fn watches(&self, redis: &Redis) -> Result<()> {
         self.reading(redis).map(drop)
     }
 
     /// Returns the server's finished bursts, the oldest first.
     pub fn bursts(&self, redis: &Redis) -> Result<Vec<Burst>> {
-        let all = Burst::all(&self.get("/api/v1/bursts")?)?;
         let names = [redis.name(), format!("{}@{}", redis.name(), redis.pid())];
-        let own = all.into_iter();
-        Ok(own.filter(|burst| names.contains(&burst.server)).collect())
+        let all = Burst::all(&self.get("/api/v1/bursts")?)?.into_iter();
+        Ok(all.filter(|burst| names.contains(&burst.server)).collect())
     }
 
-    /// Waits until the server of this name is watched.
     pub fn wait_for(&self, server: &str) -> Result<()> {
-        let what = format!("evictscope shows server {server}");
         let is_seen = || Ok(self.scrape()?.has_server(server).then_some(()));
-        self.process.until(&what, is_seen)
+        self.process.until(&format!("evictscope shows server {server}"), is_seen)
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Ends it by SIGTERM, and fails with its log if it does not end well.
+    pub fn end_well(&self) -> Result<()> {
+        self.process.end_well()
     }
 
     /// Sends a signal, waits for the end and returns how it ended.

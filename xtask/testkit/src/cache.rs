@@ -1,11 +1,13 @@
 //! A cache with keys of all types, and what its server says about each.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::{process, redis::Redis};
+use crate::process;
+use crate::redis::Redis;
 
 /// Makes keys of all types, small and large. Every third one expires, as does a field of half the hashes if fields can,
 /// and every second one is named `b:`.
@@ -59,7 +61,6 @@ const KINDS: usize = 9;
 /// What a server says about the keys of one type and encoding.
 #[derive(Debug)]
 pub struct Kind {
-    /// How many there are.
     pub keys: f64,
     /// What they take, according to `MEMORY USAGE`.
     pub bytes: f64,

@@ -1,10 +1,8 @@
 //! The code of a running program, compared with its file: where they differ, there is a breakpoint.
 
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use anyhow::{Context as _, Result};
 use procfs::process::{MMPermissions, Process};
@@ -19,7 +17,6 @@ pub struct Code {
 }
 
 impl Code {
-    /// Opens the code of a process.
     pub fn of(pid: u32) -> Result<Self> {
         let exe = File::open(format!("/proc/{pid}/exe"))?;
         let memory = File::open(format!("/proc/{pid}/mem"))?;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{skip::skip, workspace};
+use crate::skip::skip;
+use crate::workspace;
 
 /// Where the sources of programs are, below the root of the checkout.
 const FIXTURES: &str = "agent/plan/tests/fixtures";

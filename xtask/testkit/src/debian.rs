@@ -1,10 +1,13 @@
 //! Debian's packages: the programs that the tasks need from them, and how they are installed.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{process, root::must_be_root};
+use crate::process;
+use crate::root::must_be_root;
 
 /// Programs that something needs, each with the package that brings it.
 pub struct Needed {

@@ -1,10 +1,12 @@
 //! When a server evicts, according to its own counter.
 
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{clock::unix_time, redis::Redis};
+use crate::redis::Redis;
+use crate::wait::unix_time;
 
 /// The pause between readings.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -3,27 +3,19 @@
 //! All that podman keeps for them is below `target/podman`, so other containers of this machine are left alone. The
 //! only image holds nothing but servers and the libraries that they need: it is made in two seconds.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
-use crate::{
-    debian, process,
-    redis::{self, Info},
-    root, servers,
-    wait::until_true,
-    workspace,
-};
+use crate::redis::{self, Info};
+use crate::wait::until_true;
+use crate::{debian, process, root, servers, workspace};
 
 /// What the names of the servers in the image begin with: no other agent of this machine looks for them.
 pub const PREFIX: &str = "contained-";
@@ -124,8 +116,7 @@ impl Podman {
         process::answer_of(pack.arg(archive.path()).arg("."))?;
         let mut import = command()?;
         import.args(["import", "--quiet"]).arg(archive.path());
-        process::answer_of(import.arg(&self.image))?;
-        Ok(())
+        process::answer_of(import.arg(&self.image)).map(drop)
     }
 
     /// Makes a container, with more options of `podman create`, that will run a server of the image. The server evicts
@@ -150,24 +141,18 @@ impl Podman {
 
     /// Starts containers, one after the other as fast as podman can.
     pub fn start(&self, containers: &[Container]) -> Result<()> {
-        let ids = containers.iter().map(Container::id);
-        process::answer_of(command()?.arg("start").args(ids))?;
-        Ok(())
+        process::answer_of(command()?.arg("start").args(containers.iter().map(Container::id))).map(drop)
     }
 
     /// Returns the servers that run in these containers, in their order.
-    pub fn servers(&self, containers: &[Container]) -> Result<Vec<Server>> {
-        let ids = containers.iter().map(Container::id);
+    pub fn servers(&self, containers: &[Container]) -> Result<Vec<ContainedServer>> {
         let mut inspect = command()?;
-        inspect.args(["inspect", "--format", "{{.State.Pid}}"]);
-        let pids = process::answer_of(inspect.args(ids))?;
-        pids.lines()
-            .map(|pid| {
-                let pid = pid.parse()?;
-                ensure!(pid != 0, "a container has ended");
-                Ok(Server { pid })
-            })
-            .collect()
+        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(containers.iter().map(Container::id));
+        let server = |pid: &str| match pid.parse()? {
+            0 => bail!("a container has ended"),
+            pid => Ok(ContainedServer { pid }),
+        };
+        process::answer_of(&mut inspect)?.lines().map(server).collect()
     }
 }
 
@@ -181,17 +166,14 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns its id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Starts it.
     pub fn start(&self) -> Result<()> {
         self.podman.start(std::slice::from_ref(self))
     }
@@ -212,7 +194,7 @@ impl Container {
     }
 
     /// Returns its server, which must be running.
-    pub fn server(&self) -> Result<Server> {
+    pub fn server(&self) -> Result<ContainedServer> {
         let mut servers = self.podman.servers(std::slice::from_ref(self))?;
         servers.pop().context("podman says nothing of the container")
     }
@@ -251,11 +233,11 @@ impl Drop for Container {
 
 /// The server in a container.
 #[derive(Clone, Copy, Debug)]
-pub struct Server {
+pub struct ContainedServer {
     pid: u32,
 }
 
-impl Server {
+impl ContainedServer {
     /// Returns its process id on this machine.
     pub fn pid(self) -> u32 {
         self.pid
@@ -269,13 +251,11 @@ impl Server {
         client
     }
 
-    /// Returns whether it answers.
     pub fn answers(self) -> bool {
         let pong = process::answer_of(self.client("redis-cli").arg("ping"));
         pong.is_ok_and(|pong| pong == "PONG\n")
     }
 
-    /// Returns all of `INFO`.
     pub fn all_info(self) -> Result<Info> {
         Ok(Info::new(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
     }
@@ -284,16 +264,12 @@ impl Server {
     pub fn write_keys(self, requests: u32) -> Result<()> {
         let mut benchmark = self.client("redis-benchmark");
         benchmark.args(["-q", "-t", "set", "-d", "500", "-r", "10000000", "-P", "4"]);
-        process::answer_of(benchmark.args(["-n", &requests.to_string()]))?;
-        Ok(())
+        process::answer_of(benchmark.args(["-n", &requests.to_string()])).map(drop)
     }
 }
 
-/// Returns the paths of all that a program needs to start, including the loader and what its libraries need.
-///
-/// # Errors
-///
-/// Fails if a library is not there.
+/// Returns the paths of all that a program needs to start, including the loader and what its libraries need. Fails if a
+/// library is not there.
 pub fn libraries_of(program: &Path) -> Result<Vec<PathBuf>> {
     let listed = process::answer_of(Command::new("ldd").arg(program))?;
     paths(&listed).with_context(|| format!("{} cannot be started", program.display()))

@@ -1,11 +1,9 @@
 //! Progress of a long task: on a terminal a spinner with the time and the last message, elsewhere a line
 //! now and then.
 
-use std::{
-    cell::{Cell, RefCell},
-    io::IsTerminal as _,
-    time::{Duration, Instant},
-};
+use std::cell::{Cell, RefCell};
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -24,7 +22,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to show the progress of a task.
     pub fn start(label: &str) -> Self {
         let started = Instant::now();
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -54,7 +51,6 @@ impl Progress {
         }
     }
 
-    /// Writes a line that stays.
     pub fn print(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| println!("{line}")),
@@ -62,7 +58,6 @@ impl Progress {
         }
     }
 
-    /// Ends the display.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,18 +1,20 @@
 //! A Prometheus that scrapes agents and evaluates rules.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use serde::{Deserialize, de::DeserializeOwned};
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{clock::unix_time, http::Http, owned::Owned, port::free_port};
+use crate::loopback::{Http, free_port};
+use crate::process::Owned;
+use crate::wait::unix_time;
 
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
@@ -31,9 +33,7 @@ pub struct Prometheus {
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
 pub struct Series {
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Time and value.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -42,7 +42,6 @@ pub struct Series {
 pub struct Rule {
     /// The name of the alert or of the recorded series.
     pub name: String,
-    /// Its expression.
     pub query: String,
     /// `alerting` or `recording`.
     #[serde(rename = "type")]
@@ -76,12 +75,11 @@ impl Prometheus {
         let port = free_port()?;
         let seconds = pace.as_secs();
         let config = format!(
-            "global:\n  scrape_interval: {seconds}s\n  evaluation_interval: {seconds}s\n\
+            "global: {{scrape_interval: {seconds}s, evaluation_interval: {seconds}s}}\n\
              rule_files: ['*.yaml']\n\
-             scrape_configs:\n  - job_name: {JOB}\n    static_configs:\n      \
-             - targets: ['127.0.0.1:{agent_port}']\n\
-             \x20 - job_name: prometheus\n    static_configs:\n      \
-             - targets: ['127.0.0.1:{port}']\n"
+             scrape_configs:\n\
+             - {{job_name: {JOB}, static_configs: [{{targets: ['127.0.0.1:{agent_port}']}}]}}\n\
+             - {{job_name: prometheus, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n"
         );
         let file = directory.path().join("prometheus.yml");
         fs::write(&file, config).with_context(|| format!("cannot write {}", file.display()))?;
@@ -97,63 +95,44 @@ impl Prometheus {
         Ok(Self { process, _directory: directory, http, pace })
     }
 
-    /// Fails with its log if it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         self.process.must_be_alive()
     }
 
-    /// Returns the answer to a query now.
     pub fn now(&self, query: &str) -> Result<Vec<Series>> {
         self.series("query", &[("query", query)])
     }
 
-    /// Returns the time from one scrape to the next.
     pub fn pace(&self) -> Duration {
         self.pace
     }
 
     /// Returns the answers to a query, one for each scrape, from `start` (in seconds since 1970) until now.
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
-        let (start, end) = (start.to_string(), unix_time()?.to_string());
-        let step = self.pace.as_secs().to_string();
-        let pairs = [("query", query), ("start", &start), ("end", &end), ("step", &step)];
-        self.series("query_range", &pairs)
+        let [start, end, step] = [start, unix_time()?, self.pace.as_secs_f64()].map(|number| number.to_string());
+        self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
     }
 
     /// Returns the values of a label among the series that match.
     pub fn label_values(&self, matching: &str, label: &str) -> Result<Vec<String>> {
-        self.get(&format!("label/{label}/values"), &[("match[]", matching)])
+        self.get(&format!("label/{label}/values"), "", &[("match[]", matching)])
     }
 
-    /// Returns the rules that it evaluates.
     pub fn rules(&self) -> Result<Vec<Rule>> {
-        #[derive(Deserialize)]
-        struct Groups {
-            groups: Vec<Group>,
-        }
         #[derive(Deserialize)]
         struct Group {
             rules: Vec<Rule>,
         }
-        let Groups { groups } = self.get("rules", &[])?;
+        let groups: Vec<Group> = self.get("rules", "/groups", &[])?;
         Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
     /// Returns the alerts that are pending or firing now.
     pub fn alerts(&self) -> Result<Vec<Alert>> {
-        #[derive(Deserialize)]
-        struct Alerts {
-            alerts: Vec<Alert>,
-        }
-        let Alerts { alerts } = self.get("alerts", &[])?;
-        Ok(alerts)
+        self.get("alerts", "/alerts", &[])
     }
 
     fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<Series>> {
-        #[derive(Deserialize)]
-        struct Answer {
-            result: Vec<Found>,
-        }
         #[derive(Deserialize)]
         struct Found {
             metric: BTreeMap<String, String>,
@@ -161,28 +140,22 @@ impl Prometheus {
             #[serde(default)]
             values: Vec<(f64, String)>,
         }
-        let Answer { result } = self.get(path, pairs)?;
-        let series = result.into_iter().map(|found| {
-            let points = (found.values.into_iter().chain(found.value))
-                .map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)))
-                .collect::<Result<_>>()?;
-            Ok(Series { labels: found.metric, points })
+        let found: Vec<Found> = self.get(path, "/result", pairs)?;
+        let series = found.into_iter().map(|found| {
+            let points = found.values.into_iter().chain(found.value);
+            let points = points.map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)));
+            Ok(Series { labels: found.metric, points: points.collect::<Result<_>>()? })
         });
         series.collect()
     }
 
-    fn get<T: DeserializeOwned>(&self, path: &str, pairs: &[(&str, &str)]) -> Result<T> {
-        #[derive(Deserialize)]
-        struct Answer<T> {
-            status: String,
-            data: Option<T>,
-            error: Option<String>,
-        }
+    /// Returns what is at this place in the data of an answer.
+    fn get<T: DeserializeOwned>(&self, path: &str, place: &str, pairs: &[(&str, &str)]) -> Result<T> {
         let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
-        let answer: Answer<T> = serde_json::from_str(&text)
-            .with_context(|| format!("cannot understand the answer of prometheus to {path}"))?;
-        ensure!(answer.status == "success", "prometheus answers {}", answer.error.unwrap_or_default());
-        answer.data.context("prometheus answers without data")
+        let read = || format!("cannot understand the answer of prometheus to {path}: {text}");
+        let answer: Value = serde_json::from_str(&text).with_context(read)?;
+        let data = answer["data"].pointer(place).with_context(read)?;
+        T::deserialize(data).with_context(read)
     }
 }
 

@@ -1,23 +1,20 @@
-//! A throw-away redis-server, and what it says about itself.
+//! A throw-away redis-server, what it says about itself, and executables of which this process starts servers.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, SystemTime},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{
-    own_build::OwnBuild,
-    owned::Owned,
-    port::free_port,
-    process, program,
-    schedstat::{self, ThreadTimes},
-    wait::until_true,
-};
+use crate::loopback::free_port;
+use crate::process::{self, Owned};
+use crate::root;
+use crate::threads::ThreadTimes;
+use crate::wait::until_true;
 
 /// How long giving keys a time to live may take: they expire this long after it began.
 const TO_EXPIRE: Duration = Duration::from_secs(5);
@@ -35,7 +32,7 @@ pub struct Redis {
     port: u16,
     _directory: TempDir,
     /// Its executable, if that has a name of its own.
-    own: Option<OwnBuild>,
+    own: Option<PrivateBuild>,
 }
 
 impl Redis {
@@ -47,21 +44,21 @@ impl Redis {
     }
 
     /// Starts a copy of the `redis-server` on `PATH`, which only the agents of this process look for.
-    pub fn own(options: &[&str]) -> Result<Self> {
-        Self::own_of(&executable()?, options)
+    pub fn private(options: &[&str]) -> Result<Self> {
+        Self::private_of(&executable()?, options)
     }
 
     /// Starts a copy of this executable, which only the agents of this process look for.
-    pub fn own_of(executable: &Path, options: &[&str]) -> Result<Self> {
-        let own = OwnBuild::of(executable)?;
+    pub fn private_of(executable: &Path, options: &[&str]) -> Result<Self> {
+        let own = PrivateBuild::of(executable)?;
         let mut redis = own.start(options)?;
         redis.own = Some(own);
         Ok(redis)
     }
 
     /// Does the same with the `redis-server` on `PATH`, on this port, which must be free.
-    pub fn own_on(port: u16, options: &[&str]) -> Result<Self> {
-        let own = OwnBuild::of_redis()?;
+    pub fn private_on(port: u16, options: &[&str]) -> Result<Self> {
+        let own = PrivateBuild::of_redis()?;
         let mut redis = Self::start_program_on(Command::new(own.path()), port, options)?;
         redis.own = Some(own);
         Ok(redis)
@@ -100,7 +97,6 @@ impl Redis {
         self.process.comes_first()
     }
 
-    /// Returns its TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -110,25 +106,25 @@ impl Redis {
         self.port.to_string()
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Returns the times of its main thread.
     pub fn main_thread_times(&self) -> Result<ThreadTimes> {
-        schedstat::of_thread(self.pid(), self.pid())
+        ThreadTimes::of(self.pid(), self.pid())
     }
 
-    /// Fails with its log if it has ended.
     pub fn must_be_alive(&self) -> Result<()> {
         self.process.must_be_alive()
     }
 
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
     /// Kills it, as a crash would.
     pub fn kill(&self) -> Result<()> {
-        self.process.end(Signal::KILL)?;
-        Ok(())
+        self.process.end(Signal::KILL).map(drop)
     }
 
     /// Returns what redis-cli prints for a command.
@@ -136,7 +132,6 @@ impl Redis {
         process::answer_of(Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments))
     }
 
-    /// Changes one directive.
     pub fn config_set(&self, directive: &str, value: &str) -> Result<()> {
         let answer = self.cli(&["config", "set", directive, value])?;
         ensure!(answer.trim() == "OK", "CONFIG SET {directive} {value}: {answer}");
@@ -207,8 +202,7 @@ impl Redis {
 
     /// Makes `requests` writes to random ones of `keys` keys, of 100 bytes each.
     pub fn set_keys(&self, keys: u32, requests: u32) -> Result<()> {
-        process::answer_of(&mut self.benchmark(&sets(keys, requests)))?;
-        Ok(())
+        process::answer_of(&mut self.benchmark(&sets(keys, requests))).map(drop)
     }
 
     /// Does the same until the result is dropped.
@@ -248,9 +242,96 @@ pub fn executable() -> Result<PathBuf> {
     program.canonicalize().context("redis-server is a broken link")
 }
 
-/// Returns a command that starts a copy of redis-server under another name.
-pub fn copy_to(directory: &Path, name: &str) -> Result<Command> {
-    let copy = directory.join(name);
-    program::copy(&executable()?, &copy)?;
-    Ok(Command::new(copy))
+/// The option by which an agent watches servers of these names.
+pub(crate) const MATCH_OPTION: &str = "--process-match";
+
+/// Numbers the copies of this process.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// How the names of this process's copies begin.
+pub(crate) fn prefix() -> String {
+    format!("own-{}-", std::process::id())
+}
+
+/// Returns the option by which an agent watches all servers of this process, and no others.
+pub fn match_private() -> String {
+    format!("{MATCH_OPTION}=^{}", prefix())
+}
+
+/// A copy of a server's executable under a name of its own, which only the agents of this process look for. It is
+/// deleted when this is dropped.
+pub struct PrivateBuild {
+    directory: TempDir,
+    name: String,
+    /// The root directory in which its servers run, if that is not this machine's.
+    root: Option<PathBuf>,
+}
+
+impl PrivateBuild {
+    pub fn of_redis() -> Result<Self> {
+        Self::of(&executable()?)
+    }
+
+    pub fn of(executable: &Path) -> Result<Self> {
+        Self::in_root(executable, None)
+    }
+
+    /// Copies an executable into another root directory, if one is given. Its servers run there, which needs root.
+    pub fn in_root(executable: &Path, root: Option<&Path>) -> Result<Self> {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let own = Self {
+            directory: match root {
+                Some(root) => tempfile::tempdir_in(root)?,
+                None => tempfile::tempdir()?,
+            },
+            name: format!("{}{number}", prefix()),
+            root: root.map(Path::to_owned),
+        };
+        own.replace(executable)?;
+        Ok(own)
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
+    }
+
+    /// Returns the option by which an agent watches the servers of this file, and of files with its name and an
+    /// extension.
+    pub fn only(&self) -> String {
+        format!("{MATCH_OPTION}=^{}(\\.|$)", self.name)
+    }
+
+    /// Puts a copy of another executable in its place, as a package manager does: running programs keep the old file.
+    pub fn replace(&self, executable: &Path) -> Result<()> {
+        let new = self.directory.path().join("new");
+        copy_program(executable, &new)?;
+        Ok(fs::rename(new, self.path())?)
+    }
+
+    /// Deletes the file. Running programs keep it.
+    pub fn delete(&self) -> Result<()> {
+        Ok(fs::remove_file(self.path())?)
+    }
+
+    /// Starts a server, with these options.
+    pub fn start(&self, options: &[&str]) -> Result<Redis> {
+        let Some(root) = &self.root else {
+            return Redis::start_program(Command::new(self.path()), options);
+        };
+        let inside = Path::new("/").join(self.directory.path().strip_prefix(root)?);
+        let program = root::enter(root, &inside.join(&self.name).to_string_lossy());
+        let directory = inside.to_string_lossy();
+        // A server in another root starts in `/`.
+        Redis::start_program(program, &[&["--dir", &*directory], options].concat())
+    }
+}
+
+/// Copies a file to `to`, and makes it executable.
+///
+/// Another process does it. If this one had the copy open for writing while another of its threads started a program,
+/// the child process would have it open too until it executes that program, and the copy could not be executed
+/// meanwhile (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let mut install = Command::new("install");
+    process::answer_of(install.args(["--mode", "755", "--no-target-directory"]).arg(from).arg(to)).map(drop)
 }

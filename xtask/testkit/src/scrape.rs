@@ -14,32 +14,23 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Reads Prometheus's text format.
     pub fn parse(text: &str) -> Result<Self> {
-        let lines = text.lines().map(|line| Ok(line.to_owned()));
-        let scrape = prometheus_parse::Scrape::parse(lines);
-        let scrape = scrape.context("the metrics are not in the text format")?;
-        Ok(Self { samples: scrape.samples })
+        let scrape = prometheus_parse::Scrape::parse(text.lines().map(|line| Ok(line.to_owned())));
+        Ok(Self { samples: scrape.context("the metrics are not in the text format")?.samples })
     }
 
     /// Returns the series about the server with this process id.
     ///
-    /// # Errors
-    ///
     /// Fails if the agent does not watch it.
     pub fn of_server(self, pid: u32) -> Result<Self> {
-        let info = self.server_info(pid);
-        let info = info.with_context(|| format!("process {pid} is not watched"))?;
+        let info = self.server_info(pid).with_context(|| format!("process {pid} is not watched"))?;
         let name = info.get("server").context("it has no name")?.to_owned();
         Ok(self.of_servers(&[&name]))
     }
 
     /// Returns the series about the servers of these names.
     pub fn of_servers(self, names: &[&str]) -> Self {
-        let is_about = |sample: &Sample| {
-            let server = sample.labels.get("server");
-            server.is_some_and(|server| names.contains(&server))
-        };
+        let is_about = |sample: &Sample| sample.labels.get("server").is_some_and(|server| names.contains(&server));
         Self { samples: self.samples.into_iter().filter(is_about).collect() }
     }
 
@@ -50,21 +41,17 @@ impl Scrape {
         infos.map(|sample| &sample.labels).find(|labels| labels.get("pid") == Some(&pid))
     }
 
-    /// Returns whether there are series about the server of this name.
     pub fn has_server(&self, server: &str) -> bool {
         self.servers().contains(server)
     }
 
     /// Returns the names of all servers that there are series about, other than how they ended.
     pub fn servers(&self) -> BTreeSet<&str> {
-        let samples = self.samples.iter();
-        let samples = samples.filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
-        samples.filter_map(|sample| sample.labels.get("server")).collect()
+        let live = self.samples.iter().filter(|sample| sample.metric != "evictscope_server_ended_timestamp_seconds");
+        live.filter_map(|sample| sample.labels.get("server")).collect()
     }
 
     /// Returns the sum of the counters or gauges of this name that have these labels.
-    ///
-    /// # Errors
     ///
     /// Fails if there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
@@ -75,7 +62,6 @@ impl Scrape {
         })
     }
 
-    /// Returns how many values a histogram has.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         self.sum(&format!("{name}_count"), labels)
     }
@@ -121,9 +107,6 @@ evictscope_eviction_calls_total{kind=\"evicting\",result=\"ok\",server=\"7002\"}
 evictscope_mem_tofree_bytes_bucket{server=\"7001\",le=\"+Inf\"} 100
 evictscope_mem_tofree_bytes_sum{server=\"7001\"} 6400
 evictscope_mem_tofree_bytes_count{server=\"7001\"} 100
-# TYPE evictscope_probe_hits_total counter
-evictscope_probe_hits_total{probe=\"eviction_goal\",server=\"7001\"} 100
-evictscope_probe_hits_total{probe=\"eviction_enter\",server=\"7001\"} 0
 # TYPE evictscope_used_memory_bytes gauge
 evictscope_used_memory_bytes{server=\"7001\"} 6.7108864e+07
 # TYPE evictscope_server_info gauge
@@ -131,22 +114,17 @@ evictscope_server_info{pid=\"42\",server=\"7001\"} 1
 evictscope_server_info{pid=\"43\",server=\"7002\"} 1
 ";
 
-    fn of_server(text: &str, pid: u32) -> Result<Scrape> {
-        Scrape::parse(text)?.of_server(pid)
-    }
-
     #[test]
     fn only_the_asked_server_counts() -> Result<()> {
-        let reading = of_server(PAGE, 42)?;
-        let calls = "evictscope_eviction_calls_total";
+        let of_server = |pid| Scrape::parse(PAGE)?.of_server(pid);
+        let (reading, calls) = (of_server(42)?, "evictscope_eviction_calls_total");
         assert_eq!(reading.sum(calls, &[("kind", "evicting")])?, 100.0);
         assert_eq!(reading.sum(calls, &[])?, 105.0);
-        let used = reading.sum("evictscope_used_memory_bytes", &[])?;
-        assert_eq!(used, 67_108_864.0);
+        assert_eq!(reading.sum("evictscope_used_memory_bytes", &[])?, 67_108_864.0);
         assert!(reading.sum("evictscope_overhead_ratio", &[]).is_err());
         assert_eq!(reading.count("evictscope_mem_tofree_bytes", &[])?, 100.0);
-        assert!(of_server(PAGE, 44).is_err());
-        assert_eq!(of_server(PAGE, 43)?.sum(calls, &[])?, 1000.0);
+        assert!(of_server(44).is_err());
+        assert_eq!(of_server(43)?.sum(calls, &[])?, 1000.0);
         Ok(())
     }
 }

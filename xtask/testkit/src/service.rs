@@ -12,7 +12,8 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use procfs::process::{Process, all_processes};
 
-use crate::{process, root, wait::until_true};
+use crate::wait::until_true;
+use crate::{process, root};
 
 /// The capabilities that the unit leaves the agent, and their numbers in the kernel's `capability.h`.
 const CAPABILITIES: [(&str, u32); 4] =
@@ -58,8 +59,6 @@ pub struct Installed(PathBuf);
 impl Installed {
     /// Returns the one in this root directory, and makes the directory in which it keeps what it writes.
     ///
-    /// # Errors
-    ///
     /// Fails if the unit in it asks for other privileges than this module gives.
     pub fn at(root: &Path) -> anyhow::Result<Self> {
         let installed = Self(root.to_owned());
@@ -87,8 +86,6 @@ impl Installed {
 
     /// Checks that a process is the installed program and has the unit's user and privileges.
     ///
-    /// # Errors
-    ///
     /// Fails if one of them differs, or if the process has ended.
     pub fn must_be(&self, pid: u32) -> anyhow::Result<()> {
         let file = |path: &Path| {
@@ -105,8 +102,6 @@ impl Installed {
     }
 
     /// Waits until nothing runs as the unit's user: the keeper of an agent that was killed still removes probes.
-    ///
-    /// # Errors
     ///
     /// Fails if the root has no such user, or if something keeps running.
     pub fn wait_for_end(&self) -> anyhow::Result<()> {
@@ -135,8 +130,6 @@ const PASSED_ON: u64 = 1 << 2 | 1 << 19;
 
 /// Checks that each thread of a process has this user and this group, holds the unit's capabilities, can pass on only
 /// those that opening executables needs, and can gain none.
-///
-/// # Errors
 ///
 /// Fails if a thread differs, or if the process has ended.
 pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Result<()> {

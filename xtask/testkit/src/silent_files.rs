@@ -1,13 +1,11 @@
 //! A file system in user space (FUSE) that stops answering, as anybody's may.
 
-use std::{
-    any::Any,
-    ffi::OsStr,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, UNIX_EPOCH},
-};
+use std::any::Any;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use fuser::{
@@ -16,7 +14,7 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-use crate::{own_build, process};
+use crate::{process, redis};
 
 /// The only file.
 const FILE: INodeNo = INodeNo(2);
@@ -44,7 +42,7 @@ impl SilentFiles {
     /// Mounts one whose program has this content. Needs root.
     pub fn mount(content: Vec<u8>) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let (held, name) = (Held::default(), format!("{}silent", own_build::prefix()));
+        let (held, name) = (Held::default(), format!("{}silent", redis::prefix()));
         let files = Files { content, name: name.clone(), held: held.clone() };
         let mut config = Config::default();
         config.acl = SessionACL::All;
@@ -59,7 +57,6 @@ impl SilentFiles {
         Ok(Self { held, _session: session, directory, overlay, name })
     }
 
-    /// Returns the path of the program.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)
     }

@@ -1,11 +1,9 @@
-//! Waiting until something has happened.
+//! Waiting until something has happened, and the time.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// Longer than anything takes unless it hangs, however slow the machine is.
 pub const HANG: Duration = Duration::from_secs(300);
@@ -13,20 +11,13 @@ pub const HANG: Duration = Duration::from_secs(300);
 /// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats `is_so` until it returns `true`.
-///
-/// # Errors
-///
-/// Fails as [`until`] does.
+/// Repeats `is_so` until it returns `true`. Fails as [`until`] does.
 pub fn until_true(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     until(what, || Ok(is_so()?.then_some(())))
 }
 
-/// Repeats `attempt` until it has an answer, and returns that.
-///
-/// # Errors
-///
-/// Fails with `what` if that hangs, and at once if an attempt fails.
+/// Repeats `attempt` until it has an answer, and returns that. Fails with `what` if that hangs, and at once if an
+/// attempt fails.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -38,4 +29,10 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> R
         }
         thread::sleep(PAUSE);
     }
+}
+
+/// Returns the time now in seconds since 1970.
+pub fn unix_time() -> Result<f64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(now.context("the clock is set before 1970")?.as_secs_f64())
 }

@@ -1,18 +1,15 @@
 //! Where things are in this checkout, and the cargo that runs this.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::LazyLock,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result, ensure};
 
 /// The variable that names another checkout of the same commit, for a task to work on in place of its own.
 pub const CHECKOUT: &str = "EVICTSCOPE_CHECKOUT";
 
-/// Returns the root of the checkout.
 pub fn root() -> &'static Path {
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os(CHECKOUT) {
         Some(other) => other.into(),
@@ -67,8 +64,6 @@ pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the files in a directory that have this extension, sorted by name.
-///
-/// # Errors
 ///
 /// Fails if there is none.
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {

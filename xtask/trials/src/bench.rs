@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::cores::Cores;
-use evictscope_testkit::own_build::OwnBuild;
-use evictscope_testkit::owned::Owned;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::threads::Cores;
 use evictscope_testkit::{debian, process};
 
 use crate::table::{self, Row};
@@ -224,7 +224,7 @@ fn attach(name: &str, server: &Redis, target: &Target) -> Result<Owned> {
 struct Target {
     program: PathBuf,
     /// A copy of it for the server that is watched. The agent is told to watch no other.
-    watched: OwnBuild,
+    watched: PrivateBuild,
     /// The name of its eviction function.
     function: &'static str,
 }
@@ -249,7 +249,7 @@ impl Target {
         })?;
         let version = process::answer_of(Command::new(&program).arg("--version"))?;
         println!("{}: {}\n{function} is watched", program.display(), version.trim());
-        Ok(Self { watched: OwnBuild::of(&program)?, program, function })
+        Ok(Self { watched: PrivateBuild::of(&program)?, program, function })
     }
 }
 

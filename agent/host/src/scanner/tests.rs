@@ -5,12 +5,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use evictscope_testkit::owned::Owned;
-use evictscope_testkit::port::free_port;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::copy_program;
 use evictscope_testkit::redis::{Redis, executable};
+use evictscope_testkit::servers;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;
-use evictscope_testkit::{program, servers};
 use procfs::ProcError;
 use rustix::fs::{Gid, Uid};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -47,7 +48,7 @@ fn kill(pid: u32) -> anyhow::Result<()> {
 fn sleep_named(name: &str) -> anyhow::Result<(TempDir, Command)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);
-    program::copy(Path::new("/bin/sleep"), &path)?;
+    copy_program(Path::new("/bin/sleep"), &path)?;
     Ok((directory, Command::new(path)))
 }
 
@@ -371,7 +372,7 @@ fn a_script_with_the_name_of_a_server_is_not_a_server() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let [text, script] = ["text", "redis-server"].map(|name| directory.path().join(name));
     std::fs::write(&text, "#!/bin/sh\nread line\n")?;
-    program::copy(&text, &script)?;
+    copy_program(&text, &script)?;
     let (child, _input, _output) = Owned::start_with_pipes(&mut Command::new(&script))?;
     let pid = child.pid();
     // While it is being executed it has its new name already, but no arguments yet.

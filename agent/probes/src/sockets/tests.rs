@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use evictscope_telemetry::{Owed, SocketLook, Unread};
-use evictscope_testkit::owned::Owned;
+use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;

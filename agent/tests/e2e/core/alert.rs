@@ -4,15 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    process,
-    prometheus::Prometheus,
-    redis::{EVICTING_WITHOUT_PAUSE, Redis},
-    skip::skip,
-    wait::until_true,
-    workspace,
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::prometheus::Prometheus;
+use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::skip::skip;
+use evictscope_testkit::wait::until_true;
+use evictscope_testkit::{process, workspace};
 
 /// The interval of scrapes, and of evaluations of the rules.
 const PACE: Duration = Duration::from_secs(1);
@@ -33,17 +30,16 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     }
     process::comes_before_other_sessions()?;
     // The server looks at so many keys for each evicted one that a request waits for seconds.
-    let stalled = Redis::own(&["--maxmemory-samples", "1000"])?;
+    let stalled = Redis::private(&["--maxmemory-samples", "1000"])?;
     stalled.comes_first()?;
-    let idle = Redis::own(&[])?;
+    let idle = Redis::private(&[])?;
     for redis in [&stalled, &idle] {
         redis.write_keys(150_000)?;
     }
     let agent = Agent::watching(&stalled, &[])?;
     agent.watches(&idle)?;
-    let port = agent.metrics_url();
-    let port = port.rsplit_once(':').and_then(|(_, rest)| rest.split('/').next());
-    let port = port.context("no port")?.parse()?;
+    let url = agent.metrics_url();
+    let port = url.rsplit_once(':').and_then(|(_, rest)| rest.split('/').next()).context("no port")?.parse()?;
     let rules = workspace::files_ending(&workspace::root().join("dashboards/rules"), "yaml")?;
     let prometheus = Prometheus::start(port, &rules, PACE)?;
     let load = stalled.load(EVICTING_WITHOUT_PAUSE)?;

@@ -8,7 +8,12 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, process, redis::Redis, schedstat, scrape::Scrape, wait::until_true};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::threads::ThreadTimes;
+use evictscope_testkit::wait::until_true;
 
 /// How many times the cost is read, once a second: it is a mean of the last ten.
 const READINGS: usize = 20;
@@ -31,7 +36,7 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
 /// Returns for how long the agent's thread for a server had work but no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     let own = agent.thread(&format!("server {}", redis.name()))?;
-    let times = schedstat::of_thread(agent.pid(), own)?;
+    let times = ThreadTimes::of(agent.pid(), own)?;
     Ok(times.waiting.as_secs_f64())
 }
 
@@ -39,7 +44,7 @@ fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
 #[ignore = "needs root and BPF"]
 fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::Result<()> {
     process::comes_before_other_sessions()?;
-    let redis = Redis::own(&["--maxmemory", "20mb"])?;
+    let redis = Redis::private(&["--maxmemory", "20mb"])?;
     redis.comes_first()?;
     redis.write_keys(100_000)?;
     let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;
@@ -50,8 +55,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         mode_is(&agent.reading(&redis)?, "sampled")
     })?;
     // What was spent before is in the mean of the first ten seconds.
-    let budget = agent.reading(&redis)?;
-    let budget = budget.sum("evictscope_overhead_budget_ratio", &[])?;
+    let budget = agent.reading(&redis)?.sum("evictscope_overhead_budget_ratio", &[])?;
     let mut past = vec![(Instant::now(), waited(&agent, &redis)?, 0.0)];
     past[0].2 = observed(&agent.reading(&redis)?)?;
     for _ in 0..READINGS {
@@ -98,7 +102,7 @@ fn write(redis: &Redis, at_once: usize, interval: Duration, rounds: u32) -> anyh
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_cache_that_evicts_now_and_then_is_observed_all_the_time() -> anyhow::Result<()> {
-    let redis = Redis::own(&["--maxmemory", "5mb"])?;
+    let redis = Redis::private(&["--maxmemory", "5mb"])?;
     redis.write_keys(30_000)?;
     let outside = Instant::now();
     let agent = Agent::watching(&redis, &["--overhead-budget", "1%"])?;

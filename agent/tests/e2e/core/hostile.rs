@@ -3,17 +3,14 @@
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    code::Code,
-    own_build::{self, OwnBuild},
-    owned::Owned,
-    port::free_port,
-    redis::{self, Redis},
-    service,
-    silent_files::SilentFiles,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+use evictscope_testkit::service;
+use evictscope_testkit::silent_files::SilentFiles;
+use evictscope_testkit::wait::until_true;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Waits until this many servers are not watched for this reason.
@@ -45,7 +42,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
     let files = SilentFiles::mount(std::fs::read("/usr/bin/sleep")?)?;
     let hidden = asleep(files.path_in_overlay())?;
     files.silence(true);
-    let first = Redis::own(&[])?;
+    let first = Redis::private(&[])?;
     for signal in [Signal::TERM, Signal::KILL] {
         let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
         until_true("a planner waits", || Ok(!planners(&agent)?.is_empty() && files.waiting() > 0))?;
@@ -58,7 +55,7 @@ fn a_file_system_that_does_not_answer_hides_its_own_servers_alone() -> anyhow::R
             other.push(0);
             let copy = tempfile::NamedTempFile::new()?;
             std::fs::write(copy.path(), other)?;
-            agent.watches(&Redis::own_of(copy.path(), &[])?)?;
+            agent.watches(&Redis::private_of(copy.path(), &[])?)?;
         }
         let status = agent.end(signal)?;
         ensure!(status.success() == (signal == Signal::TERM), "{status}");
@@ -74,7 +71,7 @@ fn no_probe_is_placed_in_a_file_system_in_user_space() -> anyhow::Result<()> {
     let files = SilentFiles::mount(std::fs::read(redis::executable()?)?)?;
     let server = Redis::start_program(Command::new(files.path()), &[])?;
     let agent = Agent::start(&[])?;
-    agent.watches(&Redis::own(&[])?)?;
+    agent.watches(&Redis::private(&[])?)?;
     unwatched(&agent, "executable", 1.0)?;
     ensure!(agent.log()?.contains("in user space"), "{}", agent.log()?);
     ensure!(Code::of(server.pid())?.changed()?.is_empty());
@@ -102,24 +99,23 @@ fn a_planner_that_is_killed_is_started_again() -> anyhow::Result<()> {
     until_true("it is said", || Ok(agent.log()?.contains("signal: 9")))?;
     // Only its name makes it a server.
     unwatched(&agent, "executable", 1.0)?;
-    agent.watches(&Redis::own(&[])?)
+    agent.watches(&Redis::private(&[])?)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn more_servers_than_threads_are_unwatched_until_there_are_some() -> anyhow::Result<()> {
     const SLEEPING: usize = 40;
-    let own = OwnBuild::of("/usr/bin/sleep".as_ref())?;
-    let sleeping = (0..SLEEPING).map(|_| asleep(own.path()));
-    let sleeping = sleeping.collect::<anyhow::Result<Vec<Owned>>>()?;
+    let own = PrivateBuild::of("/usr/bin/sleep".as_ref())?;
+    let sleeping = (0..SLEEPING).map(|_| asleep(own.path())).collect::<anyhow::Result<Vec<Owned>>>()?;
     // The user's processes are limited, as the unit limits those of its control group.
     let mut limited = service::command("prlimit".as_ref());
     limited.args(["--nproc=24"]).arg(evictscope().get_program());
-    limited.arg("run").arg(own_build::all());
+    limited.arg("run").arg(redis::match_private());
     let agent = Agent::start_command(limited, free_port()?, &[])?;
     until_true("a thread cannot be started", || Ok(agent.log()?.contains("cannot start a thread")))?;
     unwatched(&agent, "executable", SLEEPING as f64)?;
-    agent.watches(&Redis::own(&[])?)?;
+    agent.watches(&Redis::private(&[])?)?;
     drop(sleeping);
     unwatched(&agent, "executable", 0.0)
 }

@@ -4,13 +4,11 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use anyhow::ensure;
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    code::Code,
-    own_build::OwnBuild,
-    owned::Owned,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::PrivateBuild;
+use evictscope_testkit::wait::until_true;
 use rustix::process::{Signal, kill_process};
 
 use super::lifecycle::sites;
@@ -113,7 +111,7 @@ fn no_breakpoint_outlives_an_agent_that_is_killed() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let redis = own.start(&[])?;
     let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own.only()])?;
     let code = Code::of(redis.pid())?;
@@ -142,7 +140,7 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Result<()> {
     let _turn = turn()?;
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let redis = own.start(&["--maxmemory", "0"])?;
     let code = Code::of(redis.pid())?;
     // A server without a limit executes none of them, or it would die.
@@ -162,8 +160,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     ensure!(log.contains("took out breakpoints that were left"), "{log}");
     let text = agent.get("/metrics")?;
     ensure!(!text.contains("\nevictscope_foreign_breakpoints{"), "{log}");
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     ensure!(code.changed()?.is_empty(), "{:?}", code.changed()?);
     redis.info("evicted_keys")?;
     Ok(())

@@ -4,16 +4,13 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope, inspect},
-    code::Code,
-    own_build::OwnBuild,
-    port::port_for_later,
-    redis::{self, Redis},
-    root,
-    scrape::Scrape,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, evictscope, inspect};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::loopback::port_for_later;
+use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+use evictscope_testkit::root;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
 
 /// Returns the file offsets of the sites that the plan for a server has in evicting-only mode.
@@ -29,7 +26,7 @@ pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let options = ["--maxmemory-eviction-tenacity", "100"];
     let (first, second) = (own.start(&options)?, own.start(&options)?);
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
@@ -47,8 +44,7 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
         let calls = grown("evictscope_eviction_calls_total")?;
         let commands = grown("evictscope_commands_processed_total")?;
         ensure!(calls == commands, "{calls} calls, {commands} commands");
-        let is_right = (keys..keys + 100.0).contains(&calls);
-        ensure!(is_right, "server {name}: {calls} calls for {keys} keys");
+        ensure!((keys..keys + 100.0).contains(&calls), "server {name}: {calls} calls for {keys} keys");
     }
 
     let load = first.load("-t set -r 10000000 -n 100000000")?;
@@ -69,7 +65,7 @@ fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn a_server_that_starts_later_is_seen() -> anyhow::Result<()> {
     let agent = Agent::start(&[])?;
-    agent.watches(&Redis::own(&[])?)
+    agent.watches(&Redis::private(&[])?)
 }
 
 #[test]
@@ -77,26 +73,24 @@ fn a_server_that_starts_later_is_seen() -> anyhow::Result<()> {
 fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()> {
     let state = tempfile::tempdir()?;
     let directory = format!("--state-dir={}", state.path().display());
-    let first = Redis::own_on(port_for_later()?, &[])?;
+    let first = Redis::private_on(port_for_later()?, &[])?;
     let agent = Agent::watching(&first, &[&directory])?;
     // The same port on another address.
-    let second = Redis::own_on(first.port(), &["--bind", "127.0.0.2"])?;
+    let second = Redis::private_on(first.port(), &["--bind", "127.0.0.2"])?;
     let name = format!("{}@{}", first.port(), second.pid());
     agent.wait_for(&name)?;
     first.kill()?;
     until_true("the first server is gone", || Ok(!agent.scrape()?.has_server(&first.name())))?;
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
 
     // On its own, it would be named by its port.
     let agent = Agent::start(&[&directory])?;
     agent.wait_for(&name)?;
-    let third = Redis::own_on(first.port(), &[])?;
+    let third = Redis::private_on(first.port(), &[])?;
     agent.watches(&third)?;
     let scrape = agent.scrape()?;
     for (server, name) in [(&second, &name), (&third, &first.name())] {
-        let said = scrape.server_info(server.pid());
-        let said = said.and_then(|labels| labels.get("server"));
+        let said = scrape.server_info(server.pid()).and_then(|labels| labels.get("server"));
         ensure!(said == Some(name), "{said:?}, not {name}");
     }
     Ok(())
@@ -105,16 +99,14 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
-    let servers = (0..4).map(|_| own.start(&[]));
-    let servers = servers.collect::<anyhow::Result<Vec<Redis>>>()?;
+    let own = PrivateBuild::of_redis()?;
+    let servers = (0..4).map(|_| own.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
         for redis in &servers {
             agent.watches(redis)?;
             let (planned, placed) = (sites(redis)?, Code::of(redis.pid())?.changed()?);
-            let all = planned.is_subset(&placed);
-            ensure!(all, "breakpoints at {placed:?}, planned {planned:?}");
+            ensure!(planned.is_subset(&placed), "breakpoints at {placed:?}, planned {planned:?}");
         }
         let status = agent.end(signal)?;
         if signal != Signal::KILL {
@@ -137,7 +129,7 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let deleted = own.start(&[])?;
     own.delete()?;
 

@@ -1,15 +1,15 @@
-//! The numbers on /metrics against the server's own.
+//! The numbers on /metrics against the server's own: `INFO`, on each real server that runs here where builds may differ.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::path::Path;
 
 use anyhow::ensure;
-use evictscope_testkit::{
-    agent::Agent,
-    redis::Redis,
-    scrape::Scrape,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::servers::{REDIS, on_each};
+use evictscope_testkit::wait::{until, until_true};
 
 /// Returns whether `left` is within 2 % of `right`.
 fn close(left: f64, right: f64) -> bool {
@@ -19,7 +19,7 @@ fn close(left: f64, right: f64) -> bool {
 #[test]
 #[ignore = "needs root and BPF"]
 fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     let agent = Agent::watching(&redis, &[])?;
     redis.write_keys(50_000)?;
     let clients: Vec<TcpStream> =
@@ -56,7 +56,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn every_result_is_told_apart() -> anyhow::Result<()> {
-    let redis = Redis::own(&["--maxmemory-eviction-tenacity", "0"])?;
+    let redis = Redis::private(&["--maxmemory-eviction-tenacity", "0"])?;
     let agent = Agent::watching(&redis, &[])?;
     let results = |result: &str| {
         let scrape = agent.settled_reading(&redis)?;
@@ -117,7 +117,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
-    let redis = Redis::own(&["--appendonly", "yes", "--appendfsync", "no"])?;
+    let redis = Redis::private(&["--appendonly", "yes", "--appendfsync", "no"])?;
     let agent = Agent::watching(&redis, &[])?;
     redis.write_keys(200_000)?;
     let scrape = agent.settled_reading(&redis)?;
@@ -133,5 +133,101 @@ fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     let scrape = agent.scrape()?;
     let withdrawn = scrape.by_label("evictscope_plan_withdrawn", "reason");
     ensure!(withdrawn.is_empty(), "{withdrawn:?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn evicting_calls_are_counted_once_on_every_server() -> anyhow::Result<()> {
+    on_each(&REDIS, evicting_calls)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn each_command_makes_one_call_on_every_server() -> anyhow::Result<()> {
+    on_each(&REDIS, every_call)
+}
+
+/// Checks that at least 100,000 calls are counted once everywhere, and that every goal is right.
+fn evicting_calls(program: &Path) -> anyhow::Result<()> {
+    let redis = Redis::private_of(program, &[])?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
+    redis.write_keys(400_000)?;
+
+    let scrape = agent.settled_reading(&redis)?;
+    let evicting = [("kind", "evicting")];
+    let calls = scrape.sum("evictscope_eviction_calls_total", &evicting)?;
+    ensure!(calls >= 100_000.0, "only {calls} evicting calls");
+    let goals = scrape.count("evictscope_mem_tofree_bytes", &[])?;
+    ensure!(goals == calls, "{goals} goals, {calls} calls");
+    let timed = scrape.count("evictscope_eviction_call_duration_seconds", &evicting)?;
+    ensure!(timed == calls, "{timed} durations, {calls} calls");
+    // Each of them is checked, and anything wrong would have a series.
+    for nothing in ["evictscope_plan_withdrawn", "evictscope_read_faults_total"] {
+        let wrong = scrape.by_label(nothing, "reason");
+        ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
+    }
+    let results = scrape.by_label("evictscope_eviction_calls_total", "result");
+    ensure!(!results.contains_key("unknown"), "results that are not known: {results:?}");
+    println!("{calls} evicting calls, no mismatch");
+
+    let evicted = redis.info("evicted_keys")?;
+    ensure!(evicted >= calls / 2.0, "{evicted} keys evicted in {calls} calls");
+    let seen = scrape.sum("evictscope_evicted_keys_total", &[])?;
+    ensure!(seen == evicted, "evicted keys: {seen}, INFO says {evicted}");
+    Ok(())
+}
+
+/// Checks that in every-call mode each command makes one call.
+///
+/// `evictionTimeProc` makes calls without a command: after a call that stopped at its time limit (result `running`), or
+/// after `CONFIG SET maxmemory` below the used memory. With `maxmemory-eviction-tenacity 100` there is no time limit,
+/// and it makes none.
+fn every_call(program: &Path) -> anyhow::Result<()> {
+    let redis = Redis::private_of(program, &["--maxmemory-eviction-tenacity", "100"])?;
+    let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
+    let settled = || agent.settled_reading(&redis);
+    let before = settled()?;
+    let commands = redis.info("total_commands_processed")?;
+    redis.write_keys(200_000)?;
+    // An INFO does not count itself. The first of these two is in the difference, and the second in the calls.
+    let commands = redis.info("total_commands_processed")? - commands + 1.0;
+    let after = settled()?;
+
+    let grown = |metric: &str| anyhow::Ok(after.sum(metric, &[])? - before.sum(metric, &[])?);
+    let calls = grown("evictscope_eviction_calls_total")?;
+    let kind = |kind| after.sum("evictscope_eviction_calls_total", &[("kind", kind)]);
+    let (noop, evicting) = (kind("noop")?, kind("evicting")?);
+    println!("{commands} commands, {calls} calls: {noop} no-op, {evicting} evicting");
+    ensure!(commands >= 200_000.0 && noop > 10_000.0 && evicting > 10_000.0, "not the load that was meant");
+    ensure!(calls == commands, "{calls} calls, {commands} commands");
+    let seen = grown("evictscope_commands_processed_total")?;
+    ensure!(seen == commands, "{seen} commands, INFO says {commands}");
+    let noops = [("kind", "noop")];
+    let timed = after.count("evictscope_eviction_call_duration_seconds", &noops)?;
+    ensure!(timed == noop, "{timed} durations of {noop} no-op calls");
+    Ok(())
+}
+
+/// Fails if an agent in every-call mode does not count exactly what a server does until it has written `keys` keys. Its
+/// `maxmemory-eviction-tenacity` is 100, so that each command makes one call.
+pub fn count_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Result<()> {
+    let all = |agent: &&Agent| {
+        let scrape = agent.settled_reading(redis)?;
+        let sum = |name| scrape.sum(name, &[]);
+        let calls = sum("evictscope_eviction_calls_total")?;
+        anyhow::Ok([sum("evictscope_evicted_keys_total")?, calls, sum("evictscope_commands_processed_total")?])
+    };
+    let before = agents.iter().map(all).collect::<anyhow::Result<Vec<_>>>()?;
+    let evicted = redis.info("evicted_keys")?;
+    redis.write_keys(keys)?;
+    let evicted = redis.info("evicted_keys")? - evicted;
+    for (agent, before) in agents.iter().zip(before) {
+        let after = all(agent)?;
+        let [keys_seen, calls, commands] = [0, 1, 2].map(|one| after[one] - before[one]);
+        ensure!(keys_seen == evicted, "{keys_seen} of {evicted} evicted keys");
+        ensure!(calls == commands, "{calls} calls, {commands} commands");
+        ensure!(calls >= f64::from(keys), "{calls} calls for {keys} keys");
+    }
     Ok(())
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, own_build::OwnBuild, owned::Owned, redis::Redis, wait::until_true};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::wait::until_true;
 use flate2::read::GzDecoder;
 
 /// The name of a socket, which is markup, and its form in an address.
@@ -31,7 +34,7 @@ fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, Stri
 }
 
 /// Starts a server that listens only on a Unix socket with that name.
-fn hostile_server(own: &OwnBuild, directory: &Path) -> anyhow::Result<Owned> {
+fn hostile_server(own: &PrivateBuild, directory: &Path) -> anyhow::Result<Owned> {
     let socket = directory.join(SOCKET);
     let server = Owned::start(
         Command::new(own.path())
@@ -61,13 +64,12 @@ fn must_be_protected(path: &str, answer: &str) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("\"b'&").tempdir()?;
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let _server = hostile_server(&own, directory.path())?;
     let agent = Agent::start(&[])?;
     let damaged = "20261122T031205.250Z-6379-1.json.gz";
     std::fs::write(agent.state().join("records").join(damaged), "no record")?;
-    let parent = directory.path().to_str().context("an odd directory")?;
-    let parent = parent.replace('/', "%2F").replace('"', "%22");
+    let parent = directory.path().to_str().context("an odd directory")?.replace('/', "%2F").replace('"', "%22");
     let parent = parent.replace('\'', "%27").replace('&', "%26");
     let label = format!("{parent}%2F{ESCAPED}");
     let page = format!("/server/{label}");
@@ -104,7 +106,7 @@ fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_is_not_there_is_refused() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     let agent = Agent::watching(&redis, &[])?;
     let outside = agent.state().join("outside.json.gz");
     std::fs::write(outside, "not to be read")?;
@@ -137,7 +139,7 @@ fn what_is_not_there_is_refused() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_profile_is_one_that_pprof_reads() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     let agent = Agent::watching(&redis, &[])?;
     let _load = redis.load("-t set -r 1000 -P 16 -n 100000000")?;
     is_profiled(&agent, &redis)

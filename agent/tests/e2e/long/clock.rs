@@ -4,17 +4,15 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_records::{Occasion, Store, explain::explain};
-use evictscope_testkit::{
-    agent::{Agent, NO_STATE, STATE_DIRECTORY, evictscope},
-    own_build::OwnBuild,
-    port::free_port,
-    process,
-    redis::EVICTING_WITHOUT_PAUSE,
-    wait::{until, until_true},
-};
+use evictscope_records::explain::explain;
+use evictscope_records::{Occasion, Store};
+use evictscope_testkit::agent::{Agent, NO_STATE, STATE_DIRECTORY, evictscope};
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process;
+use evictscope_testkit::redis::{EVICTING_WITHOUT_PAUSE, PrivateBuild};
+use evictscope_testkit::wait::{until, until_true};
 
-use crate::bursts::{fill, is_in};
+use crate::core::phases::{fill, is_in};
 
 /// What is preloaded.
 const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/fixtures/shim.c");
@@ -35,7 +33,7 @@ fn shimmed(directory: &Path) -> anyhow::Result<Command> {
 #[ignore = "needs root and BPF"]
 fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<()> {
     for step in [HOUR, -HOUR] {
-        let own = OwnBuild::of_redis()?;
+        let own = PrivateBuild::of_redis()?;
         let redis = own.start(&[])?;
         fill(&redis)?;
         let directory = tempfile::tempdir()?;
@@ -78,8 +76,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         let about = record.began_us..=record.ended_us;
         let inside = record.moments.iter().filter(|one| about.contains(&one.unix_us));
         ensure!(inside.count() > 10, "few moments in {about:?}");
-        let is_known = !explain(&record).what.contains("What happened is not known");
-        ensure!(is_known, "{:?}", explain(&record));
+        ensure!(!explain(&record).what.contains("What happened is not known"), "{:?}", explain(&record));
     }
     Ok(())
 }
@@ -87,7 +84,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
 #[test]
 #[ignore = "needs root and BPF"]
 fn check_tries_what_run_does() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let redis = own.start(&[])?;
     let directory = tempfile::tempdir()?;
     let check = |mut command: Command| -> anyhow::Result<(bool, String)> {

@@ -4,14 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    code::Code,
-    podman::{self, Container, Podman, Server},
-    scrape::Scrape,
-    skip::skip,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::code::Code;
+use evictscope_testkit::podman::{self, ContainedServer, Container, Podman};
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::skip::skip;
+use evictscope_testkit::wait::{until, until_true};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How many keys of 500 bytes are written into the 4 MB of a server.
@@ -32,14 +30,14 @@ fn podman() -> anyhow::Result<Option<Podman>> {
 }
 
 /// Waits until the server of a container answers.
-fn answering(container: &Container) -> anyhow::Result<Server> {
+fn answering(container: &Container) -> anyhow::Result<ContainedServer> {
     let server = container.server()?;
     until_true("the server answers", || Ok(server.answers()))?;
     Ok(server)
 }
 
 /// Waits until the agent watches a server, and returns what it says about it.
-fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
+fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
     until("the server is seen", || {
         let scrape = agent.scrape()?;
         Ok(scrape.server_info(server.pid()).is_some().then_some(scrape))
@@ -47,7 +45,7 @@ fn seen(agent: &Agent, server: Server) -> anyhow::Result<Scrape> {
 }
 
 /// Waits until the agent no longer says anything about servers.
-fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
+fn gone(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
         let mut left = servers.iter().filter(|server| scrape.server_info(server.pid()).is_some());
@@ -57,13 +55,13 @@ fn gone(agent: &Agent, servers: &[Server]) -> anyhow::Result<()> {
 }
 
 /// Returns a label of `evictscope_server_info`.
-fn label(scrape: &Scrape, server: Server, name: &str) -> anyhow::Result<String> {
+fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result<String> {
     let labels = scrape.server_info(server.pid()).context("the server is not seen")?;
     Ok(labels.get(name).unwrap_or("").to_owned())
 }
 
 /// Fails if the agent does not say which container a server is in.
-fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::Result<()> {
+fn is_named(scrape: &Scrape, server: ContainedServer, container: &Container) -> anyhow::Result<()> {
     let id = container.id();
     for (name, expected) in [
         ("container_id", id),
@@ -82,9 +80,8 @@ fn is_named(scrape: &Scrape, server: Server, container: &Container) -> anyhow::R
 
 /// Returns what the agent says about eviction calls, commands and evicted keys of servers, and what they say about the
 /// last two.
-fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
-    let infos = servers.iter().map(|server| server.all_info());
-    let infos = infos.collect::<anyhow::Result<Vec<_>>>()?;
+fn counts(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<Vec<[f64; 5]>> {
+    let infos = servers.iter().map(|server| server.all_info()).collect::<anyhow::Result<Vec<_>>>()?;
     let page = agent.settled()?;
     let counts = servers.iter().zip(infos).map(|(server, info)| {
         let name = label(&page, *server, "server")?;
@@ -101,7 +98,7 @@ fn counts(agent: &Agent, servers: &[Server]) -> anyhow::Result<Vec<[f64; 5]>> {
 }
 
 /// Writes keys into servers, and fails if the agent's counts differ from theirs.
-fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<()> {
+fn are_counted(agent: &Agent, servers: &[ContainedServer], keys: u32) -> anyhow::Result<()> {
     let before = counts(agent, servers)?;
     for server in servers {
         server.write_keys(keys)?;
@@ -112,23 +109,20 @@ fn are_counted(agent: &Agent, servers: &[Server], keys: u32) -> anyhow::Result<(
         ensure!(commands == expected, "{commands} commands, not {expected}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         let [_, _, evicted, _, expected] = *after;
-        let is_right = evicted == expected && evicted > 0.0;
-        ensure!(is_right, "{evicted} keys, not {expected}");
+        ensure!(evicted == expected && evicted > 0.0, "{evicted} keys, not {expected}");
     }
     Ok(())
 }
 
 /// Ends the agent, and fails if it leaves a probe in a server.
-fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
-    let codes = servers.iter().map(|server| Code::of(server.pid()));
-    let codes = codes.collect::<anyhow::Result<Vec<_>>>()?;
+fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
+    let codes = servers.iter().map(|server| Code::of(server.pid())).collect::<anyhow::Result<Vec<_>>>()?;
     for code in &codes {
         ensure!(!code.changed()?.is_empty(), "no breakpoint in a server");
     }
     let log = agent.log()?;
     ensure!(!log.contains(" ERROR "), "{log}");
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     for code in &codes {
         let changed = code.changed()?;
         ensure!(changed.is_empty(), "the agent has left {changed:?}");
@@ -136,7 +130,7 @@ fn leaves_nothing(agent: Agent, servers: &[Server]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kill(server: Server) -> anyhow::Result<()> {
+fn kill(server: ContainedServer) -> anyhow::Result<()> {
     let pid = Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?;
     Ok(kill_process(pid, Signal::KILL)?)
 }
@@ -237,8 +231,7 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     let Some(podman) = podman()? else {
         return Ok(());
     };
-    let containers = (0..30).map(|_| podman.create(podman::GLIBC, &[]));
-    let containers = containers.collect::<anyhow::Result<Vec<_>>>()?;
+    let containers = (0..30).map(|_| podman.create(podman::GLIBC, &[])).collect::<anyhow::Result<Vec<_>>>()?;
     let agent = Agent::start(&ONLY)?;
     podman.start(&containers)?;
     let servers = podman.servers(&containers)?;

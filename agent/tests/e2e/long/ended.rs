@@ -5,13 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_records::{Ending, Occasion, Record, Store};
-use evictscope_testkit::{
-    agent::Agent,
-    own_build::OwnBuild,
-    redis::Redis,
-    wait::{until, until_true},
-};
-use rustix::process::{Pid, Signal, kill_process};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::wait::{until, until_true};
+use rustix::process::Signal;
 
 const ENDED: &str = "evictscope_servers_ended_total";
 
@@ -47,16 +44,12 @@ fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> 
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let agent = Agent::start(&[&own.only()])?;
     let started = || -> anyhow::Result<Redis> {
         let redis = own.start(&["--enable-debug-command", "yes"])?;
         agent.watches(&redis)?;
         Ok(redis)
-    };
-    let signal = |redis: &Redis, signal| -> anyhow::Result<()> {
-        let pid = Pid::from_raw(redis.pid().cast_signed()).context("no pid")?;
-        Ok(kill_process(pid, signal)?)
     };
     // Its parent takes its exit code at once …
     let redis = started()?;
@@ -66,7 +59,7 @@ fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
     let redis = started()?;
     let load = redis.load("-t set -d 500 -r 10000000 -c 8 -n 100000000")?;
     until_true("it evicts", || Ok(redis.info("evicted_keys")? > 0.0))?;
-    signal(&redis, Signal::KILL)?;
+    redis.signal(Signal::KILL)?;
     must_say(&agent, &redis, Ending::Signal { number: 9 })?;
     drop(load);
     let redis = started()?;
@@ -77,7 +70,7 @@ fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
     let _ = redis.cli(&["shutdown", "nosave"]);
     must_say(&agent, &redis, Ending::Exit { status: 0 })?;
     let redis = started()?;
-    signal(&redis, Signal::TERM)?;
+    redis.signal(Signal::TERM)?;
     must_say(&agent, &redis, Ending::Exit { status: 0 })?;
     let before = agent.scrape()?.by_label(ENDED, "how");
     let counted = [("exit", 2.0), ("signal", 3.0)];
@@ -130,7 +123,7 @@ fn the_oom_killer_of_a_control_group_is_named() -> anyhow::Result<()> {
         println!("skipped: no control group with a memory limit can be made here");
         return Ok(());
     };
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let agent = Agent::start(&[&own.only()])?;
     let mut shell = Command::new("sh");
     let procs = group.0.join("cgroup.procs");

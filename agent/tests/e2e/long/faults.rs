@@ -1,20 +1,18 @@
-//! Agents and servers that are killed at the worst moment, and two agents at once.
+//! Agents and servers that are killed at the worst moment, two agents at once, and one without file descriptors.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use evictscope_testkit::{
-    agent::Agent,
-    code::Code,
-    own_build::OwnBuild,
-    redis::Redis,
-    wait::{until, until_true},
-};
-use rustix::process::{Signal, kill_process};
+use anyhow::{Context as _, ensure};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::code::Code;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::wait::{until, until_true};
+use procfs::process::Process;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::core::killed::kill_at_random_moments;
-use crate::counts::count_right;
+use crate::core::numbers::count_right;
 use crate::probed::{Probed, keeper_of};
 
 #[test]
@@ -74,8 +72,7 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
         let attached = log.matches("attached pid=").count();
         Ok(attached == probed.servers.len())
     })?;
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}: {}", agent.log()?);
+    agent.end_well()?;
     probed.must_be_as_before("no breakpoint after the next agent")
 }
 
@@ -87,7 +84,7 @@ fn descriptors(pid: u32) -> anyhow::Result<usize> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let lasting = own.start(&["--maxmemory", "8mb"])?;
     let agent = Agent::watching(&lasting, &["--probe-mode=every-call", &own.only()])?;
     let sites = Code::of(lasting.pid())?.changed()?;
@@ -95,10 +92,8 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     let mut midway = 0;
     for round in 0..4 {
         // The agent looks once a second, so it finds all three at once.
-        let victims = (0..3).map(|_| own.start(&[]));
-        let victims = victims.collect::<anyhow::Result<Vec<Redis>>>()?;
-        let code = victims.iter().map(|redis| Code::of(redis.pid()));
-        let code = code.collect::<anyhow::Result<Vec<Code>>>()?;
+        let victims = (0..3).map(|_| own.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
+        let code = victims.iter().map(|redis| Code::of(redis.pid())).collect::<anyhow::Result<Vec<Code>>>()?;
         // It sees no server that is younger than 100 ms. It is about to attach to the others, or has just done so.
         let wanted = round % (sites.len() + 1);
         let begun = Instant::now();
@@ -133,15 +128,14 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
     let scrape = agent.settled_reading(&lasting)?;
     let evicted = scrape.sum("evictscope_evicted_keys_total", &[])?;
     let expected = lasting.info("evicted_keys")?;
-    let is_right = evicted == expected && evicted > 0.0;
-    ensure!(is_right, "{evicted} of {expected} evicted keys");
+    ensure!(evicted == expected && evicted > 0.0, "{evicted} of {expected} evicted keys");
     Ok(())
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let options = ["--maxmemory-eviction-tenacity", "100", "--maxmemory", "8mb"];
     let servers = [own.start(&options)?, own.start(&options)?];
     let code = [Code::of(servers[0].pid())?, Code::of(servers[1].pid())?];
@@ -166,15 +160,71 @@ fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Resu
     }
     ensure!(changed()? == placed, "{:?}, {placed:?} with one", changed()?);
 
-    let status = first.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    first.end_well()?;
     ensure!(changed()? == placed, "{:?}, {placed:?} with both", changed()?);
     for redis in &servers {
         count_right(&[&second], redis, 20_000)?;
     }
-    let status = second.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    second.end_well()?;
     let left = changed()?;
     ensure!(left.iter().all(BTreeSet::is_empty), "{left:?} are left");
     Ok(())
+}
+
+/// Leaves the agent this many descriptors besides those that it has open.
+fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
+    let process = Process::new(agent.pid().try_into()?)?;
+    let open = process.fd()?.map(|open| Ok(open?.fd)).collect::<anyhow::Result<BTreeSet<i32>>>()?;
+    // From this number on, none can be opened.
+    let limit = (0..).filter(|number| !open.contains(number)).nth(free);
+    limit_to(agent, limit.context("no number is free")?.try_into()?)
+}
+
+fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
+    let limit = Rlimit { current: Some(descriptors), maximum: Some(8192) };
+    let pid = Pid::from_raw(agent.pid().cast_signed());
+    prlimit(pid, Resource::Nofile, limit)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()> {
+    let own = PrivateBuild::of_redis()?;
+    let first = own.start(&[])?;
+    let agent = Agent::watching(&first, &[&own.only()])?;
+
+    // With one descriptor the processes can be listed, but none can be looked at.
+    leave_free(&agent, 1)?;
+    let second = own.start(&[])?;
+    for free in [1, 0] {
+        leave_free(&agent, free)?;
+        for _ in 0..5 {
+            // The connection of the first scrape is still open.
+            let scrape = agent.settled()?;
+            ensure!(scrape.has_server(&first.name()), "{free} free: {}", agent.log()?);
+            ensure!(!scrape.has_server(&second.name()), "it was found without descriptors");
+        }
+    }
+    let commands = |redis| agent.reading(redis)?.sum("evictscope_commands_processed_total", &[]);
+    let before = commands(&first)?;
+    first.write_keys(10_000)?;
+    until_true("its commands are counted", || Ok(commands(&first)? - before >= 10_000.0))?;
+    let log = agent.log()?;
+    let warnings = log.matches("cannot look at the processes of this host").count();
+    ensure!(warnings == 1, "{warnings} warnings: {log}");
+    ensure!(!log.contains("has ended"), "{log}");
+
+    limit_to(&agent, 8192)?;
+    agent.watches(&second)?;
+    let is_over = || {
+        let log = agent.log()?;
+        let said = log.matches("processes can be looked at again").count();
+        ensure!(said < 2, "{log}");
+        Ok(said == 1)
+    };
+    until_true("the log says that it is over", is_over)?;
+    // A server that ends is still noticed.
+    first.kill()?;
+    until_true("its series are gone", || Ok(!agent.scrape()?.has_server(&first.name())))
 }

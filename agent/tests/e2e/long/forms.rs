@@ -1,14 +1,20 @@
-//! Every form that compilers give the calculation, judged by running the program.
+//! Programs that have the structure of a server: `plan/tests/fixtures/evict.c`, compiled in every form that compilers
+//! give the calculation, and so that it does what its plan says it cannot.
 //!
-//! `fixtures/evict.c` has the structure of Redis and prints what it computed. It is compiled in several ways. The agent
-//! must export the same numbers, or refuse them by name.
+//! Each prints what it computed. The agent must export the same numbers, or refuse them by name; where an invariant of
+//! the plan breaks, it must withdraw the plan, and no number that depends on it may stay on /metrics.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::program::{Program, all_programs, compiling, program_name};
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::Agent, scrape::Scrape};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::code::Code;
+use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::scrape::Scrape;
+use evictscope_testkit::wait::{until, until_true};
 
 /// Compilers, forms, levels and flags; each combination is one variant.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
@@ -169,4 +175,185 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
         missing.push("results".to_owned());
     }
     Ok(missing)
+}
+
+pub fn program_name(test: &str, number: usize) -> String {
+    format!("evict-{}-{test}-{number}", std::process::id())
+}
+
+/// Returns the option with which an agent watches all programs of a test, and no others.
+pub fn all_programs(test: &str) -> String {
+    format!("--process-match=^evict-{}-{test}-", std::process::id())
+}
+
+/// Returns the command that compiles the program into `program`, with the calculation in this form.
+pub fn compiling(compiler: &str, level: &str, form: &str, program: &Path) -> Command {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/evict.c");
+    let mut command = Command::new(compiler);
+    command.args([level, &format!("-DFORM={form}"), "-o"]).args([program, &source]);
+    command
+}
+
+/// The running program, which is killed when this is dropped.
+pub struct Program {
+    process: Owned,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts the program and waits until it is ready.
+    pub fn start(path: &Path) -> anyhow::Result<Self> {
+        let (process, input, output) = Owned::start_with_pipes(&mut Command::new(path))?;
+        let mut program = Self { process, input, output: BufReader::new(output) };
+        program.line()?;
+        Ok(program)
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Returns its name in the metrics, which has its process id because it listens nowhere.
+    pub fn server(&self) -> String {
+        format!("pid-{}", self.process.pid())
+    }
+
+    /// Has it make a round of calls, and returns its numbers for all rounds so far: calls, overhead at the last one,
+    /// the sum of mem_tofree, the three results, and evicted keys.
+    pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
+        self.input.write_all(b"\n")?;
+        let line = self.line()?;
+        line.split_whitespace().map(|word| Ok(word.parse()?)).collect()
+    }
+}
+
+/// Series that depend on the plan.
+const RESTING_ON_THE_PLAN: [&str; 5] = [
+    "evictscope_eviction_call_duration_seconds",
+    "evictscope_eviction_calls_total",
+    "evictscope_mem_tofree_bytes",
+    "evictscope_eviction_call_longest_seconds",
+    "evictscope_main_thread_cpu_seconds_total",
+];
+
+/// Compiles the program, so that it breaks an invariant if `breaks` names one.
+fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result<PathBuf> {
+    let program = directory.join(name);
+    let mut gcc = compiling("gcc", "-O2", "__attribute__((noinline))", &program);
+    gcc.arg("-rdynamic").args(breaks.map(|breaks| format!("-D{breaks}")));
+    process::answer_of(&mut gcc)?;
+    Ok(program)
+}
+
+/// Returns whether a family has series about a server.
+fn is_exported(text: &str, family: &str, server: &str) -> bool {
+    let label = format!("server=\"{server}\"");
+    text.lines().any(|line| line.starts_with(family) && line.contains(&label))
+}
+
+/// Returns the only line of a log that contains `part`.
+fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
+    let mut lines = log.lines().filter(|line| line.contains(part));
+    let only = lines.next().filter(|_| lines.next().is_none());
+    only.with_context(|| format!("not one line with {part}: {log}"))
+}
+
+/// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
+fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut broken = Program::start(&compile(directory.path(), &program_name(breaks, 1), Some(breaks))?)?;
+    let mut sound = Program::start(&compile(directory.path(), &program_name(breaks, 2), None)?)?;
+    let agent = Agent::start(&[&all_programs(breaks), "--probe-mode=every-call"])?;
+    let (name, sound_name) = (broken.server(), sound.server());
+    let server = [("server", name.as_str())];
+    let evicting = |name| [("server", name), ("kind", "evicting")];
+    for name in [&name, &sound_name] {
+        agent.wait_for(name)?;
+    }
+
+    // As long as the invariant holds, the numbers are right.
+    let calls = broken.numbers()?[0];
+    sound.numbers()?;
+    let before = agent.settled()?;
+    let counted = before.sum("evictscope_eviction_calls_total", &evicting(&name))?;
+    ensure!(counted == calls, "{counted} calls, the program: {calls}");
+    let text = agent.get("/metrics")?;
+    for family in RESTING_ON_THE_PLAN {
+        ensure!(is_exported(&text, family, &name), "{family} was never there");
+    }
+    let withdrawn = "evictscope_plan_withdrawn";
+    ensure!(!text.contains(withdrawn), "withdrawn too soon");
+
+    broken.numbers()?;
+    let reasons = [("server", name.as_str()), ("reason", reason)];
+    until("the plan is withdrawn", || Ok(agent.scrape()?.sum(withdrawn, &reasons).ok()))?;
+    let text = agent.get("/metrics")?;
+    for family in RESTING_ON_THE_PLAN {
+        let is_there = is_exported(&text, family, &name);
+        ensure!(!is_there, "{family} is still there");
+    }
+    let after = agent.scrape()?;
+    let by_method = [("server", name.as_str()), ("method", "none")];
+    let refused = after.sum("evictscope_probe_plan_info", &by_method)?;
+    ensure!(refused == 5.0, "{refused} variables without a method");
+    let mode = after.sum("evictscope_probe_mode", &server)?;
+    ensure!(mode == 0.0, "a probe mode without probes");
+    let limit = after.sum("evictscope_maxmemory_bytes", &server);
+    ensure!(limit.is_ok(), "the limit went, too");
+
+    // The log says so once, with everything for a report.
+    let said = agent.log()?;
+    let line = only_line_with(&said, "withdrawn")?;
+    let pid = name.trim_start_matches("pid-");
+    let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
+    let inspect = format!("evictscope inspect {pid} --json");
+    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
+        ensure!(line.contains(part), "{part} is not in {line}");
+    }
+
+    if reason == "allocator" {
+        // And once what the kernel saw: which server, and both values. Another thread logs it.
+        let failed = "a check of the probe plan failed";
+        until_true(failed, || Ok(agent.log()?.contains(failed)))?;
+        let said = agent.log()?;
+        let line = only_line_with(&said, failed)?;
+        let value = |before: &str| -> anyhow::Result<u64> {
+            let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
+            let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
+            Ok(digits.unwrap_or_default().parse()?)
+        };
+        let (reported, counted) = (value("mem_reported is ")?, value("allocator counts ")?);
+        ensure!(reported.abs_diff(counted) == 2 << 20, "{line}");
+        ensure!(line.contains("WARN") && line.contains(&name), "{line}");
+    }
+    // Its probes are taken off, and it stays withdrawn.
+    let code = Code::of(pid.parse()?)?;
+    until_true("the probes are off", || Ok(code.changed()?.is_empty()))?;
+    broken.numbers()?;
+    ensure!(agent.scrape()?.sum(withdrawn, &reasons)? == 1.0, "it came back");
+
+    // The other server of the same code is still watched.
+    let calls = sound.numbers()?[0];
+    let scrape = agent.settled()?;
+    let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
+    ensure!(counted == calls, "{counted} calls, the program: {calls}");
+    let text = agent.get("/metrics")?;
+    let is_withdrawn = is_exported(&text, withdrawn, &sound_name);
+    ensure!(!is_withdrawn, "the sound one, too");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_counter_that_is_not_mem_reported_withdraws_the_plan() -> anyhow::Result<()> {
+    withdrawn("ALLOCATES", "allocator")
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn evicting_calls_that_end_elsewhere_withdraw_the_plan() -> anyhow::Result<()> {
+    withdrawn("JUMPS", "lost_exit")
 }

@@ -8,21 +8,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, inspect},
-    own_build::OwnBuild,
-    owned::Owned,
-    process,
-    redis::Redis,
-    root,
-    silent_files::SilentFiles,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, inspect};
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::silent_files::SilentFiles;
+use evictscope_testkit::wait::until_true;
+use evictscope_testkit::{process, root};
 use procfs::process::Process;
 
-use crate::bursts::{agreed, fill, follow, without_pause};
 use crate::core::hostile::planners;
 use crate::core::pages::is_profiled;
+use crate::core::phases::{agreed, fill, follow, without_pause};
 
 /// How many hostile processes there are.
 const HOSTILE: usize = 20;
@@ -48,7 +44,7 @@ fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts hostile processes, each from a file of its own, whose names begin with that of `own`.
-fn start_hostile(own: &OwnBuild) -> anyhow::Result<Vec<Owned>> {
+fn start_hostile(own: &PrivateBuild) -> anyhow::Result<Vec<Owned>> {
     let program = own.path().with_extension("hostile");
     // It does nothing, and no plan for it is ever finished.
     let waits = PROGRAM.replace(PLACE, CODE).replace("while (getchar() != EOF)", "while (pause())");
@@ -76,7 +72,7 @@ pub fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
 #[ignore = "needs root and BPF"]
 fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow::Result<()> {
     ensure!(PROGRAM.contains(PLACE), "the fixture has no `{PLACE}`");
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let redis = own.start(&[])?;
     fill(&redis)?;
     let hostile = start_hostile(&own)?;
@@ -121,7 +117,7 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
     let library = directory.path().join("library.so");
     compile("int nothing(void) { return 0; }", &["-shared"], &library)?;
@@ -144,7 +140,7 @@ fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> 
 }
 
 /// Starts a server that sees other directories than this process, after `mount` has put them there.
-fn start_elsewhere(own: &OwnBuild, mount: &str) -> anyhow::Result<Redis> {
+fn start_elsewhere(own: &PrivateBuild, mount: &str) -> anyhow::Result<Redis> {
     let script = format!("{mount} && exec {} \"$@\"", own.path().display());
     Redis::start_program(root::unseen(&script), &[])
 }
@@ -152,7 +148,7 @@ fn start_elsewhere(own: &OwnBuild, mount: &str) -> anyhow::Result<Redis> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
     forge_debug_file(&own.path(), directory.path())?;
     let forged = directory.path().display();
@@ -174,13 +170,11 @@ fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() ->
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alone() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let files = SilentFiles::mount(Vec::new())?;
-    let silent = files.path().parent().map(Path::display).map(|path| path.to_string());
-    let silent = silent.context("no directory")?;
+    let silent = files.path().parent().map(Path::display).map(|path| path.to_string()).context("no directory")?;
     let mount = format!("mount --bind {silent} /usr/lib/debug");
-    let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&own, &mount));
-    let hidden = hidden.collect::<anyhow::Result<Vec<_>>>()?;
+    let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&own, &mount)).collect::<anyhow::Result<Vec<_>>>()?;
     files.silence(true);
     let agent = Agent::start(&[&own.only()])?;
     until_true("all planners wait", || Ok(planners(&agent)?.len() >= NAMESPACES && files.waiting() > 0))?;

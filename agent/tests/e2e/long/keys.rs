@@ -1,20 +1,19 @@
-//! `evictscope keys`, against what the server says about each key.
+//! The keys of a server, against what it says about each: `evictscope keys`, and the share of expired keys that it holds,
+//! as the agent samples it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{evictscope, evictscope_without_privileges},
-    cache::{self, Kind},
-    port::free_port,
-    redis::Redis,
-    servers,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::{Agent, evictscope, evictscope_without_privileges};
+use evictscope_testkit::cache::{self, Kind};
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::servers;
+use evictscope_testkit::servers::{ALL, REDIS, on_each};
+use evictscope_testkit::wait::{until, until_true};
 use serde_json::Value;
-
-use crate::on_servers::{ALL, REDIS, on_each};
 
 /// Keys that are made.
 const KEYS: u64 = 40_000;
@@ -24,7 +23,7 @@ const POINTS: f64 = 0.02;
 #[test]
 #[ignore = "needs root"]
 fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
-    on_each(&ALL, |program| compare(&Redis::own_of(program, &["--maxmemory", "0"])?))
+    on_each(&ALL, |program| compare(&Redis::private_of(program, &["--maxmemory", "0"])?))
 }
 
 #[test]
@@ -35,7 +34,7 @@ fn keys_of_a_member_of_a_cluster_are_in_all_of_its_slots() -> anyhow::Result<()>
         let port = free_port()?;
         // At 500 turns a second it has soon given each slot's table the size that it needs.
         let options = format!("--maxmemory 0 --hz 500 --cluster-enabled yes --cluster-port {port}");
-        let redis = Redis::own_of(program, &options.split(' ').collect::<Vec<_>>())?;
+        let redis = Redis::private_of(program, &options.split(' ').collect::<Vec<_>>())?;
         redis.cli(&["cluster", "addslotsrange", "0", "16383"])?;
         until_true("the cluster is ready", || Ok(redis.cli(&["cluster", "info"])?.contains("cluster_state:ok")))?;
         compare(&redis)
@@ -121,7 +120,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
 #[ignore = "needs root"]
 fn idle_times_that_a_server_does_not_keep_are_not_said() -> anyhow::Result<()> {
     on_each(&REDIS, |program| {
-        let redis = Redis::own_of(program, &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"])?;
+        let redis = Redis::private_of(program, &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"])?;
         redis.cli(&["eval", "for i = 1, 1000 do redis.call('SET', i, i) end", "0"])?;
         let noted = |what: &str| {
             let said = keys(redis.pid(), &[])?;
@@ -151,4 +150,44 @@ fn refused(mut command: Command, pid: u32) -> anyhow::Result<String> {
     let output = command.args(["keys", &pid.to_string()]).output()?;
     ensure!(output.status.code() == Some(1), "{output:?}");
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Keys without a time to live, with one, and with one that is over.
+const LASTING: u32 = 10_000;
+const LIVING: u32 = 3_000;
+const EXPIRED: u32 = 7_000;
+/// Five standard errors of a sample of 400.
+const NEAR: f64 = 0.115;
+
+/// While writes are paused, a server deletes no expired key, and its own estimate stands still.
+#[test]
+#[ignore = "needs root and BPF"]
+fn expired_keys_that_are_held_are_seen() -> anyhow::Result<()> {
+    on_each(&ALL, |program| {
+        let redis = Redis::private_of(program, &["--maxmemory", "0"])?;
+        let write = format!(
+            "for i = 1, {LASTING} do redis.call('SET', 'a' .. i, i) end \
+             for i = 1, {LIVING} do redis.call('SET', 'b' .. i, i, 'EX', 1000) end \
+             for i = 1, {EXPIRED} do redis.call('SET', 'c' .. i, i, 'PXAT', ARGV[1]) end"
+        );
+        let now = redis.cli(&["time"])?;
+        let seconds: u64 = now.lines().next().unwrap_or_default().trim().parse()?;
+        let until_then = Duration::from_secs(6);
+        let then = (seconds + until_then.as_secs()) * 1_000;
+        redis.cli(&["eval", &write, "0", &then.to_string()])?;
+        redis.cli(&["client", "pause", "600000", "write"])?;
+        until_true("keys have expired", || Ok(redis.cli(&["pttl", "c1"])?.trim() == "-2"))?;
+        let agent = Agent::watching(&redis, &[])?;
+        let held = until("its keys have been sampled", || {
+            Ok(agent.reading(&redis)?.sum("evictscope_expired_held_ratio", &[]).ok())
+        })?;
+        let scrape = agent.settled_reading(&redis)?;
+        let estimated = scrape.sum("evictscope_expire_stale_ratio", &[])?;
+        println!("{}: {held} are held, by its own estimate {estimated}", program.display());
+        let truth = f64::from(EXPIRED) / f64::from(EXPIRED + LIVING);
+        ensure!((held - truth).abs() < NEAR, "{held} are held, not {truth}");
+        let unknown = scrape.by_label("evictscope_not_found", "item");
+        ensure!(!unknown.contains_key("expired_keys"), "{unknown:?}");
+        Ok(())
+    })
 }

@@ -7,16 +7,13 @@ use std::process::{Child, ChildStdin, Command};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    own_build::OwnBuild,
-    owned::Owned,
-    process,
-    redis::Redis,
-    silent_files::SilentFiles,
-    wait::{until, until_true},
-};
-use rustix::process::{Pid, Signal, kill_process};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
+use evictscope_testkit::silent_files::SilentFiles;
+use evictscope_testkit::wait::{until, until_true};
+use rustix::process::{Signal, kill_process};
 
 use super::hostile::planned_for;
 use crate::probed::keeper_of;
@@ -101,11 +98,6 @@ impl Drop for Holder {
     }
 }
 
-fn signal(agent: &Agent, signal: Signal) -> anyhow::Result<()> {
-    let pid = Pid::from_raw(agent.pid().cast_signed()).context("no pid")?;
-    Ok(kill_process(pid, signal)?)
-}
-
 /// A child that has to fork, as the library starts others without.
 struct Forks(Child);
 
@@ -129,7 +121,7 @@ impl Drop for Forks {
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let first = own.start(&[])?;
     let place = tempfile::tempdir()?;
     let mut holder = Holder::start(&place.path().join("holder"), &own.path())?;
@@ -152,12 +144,11 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
 
     // Nor does taking them off.
     holder.hold()?;
-    signal(&agent, Signal::TERM)?;
+    agent.signal(Signal::TERM)?;
     until_true("it ends", || Ok(agent.log()?.contains("SIGTERM")))?;
     Forks::must_work(&holder)?;
     holder.let_go();
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     for redis in [&first, &second] {
         redis.must_be_alive()?;
     }
@@ -167,7 +158,7 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let redis = own.start(&[])?;
     let place = tempfile::tempdir()?;
     let program = evictscope();
@@ -177,15 +168,14 @@ fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> any
     ensure!(holder.files.waiting() > 0, "the lock is free");
     ensure!(agent.log()?.contains("does not measure what a hit costs"));
     agent.settled_reading(&redis)?;
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     Ok(())
 }
 
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let first = own.start(&[])?;
     let agent = Agent::watching(&first, &[&own.only()])?;
     let place = tempfile::tempdir()?;
@@ -208,21 +198,20 @@ fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
         ensure!(holder.files.waiting() > 0, "its lock is free");
     }
     agent.get("/-/healthy")?;
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     Ok(())
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_stopped_agent_goes_on_and_has_its_keeper_go_on() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let first = own.start(&[])?;
     let agent = Agent::watching(&first, &[&own.only()])?;
-    signal(&agent, Signal::STOP)?;
+    agent.signal(Signal::STOP)?;
     // Longer than a loop may stand still.
     std::thread::sleep(Duration::from_secs(35));
-    signal(&agent, Signal::CONT)?;
+    agent.signal(Signal::CONT)?;
     let (second, third): (Redis, Redis) = (own.start(&[])?, own.start(&[])?);
     agent.watches(&second)?;
     agent.get("/-/healthy")?;
@@ -232,15 +221,14 @@ fn a_stopped_agent_goes_on_and_has_its_keeper_go_on() -> anyhow::Result<()> {
     let fourth = own.start(&[])?;
     agent.watches(&fourth)?;
     kill_process(keeper, Signal::STOP)?;
-    let status = agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    agent.end_well()?;
     third.must_be_alive()
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_is_started_anew_is_not_planned_for_again() -> anyhow::Result<()> {
-    let own = OwnBuild::of_redis()?;
+    let own = PrivateBuild::of_redis()?;
     let agent = Agent::start(&[&own.only()])?;
     let run = || {
         let redis = own.start(&[])?;

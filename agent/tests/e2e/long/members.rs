@@ -7,14 +7,11 @@ use anyhow::{Context as _, ensure};
 use evictscope_host::{Words, load_bias};
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_testkit::{
-    agent::Agent,
-    redis::{Info, Redis},
-    servers,
-    wait::until,
-};
-
-use crate::on_servers::on_each;
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::{Info, Redis};
+use evictscope_testkit::servers;
+use evictscope_testkit::servers::on_each;
+use evictscope_testkit::wait::until;
 
 /// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
 const SERVERS: [&str; 5] =
@@ -35,7 +32,7 @@ fn members_are_what_info_says_on_every_server() -> anyhow::Result<()> {
 fn compare(program: &Path) -> anyhow::Result<()> {
     let effort = EFFORT.to_string();
     let options = ["--hz", OFTEN, "--active-expire-effort", &effort];
-    let redis = Redis::own_of(program, &options)?;
+    let redis = Redis::private_of(program, &options)?;
     let agent = Agent::start(&[])?;
     agent.watches(&redis)?;
     let mut members = Members::of(&redis, program)?;
@@ -156,8 +153,7 @@ impl Members {
 
     /// Returns the 8 bytes where a member is.
     fn word(&mut self, member: Member) -> anyhow::Result<u64> {
-        let found = self.plan.member(member);
-        let found = found.with_context(|| format!("{member} was not found"))?;
+        let found = self.plan.member(member).with_context(|| format!("{member} was not found"))?;
         self.memory.choose(&[found.address.at(self.load_bias)]);
         let words = self.memory.read()?;
         words.first().copied().context("no word")

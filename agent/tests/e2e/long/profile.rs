@@ -4,13 +4,10 @@
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::owned::Owned;
-use evictscope_testkit::{
-    redis::Redis,
-    wait::{until, until_true},
-};
-
-use crate::on_servers::{REDIS, on_each};
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::servers::{REDIS, on_each};
+use evictscope_testkit::wait::{until, until_true};
 
 /// The least share of stacks that reach the thread's start.
 const WHOLE: f64 = 0.99;
@@ -68,7 +65,7 @@ fn evicting(redis: &Redis) -> anyhow::Result<Owned> {
 #[ignore = "needs root and BPF"]
 fn stacks_are_whole_and_say_what_ran() -> anyhow::Result<()> {
     on_each(&REDIS, |program| {
-        let redis = Redis::own_of(program, &SAMPLES)?;
+        let redis = Redis::private_of(program, &SAMPLES)?;
         let agent = Agent::watching(&redis, &["--probe-mode", "evicting-only"])?;
         judge(&redis, &agent)
     })
@@ -99,8 +96,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     ensure!(whole >= WHOLE, "{whole} of the stacks are whole");
     let share = sum(Stack::evicts) / all;
     // It is reported to a tenth of a percent.
-    let is_same = (said - share).abs() < 0.000_51;
-    ensure!(is_same, "{share} in evictions, but {said} is said");
+    ensure!((said - share).abs() < 0.000_51, "{share} in evictions, but {said} is said");
     let cpu = after.0 - before.0;
     let measured = (after.1 - before.1) / cpu;
     // The probes measure how long a call took, even while something else had the server's CPU.
@@ -122,7 +118,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_probe_on_the_return_hides_no_caller() -> anyhow::Result<()> {
-    let redis = Redis::own(&SAMPLES)?;
+    let redis = Redis::private(&SAMPLES)?;
     let _agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let _load = evicting(&redis)?;
     let (stacks, evicting) = until("a profile has a hundred samples in evictions", || {

@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::evictscope,
-    code::Code,
-    owned::Owned,
-    redis::Redis,
-    wait::{until, until_true},
-};
+use evictscope_testkit::agent::evictscope;
+use evictscope_testkit::code::Code;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::{until, until_true};
 use rustix::process::Signal;
 
 fn start() -> anyhow::Result<Owned> {
@@ -39,7 +37,7 @@ fn ended(selftest: &Owned) -> anyhow::Result<PathBuf> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_burst_is_seen_and_no_other_server_is_touched() -> anyhow::Result<()> {
-    let other = Redis::own(&[])?;
+    let other = Redis::private(&[])?;
     let before = other.info("total_connections_received")?;
     let selftest = start()?;
     wait_for_server(&selftest)?;

@@ -8,16 +8,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope},
-    port::free_port,
-    redis::Redis,
-    service,
-    stopped::Stopped,
-    wait::until_true,
-};
+use evictscope_testkit::agent::{Agent, evictscope};
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::service;
+use evictscope_testkit::threads::StoppedThread;
+use evictscope_testkit::wait::until_true;
 use procfs::process::Process;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::probed::keeper_of;
@@ -145,7 +142,7 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     }
 
     // The watcher alone is stopped. HTTP still answers, but no server is watched.
-    let watcher = Stopped::new(service.agent.thread("watcher")?)?;
+    let watcher = StoppedThread::new(service.agent.thread("watcher")?)?;
     until_true("the agent says that it hangs", || Ok(service.agent.get("/-/healthy").is_err()))?;
     // Earlier ones may still be unread.
     signs(WATCHDOG / 2);
@@ -156,11 +153,8 @@ fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     service.manager.wait_for("WATCHDOG=1")?;
     service.agent.get("/-/healthy")?;
 
-    let status = service.agent.end(Signal::TERM)?;
-    let manager = &service.manager;
-    manager.wait_for("STOPPING=1")?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    service.agent.end_well()?;
+    service.manager.wait_for("STOPPING=1")
 }
 
 /// The manager of a container, or a hung one, may read nothing; a process that tells it more then waits.
@@ -182,8 +176,7 @@ fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
         Ok(waits.any(|place| place.contains("unix_wait")))
     })?;
     service.agent.get("/metrics")?;
-    let status = service.agent.end(Signal::TERM)?;
-    ensure!(status.success(), "{status}");
+    service.agent.end_well()?;
     Ok(())
 }
 

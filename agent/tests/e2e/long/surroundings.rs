@@ -1,30 +1,30 @@
-//! How the agent is started, who reads its log, and which files it is given.
+//! How the agent is started, who reads its log, which files and which names it is given, and which servers it is to leave
+//! alone.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::{Agent, evictscope, inspect},
-    own_build,
-    port::free_port,
-    process::succeed,
-    redis::{self, Redis},
-};
-use rustix::process::Signal;
+use evictscope_host::printable;
+use evictscope_testkit::agent::{Agent, evictscope, inspect};
+use evictscope_testkit::code::Code;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::succeed;
+use evictscope_testkit::redis::{self, PrivateBuild, Redis};
 
 /// Starts an agent as the end of a shell script, which has its command as arguments.
 fn started_by(script: &str) -> anyhow::Result<Agent> {
     let mut shell = Command::new("bash");
     shell.args(["-c", script, "bash"]).arg(evictscope().get_program());
-    shell.args(["run", &own_build::all()]);
+    shell.args(["run", &redis::match_private()]);
     Agent::start_command(shell, free_port()?, &[])
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_agent_goes_on_whoever_started_it_and_whether_or_not_its_log_is_read() -> anyhow::Result<()> {
-    let first = Redis::own(&[])?;
+    let first = Redis::private(&[])?;
     for script in [
         r#"exec env --ignore-signal=CHLD --ignore-signal=XCPU --block-signal=TERM "$@""#,
         r#"exec "$@" 2>/dev/full"#,
@@ -34,10 +34,9 @@ fn an_agent_goes_on_whoever_started_it_and_whether_or_not_its_log_is_read() -> a
     ] {
         let agent = started_by(script).with_context(|| script.to_owned())?;
         agent.watches(&first)?;
-        let second = Redis::own(&[])?;
+        let second = Redis::private(&[])?;
         agent.watches(&second)?;
-        let ended = agent.end(Signal::TERM)?;
-        ensure!(ended.success(), "{script}: {ended}");
+        agent.end_well().with_context(|| script.to_owned())?;
     }
     Ok(())
 }
@@ -47,7 +46,7 @@ fn an_agent_goes_on_whoever_started_it_and_whether_or_not_its_log_is_read() -> a
 fn a_clock_that_is_not_the_kernels_is_refused() -> anyhow::Result<()> {
     let mut check = Command::new("unshare");
     check.args(["--time", "--monotonic", "-100"]).arg(evictscope().get_program());
-    let output = check.args(["check", &own_build::all()]).output()?;
+    let output = check.args(["check", &redis::match_private()]).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(said.contains("FAIL  BPF: this process is in a time namespace"), "{said}");
     Ok(())
@@ -78,4 +77,93 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
     refused(&["run", "--check-config", "--config"], &pipe)?;
     refused(&["run", "--check-config", "--web-config"], &pipe)?;
     refused(&["report"], &pipe)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
+    let own = PrivateBuild::of_redis()?;
+    let (excluded, other) = (own.start(&[])?, own.start(&[])?);
+    let port = format!("port={}", excluded.port());
+    let options = [&own.only(), "--probe-mode", "every-call", "--exclude", &port];
+    let agent = Agent::watching(&other, &options)?;
+    // The scan that finds this one sees the excluded one once more.
+    agent.watches(&own.start(&[])?)?;
+
+    let changed = Code::of(other.pid())?.changed()?;
+    ensure!(!changed.is_empty(), "no breakpoint in the other server");
+    let changed = Code::of(excluded.pid())?.changed()?;
+    ensure!(changed.is_empty(), "the excluded server has {changed:?}");
+    let page = agent.get("/metrics")?;
+    let of_server = format!("server=\"{}", excluded.name());
+    ensure!(!page.contains(&of_server), "{page}");
+    let log = agent.log()?;
+    let said = log.matches(&format!("left alone because of --exclude {port}")).count();
+    ensure!(said == 1, "{log}");
+    Ok(())
+}
+
+/// A name that sets a terminal's title, colours it, turns the direction of writing, and looks like a line of `check`.
+const NAME: &str = "a\u{1b}]0;b\u{7}\u{9b}31m\u{202e}\nok    server c";
+/// What has no use for a server's name.
+const NAMELESS: [&str; 2] = ["selftest", "help"];
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let folder = directory.path().join(NAME);
+    fs::create_dir(&folder)?;
+    let inside = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let own = PrivateBuild::of_redis()?;
+    let path = own.path();
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (program, socket) = (inside(name.context("no name")?), inside("socket"));
+    fs::copy(&path, &program)?;
+    let redis = Redis::start_program(Command::new(&program), &["--unixsocket", &socket])?;
+    redis.config_set("port", "0")?;
+    let agent = Agent::start(&[&own.only()])?;
+    agent.watches(&redis)?;
+
+    let pid = redis.pid().to_string();
+    let url = agent.metrics_url().replace("/metrics", "");
+    let state = agent.state().to_string_lossy().into_owned();
+    let (listen, record) = (format!("--listen=127.0.0.1:{}", free_port()?), inside("record"));
+    let tried: [&[&str]; 14] = [
+        &["check", &own.only(), &listen],
+        &["inspect", &pid],
+        &["inspect", &program, "--json"],
+        &["inspect", &socket],
+        &["trace", &pid, "call", "--seconds", "1"],
+        &["trace", &pid, NAME],
+        &["profile", &pid, "--seconds", "1", "--format", "folded"],
+        &["keys", &pid, "--seconds", "1"],
+        &["report", "--now", "--url", &url, "--json", "-o", &record],
+        &["report", "--list", "--state-dir", &state],
+        &["report", "--last", "--server", NAME, "--state-dir", &state],
+        &["compare", &record, &program],
+        &["watch", "--once", "--url", &url],
+        &["run", "--check-config", "--config", &socket],
+    ];
+    let mut said = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
+    for arguments in tried {
+        let output = evictscope().args(arguments).output()?;
+        let bytes = [output.stdout, output.stderr].concat();
+        said.push((arguments[0], String::from_utf8(bytes)?));
+    }
+    for (command, text) in &said {
+        let shown = text.split('\n').all(|line| printable(line) == line);
+        let forged = text.lines().any(|line| line.starts_with("ok    server c"));
+        ensure!(shown && !forged, "{command}: {text:?}");
+    }
+    let seen = said.iter().filter(|(_, text)| text.contains("\\u001b"));
+    ensure!(seen.count() >= 10, "{said:?}");
+    let help = String::from_utf8(evictscope().arg("--help").output()?.stdout)?;
+    let (_, commands) = help.split_once("Commands:\n").context("no commands")?;
+    for line in commands.lines().take_while(|line| !line.is_empty()) {
+        let command = line.split_whitespace().next().unwrap_or_default();
+        let is_tried = said.iter().any(|(tried, _)| *tried == command);
+        ensure!(is_tried || NAMELESS.contains(&command), "{command}");
+    }
+    Ok(())
 }

@@ -7,8 +7,8 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::code::Code;
-use evictscope_testkit::owned::Owned;
 use evictscope_testkit::process;
+use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::{HANG, until, until_true};
 use rustix::process::Signal;
@@ -84,7 +84,7 @@ fn counted(redis: &Redis, command: &str) -> anyhow::Result<usize> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     redis.cli(&["set", "key", "value"])?;
     let trace = Trace::start(&redis, "get", &[])?;
     let before = counted(&redis, "get")?;
@@ -101,7 +101,7 @@ fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
-    let redis = Redis::own(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
+    let redis = Redis::private(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
     redis.write_keys(20_000)?;
     let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
     let all = || {
@@ -132,7 +132,7 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
-    let redis = Redis::own(&["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"])?;
+    let redis = Redis::private(&["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"])?;
     // Within the limit, no call has an eviction inside.
     let trace = Trace::start(&redis, "processCommand", &["--slower", "1us"])?;
     send(&redis, "SET key value\r\n", "+OK\r\n", 100)?;
@@ -158,7 +158,7 @@ fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     let code = Code::of(redis.pid())?;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
         let trace = Trace::start(&redis, "processCommand", &["--slower", "1ms"])?;
@@ -185,7 +185,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn it_ends_with_the_server() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     let trace = Trace::start(&redis, "PING", &[])?;
     send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
     redis.kill()?;
@@ -201,7 +201,7 @@ fn it_ends_with_the_server() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_busy_function_is_observed_for_a_part_of_the_time() -> anyhow::Result<()> {
-    let redis = Redis::own(&[])?;
+    let redis = Redis::private(&[])?;
     redis.cli(&["set", "key", "value"])?;
     let _load = redis.load("-n 100000000 -P 16 -c 4 get key")?;
     let pid = redis.pid().to_string();

@@ -4,19 +4,14 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{
-    agent::Agent,
-    compiler,
-    own_build::{self, OwnBuild},
-    process, program,
-    redis::{self, Redis},
-    servers,
-    wait::{until, until_true},
-};
-use rustix::process::{Pid, Signal, kill_process};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+use evictscope_testkit::wait::{until, until_true};
+use evictscope_testkit::{compiler, process, servers};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::counts::count_right;
+use crate::core::numbers::count_right;
 
 /// Each command makes one call.
 const OPTIONS: [&str; 4] = ["--maxmemory", "8000000", "--maxmemory-eviction-tenacity", "100"];
@@ -50,13 +45,13 @@ __attribute__((constructor)) static void begin(void) { signal(SIGUSR2, move); }
 
 /// A server's executable on an overlay.
 struct OnOverlay {
-    own: OwnBuild,
+    own: PrivateBuild,
     _layers: TempDir,
 }
 
 impl OnOverlay {
     fn new() -> anyhow::Result<Self> {
-        let own = OwnBuild::of_redis()?;
+        let own = PrivateBuild::of_redis()?;
         let path = own.path();
         let (place, name) = path.parent().zip(path.file_name()).context("no name")?;
         let layers = tempfile::tempdir()?;
@@ -64,7 +59,7 @@ impl OnOverlay {
         for layer in [&lower, &upper, &work] {
             fs::create_dir(layer)?;
         }
-        program::copy(&path, &lower.join(name))?;
+        redis::copy_program(&path, &lower.join(name))?;
         let layers_are =
             format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
         let mut mount = Command::new("mount");
@@ -115,15 +110,14 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("moves.so");
     fs::write(&library, moves)?;
-    let own = OwnBuild::of(&redis::executable()?)?;
+    let own = PrivateBuild::of(&redis::executable()?)?;
     let mut server = Command::new(own.path());
     server.env("LD_PRELOAD", &library);
     let redis = Redis::start_program(server, &OPTIONS)?;
-    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own_build::all()])?;
+    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;
     count_right(&[&agent], &redis, 20_000)?;
 
-    let pid = i32::try_from(redis.pid()).ok().and_then(Pid::from_raw);
-    kill_process(pid.context("no pid")?, Signal::USR2)?;
+    redis.signal(Signal::USR2)?;
     let reasons = [("reason", "not_run")];
     let withdrawn = || anyhow::Ok(agent.reading(&redis)?.sum("evictscope_plan_withdrawn", &reasons));
     until("the plan is withdrawn", || Ok(withdrawn()?.ok()))?;
@@ -148,7 +142,7 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     ensure!(log.matches(told).count() == 1, "{log}");
     // An agent that finds it like this says so, too.
     drop(agent);
-    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own_build::all()])?;
+    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;
     let reading = agent.reading(&redis)?;
     ensure!(reading.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
     Ok(())

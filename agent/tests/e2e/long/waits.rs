@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use evictscope_testkit::{agent::Agent, redis::Redis, wait::until};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::wait::until;
 
 const PING: &[u8] = b"PING\r\n";
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
@@ -30,7 +32,7 @@ fn wait(client: &mut TcpStream, request: &[u8]) -> anyhow::Result<Duration> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
-    let redis = Redis::own(&DEBUG)?;
+    let redis = Redis::private(&DEBUG)?;
     let mut clients = (0..20).map(|_| connect(&redis)).collect::<Result<Vec<_>, _>>()?;
     let mut sleeper = connect(&redis)?;
     let agent = Agent::watching(&redis, &[])?;
@@ -69,7 +71,7 @@ fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn clients_that_give_up_do_not_wait() -> anyhow::Result<()> {
     const MANY: usize = 50;
-    let redis = Redis::own(&DEBUG)?;
+    let redis = Redis::private(&DEBUG)?;
     let mut sleeper = connect(&redis)?;
     let agent = Agent::watching(&redis, &[])?;
     thread::scope(|scope| {

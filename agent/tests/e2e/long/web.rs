@@ -5,7 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use evictscope_testkit::{agent::evictscope, owned::Owned, port::free_port, wait::until_true};
+use evictscope_testkit::agent::evictscope;
+use evictscope_testkit::loopback::free_port;
+use evictscope_testkit::process::Owned;
+use evictscope_testkit::wait::until_true;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::own_build::OwnBuild;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::{process, servers};
 
 use self::plan::Plan;
@@ -102,8 +102,8 @@ impl Build {
     }
 
     /// Returns a copy of the executable, which no other agent looks for.
-    fn copied(&self) -> Result<OwnBuild> {
-        OwnBuild::in_root(&self.program, self.root.as_deref())
+    fn copied(&self) -> Result<PrivateBuild> {
+        PrivateBuild::in_root(&self.program, self.root.as_deref())
     }
 }
 

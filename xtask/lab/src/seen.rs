@@ -1,0 +1,211 @@
+//! What is seen of a run: the server's own numbers ten times a second, and what they show. The agent can be judged
+//! against them.
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::redis::{Info, Redis};
+use evictscope_testkit::text::{bytes, count, percent};
+
+use crate::counts::Load;
+
+/// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
+pub const THRESHOLD: &str = "20";
+
+/// How long without an eviction ends a burst, in seconds, by the definition of a burst.
+const QUIET: f64 = 1.0;
+
+/// Visits each key once. A SCAN deletes each expired key that it meets. In a script the server's clock stands still: no
+/// key expires while it runs, and all that had expired when it began are deleted.
+const SCAN: &str = "local cursor = '0' repeat cursor = redis.call('SCAN', cursor, 'COUNT', 1000)[1] \
+    until cursor == '0' return 'OK'";
+
+/// One answer to `INFO`. Sizes are bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// When the server wrote the answer, by its own clock (`server_time_usec`), in seconds since 1970.
+    pub at: f64,
+    pub used_memory: u64,
+    pub maxmemory: u64,
+    /// `mem_clients_normal`
+    pub client_buffers: u64,
+    pub evicted_keys: u64,
+    pub expired_keys: u64,
+    /// `expired_stale_perc`, as a share between 0 and 1.
+    pub stale_ratio: f64,
+    /// Keys, including expired ones (`DBSIZE`), and those of them with a time to live.
+    pub keys: u64,
+    pub keys_with_ttl: u64,
+}
+
+impl Sample {
+    pub fn take(server: &Redis) -> Result<Self> {
+        Self::parse(server.cli(&["info", "server", "memory", "stats", "keyspace"])?)
+            .context("the lab needs Redis 7.0 or later")
+    }
+
+    fn parse(answer: String) -> Result<Self> {
+        // A server without keys has no such line.
+        let keyspace =
+            answer.lines().find_map(|line| line.strip_prefix("db0:")).unwrap_or("keys=0,expires=0").to_owned();
+        let of_keys = |name: &str| {
+            let value = keyspace.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+            value
+                .and_then(|value| value.parse().ok())
+                .with_context(|| format!("no {name} in INFO keyspace: {keyspace}"))
+        };
+        let info = Info::new(answer);
+        let number = |name: &str| anyhow::Ok(info.number(name)? as u64);
+        Ok(Self {
+            at: info.number("server_time_usec")? / 1e6,
+            used_memory: number("used_memory")?,
+            maxmemory: number("maxmemory")?,
+            client_buffers: number("mem_clients_normal")?,
+            evicted_keys: number("evicted_keys")?,
+            expired_keys: number("expired_keys")?,
+            stale_ratio: info.number("expired_stale_perc")? / 100.0,
+            keys: of_keys("keys")?,
+            keys_with_ttl: of_keys("expires")?,
+        })
+    }
+
+    /// Returns the memory that belongs to no client. Clients come and go, and their buffers with them.
+    fn without_clients(&self) -> u64 {
+        self.used_memory.saturating_sub(self.client_buffers)
+    }
+
+    pub fn status(&self, load: &Load) -> String {
+        format!(
+            "backlog {}, p99 {:.0} ms, used {} of {}, client buffers {}, evicted {}, expired {}, {} of those looked at last",
+            count(load.totals.backlog() as f64),
+            load.latency_p99 * 1000.0,
+            bytes(self.used_memory),
+            bytes(self.maxmemory),
+            bytes(self.client_buffers),
+            count(self.evicted_keys as f64),
+            count(self.expired_keys as f64),
+            percent(self.stale_ratio),
+        )
+    }
+}
+
+/// From the first eviction after a quiet time until the last one before a quiet time. Times are seconds since 1970.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cycle {
+    /// The middle between the samples before and after the first eviction.
+    pub start: f64,
+    /// The same of the last one.
+    pub end: f64,
+    pub evicted_keys: u64,
+}
+
+impl Cycle {
+    /// Finds the bursts in samples that are in the order of time.
+    pub fn all(samples: &[Sample]) -> Vec<Self> {
+        let mut cycles: Vec<Self> = Vec::new();
+        let mut evicted_at = f64::NEG_INFINITY;
+        for pair in samples.windows(2) {
+            let evicted_keys = pair[1].evicted_keys.saturating_sub(pair[0].evicted_keys);
+            if evicted_keys == 0 {
+                continue;
+            }
+            let at = f64::midpoint(pair[0].at, pair[1].at);
+            match cycles.last_mut() {
+                Some(cycle) if pair[0].at - evicted_at < QUIET => {
+                    cycle.end = at;
+                    cycle.evicted_keys += evicted_keys;
+                }
+                _ => cycles.push(Self { start: at, end: at, evicted_keys }),
+            }
+            evicted_at = pair[1].at;
+        }
+        cycles
+    }
+}
+
+/// Returns how long the longest evicting call took since the latency monitor was reset, in seconds, if it is above
+/// [`THRESHOLD`].
+pub fn longest_evicting_call(server: &Redis) -> Result<Option<f64>> {
+    let latest = server.cli(&["latency", "latest"])?;
+    // For each event its name, the time, and the duration of the last and of the longest one.
+    let longest = latest.lines().skip_while(|line| *line != "eviction-cycle").nth(3);
+    Ok(longest.map(str::parse::<f64>).transpose()?.map(|milliseconds| milliseconds / 1e3))
+}
+
+/// What a load did to the keys with a time to live, and what expired keys hold: the memory that a full SCAN frees, as
+/// Twitter measured it, beside an estimate of it. Active expiry is switched off just before, so that the SCAN alone
+/// frees memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Expiry {
+    /// When active expiry was switched on.
+    begin: Sample,
+    /// After the load, active expiry switched off.
+    pub before: Sample,
+    /// After the SCAN.
+    after: Sample,
+}
+
+/// Switches active expiry on or off.
+pub fn set_active_expiry(server: &Redis, value: &str) -> Result<()> {
+    let answer = server.cli(&["debug", "set-active-expire", value])?;
+    anyhow::ensure!(answer.trim() == "OK", "active expiry cannot be switched: {answer}");
+    Ok(())
+}
+
+impl Expiry {
+    /// Switches active expiry off after a load that began with `begin`, and lets a SCAN delete what has expired.
+    pub fn end(begin: Sample, server: &Redis) -> Result<Self> {
+        set_active_expiry(server, "0")?;
+        let before = Sample::take(server)?;
+        server.cli(&["eval", SCAN, "0"])?;
+        Ok(Self { begin, before, after: Sample::take(server)? })
+    }
+
+    /// Returns the bytes that the SCAN freed, except for those of clients.
+    pub fn held(&self) -> u64 {
+        self.before.without_clients().saturating_sub(self.after.without_clients())
+    }
+
+    /// Returns how many keys the SCAN deleted.
+    pub fn held_keys(&self) -> u64 {
+        self.after.expired_keys - self.before.expired_keys
+    }
+
+    /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client
+    /// buffers.
+    pub fn estimate(&self) -> f64 {
+        self.before.stale_ratio * self.before.without_clients() as f64
+    }
+
+    /// Returns how many keys expired under load.
+    pub fn expired_keys(&self) -> u64 {
+        self.before.expired_keys - self.begin.expired_keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# Server\r\nserver_time_usec:1000000500000\r\nused_memory:1024\r\nused_memory_human:1.00K\r\nmaxmemory:2048\r\n\
+        mem_clients_normal:512\r\nexpired_keys:5\r\nexpired_stale_perc:12.34\r\nevicted_keys:7\r\n";
+
+    #[test]
+    fn fields_are_found_by_their_whole_names() -> Result<()> {
+        let sample = Sample::parse(TEXT.to_owned())?;
+        assert_eq!((sample.at, sample.used_memory, sample.evicted_keys, sample.keys), (1_000_000.5, 1024, 7, 0));
+        assert!((sample.stale_ratio - 0.1234).abs() < 1e-9);
+        let sample = Sample::parse(format!("{TEXT}db0:keys=12,expires=7,avg_ttl=3000\r\n"))?;
+        assert_eq!((sample.keys, sample.keys_with_ttl), (12, 7));
+        Ok(())
+    }
+
+    #[test]
+    fn only_a_quiet_time_ends_a_burst() {
+        let found = |pause: f64| {
+            let evicted = [(0.0, 9), (0.5, 10), (1.0, 11), (1.0 + pause, 11), (2.0 + pause, 13)];
+            let samples = evicted.map(|(at, evicted_keys)| Sample { at, evicted_keys, ..Sample::default() });
+            Vec::from_iter(Cycle::all(&samples).into_iter().map(|cycle| (cycle.start, cycle.end, cycle.evicted_keys)))
+        };
+        assert_eq!(found(0.5), [(0.25, 2.0, 4)]);
+        assert_eq!(found(1.5), [(0.25, 0.75, 2), (3.0, 3.0, 2)]);
+    }
+}
