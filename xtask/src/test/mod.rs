@@ -52,8 +52,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // The end-to-end tests take longest and mostly wait: they begin while the others are still being built.
     report.step("build of the end-to-end tests", || outcome(tests().args(end_to_end::ALONE).arg("--no-run")));
     let beside = |report: &Report, name, built: &Result<EndToEnd>, run: fn(&EndToEnd) -> Result<Outcome>| {
-        let built = built.as_ref().map(EndToEnd::clone);
-        let built = built.map_err(|error| format!("{error:#}"));
+        let built = match built {
+            Ok(built) => Ok(built.clone()),
+            Err(error) => Err(format!("{error:#}")),
+        };
         report.begin(name, move || match built {
             Ok(built) => run(&built),
             Err(error) => Ok(Outcome::Failed(error)),
