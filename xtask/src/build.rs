@@ -1,9 +1,10 @@
-//! `cargo xtask build`: sets up, then runs `cargo build --release --locked --package evictscope`.
+//! `cargo xtask build`: sets up, then builds the agent.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::workspace;
+use evictscope_testkit::{process, workspace};
 
 use crate::setup::{self, For};
 
@@ -14,12 +15,23 @@ pub fn run() -> Result<PathBuf> {
 
 /// Does the same with these variables, which tell the agent what it is built from.
 pub fn naming(variables: &[(&str, String)]) -> Result<PathBuf> {
-    setup::run(For::Build)?;
-    let status = workspace::cargo()
-        .envs(variables.iter().map(|(name, value)| (name, value)))
-        .args(["build", "--release", "--locked", "--package", "evictscope"])
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(status.success(), "`cargo build --release --locked --package evictscope` failed");
+    setup::run(For::Release)?;
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--release", "--locked", "--package", "evictscope"]);
+    build(cargo.envs(variables.iter().map(|(name, value)| (name, value))))?;
     workspace::agent_binary()
+}
+
+/// Does the same with the agent that tests run. That is built in a fraction of the time, and what is built serves them.
+pub fn for_tests() -> Result<PathBuf> {
+    setup::run(For::Demo)?;
+    // With the agent's package alone, dependencies would have fewer features than in the tests, and be built again.
+    build(workspace::cargo().args(["build", "--locked"]))?;
+    Ok(workspace::target_directory()?.join("debug/evictscope"))
+}
+
+fn build(cargo: &mut Command) -> Result<()> {
+    let status = cargo.status().context("cannot start cargo")?;
+    ensure!(status.success(), "`{}` failed", process::display(cargo));
+    Ok(())
 }

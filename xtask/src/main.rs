@@ -52,8 +52,8 @@ enum Task {
     Kubernetes,
     /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
     Package(package::Arguments),
-    /// Make the release of a version from its tag
-    Release,
+    /// Make the release of a version from its tag, or prepare that
+    Release(release::Arguments),
     /// Set up, build, and try the agent on the builds of servers that people run, or on Debian's kernels (needs root)
     Matrix(evictscope_trials::Arguments),
     /// Set up, then check that evictscope works here; with --all, whatever CI runs
@@ -87,7 +87,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
         Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,
-        Task::Release => release::run()?,
+        Task::Release(arguments) => release::run(arguments)?,
         Task::Matrix(arguments) => matrix::run(arguments)?,
         Task::Test(arguments) => return test::run(arguments),
     }

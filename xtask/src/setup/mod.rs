@@ -6,9 +6,10 @@
 mod compiler;
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
-use evictscope_testkit::{debian, process};
+use evictscope_testkit::{debian, process, workspace};
 
 use self::compiler::Compiler;
 use crate::{servers, source};
@@ -16,8 +17,10 @@ use crate::{servers, source};
 /// What to set up for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum For {
-    /// The build and the demo. Prints only what is missing and what is done about it.
-    Build,
+    /// A release build. Prints only what is missing and what is done about it.
+    Release,
+    /// The demo: the same.
+    Demo,
     /// `cargo xtask test`. Prints everything that was found.
     Tests,
     /// `cargo xtask test --all`.
@@ -28,7 +31,7 @@ pub enum For {
 pub fn run(purpose: For) -> Result<()> {
     if let Err(reason) = look() {
         println!("{reason:#}");
-        provide()?;
+        provide(purpose)?;
     }
     let (compiler, linker) = look().context("set-up is complete, but something is still missing")?;
     if purpose >= For::Tests {
@@ -55,12 +58,18 @@ fn look() -> Result<(Compiler, String)> {
 }
 
 /// Installs what was not found.
-fn provide() -> Result<()> {
+fn provide(purpose: For) -> Result<()> {
     compiler::must_not_be_off_path()?;
+    // Most of what is built needs none of this, and is built meanwhile. Whether that succeeds, the next build says.
+    let rest = (purpose >= For::Demo && debian::installable().is_ok()).then(|| {
+        let mut cargo = workspace::cargo();
+        cargo.args(["build", "--locked", "--keep-going"]);
+        cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    });
     let compiler = match choose_compiler()? {
         Some(compiler) => compiler,
         None => {
-            install(&compiler::DEBIAN_PACKAGES.map(str::to_owned))?;
+            install(&[&compiler::DEBIAN_PACKAGES.map(str::to_owned)[..], &packages_of_servers()].concat())?;
             compiler::debian().context("Debian's packages brought no suitable compiler")?
         }
     };
@@ -78,9 +87,17 @@ fn provide() -> Result<()> {
         process::succeed(&mut command)?;
         compiler::must_not_be_off_path()?;
     }
-    let servers = debian::SERVERS.absent();
-    let servers: BTreeSet<_> = servers.map(|(_, package)| package.to_owned()).collect();
-    install(&Vec::from_iter(servers))
+    install(&packages_of_servers())?;
+    if let Some(rest) = rest {
+        rest.context("cannot start cargo")?.wait()?;
+    }
+    Ok(())
+}
+
+/// Returns Debian's packages with the servers and their tools, those that are absent.
+fn packages_of_servers() -> Vec<String> {
+    let packages: BTreeSet<_> = debian::SERVERS.absent().map(|(_, package)| package.to_owned()).collect();
+    Vec::from_iter(packages)
 }
 
 /// Installs Debian's packages, or says what to do if it may not.

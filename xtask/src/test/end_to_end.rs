@@ -15,20 +15,24 @@ use evictscope_testkit::{process, workspace};
 
 use super::{Outcome, tests};
 
+/// The options that build the end-to-end tests and no others.
+pub const ALONE: [&str; 2] = ["--test", "e2e"];
+
 /// The tests, as they were built.
 #[derive(Clone)]
 pub struct EndToEnd {
     program: PathBuf,
-    /// The unit tests of the agent's crates.
+    /// The unit tests of the agent's crates, unless the end-to-end tests were built alone.
     units: Vec<PathBuf>,
     agent: PathBuf,
 }
 
 impl EndToEnd {
-    /// Finds what the build of the tests has left: their programs, and the agent that was built with them.
-    pub fn built() -> Result<Self> {
+    /// Finds what a build of the tests, with these options, has left: their programs, and the agent that was built with
+    /// them.
+    pub fn built(options: &[&str]) -> Result<Self> {
         let mut cargo = tests();
-        cargo.args(["--no-run", "--message-format=json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        cargo.args(options).args(["--no-run", "--message-format=json"]).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = cargo.spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
         let (mut program, mut units, mut agent) = (None, Vec::new(), None);

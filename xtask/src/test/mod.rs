@@ -26,8 +26,8 @@ const SEED: &str = "20221122";
 /// What to run.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Also run what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, and the
-    /// long end-to-end tests
+    /// Also run what needs other kernels, other builds, containers, packages, Kubernetes' types or fuzzing, the long
+    /// end-to-end tests, and the checks of documentation
     #[arg(long)]
     all: bool,
 }
@@ -49,22 +49,26 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         // Go takes minutes to build Kubernetes' code, and does not wait for cargo.
         begun.push(report.begin("dashboards as generated, and the chart", generated));
     }
-    report.step("build of the tests", || outcome(tests().arg("--no-run")));
-    let built = EndToEnd::built();
-    let beside = |report: &Report, name, run: fn(&EndToEnd) -> Result<Outcome>| {
-        let built = built.as_ref().map(EndToEnd::clone);
-        let built = built.map_err(|error| format!("{error:#}"));
+    // The end-to-end tests take longest and mostly wait: they begin while the others are still being built.
+    report.step("build of the end-to-end tests", || outcome(tests().args(end_to_end::ALONE).arg("--no-run")));
+    let beside = |report: &Report, name, built: &Result<EndToEnd>, run: fn(&EndToEnd) -> Result<Outcome>| {
+        let built = match built {
+            Ok(built) => Ok(built.clone()),
+            Err(error) => Err(format!("{error:#}")),
+        };
         report.begin(name, move || match built {
             Ok(built) => run(&built),
             Err(error) => Ok(Outcome::Failed(error)),
         })
     };
-    begun.push(beside(&report, "end-to-end tests", EndToEnd::core));
-    begun.push(beside(&report, "unit tests that need root", EndToEnd::of_programs));
+    begun.push(beside(&report, "end-to-end tests", &EndToEnd::built(&end_to_end::ALONE), EndToEnd::core));
+    report.step("build of the other tests", || outcome(tests().arg("--no-run")));
+    let built = EndToEnd::built(&[]);
+    begun.push(beside(&report, "unit tests that need root", &built, EndToEnd::of_programs));
     if all {
         report.step("release build", || cargo(&["build", "--release", "--locked", "--package", "evictscope"]));
         begun.extend(more(&report));
-        begun.push(beside(&report, "long end-to-end tests", EndToEnd::long));
+        begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
     }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || match dashboards::missing_rules() {
@@ -74,14 +78,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
     const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
     report.step("clippy", || clippy(workspace::cargo(), &ALL));
-    report.step("clippy, BPF programs", || {
-        // On a host target, a program without std must also be told that nothing unwinds.
-        let mut cargo = workspace::cargo();
-        cargo.env("CARGO_PROFILE_DEV_PANIC", "abort");
-        clippy(cargo, &["--package", EBPF])
-    });
-    report.step("documentation", || documentation(&ALL));
-    report.step("documentation, BPF programs", || documentation(&["--package", EBPF]));
+    if all {
+        report.step("clippy, BPF programs", || {
+            // On a host target, a program without std must also be told that nothing unwinds.
+            let mut cargo = workspace::cargo();
+            cargo.env("CARGO_PROFILE_DEV_PANIC", "abort");
+            clippy(cargo, &["--package", EBPF])
+        });
+        report.step("documentation", || documentation(&ALL));
+        report.step("documentation, BPF programs", || documentation(&["--package", EBPF]));
+    }
     for step in begun {
         report.end(step);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -169,7 +170,7 @@ pub fn install_commands(packages: &[String]) -> [Command; 2] {
     [update, install]
 }
 
-/// Updates apt's lists and installs these packages, without questions and without recommended packages. Keeps their
+/// Updates apt's lists, the first time, and installs these packages, without questions and without recommended packages. Keeps their
 /// services from running here, because the tests start servers of their own.
 pub fn install(packages: &[String]) -> Result<()> {
     let services = SERVICES.into_iter();
@@ -185,7 +186,9 @@ pub fn install(packages: &[String]) -> Result<()> {
                 .with_context(|| format!("cannot mask {service}.service"))?;
         }
     }
-    for mut command in install_commands(packages) {
+    static UPDATED: AtomicBool = AtomicBool::new(false);
+    let [update, install] = install_commands(packages);
+    for mut command in (!UPDATED.swap(true, Ordering::Relaxed)).then_some(update).into_iter().chain([install]) {
         println!("  running: {}", process::display(&command));
         command
             .env("DEBIAN_FRONTEND", "noninteractive")
