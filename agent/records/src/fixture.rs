@@ -1,5 +1,7 @@
 //! Made-up records for tests.
 
+use std::time::Duration;
+
 use evictscope_telemetry::{ClientBuffers, LatencySecond, Moment, Phase, SlowCall, StallCause};
 
 use crate::Record;
@@ -46,7 +48,7 @@ pub fn burst_record() -> Record {
         calls += if is_evicting { step * 1_500.0 } else { 0.0 };
         cpu_us += step * 1e6 * if is_evicting { 1.0 } else { 0.6 };
         record.moments.push(Moment {
-            unix_us: began_us.saturating_add_signed((at * 1e6) as i64),
+            at: Duration::from_micros(began_us.saturating_add_signed((at * 1e6) as i64)),
             phase: Some(phase),
             used_memory: Some(((data + 35.0 + 30.0 * swollen) * MIB) as u64),
             client_buffers: first
@@ -55,12 +57,12 @@ pub fn burst_record() -> Record {
             commands: Some(commands as u64),
             evicted_keys: Some(evicted as u64),
             evicting_calls: calls as u64,
-            evicting_us: evicting_us as u64,
-            observed_us: ((at + 60.0) * 1e6) as u64,
-            cpu_us: Some(cpu_us as u64),
+            evicting: Duration::from_micros(evicting_us as u64),
+            observed: Duration::from_micros(((at + 60.0) * 1e6) as u64),
+            cpu: Some(Duration::from_micros(cpu_us as u64)),
             clients_waiting: Some(if is_evicting { 2_000 } else { 1 }),
-            longest_wait_us: Some(if is_evicting { 400_000 } else { 300 }),
-            stalled_us: Some(evicting_us as u64),
+            longest_wait: Some(Duration::from_micros(if is_evicting { 400_000 } else { 300 })),
+            stalled: Some(Duration::from_micros(evicting_us as u64)),
             stalled_by: is_evicting.then_some(StallCause::Eviction),
             ..first
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, ProbePlan, TracedFunction};
 use evictscope_probes::{Attachment, Coverage, ProbeError, Probed};
 use evictscope_telemetry::{
-    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, ServerState, Withdrawal,
+    AutoMode, HitCosts, Overhead, OverheadBudget, ProbeMode, ProbedSites, Snapshot, TimedCalls, Withdrawal,
 };
 
 use super::pace::RETRY_INTERVAL;
@@ -106,16 +106,15 @@ impl Probing {
         self.budget
     }
 
-    /// Returns whether evicting calls are timed.
-    pub fn times_evictions(&self) -> bool {
-        let function = self.plan.function(EVICTION_CALL.description);
-        self.withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
-    }
-
-    /// Returns whether expire cycles are timed.
-    pub fn times_cycles(&self) -> bool {
-        let function = self.plan.function(EXPIRE_CYCLE.description);
-        self.cycles_withdrawn.is_none() && function.is_some_and(TracedFunction::times_inner_calls)
+    /// Returns which calls are timed.
+    pub fn timed(&self) -> TimedCalls {
+        let evictions = self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none());
+        let cycles = self.plan.function(EXPIRE_CYCLE.description).filter(|_| self.cycles_withdrawn.is_none());
+        TimedCalls {
+            evictions: evictions.is_some_and(TracedFunction::times_inner_calls),
+            cycles: cycles.is_some_and(TracedFunction::times_inner_calls),
+            cycle_keys: cycles.is_some_and(|cycle| cycle.plan.counts_keys()),
+        }
     }
 
     /// Returns when probes must next be placed or taken off, if that is known.
@@ -161,13 +160,13 @@ impl Probing {
         true
     }
 
-    /// Takes in what the probes, and all profiles so far, have cost until a reading at `at`, and has the mode decided.
+    /// Takes in what the probes, and all profiles so far, have cost until a reading, and has the mode decided.
     /// Returns what they have cost a sampled server since the last reading, in nanoseconds: while calls are observed
     /// all the time, there are only as many as the probes allow.
-    pub fn spend(&mut self, at: Duration, state: &ServerState, profiles_ns: u64) -> f64 {
+    pub fn spend(&mut self, snapshot: &Snapshot, profiles_ns: u64) -> f64 {
         self.overhead.profile(profiles_ns);
         let is_sampled = self.mode == ProbeMode::Sampled;
-        let cost = self.overhead.update(at, state, is_sampled);
+        let cost = self.overhead.update(snapshot, is_sampled);
         // Nothing can be changed until the last change is complete. And while probes are being taken off, which may
         // take long on a busy host, their cost is not the cost of this mode.
         let is_settled = self.was_settled && self.attachment.is_settled();

@@ -167,6 +167,7 @@ impl Reader {
             times,
             throttled: times.and_then(|times| self.throttled(times.waiting_ns)),
             observed: self.observed,
+            spent_ns: 0.0,
             unrun,
         };
         Ok(Some((snapshot, failed)))

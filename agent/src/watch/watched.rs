@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
-use evictscope_plan::EXPIRE_CYCLE;
 use evictscope_probes::ProbeError;
 use evictscope_records::Ending;
 use evictscope_telemetry::{
-    AutoMode, BrokenInvariant, Burst, Cycle, Moment, Observation, Phase, ProbeMode, RecordedReading, ServerState,
-    Snapshot, Timeline, Withdrawal,
+    AutoMode, BrokenInvariant, Burst, Cycle, Moment, Phase, ProbeMode, RecordedReading, ServerState, Snapshot,
+    Timeline, Withdrawal,
 };
 use evictscope_web::ExportedServer;
 
@@ -75,7 +74,8 @@ impl Watched {
         let process = subject.process.clone();
         let mut state = ServerState::stalled_after(stall_threshold);
         state.age_when_found = process.identity.age();
-        let sees_evictions = sources.probing.times_evictions();
+        state.timed = sources.probing.timed();
+        let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
@@ -185,6 +185,7 @@ impl Watched {
             snapshot.keys = self.reader.count_keys(snapshot.at);
         }
         self.log.read(failed.map(|error| error.to_string()));
+        snapshot.spent_ns = self.probing.spend(&snapshot, self.recorder.spent_ns());
         self.take_in(&snapshot);
         self.fate.lives();
         self.probing.follow(&mut self.reader, &mut self.log);
@@ -230,8 +231,6 @@ impl Watched {
     }
 
     fn take_in(&mut self, snapshot: &Snapshot) {
-        self.state.times_evictions = self.probing.times_evictions();
-        self.state.times_cycles = self.probing.times_cycles();
         self.state.apply(snapshot);
         if tracing::enabled!(target: READINGS, tracing::Level::TRACE)
             && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state, since_1970()))
@@ -239,32 +238,25 @@ impl Watched {
             tracing::trace!(target: READINGS, server = self.label, "{line}");
         }
         self.withdraw_if_wrong();
-        let mut seen = Observation::new(snapshot, &self.state);
-        let cycle = self.probing.plan().function(EXPIRE_CYCLE.description);
-        if self.probing.cycles_withdrawn().is_some() || !cycle.is_some_and(|cycle| cycle.plan.counts_keys()) {
-            seen.cycle_keys = None;
-        }
-        let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&seen));
-        let profiles_ns = self.recorder.spent_ns();
-        let spent_ns = (self.probing).spend(snapshot.at, &self.state, profiles_ns);
-        self.state.observe(snapshot.observed, spent_ns);
         if self.probing.leave_out_cycles() {
             self.log.leaves_out_cycles();
         }
-        self.record(snapshot, &seen, &bursts.unwrap_or_default());
+        self.state.timed = self.probing.timed();
+        let mut moment = Moment::new(snapshot, &self.state);
+        let bursts = self.cycle.as_mut().map(|cycle| cycle.observe(&moment));
+        moment.phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
+        self.record(snapshot, &moment, &bursts.unwrap_or_default());
     }
 
     /// Keeps the reading for the timeline and for records, and logs the bursts that are now known to be over.
-    fn record(&mut self, snapshot: &Snapshot, seen: &Observation, finished: &[Arc<Burst>]) {
-        let phase = self.cycle.as_ref().map(|cycle| cycle.phases.phase);
-        let moment = Moment::new(snapshot, &self.state, phase, self.probing.times_cycles());
+    fn record(&mut self, snapshot: &Snapshot, moment: &Moment, finished: &[Arc<Burst>]) {
         if let Some(timeline) = &self.timeline {
-            lock(timeline).take_in(seen, self.state.evicting_ns(), moment);
+            lock(timeline).take_in(moment);
         }
         if let Some(cycle) = &self.cycle {
             let names = self.recorder.take_in(&Seen {
                 snapshot,
-                moment: &moment,
+                moment,
                 state: &self.state,
                 cycle,
                 finished,

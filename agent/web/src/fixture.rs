@@ -11,8 +11,8 @@ use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_model::Member;
 use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, Moment, Observation, Observed, ProbeMode, ServerState, Snapshot,
-    SocketLook, ThreadTimes, Timeline, Unread,
+    Candidate, Cycle, ExpiredSample, Members, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
+    ThreadTimes, Timeline, Unread,
 };
 
 use self::history::after_a_burst;
@@ -109,13 +109,11 @@ pub fn busy_server() -> ExportedServer {
     snapshot.look = Some(SocketLook { at: snapshot.at, connected: 50, not_seen: 2, ..SocketLook::default() });
     snapshot.at = Duration::from_secs(2);
     snapshot.observed = Observed { evicting: Duration::from_millis(1_500), noop: Duration::from_secs(1) };
-    let observed = snapshot.observed;
     let mut server = new_server();
     server.mode = ProbeMode::EveryCall;
     server.state.age_when_found = Duration::from_secs(300_000);
     server.state.apply(&before);
     server.state.apply(&snapshot);
-    server.state.observe(observed, 0.0);
     server.cycle = Some(after_a_burst());
     server.timeline = Some(Arc::new(Mutex::new(timeline())));
     server
@@ -188,8 +186,7 @@ pub fn stalled_server() -> ExportedServer {
             ..Snapshot::default()
         };
         state.apply(&snapshot);
-        let seen = Observation { at, ..Observation::default() };
-        timeline.take_in(&seen, 0, Moment::new(&snapshot, &state, None, true));
+        timeline.take_in(&Moment::new(&snapshot, &state));
     }
     ExportedServer { state, timeline: Some(Arc::new(Mutex::new(timeline))), ..new_server() }
 }

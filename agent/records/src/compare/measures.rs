@@ -1,7 +1,9 @@
 //! The measures by which two records are compared.
 
+use std::time::Duration;
+
 use evictscope_abi::bounds;
-use evictscope_telemetry::{Burst, Moment};
+use evictscope_telemetry::{Burst, Moment, microseconds};
 
 use super::seconds::{median, seconds};
 use crate::{Occasion, Record};
@@ -114,9 +116,14 @@ fn growth(first: Option<u64>, last: Option<u64>) -> Option<f64> {
     Some(last?.checked_sub(first?)? as f64)
 }
 
+/// Returns by how many seconds a time grew, likewise.
+fn seconds_more(first: Option<Duration>, last: Option<Duration>) -> Option<f64> {
+    Some(growth(first.map(microseconds), last.map(microseconds))? / 1e6)
+}
+
 /// Returns how many seconds lie between two moments.
 fn passed(first: &Moment, last: &Moment) -> Option<f64> {
-    ratio(growth(Some(first.unix_us), Some(last.unix_us))?, 1e6)
+    seconds_more(Some(first.at), Some(last.at))
 }
 
 fn ratio(value: f64, of: f64) -> Option<f64> {
@@ -128,7 +135,7 @@ fn commands(first: &Moment, last: &Moment) -> Option<f64> {
 }
 
 fn cpu_seconds(first: &Moment, last: &Moment) -> Option<f64> {
-    Some(growth(first.cpu_us, last.cpu_us)? / 1e6)
+    seconds_more(first.cpu, last.cpu)
 }
 
 fn cpu_per_command(first: &Moment, last: &Moment) -> Option<f64> {
@@ -141,12 +148,11 @@ fn cpu(first: &Moment, last: &Moment) -> Option<f64> {
 
 /// Returns for how long calls were observed, seconds. Unobserved calls are in no counter.
 fn observed(first: &Moment, last: &Moment) -> Option<f64> {
-    Some(growth(Some(first.observed_us), Some(last.observed_us))? / 1e6)
+    seconds_more(Some(first.observed), Some(last.observed))
 }
 
 fn evicting(first: &Moment, last: &Moment) -> Option<f64> {
-    let evicting = growth(Some(first.evicting_us), Some(last.evicting_us))? / 1e6;
-    ratio(evicting, observed(first, last)?)
+    ratio(seconds_more(Some(first.evicting), Some(last.evicting))?, observed(first, last)?)
 }
 
 fn calls(first: &Moment, last: &Moment) -> Option<f64> {
@@ -162,7 +168,7 @@ fn evicted(first: &Moment, last: &Moment) -> Option<f64> {
 /// Returns for how long the server was stalled in the whole record, seconds.
 fn stalled(record: &Record) -> Option<f64> {
     let (first, last) = (record.moments.first()?, record.moments.last()?);
-    Some(growth(first.stalled_us, last.stalled_us)? / 1e6)
+    seconds_more(first.stalled, last.stalled)
 }
 
 fn client_buffers(record: &Record) -> Option<f64> {
@@ -176,7 +182,7 @@ fn memory(record: &Record) -> Option<f64> {
 /// Returns the highest value since the beginning of the burst.
 fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
     let moments = record.moments.iter();
-    let since = moments.filter(|moment| moment.unix_us >= record.began_us);
+    let since = moments.filter(|moment| moment.unix_us() >= record.began_us);
     Some(since.filter_map(of).max()? as f64)
 }
 
@@ -262,7 +268,7 @@ mod tests {
     fn a_counter_that_was_reset_gives_no_rate() {
         let mut record = burst_record();
         for moment in &mut record.moments {
-            moment.commands = Some(10_000_000 - moment.unix_us / 1_000_000 % 100);
+            moment.commands = Some(10_000_000 - moment.unix_us() / 1_000_000 % 100);
         }
         assert!(value("CPU per command before", &record).is_nan());
     }

@@ -8,7 +8,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// Returns the pairs of moments, from `from_us` to `until_us`, that are a second apart.
 pub(super) fn seconds(moments: &[Moment], from_us: u64, until_us: u64) -> Vec<(&Moment, &Moment)> {
-    let within = moments.iter().filter(|moment| (from_us..=until_us).contains(&moment.unix_us));
+    let within = moments.iter().filter(|moment| (from_us..=until_us).contains(&moment.unix_us()));
     let mut seconds = Vec::new();
     let mut begin: Option<&Moment> = None;
     for moment in within {
@@ -16,7 +16,7 @@ pub(super) fn seconds(moments: &[Moment], from_us: u64, until_us: u64) -> Vec<(&
             begin = Some(moment);
             continue;
         };
-        let passed = moment.unix_us.saturating_sub(first.unix_us);
+        let passed = moment.unix_us().saturating_sub(first.unix_us());
         if passed >= SECOND_US {
             if passed <= LONGEST_US {
                 seconds.push((first, moment));
@@ -69,7 +69,7 @@ mod tests {
         let mut moments = record.moments.clone();
         // Nothing was read for ten seconds.
         let from = record.began_us - 30_000_000;
-        moments.retain(|moment| !(from..from + 10_000_000).contains(&moment.unix_us));
+        moments.retain(|moment| !(from..from + 10_000_000).contains(&moment.unix_us()));
         let with_gap = seconds(&moments, 0, record.began_us);
         assert!((before.len() - 12..=before.len() - 9).contains(&with_gap.len()));
     }

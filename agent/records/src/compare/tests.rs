@@ -11,10 +11,10 @@ fn normal(noise: &mut impl FnMut() -> u64) -> f64 {
 /// Returns the made-up record with commands that scatter by a tenth from second to second, times `factor`.
 fn scattered(noise: &mut impl FnMut() -> u64, factor: f64) -> Record {
     let mut record = burst_record();
-    let first = record.moments.first().map_or(0, |moment| moment.unix_us);
+    let first = record.moments.first().map_or(0, |moment| moment.unix_us());
     let rates: Vec<f64> = (0..120).map(|_| factor * 10_000.0 * (1.0 + 0.1 * normal(noise))).collect();
     for moment in &mut record.moments {
-        let at = (moment.unix_us - first) as f64 / 1e6;
+        let at = (moment.unix_us() - first) as f64 / 1e6;
         let whole = at as usize;
         let begun: f64 = rates.iter().take(whole).sum();
         let part = rates.get(whole).map_or(0.0, |rate| rate * (at - whole as f64));

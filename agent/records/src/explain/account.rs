@@ -185,7 +185,7 @@ fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
     // Its effect may have begun with an earlier burst, or before clients were stalled.
     let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
     let moments = window.record.moments.iter();
-    let moments = moments.filter(|moment| span.contains(&moment.unix_us));
+    let moments = moments.filter(|moment| span.contains(&moment.unix_us()));
     let pairs = moments.clone().zip(moments.skip(1));
     let lowered = pairs.filter_map(|(before, after)| {
         let (from, to) = (before.maxmemory?, after.maxmemory?);

@@ -46,7 +46,7 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
     let (before, after) = around(moments, slowest)?;
     let freed = before.used_memory?.checked_sub(after.used_memory?)?;
     let keys = evicted_within(moments, slowest).or_else(|| rise(before, after, |moment| moment.evicted_keys))?;
-    let cpu = Duration::from_micros(rise(before, after, |moment| moment.cpu_us)?);
+    let cpu = after.cpu?.checked_sub(before.cpu?)?;
     let is_big = share >= MUCH
         && freed >= LEAST_FREED
         && keys > 0
@@ -58,8 +58,8 @@ pub fn found(window: &Window<'_>) -> Option<BigKey> {
 /// Returns the time in evicting calls, with an estimate for unobserved ones, and without the time in which they waited
 /// for a CPU; at least that of one call.
 fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
-    let evicting = window.grown(|moment| Some(moment.evicting_us))?;
-    let cpu = window.grown(|moment| moment.cpu_us)?;
+    let evicting = window.grown_us(|moment| Some(moment.evicting))?;
+    let cpu = window.grown_us(|moment| moment.cpu)?;
     let all = (evicting as f64 / window.observed_share()?).min(cpu as f64) / 1e6;
     let all = Duration::try_from_secs_f64(all).ok()?;
     Some(all.max(one))
@@ -68,12 +68,12 @@ fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
 /// Returns the last moment before a call and the first one after it.
 fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a Moment)> {
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
-    let before = moments.partition_point(|moment| moment.unix_us <= began_us);
-    let after = moments.partition_point(|moment| moment.unix_us < call.unix_us);
+    let before = moments.partition_point(|moment| moment.unix_us() <= began_us);
+    let after = moments.partition_point(|moment| moment.unix_us() < call.unix_us);
     // It began earlier by the time that it waited for a CPU: while it goes on, no other one ends, and the time in calls
     // grows.
     let within = |[earlier, later]: &&[Moment; 2]| {
-        earlier.evicting_calls == later.evicting_calls && earlier.evicting_us < later.evicting_us
+        earlier.evicting_calls == later.evicting_calls && earlier.evicting < later.evicting
     };
     let waited = moments.get(..before)?.array_windows().rev().take_while(within).count();
     Some((moments.get(before.checked_sub(1 + waited)?)?, moments.get(after)?))
@@ -82,10 +82,10 @@ fn around<'a>(moments: &'a [Moment], call: &SlowCall) -> Option<(&'a Moment, &'a
 /// Returns the keys that were evicted between the first moment in a call and the last, if they span most of the call.
 fn evicted_within(moments: &[Moment], call: &SlowCall) -> Option<u64> {
     let began_us = call.unix_us.checked_sub(call.duration_ns / 1000)?;
-    let first = moments.partition_point(|moment| moment.unix_us < began_us);
-    let end = moments.partition_point(|moment| moment.unix_us <= call.unix_us);
+    let first = moments.partition_point(|moment| moment.unix_us() < began_us);
+    let end = moments.partition_point(|moment| moment.unix_us() <= call.unix_us);
     let (first, last) = (moments.get(first)?, moments.get(end.checked_sub(1)?)?);
-    let within_us = last.unix_us.checked_sub(first.unix_us)?;
+    let within_us = last.unix_us().checked_sub(first.unix_us())?;
     let evicted = rise(first, last, |moment| moment.evicted_keys)?;
     // The key itself is counted when it has been freed, which may be after the last moment.
     (within_us * 2 >= call.duration_ns / 1000).then_some(evicted.max(1))

@@ -1,6 +1,8 @@
 //! Expiry that was behind: memory was full of keys that had expired.
 
-use evictscope_telemetry::Moment;
+use std::time::Duration;
+
+use evictscope_telemetry::{Moment, microseconds};
 
 use super::window::Window;
 
@@ -48,8 +50,8 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
     let share = sampled.or(estimated);
     let share = share.filter(|share| (LEAST_STALE..=1.0).contains(share))?;
     let said = window.burst().map(|burst| burst.expiry_behind());
-    let elapsed_us = until.unix_us.checked_sub(from.unix_us)?;
-    let expiring = share_of(elapsed_us, from.expiring_us, until.expiring_us)?;
+    let elapsed_us = until.unix_us().checked_sub(from.unix_us())?;
+    let expiring = share_of(elapsed_us, from.expiring, until.expiring)?;
     let rest = until.used_memory?.checked_sub(until.client_buffers?.total())?;
     let held = share * rest as f64 / OVERESTIMATE;
     let is_behind = said.is_none_or(|said| said.is_some())
@@ -59,8 +61,8 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
         share,
         risen: share - sampled.map_or(first.stale_ratio, |_| first.expired_held).unwrap_or(share),
         expiring,
-        running: share_of(elapsed_us, from.cpu_us, until.cpu_us),
-        waiting: share_of(elapsed_us, from.waiting_us, until.waiting_us),
+        running: share_of(elapsed_us, from.cpu, until.cpu),
+        waiting: share_of(elapsed_us, from.waiting, until.waiting),
         held: held as u64,
     })
 }
@@ -68,8 +70,8 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
 /// Returns whether something else than the time that they may take keeps expire cycles from what has expired.
 pub fn takes_little(window: &Window<'_>) -> bool {
     let expiring = before_evictions(window).and_then(|(from, until)| {
-        let elapsed_us = until.unix_us.checked_sub(from.unix_us)?;
-        share_of(elapsed_us, from.expiring_us, until.expiring_us)
+        let elapsed_us = until.unix_us().checked_sub(from.unix_us())?;
+        share_of(elapsed_us, from.expiring, until.expiring)
     });
     expiring.is_some_and(|share| share < LEAST_EXPIRING)
 }
@@ -81,15 +83,15 @@ fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)>
     let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;
     let within = window.inside.iter().take_while(has_not);
     let until = within.last().unwrap_or(before);
-    let begin = until.unix_us.saturating_sub(RECENT_US);
+    let begin = until.unix_us().saturating_sub(RECENT_US);
     let mut recent = window.calm.iter().chain(window.inside);
-    let from = recent.find(|moment| moment.unix_us >= begin)?;
-    let is_enough = until.unix_us.saturating_sub(from.unix_us) >= LEAST_SPAN_US;
+    let from = recent.find(|moment| moment.unix_us() >= begin)?;
+    let is_enough = until.unix_us().saturating_sub(from.unix_us()) >= LEAST_SPAN_US;
     is_enough.then_some((from, until))
 }
 
 /// Returns by how much a time grew, as a share of the time that passed.
-fn share_of(elapsed_us: u64, from_us: Option<u64>, until_us: Option<u64>) -> Option<f64> {
-    let grown_us = until_us?.checked_sub(from_us?)?;
-    Some(grown_us as f64 / elapsed_us as f64)
+fn share_of(elapsed_us: u64, from: Option<Duration>, until: Option<Duration>) -> Option<f64> {
+    let grown = until?.checked_sub(from?)?;
+    Some(microseconds(grown) as f64 / elapsed_us as f64)
 }

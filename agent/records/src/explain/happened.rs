@@ -1,8 +1,9 @@
 //! What happened, in one sentence.
 
 use std::iter;
+use std::time::Duration;
 
-use evictscope_telemetry::{Burst, Moment, StallCause};
+use evictscope_telemetry::{Burst, Moment, StallCause, microseconds};
 use jiff::Timestamp;
 
 use super::window::Window;
@@ -63,7 +64,7 @@ fn felt(window: &Window<'_>) -> Option<String> {
     let mut text = Vec::from_iter(iter::once(stalled).chain(causes)).join(", ");
     let most = |value: fn(&Moment) -> Option<u64>| window.whole.iter().filter_map(value).max();
     if let (Some(longest), Some(clients)) =
-        (most(|moment| moment.longest_wait_us), most(|moment| moment.clients_waiting))
+        (most(|moment| moment.longest_wait.map(microseconds)), most(|moment| moment.clients_waiting))
     {
         text += &format!("; the longest request waited {}", time(longest));
         if clients > 1 {
@@ -100,8 +101,8 @@ fn evictions(window: &Window<'_>, burst: &Burst) -> String {
 
 fn without_burst(window: &Window<'_>) -> Vec<String> {
     let length = window.seconds();
-    let took = |what: &str, counter: fn(&Moment) -> Option<u64>| {
-        let took = window.grown(counter)? as f64 / 1e6;
+    let took = |what: &str, time: fn(&Moment) -> Option<Duration>| {
+        let took = window.grown_us(time)? as f64 / 1e6;
         (took > MUCH * length).then(|| format!("{what} took {}", seconds(took)))
     };
     let observed = window.observed_share().filter(|share| *share < MOST);
@@ -109,9 +110,9 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
         let percent = 100.0 * share;
         format!(" while they were observed ({percent:.0} % of the time)")
     });
-    let evicting = took("evicting calls", |moment| Some(moment.evicting_us));
+    let evicting = took("evicting calls", |moment| Some(moment.evicting));
     let evicting = evicting.map(|evicting| evicting + &observed);
-    let expiring = took("expire cycles", |moment| moment.expiring_us);
+    let expiring = took("expire cycles", |moment| moment.expiring);
     let took = Vec::from_iter(evicting.into_iter().chain(expiring)).join(" and ");
     let mut parts = Vec::new();
     if !took.is_empty() {

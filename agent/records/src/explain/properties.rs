@@ -44,7 +44,7 @@ fn forget(record: &mut Record, bits: u32) {
     }
     for moment in &mut record.moments {
         forget!(moment: 0 phase, 1 used_memory, 2 maxmemory, 3 not_counted, 4 client_buffers, 5 commands,
-            6 evicted_keys, 7 expired_keys, 8 stale_ratio, 9 cpu_us, 10 waiting_us, 11 stalled_us);
+            6 evicted_keys, 7 expired_keys, 8 stale_ratio, 9 cpu, 10 waiting, 11 stalled);
     }
     if let Some(burst) = &mut record.burst {
         forget!(burst: 12 evicted_keys, 13 commands_per_second, 14 stalled, 15 stalled_by_evictions,
@@ -122,9 +122,10 @@ proptest! {
             2 => next() << 40,
             _ => next(),
         };
+        let time = std::time::Duration::from_micros;
         for moment in &mut record.moments {
             *moment = Moment {
-                unix_us: any(),
+                at: time(any()),
                 used_memory: Some(any()),
                 maxmemory: Some(any()),
                 not_counted: Some(any()),
@@ -133,11 +134,11 @@ proptest! {
                 stale_ratio: Some(f64::from_bits(any())),
                 expired_held: Some(f64::from_bits(any())),
                 evicting_calls: any(),
-                evicting_us: any(),
-                observed_us: any(),
-                expiring_us: Some(any()),
-                cpu_us: Some(any()),
-                stalled_us: Some(any()),
+                evicting: time(any()),
+                observed: time(any()),
+                expiring: Some(time(any())),
+                cpu: Some(time(any())),
+                stalled: Some(time(any())),
                 ..*moment
             };
         }

@@ -69,7 +69,7 @@ fn expired(window: &Window<'_>) -> Option<Found> {
 fn rate_of(moments: &[Moment]) -> Option<f64> {
     let (first, last) = (moments.first()?, moments.last()?);
     let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
-    let length = Duration::from_micros(last.unix_us.checked_sub(first.unix_us)?);
+    let length = Duration::from_micros(last.unix_us().checked_sub(first.unix_us())?);
     (!length.is_zero()).then(|| keys as f64 / length.as_secs_f64())
 }
 
@@ -97,7 +97,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
         || "while clients were stalled".to_owned(),
         |share| format!("for {:.0} % of the time", 100.0 * share),
     );
-    let waited_us = window.grown(|moment| moment.waiting_us).unwrap_or(u64::MAX);
+    let waited_us = window.grown_us(|moment| moment.waiting).unwrap_or(u64::MAX);
     let took = |us: &u64| *us as f64 >= MOST * waited_us as f64;
     if let Some(us) = window.child_us().filter(took) {
         let took = seconds(us as f64 / 1e6);
@@ -119,7 +119,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
 /// known.
 fn is_throttled(window: &Window<'_>) -> Option<bool> {
     let throttled = window.throttled_us()? as f64;
-    let waited = window.grown(|moment| moment.waiting_us)? as f64;
+    let waited = window.grown_us(|moment| moment.waiting)? as f64;
     Some(throttled >= MOST * waited)
 }
 

@@ -48,7 +48,7 @@ pub struct Step {
 /// within its limit, is no reason for them.
 pub fn resized_table(window: &Window<'_>) -> Option<Step> {
     let moments = &window.record.moments;
-    let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
+    let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us() < us);
     let first = index_at(window.began_us.saturating_sub(NEAR_US));
     let until = index_at(window.evicted_until_us.saturating_add(1));
     let calm_from = index_at(window.began_us).saturating_sub(window.calm.len());
@@ -64,8 +64,8 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     if risen < LEAST_STEP as f64 * (1.0 - OFF) {
         return None;
     }
-    let near = |us: u64| moments.partition_point(|moment| moment.unix_us < us);
-    let earlier = moments.get(near(before.unix_us.saturating_sub(NEAR_US))..at)?;
+    let near = |us: u64| moments.partition_point(|moment| moment.unix_us() < us);
+    let earlier = moments.get(near(before.unix_us().saturating_sub(NEAR_US))..at)?;
     if earlier.len() > MOST_READINGS {
         return None;
     }
@@ -79,7 +79,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let others = changes.iter().fold(0.0_f64, |most, change| most.max((change - usual).abs()));
     let is_plausible = before.used_memory? / LEAST_USED >= size;
     // Client buffers are counted late, so what they took shows in the seconds after.
-    let later = moments.get(at..near(after.unix_us.saturating_add(NEAR_US)))?;
+    let later = moments.get(at..near(after.unix_us().saturating_add(NEAR_US)))?;
     let rises = later.array_windows().filter_map(change);
     let others = rises.fold(others, |most, rise| most.max(rise - usual));
     let is_single = risen >= ABOVE_OTHERS * others;
@@ -93,14 +93,14 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let got_replica = !has_replica(before) && later.iter().any(has_replica);
     (is_single && is_plausible && !is_buffers && !got_replica).then(|| Step {
         bytes: size,
-        unix_us: after.unix_us,
+        unix_us: after.unix_us(),
         freed_after: freed_after(moments.get(at..).unwrap_or_default(), size / 2),
     })
 }
 
 /// Returns by how much used memory changed between two moments, bytes; `None` if they are too far apart.
 fn change([before, after]: &[Moment; 2]) -> Option<f64> {
-    let elapsed = Duration::from_micros(after.unix_us.checked_sub(before.unix_us)?);
+    let elapsed = Duration::from_micros(after.unix_us().checked_sub(before.unix_us())?);
     let change = after.used_memory? as f64 - before.used_memory? as f64;
     (elapsed <= LONGEST).then_some(change)
 }
@@ -122,5 +122,5 @@ fn freed_after(later: &[Moment], size: u64) -> Option<f64> {
         fall.and_then(power_of_two) == Some(size)
     };
     let [_, freed] = later.array_windows().find(is_freed)?;
-    Some(freed.unix_us.saturating_sub(later.first()?.unix_us) as f64 / 1e6)
+    Some(freed.unix_us().saturating_sub(later.first()?.unix_us()) as f64 / 1e6)
 }

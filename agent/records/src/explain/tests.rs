@@ -59,7 +59,7 @@ pub fn each() -> [(CauseKind, Record); 10] {
 pub fn change_moments(record: &mut Record, change: impl Fn(f64, &mut Moment)) {
     let began = record.began_us as f64;
     for moment in &mut record.moments {
-        change((moment.unix_us as f64 - began) / 1e6, moment);
+        change((moment.unix_us() as f64 - began) / 1e6, moment);
     }
 }
 
@@ -141,7 +141,7 @@ fn without_evictions_what_takes_memory_causes_nothing() {
     change_moments(&mut record, |_, moment| {
         moment.evicted_keys = Some(0);
         moment.evicting_calls = 0;
-        moment.evicting_us = 0;
+        moment.evicting = Duration::ZERO;
     });
     let explanation = explain(&record);
     assert_eq!(explanation.causes, [], "{explanation:#?}");
@@ -169,9 +169,9 @@ fn the_end_of_a_server_is_told_with_what_came_before() {
     let mut record = burst_record();
     record.occasion = Occasion::Ended;
     record.burst = None;
-    record.moments.retain(|moment| moment.unix_us <= record.began_us);
+    record.moments.retain(|moment| moment.unix_us() <= record.began_us);
     (record.began_us, record.ended_us) = (record.ended_us, record.ended_us);
-    change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
+    change_moments(&mut record, |_, moment| moment.stalled = Some(Duration::ZERO));
     for (ending, what, why, helps) in [
         (
             Ending::Oom { of_group: Some(true) },
@@ -206,7 +206,7 @@ fn the_end_of_a_server_is_told_with_what_came_before() {
 fn nothing_is_said_of_a_calm_server() {
     let mut record = burst_record();
     record.occasion = Occasion::Asked;
-    change_moments(&mut record, |_, moment| moment.stalled_us = Some(0));
+    change_moments(&mut record, |_, moment| moment.stalled = Some(Duration::ZERO));
     // A burst that is plain, and stalled nothing, is calm too.
     change_burst(&mut record, |burst| burst.stalled = Some(Duration::ZERO));
     for burst in [None, record.burst.clone()] {
@@ -239,7 +239,7 @@ fn thin_evidence_is_inconclusive() {
     undecided(is_calm, "no single cause");
     let begins_late = |record: &mut Record| {
         let from_us = record.began_us - 2_000_000;
-        record.moments.retain(|moment| moment.unix_us > from_us);
+        record.moments.retain(|moment| moment.unix_us() > from_us);
     };
     undecided(begins_late, "only 2.0 s without evictions are known");
     undecided(
@@ -277,7 +277,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
         // Used memory rises by 32 MiB after a tenth of a second.
         let began = record.began_us as f64 + 0.1e6;
         for moment in &mut record.moments {
-            change((moment.unix_us as f64 - began) / 1e6, moment);
+            change((moment.unix_us() as f64 - began) / 1e6, moment);
         }
         let found = kinds(&record);
         assert!(!found.contains(&CauseKind::ResizedTable), "{found:?}");
@@ -327,18 +327,21 @@ fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
         moment.evicted_keys = moment.evicted_keys.map(|keys| keys + more);
     });
     // It waited for a CPU.
-    not_a_key(&|at, moment| moment.cpu_us = Some((1e5 * (at + 60.0)) as u64));
+    not_a_key(&|at, moment| moment.cpu = Some(Duration::from_micros((1e5 * (at + 60.0)) as u64)));
     // It was one of many.
     let busy = |at: f64, moment: &mut Moment| {
-        let more = (8e6 * (at / 2.0).clamp(0.0, 1.0)) as u64;
-        moment.cpu_us = moment.cpu_us.map(|us| us + more);
+        let more = Duration::from_micros((8e6 * (at / 2.0).clamp(0.0, 1.0)) as u64);
+        moment.cpu = moment.cpu.map(|time| time + more);
         more
     };
-    not_a_key(&|at, moment| moment.evicting_us += busy(at, moment));
+    not_a_key(&|at, moment| {
+        let more = busy(at, moment);
+        moment.evicting += more;
+    });
     // It was one of many that were not observed.
     not_a_key(&|at, moment| {
         busy(at, moment);
-        moment.observed_us = (0.2e6 * (at + 60.0)) as u64;
+        moment.observed = Duration::from_micros((0.2e6 * (at + 60.0)) as u64);
     });
     // It freed nothing.
     not_a_key(&|_, moment| moment.used_memory = Some(424 * MIB));
@@ -361,7 +364,7 @@ fn expiry_that_was_behind_is_named_beside_client_buffers() {
         let mut record = burst_record();
         change_moments(&mut record, |at, moment| {
             moment.stale_ratio = Some(0.6);
-            moment.expiring_us = Some((expiring * 1e6 * (at + 60.0)).max(0.0) as u64);
+            moment.expiring = Some(Duration::from_micros((expiring * 1e6 * (at + 60.0)).max(0.0) as u64));
         });
         change_burst(&mut record, |burst| {
             burst.expired_share_before = Some(expired_share);
@@ -383,7 +386,7 @@ fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
         change_moments(&mut record, |at, moment| {
             moment.stale_ratio = Some(0.17);
             moment.expired_held = Some(held);
-            moment.expiring_us = Some((0.01 * 1e6 * (at + 60.0)).max(0.0) as u64);
+            moment.expiring = Some(Duration::from_micros((0.01 * 1e6 * (at + 60.0)).max(0.0) as u64));
         });
         change_burst(&mut record, |burst| burst.expired_held_before = Some(held));
         explain(&record)

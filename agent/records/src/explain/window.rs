@@ -50,13 +50,13 @@ impl<'a> Window<'a> {
             // These are about all their moments.
             (None, Occasion::Asked | Occasion::Ended) => {
                 let ends = moments.first().zip(moments.last());
-                ends.map_or(whole, |(first, last)| (first.unix_us, last.unix_us))
+                ends.map_or(whole, |(first, last)| (first.unix_us(), last.unix_us()))
             }
             (None, _) => whole,
         };
-        let first = moments.partition_point(|moment| moment.unix_us < began_us);
+        let first = moments.partition_point(|moment| moment.unix_us() < began_us);
         let up_to = |us: u64| {
-            let end = moments.partition_point(|moment| moment.unix_us <= us);
+            let end = moments.partition_point(|moment| moment.unix_us() <= us);
             moments.get(first..end).unwrap_or_default()
         };
         let before = moments.get(..first).unwrap_or_default();
@@ -96,9 +96,9 @@ impl<'a> Window<'a> {
     /// Returns the CPU time of processes that the server had forked, microseconds; `None` if none ran.
     pub fn child_us(&self) -> Option<u64> {
         let all = self.calm.last().into_iter().chain(self.whole);
-        let mut before = all.clone().next()?.child_us;
+        let mut before = all.clone().next()?.child.map(microseconds);
         let mut taken = None;
-        for now in all.map(|moment| moment.child_us) {
+        for now in all.map(|moment| moment.child.map(microseconds)) {
             // A new child has taken all its time since.
             let since = before.filter(|before| Some(*before) <= now).unwrap_or(0);
             if let Some(now) = now {
@@ -111,12 +111,12 @@ impl<'a> Window<'a> {
 
     /// Returns for how long CPU quotas were used up, microseconds; `None` if there are none, or they are not known.
     pub fn throttled_us(&self) -> Option<u64> {
-        self.grown(|moment| moment.throttled_us)
+        self.grown_us(|moment| moment.throttled)
     }
 
     /// Returns for how long clients were stalled, microseconds.
     pub fn stalled_us(&self) -> Option<u64> {
-        self.grown(|moment| moment.stalled_us)
+        self.grown_us(|moment| moment.stalled)
     }
 
     /// Returns for how long clients were stalled by each cause, microseconds, the longest first.
@@ -143,7 +143,7 @@ impl<'a> Window<'a> {
         let rate = |moments: &[Moment]| {
             let (first, last) = (moments.first()?, moments.last()?);
             let commands = last.commands?.checked_sub(first.commands?)?;
-            let us = last.unix_us.checked_sub(first.unix_us)?;
+            let us = last.unix_us().checked_sub(first.unix_us())?;
             (us > 0 && commands > 0).then(|| commands as f64 / us as f64)
         };
         Some(rate(self.inside)? / rate(self.calm)?)
@@ -164,10 +164,16 @@ impl<'a> Window<'a> {
         counter(to)?.checked_sub(counter(from)?)
     }
 
+    /// Returns how much a time grew meanwhile, microseconds.
+    pub fn grown_us(&self, time: fn(&Moment) -> Option<Duration>) -> Option<u64> {
+        let (from, to) = self.ends()?;
+        microseconds(time(to)?).checked_sub(microseconds(time(from)?))
+    }
+
     /// Returns the share of that time in which evicting calls were observed.
     pub fn observed_share(&self) -> Option<f64> {
-        let observed = self.grown(|moment| Some(moment.observed_us))?;
-        let elapsed = self.grown(|moment| Some(moment.unix_us))?;
+        let observed = self.grown_us(|moment| Some(moment.observed))?;
+        let elapsed = self.grown_us(|moment| Some(moment.at))?;
         (elapsed > 0).then(|| (observed as f64 / elapsed as f64).min(1.0))
     }
 
@@ -192,19 +198,19 @@ impl<'a> Window<'a> {
 
     fn calm_from_us(&self) -> u64 {
         let first = self.calm.first();
-        first.map_or(self.began_us, |moment| moment.unix_us)
+        first.map_or(self.began_us, |moment| moment.unix_us())
     }
 
     /// Returns how long after the beginning of the calm a moment was, seconds.
     pub fn seconds_since_calm(&self, moment: &Moment) -> f64 {
-        moment.unix_us.saturating_sub(self.calm_from_us()) as f64 / 1e6
+        moment.unix_us().saturating_sub(self.calm_from_us()) as f64 / 1e6
     }
 
     /// Returns the share of the time for which the main thread was ready to run and had no CPU.
     pub fn waiting_share(&self) -> Option<f64> {
         let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
         of_the_burst.or_else(|| {
-            let waited = self.grown(|moment| moment.waiting_us)? as f64 / 1e6;
+            let waited = self.grown_us(|moment| moment.waiting)? as f64 / 1e6;
             (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
         })
     }
@@ -213,7 +219,7 @@ impl<'a> Window<'a> {
     /// released, and memory may still fall from an earlier reclaim.
     pub fn settled(&self) -> &'a [Moment] {
         let half = self.began_us.saturating_sub(self.calm_us() / 2);
-        let from = self.calm.partition_point(|moment| moment.unix_us < half);
+        let from = self.calm.partition_point(|moment| moment.unix_us() < half);
         self.calm.get(from..).unwrap_or_default()
     }
 

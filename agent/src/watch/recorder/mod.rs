@@ -171,7 +171,7 @@ impl Recorder {
         let names = names.collect();
         let has_open_burst = seen.cycle.has_open_burst();
         let sight = Sight {
-            stalled: seen.moment.stalled_us.map(Duration::from_micros),
+            stalled: seen.moment.stalled,
             has_open_burst,
             call,
             refused: seen.moment.refused,

@@ -8,7 +8,7 @@ use evictscope_model::Member;
 
 use super::correction::{Between, Correction};
 use super::hit_costs::{HitCosts, ProbedSites};
-use crate::{ProbeMode, ServerState};
+use crate::{ProbeMode, Snapshot};
 
 /// The time over which the budget limits the mean cost.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
@@ -105,21 +105,21 @@ impl Overhead {
         self.profiled_ns = self.profiled_ns.max(spent_ns);
     }
 
-    /// Takes in the counts until `at` (monotonic time); `is_sampled` is whether the server was sampled until then.
-    /// Returns the cost, except the first time.
-    pub fn update(&mut self, at: Duration, state: &ServerState, is_sampled: bool) -> Option<Cost> {
-        let member = |member| state.members.and_then(|members| members.get(member));
+    /// Takes in the counts of a snapshot; `is_sampled` is whether the server was sampled until then. Returns the cost,
+    /// except the first time.
+    pub fn update(&mut self, snapshot: &Snapshot, is_sampled: bool) -> Option<Cost> {
+        let at = snapshot.at;
         let mut now = Reading {
             at,
-            hits_ns: (0..self.sites.len()).map(|function| self.hits_ns(state, function, &Probe::ALL)).sum(),
-            cycles_ns: self.hits_ns(state, usize::from(EXPIRE), &Probe::ALL),
+            hits_ns: (0..self.sites.len()).map(|function| self.hits_ns(snapshot, function, &Probe::ALL)).sum(),
+            cycles_ns: self.hits_ns(snapshot, usize::from(EXPIRE), &Probe::ALL),
             other_ns: self.placed as f64 * self.costs.placing_ns + self.profiled_ns as f64,
             total_ns: 0.0,
-            inside_ns: self.hits_ns(state, usize::from(EVICTION), &[Probe::Inner, Probe::Exit]),
-            goals: state.eviction().hits[Probe::Inner as usize],
-            commands: member(Member::StatNumcommands),
-            evicted_keys: member(Member::StatEvictedkeys),
-            cpu_ns: state.main_thread.cpu_ns(),
+            inside_ns: self.hits_ns(snapshot, usize::from(EVICTION), &[Probe::Inner, Probe::Exit]),
+            goals: snapshot.counted.calls.first().map_or(0, |calls| calls.hits[Probe::Inner as usize]),
+            commands: snapshot.member(Member::StatNumcommands),
+            evicted_keys: snapshot.member(Member::StatEvictedkeys),
+            cpu_ns: snapshot.times.map(|times| times.cpu_ns),
         };
         if let Some(last) = self.readings.back() {
             if let Some(between) = now.since(last).filter(|_| is_sampled) {
@@ -138,8 +138,8 @@ impl Overhead {
     }
 
     /// Returns what hits of these probes of a function have cost, as measured elsewhere, nanoseconds; 0 if it has none.
-    fn hits_ns(&self, state: &ServerState, function: usize, probes: &[Probe]) -> f64 {
-        let (calls, sites) = (state.counted.calls.get(function), self.sites.get(function));
+    fn hits_ns(&self, snapshot: &Snapshot, function: usize, probes: &[Probe]) -> f64 {
+        let (calls, sites) = (snapshot.counted.calls.get(function), self.sites.get(function));
         let Some((calls, sites)) = calls.zip(sites) else {
             return 0.0;
         };
@@ -196,22 +196,24 @@ mod tests {
 
     use super::{Cost, Overhead};
     use crate::cost::hit_costs::tests::{COSTS, EMULATED, STEPPED_ENTRY};
-    use crate::{Members, ProbedSites, ServerState, Snapshot};
+    use crate::{Members, ProbedSites, Snapshot};
 
     /// Hits, and the server's counter of commands.
     type Counts = ([u64; 4], u64);
 
+    fn at(second: u64) -> Snapshot {
+        Snapshot { at: Duration::from_secs(second), ..Snapshot::default() }
+    }
+
     /// Returns the cost after readings, each of which is (second, counts).
     fn cost(readings: &[(u64, Counts)], sites: ProbedSites) -> Option<Cost> {
         let mut overhead = Overhead::new(COSTS, vec![sites]);
-        let mut state = ServerState::new();
         let mut cost = None;
         for (second, (hits, commands)) in readings {
-            let mut snapshot = Snapshot::default();
+            let mut snapshot = at(*second);
             snapshot.counted.calls[0].hits = *hits;
             snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
-            state.apply(&snapshot);
-            cost = overhead.update(Duration::from_secs(*second), &state, false);
+            cost = overhead.update(&snapshot, false);
         }
         assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
         cost
@@ -244,14 +246,12 @@ mod tests {
     #[test]
     fn what_expire_cycles_cost_is_told_apart() {
         let mut overhead = Overhead::new(COSTS, vec![EMULATED; 2]);
-        let mut state = ServerState::new();
-        overhead.update(Duration::from_secs(1), &state, false);
-        let mut snapshot = Snapshot::default();
+        overhead.update(&at(1), false);
+        let mut snapshot = at(2);
         snapshot.counted.calls.resize_with(2, Default::default);
         snapshot.counted.calls[0].hits = [0, 0, 100, 100];
         snapshot.counted.calls[1].hits = [0, 0, 500, 500];
-        state.apply(&snapshot);
-        let cost = overhead.update(Duration::from_secs(2), &state, false);
+        let cost = overhead.update(&snapshot, false);
         let told = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
         assert_eq!(told, Some((1.2e6 / 10e9, 1e6 / 10e9)));
     }
@@ -259,12 +259,11 @@ mod tests {
     #[test]
     fn placing_probes_and_profiles_cost_too() {
         let mut overhead = Overhead::new(COSTS, vec![EMULATED]);
-        let state = ServerState::new();
-        overhead.update(Duration::from_secs(1), &state, false);
+        overhead.update(&at(1), false);
         overhead.place(3);
         overhead.profile(400_000);
         for (second, spent) in [(2, 415_000.0), (3, 0.0)] {
-            let cost = overhead.update(Duration::from_secs(second), &state, false);
+            let cost = overhead.update(&at(second), false);
             assert_eq!(cost.map(|cost| cost.spent_ns), Some(spent));
             assert_eq!(overhead.ratio(), Some(0.415e6 / 10e9));
         }

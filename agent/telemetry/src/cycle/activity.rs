@@ -5,7 +5,7 @@ use std::time::Duration;
 use evictscope_abi::QUIET_NS;
 
 use crate::snapshots::snapshot::is_observed;
-use crate::{EvictionTimes, Observation};
+use crate::{EvictionTimes, Moment};
 
 /// Evicting calls that are further apart belong to two bursts.
 pub(super) const QUIET: Duration = Duration::from_nanos(QUIET_NS);
@@ -14,7 +14,7 @@ pub(super) const QUIET: Duration = Duration::from_nanos(QUIET_NS);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Activity {
     at: Duration,
-    observed: Duration,
+    probed: Duration,
     evicted_keys: Option<u64>,
     times: EvictionTimes,
     /// The beginning of the last burst that was taken in, as the kernel timed it.
@@ -23,10 +23,10 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Takes in an observation, and returns the times until then.
-    pub fn follow(&mut self, seen: &Observation) -> EvictionTimes {
+    pub fn follow(&mut self, seen: &Moment) -> EvictionTimes {
         let kernel = seen.evictions;
         let elapsed = seen.at.saturating_sub(self.at);
-        let observed = seen.observed.saturating_sub(self.observed);
+        let observed = seen.probed.saturating_sub(self.probed);
         let is_blind = !is_observed(elapsed, observed);
         let evicted = self.evicted_keys.zip(seen.evicted_keys);
         let by_keys = is_blind && evicted.is_some_and(|(before, now)| now > before);
@@ -46,7 +46,7 @@ impl Activity {
         self.times.last = self.times.last.max(kernel.last).max(newest);
         self.times.since = kernel.since;
         self.at = seen.at;
-        self.observed = seen.observed;
+        self.probed = seen.probed;
         self.evicted_keys = seen.evicted_keys.or(self.evicted_keys);
         self.times
     }
@@ -57,19 +57,19 @@ mod tests {
     use std::time::Duration;
 
     use super::{Activity, EvictionTimes};
-    use crate::Observation;
+    use crate::Moment;
 
     fn ms(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)
     }
 
-    fn seen(at: u64, observed: u64, keys: u64, last: u64, began: u64) -> Observation {
-        Observation {
+    fn seen(at: u64, probed: u64, keys: u64, last: u64, began: u64) -> Moment {
+        Moment {
             at: ms(at),
-            observed: ms(observed),
+            probed: ms(probed),
             evicted_keys: Some(keys),
             evictions: EvictionTimes { last: ms(last), burst_began: ms(began), ..EvictionTimes::default() },
-            ..Observation::default()
+            ..Moment::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::Observation;
+use crate::Moment;
 
 /// How far back it looks.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ pub(super) struct ExpiredShare {
 
 impl ExpiredShare {
     /// Takes in an observation.
-    pub fn saw(&mut self, seen: &Observation) {
+    pub fn saw(&mut self, seen: &Moment) {
         let Some(keys) = seen.cycle_keys else {
             self.counted.clear();
             return;
@@ -56,10 +56,10 @@ mod tests {
     use std::time::Duration;
 
     use super::ExpiredShare;
-    use crate::Observation;
+    use crate::Moment;
 
     /// Goes on for some seconds, with this many keys sampled and expired in each.
-    fn goes_on(share: &mut ExpiredShare, now: &mut Observation, seconds: u64, keys: [u64; 2]) {
+    fn goes_on(share: &mut ExpiredShare, now: &mut Moment, seconds: u64, keys: [u64; 2]) {
         for tenth in 1..=10 * seconds {
             now.at += Duration::from_millis(100);
             if tenth % 10 == 0 {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn it_is_the_share_of_the_last_minute() {
-        let (mut share, mut now) = (ExpiredShare::default(), Observation::default());
+        let (mut share, mut now) = (ExpiredShare::default(), Moment::default());
         assert_eq!(share.before(now.at), None);
         goes_on(&mut share, &mut now, 300, [1_000, 900]);
         goes_on(&mut share, &mut now, 65, [1_000, 100]);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn few_keys_and_what_is_not_known_give_no_share() {
-        let (mut share, mut now) = (ExpiredShare::default(), Observation::default());
+        let (mut share, mut now) = (ExpiredShare::default(), Moment::default());
         goes_on(&mut share, &mut now, 120, [1, 1]);
         assert_eq!(share.before(now.at), None);
         goes_on(&mut share, &mut now, 10, [20, 5]);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lab_costs;
-use crate::{Observation, Phase};
+use crate::units::nanoseconds;
+use crate::{Moment, Phase};
 
 /// How far back growth is measured.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -51,19 +52,20 @@ struct Point {
 
 impl Point {
     /// Returns `None` if something is not known.
-    fn of(seen: &Observation) -> Option<Self> {
+    fn of(seen: &Moment) -> Option<Self> {
         let used_memory = seen.used_memory? as f64;
+        let ns = |time: Option<Duration>| time.map(|time| nanoseconds(time) as f64);
         Some(Self {
             at: seen.at,
             used_memory,
             counted_memory: used_memory - seen.not_counted.unwrap_or_default() as f64,
-            client_buffers: seen.client_buffers? as f64,
+            client_buffers: seen.all_client_buffers()? as f64,
             commands: seen.commands? as f64,
             evicted_keys: seen.evicted_keys?,
-            cpu_ns: seen.cpu_ns()? as f64,
-            work_ns: seen.work_ns().map(|ns| ns as f64),
-            observed_ns: seen.cpu_observed_ns()? as f64,
-            eviction_ns: seen.cpu_eviction_ns? as f64,
+            cpu_ns: ns(seen.cpu_since_found())?,
+            work_ns: ns(seen.work()),
+            observed_ns: ns(seen.cpu_observed())?,
+            eviction_ns: ns(seen.cpu_eviction)?,
         })
     }
 
@@ -138,7 +140,7 @@ pub struct Margins {
 
 impl Margins {
     /// Takes in an observation made in this phase.
-    pub(super) fn observe(&mut self, now: &Observation, phase: Phase) {
+    pub(super) fn observe(&mut self, now: &Moment, phase: Phase) {
         let keys = now.keys;
         let Some(now) = Point::of(now) else {
             return;

@@ -6,7 +6,6 @@ pub(crate) mod bursts;
 pub(crate) mod expired_share;
 mod lab_costs;
 pub(crate) mod margins;
-pub(crate) mod observation;
 pub(crate) mod open_burst;
 pub(crate) mod phases;
 pub(crate) mod reclaim;

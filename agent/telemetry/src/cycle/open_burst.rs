@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::reclaim::Reclaim;
-use crate::{Burst, Observation};
+use crate::units::nanoseconds;
+use crate::{Burst, Moment};
 
 /// What is known about the time before a burst.
 #[derive(Clone, Copy, Debug)]
@@ -22,16 +23,16 @@ pub(super) struct OpenBurst {
     pub began: Duration,
     known: Before,
     /// Before its first evicting call.
-    before: Observation,
+    before: Moment,
     /// At its first evicting call.
-    start: Observation,
+    start: Moment,
     /// At the end of its last evicting call.
-    end: Observation,
-    last: Observation,
+    end: Moment,
+    last: Moment,
     /// At the first observation in it.
-    first_inside: Observation,
+    first_inside: Moment,
     /// At the last observation that was followed by an evicting call.
-    last_inside: Observation,
+    last_inside: Moment,
     memory_peak: Option<u64>,
     buffers_peak: Option<u64>,
     waiting_peak: Option<u64>,
@@ -41,7 +42,7 @@ pub(super) struct OpenBurst {
 
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
-    pub fn new(known: Before, start: Observation, before: &Observation, now: &Observation) -> Self {
+    pub fn new(known: Before, start: Moment, before: &Moment, now: &Moment) -> Self {
         let began = start.at;
         Self {
             began,
@@ -53,7 +54,7 @@ impl OpenBurst {
             first_inside: *now,
             last_inside: *now,
             memory_peak: start.used_memory,
-            buffers_peak: start.client_buffers,
+            buffers_peak: start.all_client_buffers(),
             waiting_peak: start.clients_waiting,
             reclaim: None,
         }
@@ -93,7 +94,7 @@ impl OpenBurst {
     }
 
     /// Takes in an observation; the last evicting call so far had ended at `evicting`.
-    pub fn saw(&mut self, now: &Observation, evicting: Duration) {
+    pub fn saw(&mut self, now: &Moment, evicting: Duration) {
         if evicting > self.end.at {
             self.end = self.last.interpolate(now, evicting);
             // Memory falls by many megabytes right after that call, so interpolation is wrong.
@@ -108,7 +109,7 @@ impl OpenBurst {
         if let (Some(reclaim), Some(memory)) = (&mut self.reclaim, now.used_memory) {
             reclaim.saw(now.at, memory as f64);
         }
-        self.buffers_peak = self.buffers_peak.max(now.client_buffers);
+        self.buffers_peak = self.buffers_peak.max(now.all_client_buffers());
         self.waiting_peak = self.waiting_peak.max(now.clients_waiting);
         self.last = *now;
     }
@@ -121,7 +122,7 @@ impl OpenBurst {
 
     /// Returns the counters at the two moments between which rates and shares are measured: the first and the last
     /// observation in the burst, or its interpolated ends if more than half of the burst is outside these observations.
-    fn measured(&self) -> (Observation, Observation) {
+    fn measured(&self) -> (Moment, Moment) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
         match inside * 2 >= self.end.at.saturating_sub(self.began) {
             true => (self.first_inside, self.last_inside),
@@ -136,15 +137,16 @@ impl OpenBurst {
             return None;
         }
         let (from, to) = self.measured();
-        let share = |counter| Some(rate(&from, &to, counter)? / 1e9);
-        let eviction = share(|seen| seen.cpu_eviction_ns);
-        let observed = share(Observation::cpu_observed_ns);
-        let work = share(Observation::work_ns);
+        let share = |counter: &dyn Fn(&Moment) -> Option<Duration>| {
+            Some(rate(&from, &to, |seen| counter(seen).map(nanoseconds))? / 1e9)
+        };
+        let eviction = share(&|seen| seen.cpu_eviction);
+        let observed = share(&Moment::cpu_observed);
+        let work = share(&Moment::work);
         // Evictions are work, and so take a larger share of that.
-        let working = work.zip(share(Observation::cpu_ns)).filter(|(work, _)| *work > 0.0);
+        let working = work.zip(share(&Moment::cpu_since_found)).filter(|(work, _)| *work > 0.0);
         let working = working.map_or(1.0, |(work, cpu)| cpu / work);
-        let stalled =
-            |of: fn(&Observation) -> Option<Duration>| Some(of(&self.last)?.saturating_sub(of(&self.before)?));
+        let stalled = |of: fn(&Moment) -> Option<Duration>| Some(of(&self.last)?.saturating_sub(of(&self.before)?));
         // Nothing is evicted between the observation before and the first call, nor after the last.
         let evicted = self.last.evicted_keys.zip(self.before.evicted_keys);
         let reclaim = self.reclaim.as_ref();
@@ -153,7 +155,7 @@ impl OpenBurst {
             duration: self.end.at.saturating_sub(self.began),
             reclaim: over.saturating_sub(self.end.at),
             evicting_calls: self.calls(),
-            observed: self.end.observed.saturating_sub(self.start.observed),
+            observed: self.end.probed.saturating_sub(self.start.probed),
             evicted_keys: evicted.map(|(to, from)| to.saturating_sub(from)),
             commands_per_second: rate(&from, &to, |seen| seen.commands),
             clients_waiting_before: self.start.clients_waiting,
@@ -163,7 +165,7 @@ impl OpenBurst {
             expired_share_before: self.known.expired_share,
             stale_ratio_before: self.known.stale_ratio,
             expired_held_before: self.known.expired_held,
-            client_buffers_before: self.start.client_buffers,
+            client_buffers_before: self.start.all_client_buffers(),
             client_buffers_peak: self.buffers_peak,
             memory_start: self.start.used_memory,
             memory_peak: self.memory_peak,
@@ -171,7 +173,7 @@ impl OpenBurst {
             // Saturates, and is never NaN.
             memory_after: reclaim.map(|reclaim| reclaim.lowest().round() as u64),
             cpu_share: work,
-            waiting_share: share(|seen| seen.waiting_ns),
+            waiting_share: share(&|seen| seen.waiting),
             eviction_cpu_share: eviction
                 .zip(observed.filter(|observed| *observed > 0.0))
                 .map(|(eviction, observed)| eviction / observed * working),
@@ -181,7 +183,7 @@ impl OpenBurst {
 
 /// Returns how much a counter rises a second between two moments. A burst of a single call can be shorter than a
 /// microsecond; that gives no rate.
-fn rate(from: &Observation, to: &Observation, counter: fn(&Observation) -> Option<u64>) -> Option<f64> {
+fn rate(from: &Moment, to: &Moment, counter: impl Fn(&Moment) -> Option<u64>) -> Option<f64> {
     let seconds = to.at.saturating_sub(from.at).as_secs_f64();
     let rise = counter(to)?.saturating_sub(counter(from)?);
     (seconds > 1e-6).then(|| rise as f64 / seconds)

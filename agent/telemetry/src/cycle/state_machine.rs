@@ -17,7 +17,7 @@ use super::activity::{Activity, QUIET};
 use super::expired_share::ExpiredShare;
 use super::open_burst::{Before, OpenBurst};
 use crate::unreset::Unreset;
-use crate::{Burst, BurstTotals, Margins, Observation, Phase, Phases};
+use crate::{Burst, BurstTotals, Margins, Moment, Phase, Phases};
 
 /// The number of finished bursts that are kept.
 const KEPT: usize = 100;
@@ -32,13 +32,14 @@ pub struct Cycle {
     activity: Activity,
     commands: Unreset,
     evicted_keys: Unreset,
-    last: Option<Observation>,
+    last: Option<Moment>,
     expired_share: ExpiredShare,
     /// The server's own estimate of that, when it was last observed.
     stale_ratio: Option<f64>,
     expired_held: Option<f64>,
-    /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`.
-    open: Option<OpenBurst>,
+    /// The burst that is not over, or whose reclaim is not; `None` in `not_saturated`. Boxed, because it is large and
+    /// seldom there.
+    open: Option<Box<OpenBurst>>,
     /// The newest evicting call that was taken in.
     taken_in: Duration,
     /// The beginning of the newest burst that was taken in.
@@ -70,18 +71,18 @@ impl Cycle {
     }
 
     /// Takes in an observation if it is later than the last one. Returns the bursts that are now known to be over.
-    pub fn observe(&mut self, seen: &Observation) -> Vec<Arc<Burst>> {
+    pub fn observe(&mut self, seen: &Moment) -> Vec<Arc<Burst>> {
         let last = self.last;
         if seen.at <= last.map_or(self.phases.credited_to, |last| last.at) {
             return Vec::new();
         }
-        let now = Observation {
+        let now = Moment {
             evictions: self.activity.follow(seen),
             commands: self.commands.advance(seen.commands),
             evicted_keys: self.evicted_keys.advance(seen.evicted_keys),
             ..*seen
         };
-        let mut before = last.unwrap_or(Observation {
+        let mut before = last.unwrap_or(Moment {
             at: self.phases.credited_to,
             // Counted since then; the server's own counters began long before.
             evicting_calls: 0,
@@ -130,7 +131,7 @@ impl Cycle {
         finished.into_iter().map(|burst| self.keep(burst)).collect()
     }
 
-    fn enter_saturated(&mut self, began: Duration, before: &Observation, now: &Observation) {
+    fn enter_saturated(&mut self, began: Duration, before: &Moment, now: &Moment) {
         let start = before.interpolate(now, began);
         let known = Before {
             expired_share: self.expired_share.before(began),
@@ -139,11 +140,11 @@ impl Cycle {
         };
         let burst = OpenBurst::new(known, start, before, now);
         self.totals.last_start = Some(burst.began);
-        self.open = Some(burst);
+        self.open = Some(Box::new(burst));
         self.phases.enter(Phase::Saturated, began);
     }
 
-    fn watch_saturated(&mut self, now: &Observation, evicting: Duration) -> Option<Burst> {
+    fn watch_saturated(&mut self, now: &Moment, evicting: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(now, evicting.clamp(burst.began, now.at.max(burst.began)));
         let ended = burst.ended();
@@ -168,7 +169,7 @@ impl Cycle {
         self.open.take()?.finish(ended)
     }
 
-    fn watch_reclaim(&mut self, now: &Observation) -> Option<Burst> {
+    fn watch_reclaim(&mut self, now: &Moment) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         let ended = burst.ended();
         burst.saw(now, ended);
@@ -184,7 +185,7 @@ impl Cycle {
 
     /// Ends the open burst at `ended`, which is not later than `before`. If memory was seen to fall since, the reclaim
     /// goes on.
-    fn close_at(&mut self, before: &Observation, ended: Duration) -> Option<Burst> {
+    fn close_at(&mut self, before: &Moment, ended: Duration) -> Option<Burst> {
         let burst = self.open.as_mut()?;
         burst.saw(before, ended.max(burst.ended()));
         let ended = burst.ended();
@@ -215,7 +216,7 @@ impl Cycle {
 }
 
 /// Returns until when evicting calls were made, as far as was seen.
-fn newest_call(seen: &Observation) -> Duration {
+fn newest_call(seen: &Moment) -> Duration {
     let times = &seen.evictions;
     let is_under_way = !times.since.is_zero();
     let newest = if is_under_way { seen.at } else { times.last };

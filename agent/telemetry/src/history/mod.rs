@@ -1,6 +1,4 @@
 //! The last ten minutes of a server.
 
-pub(crate) mod moment;
-pub(crate) mod moments;
-pub(crate) mod stall_times;
+mod moments;
 pub(crate) mod timeline;

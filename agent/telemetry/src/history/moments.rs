@@ -1,12 +1,13 @@
-//! The moments of a server's last ten minutes, in bounded memory.
+//! The moments of a server's last ten minutes, in bounded memory: all but the last are packed in blocks.
 
-mod series;
-
+use std::collections::VecDeque;
+use std::io::{self, Read as _};
 use std::time::Duration;
 
-use series::{Kept, Series};
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, DeflateEncoder};
 
-use crate::units::{microseconds, nanoseconds};
+use crate::units::microseconds;
 use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
@@ -18,6 +19,8 @@ const DETAILED: Duration = Duration::from_secs(180);
 const CLOSEST: Duration = Duration::from_millis(10);
 /// The least time between two samples: ten a second, with some tolerance for readings that come early.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(90);
+/// How many moments are packed at once.
+const BLOCK: usize = 128;
 
 /// The moments of the last ten minutes, the oldest first.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +29,8 @@ pub(super) struct Moments {
     older: Series,
     recent: Series,
     last: Option<Duration>,
-    last_sample: Option<Duration>,
+    /// When the last of `older` was read.
+    last_older: Option<Duration>,
     /// The stall cause in moments left out since the last of `recent`.
     stalled_by: Option<StallCause>,
     /// The same since the last of `older`.
@@ -35,88 +39,158 @@ pub(super) struct Moments {
 
 impl Moments {
     /// Adds a moment that is later than the last one, unless it is very close to it.
-    pub fn push(&mut self, at: Duration, moment: Moment) {
-        let mut kept = Kept { at_ns: nanoseconds(at), moment, is_sample: false };
-        hand_on(&mut self.stalled_by, &mut kept);
-        let is_close = |last| at.saturating_sub(last) < CLOSEST;
-        if self.last.is_some_and(is_close) {
-            self.stalled_by = kept.moment.stalled_by;
+    pub fn push(&mut self, mut moment: Moment) {
+        let at = moment.at;
+        hand_on(&mut self.stalled_by, &mut moment);
+        if self.last.is_some_and(|last| at.saturating_sub(last) < CLOSEST) {
+            self.stalled_by = moment.stalled_by;
             return;
         }
         self.last = Some(at);
-        let is_due = |last| at.saturating_sub(last) >= SAMPLE_INTERVAL;
-        if self.last_sample.is_none_or(is_due) {
-            self.last_sample = Some(at);
-            kept.is_sample = true;
-        }
-        self.recent.push(kept);
-        for mut kept in (self.recent.pop_before(at.saturating_sub(DETAILED))).unwrap_or_default() {
-            hand_on(&mut self.older_stalled_by, &mut kept);
-            match kept.is_sample {
-                true => self.older.push(kept),
-                false => self.older_stalled_by = kept.moment.stalled_by,
+        self.recent.push(moment);
+        for mut moment in self.recent.pop_before(at.saturating_sub(DETAILED)).unwrap_or_default() {
+            hand_on(&mut self.older_stalled_by, &mut moment);
+            if is_sample(&mut self.last_older, &moment) {
+                self.older.push(moment);
+            } else {
+                self.older_stalled_by = moment.stalled_by;
             }
         }
         self.older.pop_before(at.saturating_sub(SPAN));
     }
 
-    fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Kept> + '_ {
-        let older = self.older.around(from, to);
-        older.chain(self.recent.around(from, to))
+    fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Moment> + '_ {
+        self.older.around(from, to).chain(self.recent.around(from, to))
     }
 
     /// Returns the moments between two monotonic times. `since_1970` dates them.
     pub fn between(&self, from: Duration, to: Duration, since_1970: Duration) -> Vec<Moment> {
-        let around = self.around(from, to);
-        let within = around.filter(|kept| (from..=to).contains(&kept.at()));
-        within.map(|kept| dated(kept, since_1970)).collect()
+        let within = self.around(from, to).filter(|moment| (from..=to).contains(&moment.at));
+        within.map(|moment| dated(moment, since_1970)).collect()
     }
 
     /// Returns all moments.
     pub fn all(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
-        let all = self.around(Duration::ZERO, Duration::MAX);
-        all.map(move |kept| dated(kept, since_1970))
+        self.around(Duration::ZERO, Duration::MAX).map(move |moment| dated(moment, since_1970))
     }
 
-    /// Returns ten moments a second.
+    /// Returns ten moments a second: the same ones as they grow older.
     pub fn samples(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
-        let samples = self.around(Duration::ZERO, Duration::MAX);
-        let samples = samples.filter(|kept| kept.is_sample);
-        samples.map(move |kept| dated(kept, since_1970))
+        let mut last = None;
+        self.all(since_1970).filter(move |moment| is_sample(&mut last, moment))
     }
 
     /// Forgets the measurements of expire cycles.
     pub fn forget_cycles(&mut self) {
         for series in [&mut self.older, &mut self.recent] {
-            series.change(|moment| moment.expiring_us = None);
+            series.change(|moment| moment.expiring = None);
         }
     }
 }
 
-/// Returns the moment with its time since 1970.
-fn dated(kept: Kept, since_1970: Duration) -> Moment {
-    Moment { unix_us: microseconds(since_1970.saturating_add(kept.at())), ..kept.moment }
+/// Returns whether a moment is far enough from the last sample to be one.
+fn is_sample(last: &mut Option<Duration>, moment: &Moment) -> bool {
+    let is_due = last.is_none_or(|last| moment.at.saturating_sub(last) >= SAMPLE_INTERVAL);
+    if is_due {
+        *last = Some(moment.at);
+    }
+    is_due
+}
+
+/// Returns the moment with its time since 1970, to the microsecond.
+fn dated(moment: Moment, since_1970: Duration) -> Moment {
+    let at = since_1970.saturating_add(moment.at);
+    Moment { at: Duration::from_micros(microseconds(at)), ..moment }
 }
 
 /// Hands the stall cause of moments that were left out to the next one, whose counters tell for how long.
-fn hand_on(stalled_by: &mut Option<StallCause>, kept: &mut Kept) {
+fn hand_on(stalled_by: &mut Option<StallCause>, moment: &mut Moment) {
     let left_out = stalled_by.take();
-    kept.moment.stalled_by = kept.moment.stalled_by.or(left_out);
+    moment.stalled_by = moment.stalled_by.or(left_out);
+}
+
+/// Moments, the oldest first.
+#[derive(Clone, Debug, Default)]
+struct Series {
+    blocks: VecDeque<Block>,
+    /// Moments that are not packed yet.
+    last: Vec<Moment>,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    /// The monotonic times of its first and last moments.
+    span: (Duration, Duration),
+    /// Encoded by borsh and deflated.
+    packed: Box<[u8]>,
+}
+
+impl Block {
+    fn pack(moments: &[Moment]) -> io::Result<Self> {
+        let bytes = borsh::to_vec(moments)?;
+        let mut packed = Vec::new();
+        DeflateEncoder::new(&bytes[..], Compression::fast()).read_to_end(&mut packed)?;
+        let time = |moment: Option<&Moment>| moment.map(|moment| moment.at).unwrap_or_default();
+        Ok(Self { span: (time(moments.first()), time(moments.last())), packed: packed.into() })
+    }
+
+    fn unpack(&self) -> io::Result<Vec<Moment>> {
+        let mut bytes = Vec::new();
+        DeflateDecoder::new(&*self.packed).read_to_end(&mut bytes)?;
+        borsh::from_slice(&bytes)
+    }
+}
+
+impl Series {
+    /// Adds a moment that is later than all others.
+    fn push(&mut self, moment: Moment) {
+        self.last.push(moment);
+        if self.last.len() >= BLOCK {
+            // Fails only if memory runs out.
+            self.blocks.extend(Block::pack(&self.last));
+            self.last.clear();
+        }
+    }
+
+    /// Removes and returns the oldest block if all of it is before `before`.
+    fn pop_before(&mut self, before: Duration) -> Option<Vec<Moment>> {
+        let is_over = |block: &mut Block| block.span.1 < before;
+        self.blocks.pop_front_if(is_over)?.unpack().ok()
+    }
+
+    /// Returns the moments between two monotonic times, and the rest of their blocks.
+    fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Moment> + '_ {
+        let is_near = move |block: &&Block| block.span.0 <= to && block.span.1 >= from;
+        let blocks = self.blocks.iter().filter(is_near);
+        let packed = blocks.flat_map(|block| block.unpack().unwrap_or_default());
+        packed.chain(self.last.iter().copied())
+    }
+
+    /// Changes all moments.
+    fn change(&mut self, change: impl Fn(&mut Moment)) {
+        let all: Vec<_> = self.around(Duration::ZERO, Duration::MAX).collect();
+        *self = Self::default();
+        for mut moment in all {
+            change(&mut moment);
+            self.push(moment);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::series::BLOCK;
-    use super::{DETAILED, Moments, SPAN};
-    use crate::{Moment, ServerState, Snapshot, StallCause};
+    use proptest::prelude::*;
+
+    use super::{BLOCK, Block, DETAILED, Moments, SPAN};
+    use crate::{ClientBuffers, Moment, Phase, StallCause};
 
     const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
     const STEP: Duration = Duration::from_millis(20);
 
-    fn nothing() -> Moment {
-        Moment::new(&Snapshot::default(), &ServerState::new(), None, true)
+    fn nothing(at: Duration) -> Moment {
+        Moment { at, expiring: Some(at), ..Moment::default() }
     }
 
     /// Follows a server that is read 50 times a second for 13 minutes.
@@ -124,9 +198,9 @@ mod tests {
         let (mut moments, mut now) = (Moments::default(), Duration::ZERO);
         while now < SPAN + DETAILED {
             now += STEP;
-            moments.push(now, nothing());
+            moments.push(nothing(now));
             // Read again at once.
-            moments.push(now + STEP / 10, nothing());
+            moments.push(nothing(now + STEP / 10));
         }
         (moments, now)
     }
@@ -141,15 +215,15 @@ mod tests {
         let before = between(Duration::ZERO, now - DETAILED);
         assert!((4_200..=4_200 + BLOCK).contains(&before), "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
-        assert!(times.is_sorted_by(|one, next| one.unix_us < next.unix_us));
-        let last = times.last().map(Moment::unix_time);
+        assert!(times.is_sorted_by(|one, next| one.at < next.at));
+        let last = times.last().map(|moment| moment.at);
         assert_eq!(last, Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
         let count = samples.len();
         assert!((6_000..=6_000 + BLOCK).contains(&count), "{count}");
         for moment in samples {
-            assert_eq!(moment.unix_us % 100_000, 20_000);
+            assert_eq!(moment.unix_us() % 100_000, 20_000);
         }
     }
 
@@ -162,14 +236,14 @@ mod tests {
             // A reading right after another is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
                 let is_stalled = stalls && seconds.is_multiple_of(60);
-                let moment = Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing() };
-                moments.push(at, moment);
+                let moment = Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing(at) };
+                moments.push(moment);
             }
         }
         let mut stalled = vec![0; 11];
         for moment in moments.all(SINCE_1970) {
             if moment.stalled_by.is_some() {
-                let since = moment.unix_time() - SINCE_1970;
+                let since = moment.at - SINCE_1970;
                 stalled[since.as_secs() as usize / 60] += 1;
             }
         }
@@ -188,7 +262,49 @@ mod tests {
         let (mut moments, now) = followed();
         moments.forget_cycles();
         for moment in moments.between(Duration::ZERO, now, SINCE_1970) {
-            assert_eq!(moment.expiring_us, None);
+            assert_eq!(moment.expiring, None);
         }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_comes_back(values: Vec<(u32, Option<u32>, Option<f64>, bool)>) {
+            let moments: Vec<_> = values
+                .into_iter()
+                .map(|(number, value, stale_ratio, is_stalled)| Moment {
+                    at: Duration::from_nanos(number.into()),
+                    phase: is_stalled.then_some(Phase::Reclaim),
+                    stalled_by: is_stalled.then_some(StallCause::Cpu),
+                    used_memory: value.map(u64::from),
+                    evicting: Duration::from_micros(number.into()),
+                    client_buffers: value.map(|normal| ClientBuffers {
+                        normal: normal.into(),
+                        replica: 1,
+                        pubsub: u64::MAX,
+                        primary: 0,
+                    }),
+                    stale_ratio: stale_ratio.filter(|ratio| !ratio.is_nan()),
+                    child: value.map(|us| Duration::from_micros(us.into())),
+                    ..Moment::default()
+                })
+                .collect();
+            let back = Block::pack(&moments).and_then(|block| block.unpack());
+            let back = back.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(back, moments);
+        }
+    }
+
+    #[test]
+    fn moments_of_a_server_that_does_little_take_little() {
+        let moments = (0..BLOCK as u64).map(|tenth| Moment {
+            at: Duration::from_nanos(100_003_017 * tenth),
+            used_memory: Some(1_000_000 + 16 * (tenth % 3)),
+            commands: Some(tenth / 10),
+            cpu: Some(Duration::from_micros(80 * tenth)),
+            ..nothing(Duration::ZERO)
+        });
+        let block = Block::pack(&moments.collect::<Vec<_>>());
+        let packed = block.map(|block| block.packed.len()).unwrap_or(usize::MAX);
+        assert!(packed < 40 * BLOCK, "{packed}");
     }
 }

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::moments::Moments;
-use super::stall_times::{StallTime, stall_times};
 use crate::snapshots::snapshot::is_observed;
-use crate::{EvictionTimes, Moment, Observation};
+use crate::units::nanoseconds;
+use crate::{EvictionTimes, Moment, StallTime, stall_times};
 
 /// Length of a bin, nanoseconds.
 pub const BIN_NS: u64 = 20_000_000;
 /// How many bins are kept: ten minutes.
 const KEPT: usize = 30_000;
-/// If two observations are further apart, it is not known what happened when.
+/// If two readings are further apart, it is not known what happened when.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happened in 20 ms, nanoseconds.
@@ -31,12 +31,11 @@ pub struct TimeBin {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// The bins up to that of the last observation, which is not full yet; `None` where evicting calls were not
+    /// The bins up to that of the last reading, which is not full yet; `None` where evicting calls were not
     /// observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
-    /// The last observation, and the wall time in evicting calls until then, nanoseconds.
-    last: Option<(Observation, u64)>,
+    last: Option<Moment>,
 }
 
 impl Timeline {
@@ -53,63 +52,50 @@ impl Timeline {
     /// Returns a timeline with the bins of kept moments. CPU time beyond the wall time in evicting calls is taken for
     /// time elsewhere.
     pub fn of(moments: &[Moment]) -> Self {
-        let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, Moment::unix_time));
+        let mut timeline = Self::new(moments.first().map_or(Duration::ZERO, |moment| moment.at));
         for moment in moments {
-            let at = moment.unix_time();
-            let evicting_ns = moment.evicting_us.saturating_mul(1_000);
-            let cpu_ns = moment.cpu_us.map(|us| us.saturating_mul(1_000));
-            let seen = Observation {
-                at,
-                // Where in the interval evicting calls were made was not kept.
-                evictions: EvictionTimes { since: at, ..EvictionTimes::default() },
-                observed: Duration::from_micros(moment.observed_us),
-                cpu_other_ns: cpu_ns.map(|ns| ns.saturating_sub(evicting_ns)),
-                ..Observation::default()
-            };
             // A foreign file may hold any time.
-            if timeline.last.is_none_or(|(last, _)| last.at < at) {
-                timeline.fill(&seen, evicting_ns);
+            if timeline.last.is_none_or(|last| last.at < moment.at) {
+                timeline.fill(&Moment {
+                    // Where in the interval evicting calls were made was not kept.
+                    evictions: EvictionTimes { since: moment.at, ..EvictionTimes::default() },
+                    probed: moment.observed,
+                    cpu_other: moment.cpu.map(|cpu| cpu.saturating_sub(moment.evicting)),
+                    ..*moment
+                });
             }
         }
         timeline
     }
 
-    /// Takes in an observation, before which evicting calls had taken `evicting_ns` of wall time, and the moment of the
-    /// same reading.
-    pub fn take_in(&mut self, seen: &Observation, evicting_ns: u64, moment: Moment) {
-        self.moments.push(seen.at, moment);
-        self.fill(seen, evicting_ns);
+    /// Takes in a reading.
+    pub fn take_in(&mut self, now: &Moment) {
+        self.moments.push(*now);
+        self.fill(now);
     }
 
-    /// Fills the bins up to an observation.
-    fn fill(&mut self, seen: &Observation, evicting_ns: u64) {
-        let last = self.last.replace((*seen, evicting_ns));
-        self.extend_to(index(seen.at));
-        let Some((last, evicting_before)) = last else {
+    /// Fills the bins up to a reading.
+    fn fill(&mut self, now: &Moment) {
+        let last = self.last.replace(*now);
+        self.extend_to(index(now.at));
+        let Some(last) = last else {
             return;
         };
-        let elapsed = seen.at.saturating_sub(last.at);
-        let observed = seen.observed.saturating_sub(last.observed);
-        if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, observed) {
-            self.forget(last.at, seen.at);
+        let elapsed = now.at.saturating_sub(last.at);
+        if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, now.probed.saturating_sub(last.probed)) {
+            self.forget(last.at, now.at);
             return;
         }
         // If a burst begins or ends in the interval, evicting calls were made on only one side of that.
-        let ended = match seen.evictions.since.is_zero() {
-            true => seen.evictions.last.clamp(last.at, seen.at),
-            false => seen.at,
+        let is_under_way = !now.evictions.since.is_zero();
+        let ended = if is_under_way { now.at } else { now.evictions.last.clamp(last.at, now.at) };
+        let began = now.evictions.burst_began.clamp(last.at, ended);
+        let grown = |of: fn(&Moment) -> Option<Duration>| {
+            nanoseconds(of(now).unwrap_or_default().saturating_sub(of(&last).unwrap_or_default()))
         };
-        let began = seen.evictions.burst_began.clamp(last.at, ended);
-        let grown = |of: fn(&Observation) -> Option<u64>| {
-            let before = of(&last).unwrap_or(0);
-            of(seen).unwrap_or(0).saturating_sub(before)
-        };
-        let evicting = evicting_ns.saturating_sub(evicting_before);
-        let cpu_eviction = grown(|seen| seen.cpu_eviction_ns);
-        let cpu_other = grown(|seen| seen.cpu_other_ns);
-        self.spread(began, ended, evicting, |bin| &mut bin.evicting);
-        self.spread(began, ended, cpu_eviction, |bin| &mut bin.cpu_eviction);
-        self.spread(last.at, seen.at, cpu_other, |bin| &mut bin.cpu_other);
+        self.spread(began, ended, grown(|moment| Some(moment.evicting)), |bin| &mut bin.evicting);
+        self.spread(began, ended, grown(|moment| moment.cpu_eviction), |bin| &mut bin.cpu_eviction);
+        self.spread(last.at, now.at, grown(|moment| moment.cpu_other), |bin| &mut bin.cpu_other);
     }
 
     /// Adds bins up to `newest`, and drops those that are too old.
@@ -130,15 +116,15 @@ impl Timeline {
 
     /// Spreads nanoseconds evenly over the time between two moments.
     fn spread(&mut self, from: Duration, to: Duration, ns: u64, part: fn(&mut TimeBin) -> &mut u32) {
-        let (begin, end) = (nanoseconds(from), nanoseconds(to).max(nanoseconds(from) + 1));
+        let (begin, end) = (monotonic_ns(from), monotonic_ns(to).max(monotonic_ns(from) + 1));
         let mut left = ns;
         for bin in begin / BIN_NS..=(end - 1) / BIN_NS {
             let within = end.min((bin + 1) * BIN_NS) - begin.max(bin * BIN_NS);
-            let share = u128::from(ns) * u128::from(within) / u128::from(end - begin);
             // The last bin takes what rounding left over.
-            let share = match bin == (end - 1) / BIN_NS {
-                true => left,
-                false => share as u64,
+            let share = if bin == (end - 1) / BIN_NS {
+                left
+            } else {
+                (u128::from(ns) * u128::from(within) / u128::from(end - begin)) as u64
             };
             left -= share;
             if let Some(Some(bin)) = self.bin(bin) {
@@ -199,13 +185,102 @@ impl Timeline {
     }
 }
 
-fn nanoseconds(at: Duration) -> u64 {
-    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - BIN_NS)
+fn monotonic_ns(at: Duration) -> u64 {
+    nanoseconds(at).min(u64::MAX - BIN_NS)
 }
 
 fn index(at: Duration) -> u64 {
-    nanoseconds(at) / BIN_NS
+    monotonic_ns(at) / BIN_NS
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use super::{BIN_NS, KEPT, TimeBin, Timeline};
+    use crate::{EvictionTimes, Moment};
+
+    const UNIX: Duration = Duration::from_secs(1_700_000_000);
+
+    fn bin(index: u64) -> Duration {
+        Duration::from_nanos(index * BIN_NS)
+    }
+
+    /// Returns a reading of a server that is observed all the time.
+    fn seen(at: Duration) -> Moment {
+        let zero = Some(Duration::ZERO);
+        Moment { at, probed: at, cpu_eviction: zero, cpu_other: zero, ..Moment::default() }
+    }
+
+    #[test]
+    fn kept_moments_have_bins() {
+        let moment = |index: u64, evicting_us, cpu_us| Moment {
+            at: bin(index),
+            observed: bin(index),
+            evicting: Duration::from_micros(evicting_us),
+            cpu: Some(Duration::from_micros(cpu_us)),
+            ..Moment::default()
+        };
+        // The third one comes from a clock that was set back.
+        let kept = [moment(100, 0, 0), moment(101, 5_000, 7_000), moment(99, 0, 0), moment(103, 5_000, 17_000)];
+        let bins: Vec<_> = Timeline::of(&kept).bins().collect();
+        let parts = |evicting, cpu_other| Some(TimeBin { evicting, cpu_eviction: 0, cpu_other });
+        let half = parts(0, 5_000_000);
+        assert_eq!(bins, [parts(5_000_000, 2_000_000), half, half]);
+        assert_eq!(Timeline::of(&[]).bins().count(), 0);
+    }
+
+    #[test]
+    fn each_bin_has_what_happened_in_it() {
+        let mut timeline = Timeline::new(bin(100));
+        timeline.take_in(&seen(bin(100)));
+        // A burst begins in the middle of the second bin.
+        let burst = EvictionTimes {
+            burst_began: bin(101) + Duration::from_nanos(BIN_NS / 2),
+            since: bin(102),
+            ..EvictionTimes::default()
+        };
+        timeline.take_in(&Moment {
+            evictions: burst,
+            evicting: Duration::from_nanos(BIN_NS * 3 / 2),
+            cpu_eviction: Some(bin(1)),
+            cpu_other: Some(Duration::from_nanos(300)),
+            ..seen(bin(103))
+        });
+        let full = BIN_NS as u32;
+        let expected = [(0, 0, 100), (full / 2, full / 3, 100), (full, full - full / 3, 100)];
+        let parts = |bin: TimeBin| (bin.evicting, bin.cpu_eviction, bin.cpu_other);
+        let found: Vec<_> = timeline.bins().map(|bin| bin.map(parts)).collect();
+        assert_eq!(found, expected.map(Some));
+        assert_eq!(timeline.start(), bin(100));
+    }
+
+    #[test]
+    fn what_was_not_observed_is_not_known() {
+        let mut timeline = Timeline::new(bin(0));
+        timeline.take_in(&seen(bin(0)));
+        timeline.take_in(&seen(bin(5)));
+        timeline.take_in(&Moment { probed: bin(5), ..seen(bin(10)) });
+        timeline.take_in(&Moment { probed: bin(10), ..seen(bin(15)) });
+        // Nor is what happened between two readings that are far apart.
+        timeline.take_in(&seen(bin(120)));
+        let unknown: Vec<_> = timeline.bins().map(|bin| bin.is_none()).collect();
+        let expected: Vec<_> = (0..120).map(|bin| (5..=10).contains(&bin) || bin >= 15).collect();
+        assert_eq!(unknown, expected);
+    }
+
+    #[test]
+    fn it_stays_bounded() {
+        let mut timeline = Timeline::new(bin(0));
+        for tenth in 0..14_000_u64 {
+            timeline.take_in(&seen(Duration::from_millis(50 * tenth)));
+        }
+        assert_eq!(timeline.bins().count(), KEPT);
+        let last = Duration::from_millis(50 * 13_999);
+        assert_eq!(timeline.start(), bin(last.as_nanos() as u64 / BIN_NS - KEPT as u64));
+        assert!(timeline.samples(UNIX).count() <= 6_140);
+        assert!(timeline.moments(Duration::ZERO, Duration::MAX, UNIX).len() <= 8_000);
+        timeline.take_in(&seen(Duration::MAX));
+        assert_eq!(timeline.bins().count(), KEPT);
+    }
+}

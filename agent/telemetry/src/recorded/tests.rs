@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::{RecordedLook, RecordedReading};
 use crate::{
-    Burst, Cycle, Observation, Observed, Phase, ServerState, Snapshot, SocketLook, StallCause, ThreadTimes, Unread,
+    Burst, Cycle, Moment, Observed, Phase, ServerState, Snapshot, SocketLook, StallCause, ThreadTimes, Unread,
 };
 
 /// How far apart the agent's two clocks may have been read, in seconds.
@@ -128,7 +128,7 @@ fn judge(name: &str) -> anyhow::Result<()> {
         }
         last = snapshot.at;
         state.apply(&snapshot);
-        bursts.extend(cycle.observe(&Observation::new(&snapshot, &state)));
+        bursts.extend(cycle.observe(&Moment::new(&snapshot, &state)));
     }
     let as_seen = |burst: &Burst| format!("{:?}", (burst.kind().0, burst.started, burst.duration));
     let all: Vec<String> = bursts.iter().map(|burst| as_seen(burst)).collect();

@@ -5,4 +5,5 @@ pub(crate) mod expired;
 mod limit;
 pub(crate) mod look;
 pub(crate) mod members;
+pub(crate) mod moment;
 pub(crate) mod snapshot;

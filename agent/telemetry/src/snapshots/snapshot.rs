@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
+use evictscope_model::Member;
 
-use crate::{Candidate, ExpiredSample, Members, SocketLook};
+use crate::{Candidate, EvictionTimes, ExpiredSample, Members, SocketLook};
 
 /// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo
 /// 2^64.
@@ -91,11 +92,30 @@ pub struct Snapshot {
     pub look: Option<SocketLook>,
     /// For how long calls were observed until then.
     pub observed: Observed,
+    /// What the probes have cost the main thread since the last snapshot while the server was sampled, nanoseconds.
+    pub spent_ns: f64,
     /// Where the server does not run what probes are in; `None` if it does, as far as is known.
     pub unrun: Option<Unrun>,
 }
 
 impl Snapshot {
+    /// Returns when evicting calls were made.
+    pub(crate) fn eviction_times(&self) -> EvictionTimes {
+        let evictions = &self.counted.evictions;
+        let times = self.counted.calls.first().map(|calls| EvictionTimes {
+            since: self.evicting_since().unwrap_or_default(),
+            last: Duration::from_nanos(calls.last_inner_ns),
+            burst_began: Duration::from_nanos(evictions.burst_began_ns),
+            burst_before_ended: Duration::from_nanos(evictions.burst_before_ended_ns),
+        });
+        times.unwrap_or_default()
+    }
+
+    /// Returns a member of the server, as [`Members::get`].
+    pub(crate) fn member(&self, member: Member) -> Option<u64> {
+        self.members.as_ref()?.get(member)
+    }
+
     /// Returns when the evicting call under way began.
     pub(crate) fn evicting_since(&self) -> Option<Duration> {
         self.under_way_since(EVICTION)

@@ -102,11 +102,6 @@ pub struct MainThread {
 }
 
 impl MainThread {
-    /// Returns its CPU time as last read, nanoseconds.
-    pub(crate) fn cpu_ns(&self) -> Option<u64> {
-        Some(self.last?.times.cpu_ns)
-    }
-
     /// Takes in a reading.
     pub(super) fn advance(&mut self, now: Spent) {
         let Some(last) = self.last.replace(now) else {

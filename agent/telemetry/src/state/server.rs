@@ -25,6 +25,23 @@ const CLIENT_BUFFERS_INTERVAL: Duration = Duration::from_millis(90);
 /// An older sample of expired keys says nothing of now. They are sampled once a minute at least.
 const SAMPLED_LATELY: Duration = Duration::from_secs(120);
 
+/// Which calls are timed: as far as the plan of a server goes, and was not withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedCalls {
+    /// Evicting calls.
+    pub evictions: bool,
+    /// Expire cycles.
+    pub cycles: bool,
+    /// Whether the keys are counted that expire cycles sample.
+    pub cycle_keys: bool,
+}
+
+impl Default for TimedCalls {
+    fn default() -> Self {
+        Self { evictions: true, cycles: true, cycle_keys: true }
+    }
+}
+
 /// What is known about one server since it was found: totals that only grow, and last values.
 #[derive(Clone, Debug)]
 pub struct ServerState {
@@ -51,10 +68,8 @@ pub struct ServerState {
     /// the probes took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
     last_observed: Observed,
-    /// Whether evicting calls are timed.
-    pub times_evictions: bool,
-    /// Whether expire cycles are timed.
-    pub times_cycles: bool,
+    /// What is timed.
+    pub timed: TimedCalls,
     /// How long requests of its clients wait.
     pub waits: Waits,
     stalls: Stalls,
@@ -105,8 +120,7 @@ impl ServerState {
             main_thread: MainThread::default(),
             observed: Observed::default(),
             last_observed: Observed::default(),
-            times_evictions: true,
-            times_cycles: true,
+            timed: TimedCalls::default(),
             waits: Waits::default(),
             stalls: Stalls::new(threshold),
             refused: Refused::default(),
@@ -118,6 +132,11 @@ impl ServerState {
             candidate: None,
             expired: None,
         }
+    }
+
+    /// Returns a member of the server as it was last read.
+    pub(crate) fn member(&self, member: Member) -> Option<u64> {
+        self.members.as_ref()?.get(member)
     }
 
     /// Takes in a snapshot.
@@ -153,7 +172,7 @@ impl ServerState {
                 times,
                 work: Work::of(&snapshot.members.unwrap_or_default()),
                 evicting_ns,
-                evicted_keys: (snapshot.members).and_then(|members| members.get(Member::StatEvictedkeys)),
+                evicted_keys: snapshot.member(Member::StatEvictedkeys),
                 observed: snapshot.observed.evicting,
                 expiring_ns,
                 throttled: snapshot.throttled,
@@ -188,14 +207,14 @@ impl ServerState {
             self.stalled_by = self.stalls.take_in(&waits);
         }
         self.record_client_buffers(at);
+        self.observe(snapshot);
     }
 
     /// Compares the counts of expire cycles with the server's own counters.
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
-        let members = self.members.unwrap_or_default();
         let own = ServerCounts {
-            expired_keys: members.get(Member::StatExpiredkeys),
-            cycle_us: members.get(Member::StatExpireCycleTimeUsed),
+            expired_keys: self.member(Member::StatExpiredkeys),
+            cycle_us: self.member(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
             cycles: self.cycles().map(|one| one.duration.count()).sum(),
@@ -203,23 +222,22 @@ impl ServerState {
             expired: self.cycle_keys().1,
         };
         // Cycles that were left out are not seen, which is no contradiction.
-        let is_between_cycles = self.times_cycles && snapshot.expiring_since().is_none();
+        let is_between_cycles = self.timed.cycles && snapshot.expiring_since().is_none();
         self.expire_audit.advance(own, is_between_cycles.then_some(seen));
     }
 
     /// Compares the hits of evicting calls with the server's own counter of evicted keys.
     fn audit_evictions(&mut self, snapshot: &Snapshot) {
         self.unrun = snapshot.unrun.or(self.unrun);
-        if !self.times_evictions {
+        if !self.timed.evictions {
             return;
         }
-        let members = self.members.unwrap_or_default();
         self.unhit.advance(Seen {
             at: snapshot.at,
             observed: snapshot.observed.evicting,
             hits: self.eviction().hits[Probe::Inner as usize],
-            evicted_keys: members.get(Member::StatEvictedkeys),
-            commands: members.get(Member::StatNumcommands),
+            evicted_keys: self.member(Member::StatEvictedkeys),
+            commands: self.member(Member::StatNumcommands),
             rested: snapshot.rests.last().copied(),
         });
     }
@@ -239,21 +257,23 @@ impl ServerState {
         Some(Reading {
             at: snapshot.at,
             times: snapshot.times?,
-            eviction: self.times_evictions.then(|| Inside {
+            eviction: self.timed.evictions.then(|| Inside {
                 ns: self.inside_evictions.ns + self.main_thread.estimated_ns(),
                 cpu_ns: self.main_thread.all_eviction_ns(),
             }),
             expire: self
-                .times_cycles
+                .timed
+                .cycles
                 .then(|| Inside { ns: self.inside_cycles.ns, cpu_ns: self.main_thread.expire_ns() }),
             is_resting: snapshot.is_resting,
         })
     }
 
-    /// Adds the time for which calls were observed until `now`, and in which the probes cost `spent_ns`.
-    pub fn observe(&mut self, now: Observed, spent_ns: f64) {
+    /// Adds the time for which calls were observed since the last snapshot.
+    fn observe(&mut self, snapshot: &Snapshot) {
         // An idle thread has time for the probes, a busy one makes fewer calls.
-        let taken = Duration::from_nanos((spent_ns * self.main_thread.busy()) as u64);
+        let taken = Duration::from_nanos((snapshot.spent_ns * self.main_thread.busy()) as u64);
+        let now = snapshot.observed;
         let last = std::mem::replace(&mut self.last_observed, now);
         self.observed.evicting += now.evicting.saturating_sub(last.evicting + taken);
         self.observed.noop += now.noop.saturating_sub(last.noop + taken);
@@ -306,8 +326,7 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let members = self.members.unwrap_or_default();
-        let Some(total) = members.get(Member::StatClientsTypeMemory) else {
+        let Some(total) = self.member(Member::StatClientsTypeMemory) else {
             return;
         };
         self.client_buffers_peak = self.client_buffers_peak.max(total);

@@ -42,7 +42,7 @@ impl Said {
 
     /// Compares it with the moments around it; returns whether there are any.
     fn compare(&self, moments: &[Moment]) -> anyhow::Result<bool> {
-        let seconds = |moment: &Moment| moment.unix_us as f64 / 1e6;
+        let seconds = |moment: &Moment| moment.unix_us() as f64 / 1e6;
         // A moment was read before the next one began.
         let before = moments.partition_point(|moment| seconds(moment) <= self.asked);
         let after = moments.partition_point(|moment| seconds(moment) < self.answered);
@@ -128,14 +128,14 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
 
     let record = stalled.record()?;
     let moments = &record.moments;
-    ensure!(moments.is_sorted_by(|one, next| one.unix_us < next.unix_us), "moments are not in order");
+    ensure!(moments.is_sorted_by(|one, next| one.unix_us() < next.unix_us()), "moments are not in order");
     match record.occasion {
         Occasion::Burst => ensure!(names.contains(record.id.as_str()), "{} is not in {names}", record.id),
         Occasion::Stall => ensure!(names.contains(r#""record":null"#), "{names}"),
         occasion => bail!("a record of a {occasion}"),
     }
     let stall = record.began_us..=record.ended_us;
-    let within = moments.iter().filter(|one| stall.contains(&one.unix_us));
+    let within = moments.iter().filter(|one| stall.contains(&one.unix_us()));
     println!("{} moments, {} of them in {stall:?}", moments.len(), within.count());
     let mut compared = 0;
     for said in &stalled.said {
@@ -192,7 +192,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
         let from = bounds::INNER_NS.bucket(call.duration_ns);
         let counted: u64 = by_bucket[from..].iter().sum();
         ensure!(counted >= number, "not counted: call {number}, {call:?}");
-        let is_within = (first.unix_us..=last.unix_us).contains(&call.unix_us);
+        let is_within = (first.unix_us()..=last.unix_us()).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");
         ensure!(matches!(call.result, CallResult::Ok | CallResult::Running), "{call:?}");
     }

@@ -74,7 +74,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         })?;
         let record = store.read(&id)?;
         let about = record.began_us..=record.ended_us;
-        let inside = record.moments.iter().filter(|one| about.contains(&one.unix_us));
+        let inside = record.moments.iter().filter(|one| about.contains(&one.unix_us()));
         ensure!(inside.count() > 10, "few moments in {about:?}");
         ensure!(!explain(&record).what.contains("What happened is not known"), "{:?}", explain(&record));
     }

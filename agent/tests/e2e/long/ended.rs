@@ -28,7 +28,7 @@ fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> 
     let record = record(agent, redis)?;
     ensure!(record.ending == Some(ending), "{:?}, not {ending:?}", record.ending);
     let first = record.moments.first().context("no moments")?;
-    let minute = (record.ended_us - first.unix_us) as f64 / 1e6;
+    let minute = (record.ended_us - first.unix_us()) as f64 / 1e6;
     ensure!((0.0..=61.0).contains(&minute), "{minute} s before its end");
     let metrics = agent.scrape()?;
     let (name, status) = (redis.name(), ending.status());

@@ -1,6 +1,7 @@
 //! Thins moments out to the columns of a drawing.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use evictscope_telemetry::{Burst, Moment, Phase, microseconds};
 
@@ -40,14 +41,14 @@ impl Columns {
             intervals: pairs.filter(|[before, after]| is_known(before, after)).collect(),
         };
         for moment in moments {
-            if (span.from_us..=span.to_us).contains(&moment.unix_us) {
-                let index = (columns.place(moment.unix_us) as usize).min(count - 1);
+            if (span.from_us..=span.to_us).contains(&moment.unix_us()) {
+                let index = (columns.place(moment.unix_us()) as usize).min(count - 1);
                 columns.moments[index].push(*moment);
             }
         }
         // An idle server is read once a second: until the next reading, it is as it was.
         for [before, after] in &columns.intervals {
-            let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us) as usize);
+            let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us()) as usize);
             let within = columns.moments.iter_mut().take(to).skip(from);
             for moments in within.filter(|moments| moments.is_empty()) {
                 moments.push(*before);
@@ -112,23 +113,23 @@ impl Columns {
 
     /// Returns how much a counter grew per second in each column.
     pub fn per_second(&self, counter: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
-        let shares = self.share(counter).into_iter();
-        shares.map(|share| Some(share? * 1e6)).collect()
+        let grown = self.grown(|before, after| counter(after)?.checked_sub(counter(before)?)).into_iter();
+        grown.map(|grown| Some(grown? * 1e6)).collect()
     }
 
-    /// Returns the share of each column that was spent on what a counter of microseconds adds up.
-    pub fn share(&self, counter: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
-        self.grown(|before, after| counter(after)?.checked_sub(counter(before)?))
+    /// Returns the share of each column that was spent on what a time adds up.
+    pub fn share(&self, time: fn(&Moment) -> Option<Duration>) -> Vec<Option<f64>> {
+        self.grown(|before, after| microseconds(time(after)?).checked_sub(microseconds(time(before)?)))
     }
 
     /// Returns the share of each column that evicting calls took, where they were observed.
     pub fn evicting(&self) -> Vec<Option<f64>> {
         self.grown(|before, after| {
-            let elapsed = after.unix_us - before.unix_us;
-            let observed = after.observed_us - before.observed_us;
+            let elapsed = after.unix_us() - before.unix_us();
+            let observed = microseconds(after.observed) - microseconds(before.observed);
             // Placing probes takes a little of the time.
             let is_observed = observed.saturating_add(elapsed / 20) >= elapsed;
-            is_observed.then(|| after.evicting_us - before.evicting_us)
+            is_observed.then(|| microseconds(after.evicting) - microseconds(before.evicting))
         })
     }
 
@@ -141,8 +142,8 @@ impl Columns {
             let Some(by) = by(before, after) else {
                 continue;
             };
-            let elapsed = (after.unix_us - before.unix_us) as f64;
-            let (from, to) = (self.place(before.unix_us), self.place(after.unix_us));
+            let elapsed = (after.unix_us() - before.unix_us()) as f64;
+            let (from, to) = (self.place(before.unix_us()), self.place(after.unix_us()));
             for (index, (grown, known_us)) in columns.iter_mut().enumerate().skip(from as usize) {
                 let within = (to.min(index as f64 + 1.0) - from.max(index as f64)) * width;
                 if within <= 0.0 {
@@ -162,10 +163,10 @@ impl Columns {
 /// Returns whether it is known what happened between two moments: they are not too far apart, and the same agent and
 /// server counted at both.
 fn is_known(before: &Moment, after: &Moment) -> bool {
-    let elapsed = after.unix_us.checked_sub(before.unix_us);
+    let elapsed = after.unix_us().checked_sub(before.unix_us());
     elapsed.is_some_and(|elapsed| (1..=LONGEST_INTERVAL_US).contains(&elapsed))
-        && after.observed_us >= before.observed_us
-        && after.evicting_us >= before.evicting_us
+        && after.observed >= before.observed
+        && after.evicting >= before.evicting
 }
 
 /// Returns the runs of neighbours for which `is_so` holds.
@@ -202,7 +203,7 @@ mod tests {
             let us = record.began_us.saturating_add_signed(1_000_000 * second);
             values[columns.place(us) as usize].unwrap_or(f64::NAN)
         };
-        let (commands, cpu) = (|moment: &Moment| moment.commands, |moment: &Moment| moment.cpu_us);
+        let (commands, cpu) = (|moment: &Moment| moment.commands, |moment: &Moment| moment.cpu);
         for (values, calm, burst) in [
             (columns.per_second(commands), 30_000.0, 8_000.0),
             (columns.per_second(|moment| moment.evicted_keys), 0.0, 40_000.0),
@@ -227,17 +228,17 @@ mod tests {
         // The agent was restarted: its counters begin again.
         let half = moments.len() / 2;
         for moment in &mut moments[half..] {
-            moment.observed_us = 0;
+            moment.observed = std::time::Duration::ZERO;
             moment.commands = None;
         }
         let restarted = columns(&moments)?;
         let last = |values: Vec<Option<f64>>| values.last().copied().flatten();
         assert_eq!(last(restarted.per_second(|moment| moment.commands)), None);
         assert_eq!(last(restarted.evicting()), None);
-        assert!(last(restarted.share(|moment| moment.cpu_us)).is_some());
+        assert!(last(restarted.share(|moment| moment.cpu)).is_some());
         // Nothing was seen in between.
         let far: Vec<Moment> = moments.iter().step_by(200).copied().collect();
-        let cpu = columns(&far)?.share(|moment| moment.cpu_us);
+        let cpu = columns(&far)?.share(|moment| moment.cpu);
         assert!(cpu.iter().all(Option::is_none));
         Ok(())
     }

@@ -34,8 +34,7 @@ pub fn of(record: &Record) -> Markup {
 fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
     let within = from_us..=to_us;
     let moments = record.moments.iter();
-    let waits = moments.filter(|moment| within.contains(&moment.unix_us)).filter_map(|moment| moment.longest_wait_us);
-    waits.max().map(Duration::from_micros)
+    moments.filter(|moment| within.contains(&moment.unix_us())).filter_map(|moment| moment.longest_wait).max()
 }
 
 fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {

@@ -2,7 +2,7 @@
 //! removed keys, and its main thread.
 
 use evictscope_records::text::{bytes, count, seconds};
-use evictscope_telemetry::{ClientBuffers, Moment};
+use evictscope_telemetry::{ClientBuffers, Moment, microseconds};
 use maud::{Markup, html};
 
 use super::chart::{Chart, Series, Shapes, stacked};
@@ -14,7 +14,7 @@ use super::{phase_strip, stall_strip};
 /// Draws all of them. `columns` are made from `moments`.
 pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     let waiting = columns.highest(|moment| moment.clients_waiting);
-    let waits = columns.highest(|moment| moment.longest_wait_us).into_iter();
+    let waits = columns.highest(|moment| moment.longest_wait.map(microseconds)).into_iter();
     let waits = waits.map(|us| Some(us? / 1e6)).collect();
     let commands = columns.per_second(|moment| moment.commands);
     let evicted = columns.per_second(|moment| moment.evicted_keys);
@@ -121,8 +121,8 @@ fn up_from_zero(title: &'static str, all: Vec<Series>, least: f64, label: fn(f64
 }
 
 fn main_thread(columns: &Columns) -> Chart {
-    let cpu = columns.share(|moment| moment.cpu_us);
-    let cycles = columns.share(|moment| moment.expiring_us);
+    let cpu = columns.share(|moment| moment.cpu);
+    let cycles = columns.share(|moment| moment.expiring);
     let evicting = columns.evicting();
     // Evicting calls and expire cycles are timed by wall clock, and may have waited for a CPU.
     let shares = cpu.iter().zip(&evicting).zip(&cycles).map(|((cpu, evicting), cycles)| {
@@ -150,7 +150,7 @@ fn main_thread(columns: &Columns) -> Chart {
         let name = "on a CPU while evictions were not observed";
         all.push(Series::new(name, Ink::Grey, unobserved));
     }
-    let waiting = columns.share(|moment| moment.waiting_us);
+    let waiting = columns.share(|moment| moment.waiting);
     if waiting.iter().flatten().any(|share| *share > 0.001) {
         all.push(Series::new("waiting for a CPU", Ink::Teal, waiting));
     }

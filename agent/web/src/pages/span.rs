@@ -19,7 +19,7 @@ impl Span {
     /// Returns the time that these moments cover.
     pub fn of(moments: &[Moment]) -> Option<Self> {
         let (first, last) = (moments.first()?, moments.last()?);
-        Some(Self::new(first.unix_us, last.unix_us))
+        Some(Self::new(first.unix_us(), last.unix_us()))
     }
 
     /// Returns its length, microseconds.

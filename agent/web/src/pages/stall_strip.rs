@@ -33,7 +33,7 @@ fn ink(cause: StallCause) -> Ink {
 
 /// Draws when clients were stalled in a span, each cause in a row of its own.
 pub fn strip(moments: &[Moment], span: Span) -> Markup {
-    if moments.iter().all(|moment| moment.stalled_us.is_none()) {
+    if moments.iter().all(|moment| moment.stalled.is_none()) {
         return html! {
             figure {
                 figcaption { strong { "Stalls" } }
@@ -90,9 +90,9 @@ fn within(stall: StallTime, span: Span) -> Option<StallTime> {
 fn unknown(moments: &[Moment]) -> impl Iterator<Item = (u64, u64)> {
     moments.windows(2).filter_map(|pair| {
         let [before, after] = pair else { return None };
-        let is_known = before.stalled_us.is_some() && after.stalled_us.is_some();
-        let elapsed = after.unix_us.saturating_sub(before.unix_us);
-        (!is_known || elapsed > LONGEST_INTERVAL_US).then_some((before.unix_us, after.unix_us))
+        let is_known = before.stalled.is_some() && after.stalled.is_some();
+        let elapsed = after.unix_us().saturating_sub(before.unix_us());
+        (!is_known || elapsed > LONGEST_INTERVAL_US).then_some((before.unix_us(), after.unix_us()))
     })
 }
 
@@ -117,6 +117,8 @@ fn outline(times: impl Iterator<Item = (u64, u64)>, span: Span, top: u32, height
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use evictscope_records::fixture::burst_record;
     use evictscope_telemetry::{Moment, StallCause};
 
@@ -130,8 +132,8 @@ mod tests {
     fn moments() -> Vec<Moment> {
         let any = burst_record().moments.remove(0);
         let moment = |second: u64, stalled: u64, stalled_by| Moment {
-            unix_us: BEGAN + second * SECOND,
-            stalled_us: Some(stalled * SECOND),
+            at: Duration::from_micros(BEGAN + second * SECOND),
+            stalled: Some(Duration::from_secs(stalled)),
             stalled_by,
             ..any
         };
@@ -171,13 +173,13 @@ mod tests {
         let calm = drawn(&moments[..4]);
         assert!(calm.contains("No client was stalled") && !calm.contains("d=\"M"));
         // One second is not known, and nothing was read for four others.
-        moments[9].stalled_us = None;
+        moments[9].stalled = None;
         moments.drain(1..4);
         let gaps = drawn(&moments);
         assert!(gaps.contains("pale: not known"), "{gaps}");
         assert!(gaps.contains("d=\"M0.0 0H400.0V40H0.0zM800.0 0H1000.0V40H800.0z\""), "{gaps}");
         for moment in &mut moments {
-            moment.stalled_us = None;
+            moment.stalled = None;
         }
         let unknown = drawn(&moments);
         assert!(unknown.contains("How long clients waited is not known"), "{unknown}");
@@ -189,8 +191,8 @@ mod tests {
         let mut moments = moments();
         let after = moments.split_off(1);
         let short = Moment {
-            unix_us: BEGAN + 5 * SECOND,
-            stalled_us: Some(1_000),
+            at: Duration::from_micros(BEGAN + 5 * SECOND),
+            stalled: Some(Duration::from_millis(1)),
             stalled_by: Some(StallCause::Blocked),
             ..after[0]
         };

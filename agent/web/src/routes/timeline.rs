@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use evictscope_telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline};
+use evictscope_telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline, microseconds};
 use serde::Serialize;
 
 use super::app::{App, Refusal, Which};
@@ -45,15 +45,15 @@ impl<'a> TimelineAnswer<'a> {
             let bins = timeline.bins();
             bins.map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect()
         };
-        let seconds_of = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
+        let seconds_of = |time: Option<Duration>| time.map(|time| microseconds(time) as f64 / 1e6);
         let samples = timeline.samples(since_1970).map(|moment| Sample {
-            time: rfc3339(moment.unix_time()),
+            time: rfc3339(moment.at),
             used_memory_bytes: moment.used_memory,
             client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
             commands_processed: moment.commands,
             clients_waiting: moment.clients_waiting,
-            longest_wait_seconds: seconds_of(moment.longest_wait_us),
-            stall_seconds: seconds_of(moment.stalled_us),
+            longest_wait_seconds: seconds_of(moment.longest_wait),
+            stall_seconds: seconds_of(moment.stalled),
         });
         Self {
             server,

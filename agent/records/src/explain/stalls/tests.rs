@@ -1,5 +1,7 @@
 //! Tests what is said about stalls that evictions did not cause, in made-up records.
 
+use std::time::Duration;
+
 use evictscope_telemetry::{Moment, StallCause};
 
 use crate::explain::tests::{MIB, change_moments, kinds};
@@ -18,7 +20,7 @@ fn stall(by: StallCause, change: impl Fn(f64, &mut Moment)) -> Record {
     change_moments(&mut record, |at, moment| {
         moment.evicted_keys = Some(0);
         moment.evicting_calls = 0;
-        moment.evicting_us = 0;
+        moment.evicting = Duration::ZERO;
         moment.stalled_by = moment.stalled_by.map(|_| by);
         change(at, moment);
     });
@@ -40,9 +42,9 @@ fn expiring(before: f64, within: f64) -> impl Fn(f64, &mut Moment) {
 /// Has the main thread wait for a CPU for 40 % of the stall, while a child takes `child` microseconds a second.
 fn without_cpu(child: Option<f64>) -> impl Fn(f64, &mut Moment) {
     move |at, moment| {
-        moment.waiting_us = Some((0.4e6 * at.clamp(0.0, 7.0)) as u64);
+        moment.waiting = Some(Duration::from_micros((0.4e6 * at.clamp(0.0, 7.0)) as u64));
         let since = at + 1.0;
-        moment.child_us = child.filter(|_| since > 0.0).map(|us| (us * since) as u64);
+        moment.child = child.filter(|_| since > 0.0).map(|us| Duration::from_micros((us * since) as u64));
     }
 }
 
@@ -61,7 +63,7 @@ fn keys_that_expire_at_once_are_counted() {
 fn commands_are_named_by_the_profile() {
     // Commands stall it for the first three seconds, and for the rest of the profile nothing does.
     let mut record = stall(StallCause::Commands, |at, moment| {
-        moment.stalled_us = Some((1e6 * at.clamp(0.0, 3.0)) as u64);
+        moment.stalled = Some(Duration::from_micros((1e6 * at.clamp(0.0, 3.0)) as u64));
     });
     let named = |record: &Record| {
         let explanation = explain(record);
@@ -116,7 +118,7 @@ fn a_quota_is_blamed_where_it_was_used_up() {
     let explained = |throttled: f64| {
         explained(StallCause::Cpu, |at, moment| {
             without_cpu(None)(at, moment);
-            moment.throttled_us = Some((throttled * 1e6 * at.clamp(0.0, 7.0)) as u64);
+            moment.throttled = Some(Duration::from_micros((throttled * 1e6 * at.clamp(0.0, 7.0)) as u64));
         })
     };
     for (throttled, why, kind, help) in [
@@ -152,7 +154,7 @@ fn a_stall_has_the_cause_of_most_of_it() {
 #[test]
 fn swollen_buffers_are_told_by_class() {
     let mut record = stall(StallCause::Unknown, |at, moment| {
-        moment.stalled_us = Some(0);
+        moment.stalled = Some(Duration::ZERO);
         if let Some(buffers) = &mut moment.client_buffers {
             buffers.normal = MIB;
             buffers.pubsub = (at.clamp(0.0, 7.0) * 20.0) as u64 * MIB;
@@ -167,7 +169,7 @@ fn swollen_buffers_are_told_by_class() {
 #[test]
 fn refused_commands_are_counted() {
     let mut record = stall(StallCause::Unknown, |at, moment| {
-        moment.stalled_us = Some(0);
+        moment.stalled = Some(Duration::ZERO);
         moment.evicting_calls = (86e3 * (at + 60.0)) as u64;
         moment.refused = Some((10.0 * at.clamp(0.0, 7.0)) as u64);
     });

@@ -3,19 +3,24 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{EvictionLoad, Margins, Measured, MemoryGrowth, lab_costs};
-use crate::{Observation, Phase};
+use crate::{ClientBuffers, Moment, Phase};
 
-/// Returns an observation of a server without client buffers, whose main thread runs for a quarter of the time.
-fn seen(second: f64, used_memory: f64) -> Observation {
-    Observation {
+/// Returns client buffers of so many bytes.
+fn buffers(bytes: f64) -> Option<ClientBuffers> {
+    Some(ClientBuffers { normal: bytes as u64, replica: 0, pubsub: 0, primary: 0 })
+}
+
+/// Returns a reading of a server without client buffers, whose main thread runs for a quarter of the time.
+fn seen(second: f64, used_memory: f64) -> Moment {
+    Moment {
         at: Duration::from_secs_f64(second),
         used_memory: Some(used_memory as u64),
-        client_buffers: Some(0),
+        client_buffers: buffers(0.0),
         commands: Some((second * 1e4) as u64),
         evicted_keys: Some(0),
-        cpu_eviction_ns: Some(0),
-        cpu_other_ns: Some((second * 0.25e9) as u64),
-        ..Observation::default()
+        cpu_eviction: Some(Duration::ZERO),
+        cpu_other: Some(Duration::from_nanos((second * 0.25e9) as u64)),
+        ..Moment::default()
     }
 }
 
@@ -55,7 +60,7 @@ proptest! {
         grown in 1.0..1e4_f64,
         cost in 1e-10..1e-7_f64,
         observed in 0.01..1.0_f64,
-        buffers in 0.0..1e8_f64,
+        swollen in 0.0..1e8_f64,
         lowered in 0.0..1e9_f64,
     ) {
         let calm = |second| seen(second, 1e12 + grown * 1e4 * second);
@@ -68,16 +73,16 @@ proptest! {
         for tenth in 0..100_u32 {
             let second = f64::from(tenth) / 10.0;
             let done = second / 10.0;
-            let freed = grown * 1e4 * second + done * (buffers + lowered);
+            let freed = grown * 1e4 * second + done * (swollen + lowered);
             let cpu_ns = cost * freed * 1e9;
             let now = calm(300.0 + second);
-            let evicting = Observation {
+            let evicting = Moment {
                 used_memory: limit.used_memory.map(|bytes| bytes - (done * lowered) as u64),
-                client_buffers: Some((done * buffers) as u64),
+                client_buffers: buffers(done * swollen),
                 evicted_keys: Some(u64::from(tenth) * 1_000),
-                cpu_eviction_ns: Some((cpu_ns * observed) as u64),
-                cpu_other_ns: now.cpu_other_ns.map(|ns| (ns as f64 * observed) as u64),
-                cpu_unobserved_ns: ((cpu_ns + 0.25e9 * second) * (1.0 - observed)) as u64,
+                cpu_eviction: Some(Duration::from_nanos((cpu_ns * observed) as u64)),
+                cpu_other: now.cpu_other.map(|time| time.mul_f64(observed)),
+                cpu_unobserved: Duration::from_nanos(((cpu_ns + 0.25e9 * second) * (1.0 - observed)) as u64),
                 ..now
             };
             margins.observe(&evicting, Phase::Saturated);
@@ -102,7 +107,7 @@ fn where_nothing_was_evicted_the_lab_tells_by_the_size_of_a_key() {
         for second in 0..=60 {
             let second = f64::from(second);
             let seen =
-                Observation { keys: Some(keys).filter(|_| second == 0.0), ..seen(second, used_memory + 1e6 * second) };
+                Moment { keys: Some(keys).filter(|_| second == 0.0), ..seen(second, used_memory + 1e6 * second) };
             margins.observe(&seen, Phase::NotSaturated);
         }
         assert!(margins.needs_keys());
@@ -145,7 +150,7 @@ fn what_does_not_count_against_the_limit_does_not_fill_it() {
     let mut margins = Margins::default();
     for second in 0..=120 {
         let second = f64::from(second);
-        let seen = Observation { not_counted: Some((second * 1e6) as u64), ..seen(second, 1e9 + second * 1e6) };
+        let seen = Moment { not_counted: Some((second * 1e6) as u64), ..seen(second, 1e9 + second * 1e6) };
         margins.observe(&seen, Phase::NotSaturated);
     }
     assert_eq!(margins.growth().map(|growth| growth.mean), Some(0.0));
@@ -157,9 +162,9 @@ fn a_thread_that_spins_is_not_busy() {
         let mut margins = Margins::default();
         for second in 0..=60 {
             let second = f64::from(second);
-            let seen = Observation {
-                cpu_other_ns: Some((second * 0.99e9) as u64),
-                no_work_ns: (second * 0.81e9) as u64,
+            let seen = Moment {
+                cpu_other: Some(Duration::from_secs_f64(second * 0.99)),
+                no_work: Duration::from_secs_f64(second * 0.81),
                 hides_work,
                 ..seen(second, 1e9)
             };

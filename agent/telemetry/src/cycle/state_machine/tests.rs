@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{Cycle, KEPT, QUIET};
-use crate::{Burst, BurstKind, EvictionTimes, Observation, Phase};
+use crate::{Burst, BurstKind, ClientBuffers, EvictionTimes, Moment, Phase};
 
 const FOUND: u64 = 5_000;
 const MIB: u64 = 1 << 20;
@@ -16,7 +16,7 @@ fn ms(milliseconds: u64) -> Duration {
 /// A made-up server with a clock of its own, observed every 100 ms.
 struct Server {
     cycle: Cycle,
-    seen: Observation,
+    seen: Moment,
     bursts: Vec<Arc<Burst>>,
     /// The phases that it went through.
     phases: Vec<Phase>,
@@ -55,19 +55,19 @@ const BACKLOG: Doing = Doing {
 
 impl Server {
     fn new() -> Self {
-        let seen = Observation {
+        let seen = Moment {
             at: ms(FOUND),
             commands: Some(7),
             evicted_keys: Some(0),
             used_memory: Some(300 * MIB),
-            client_buffers: Some(40 * MIB),
-            cpu_eviction_ns: Some(0),
-            cpu_other_ns: Some(0),
-            waiting_ns: Some(0),
+            client_buffers: Some(ClientBuffers { normal: 40 * MIB, replica: 0, pubsub: 0, primary: 0 }),
+            cpu_eviction: Some(Duration::ZERO),
+            cpu_other: Some(Duration::ZERO),
+            waiting: Some(Duration::ZERO),
             clients_waiting: Some(0),
             stalled: Some(Duration::ZERO),
             stalled_by_evictions: Some(Duration::ZERO),
-            ..Observation::default()
+            ..Moment::default()
         };
         Self { cycle: Cycle::new(ms(FOUND)), seen, bursts: Vec::new(), phases: vec![Phase::NotSaturated] }
     }
@@ -80,13 +80,15 @@ impl Server {
         for step in 1..=milliseconds {
             let seen = &mut self.seen;
             seen.at += ms(1);
-            seen.observed += ms(1);
+            seen.probed += ms(1);
             let add = |value: &mut Option<u64>, step: u64| *value = value.map(|value| value + step);
             add(&mut seen.commands, doing.commands);
             let moves =
                 |value: &mut Option<u64>, step: i64| *value = value.and_then(|value| value.checked_add_signed(step));
             moves(&mut seen.used_memory, doing.memory);
-            moves(&mut seen.client_buffers, doing.buffers);
+            if let Some(buffers) = &mut seen.client_buffers {
+                buffers.normal = buffers.normal.saturating_add_signed(doing.buffers);
+            }
             let mut busy_ns = doing.busy * 1_000;
             if doing.evicting_every > 0 && step % doing.evicting_every == 0 {
                 // As the kernel does; a call takes half a millisecond.
@@ -99,10 +101,10 @@ impl Server {
                 times.last = seen.at;
                 seen.evicting_calls += 1;
                 add(&mut seen.evicted_keys, 20);
-                add(&mut seen.cpu_eviction_ns, 500_000);
+                seen.cpu_eviction = seen.cpu_eviction.map(|time| time + Duration::from_micros(500));
                 busy_ns = busy_ns.saturating_sub(500_000);
             }
-            add(&mut seen.cpu_other_ns, busy_ns);
+            seen.cpu_other = seen.cpu_other.map(|time| time + Duration::from_nanos(busy_ns));
             seen.clients_waiting = Some(doing.waiting);
             let stalled = Duration::from_micros(doing.stalled);
             for total in [&mut seen.stalled, &mut seen.stalled_by_evictions] {
@@ -362,35 +364,33 @@ fn any_time() -> impl Strategy<Value = Duration> {
     prop_oneof![Just(0), 0..200_000_u64, any::<u64>()].prop_map(ms)
 }
 
-fn any_observation() -> impl Strategy<Value = Observation> {
+fn any_moment() -> impl Strategy<Value = Moment> {
     let value = prop::option::of(prop_oneof![0..1_000_000_000_u64, any::<u64>()]);
     let times = (any_time(), any_time(), any_time(), any_time());
     let values = prop::array::uniform9(value);
-    (any_time(), times, any::<u64>(), values).prop_map(|(at, times, evicting_calls, values)| Observation {
+    (any_time(), times, any::<u64>(), values).prop_map(|(at, times, evicting_calls, values)| Moment {
         at,
         evictions: EvictionTimes { since: times.0, last: times.1, burst_began: times.2, burst_before_ended: times.3 },
         evicting_calls,
         failed_calls: evicting_calls / 2,
-        cpu_eviction_ns: values[0],
-        cpu_other_ns: values[1],
-        no_work_ns: values[2].unwrap_or(0),
+        cpu_eviction: values[0].map(Duration::from_nanos),
+        cpu_other: values[1].map(Duration::from_nanos),
+        no_work: Duration::from_nanos(values[2].unwrap_or(0)),
         hides_work: values[2].is_none(),
-        waiting_ns: values[2],
+        waiting: values[2].map(Duration::from_nanos),
         commands: values[3],
         evicted_keys: values[4],
         used_memory: values[5],
         not_counted: values[6],
-        observed: Duration::from_nanos(values[8].unwrap_or(0)),
-        cpu_unobserved_ns: values[8].unwrap_or(0),
-        client_buffers: values[6],
+        probed: Duration::from_nanos(values[8].unwrap_or(0)),
+        cpu_unobserved: Duration::from_nanos(values[8].unwrap_or(0)),
+        client_buffers: values[6].map(|normal| ClientBuffers { normal, replica: 0, pubsub: 0, primary: 0 }),
         keys: values[4],
         last_reported: values[7],
         clients_waiting: values[6],
-        stalled: None,
-        stalled_by_evictions: None,
         cycle_keys: values[0].zip(values[1]),
         stale_ratio: values[2].map(|value| value as f64),
-        expired_held: None,
+        ..Moment::default()
     })
 }
 
@@ -410,7 +410,7 @@ fn any_doing() -> impl Strategy<Value = Doing> {
 
 proptest! {
     #[test]
-    fn seconds_are_conserved_for_any_observations(observations in prop::collection::vec(any_observation(), 0..60)) {
+    fn seconds_are_conserved_for_any_observations(observations in prop::collection::vec(any_moment(), 0..60)) {
         let mut cycle = Cycle::new(ms(FOUND));
         let mut newest = ms(FOUND);
         let mut finished = 0;

@@ -39,8 +39,13 @@ fn what_the_probes_take_of_a_servers_work_is_not_observed_time() {
         let mut state = ServerState::new();
         for second in 0..3 {
             let times = ThreadTimes { cpu_ns: second * cpu_ns, waiting_ns: 0 };
-            state.apply(&Snapshot { at: Duration::from_secs(second), times: Some(times), ..Snapshot::default() });
-            state.observe(observed(second), 100e6);
+            state.apply(&Snapshot {
+                at: Duration::from_secs(second),
+                times: Some(times),
+                observed: observed(second),
+                spent_ns: 100e6,
+                ..Snapshot::default()
+            });
         }
         state.observed.evicting.as_secs_f64()
     };
