@@ -20,7 +20,7 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::ticks::Ticks;
+use super::records::Ticks;
 use super::{Ports, SocketIterator};
 
 const PING: &[u8] = b"PING\r\n";
