@@ -214,7 +214,7 @@ mod tests {
         depths.max().unwrap_or(0)
     }
 
-    /// See `agent-ebpf/src/program.rs`.
+    /// See `agent-ebpf/src/stack.rs`.
     #[test]
     fn a_program_stays_on_the_stack_of_its_thread() -> anyhow::Result<()> {
         let programs = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));

@@ -74,7 +74,7 @@ fn calls_are_evicting_or_noop() -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn a_call_far_from_the_allocators_counter_is_not_evictions() -> anyhow::Result<()> {
+fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()> {
     let reported = USED_MEMORY + 2 * ALLOCATOR_SLACK;
     let far = |config: &mut ServerConfig| {
         for variable in [Variable::MemReported, Variable::MemUsed] {
@@ -119,7 +119,7 @@ fn calls_are_compared_with_the_servers_memory_now_and_then() -> anyhow::Result<(
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn of_calls_that_become_wrong_few_are_evictions() -> anyhow::Result<()> {
+fn of_calls_that_become_wrong_few_are_counted() -> anyhow::Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(USED_MEMORY);
     let counter_of_test = |config: &mut ServerConfig| {
         config.eviction.used_memory = AllocatorCounters::one(COUNTER.as_ptr() as u64);
@@ -222,7 +222,7 @@ fn cycles_are_counted_by_type() -> anyhow::Result<()> {
 
 #[test]
 #[ignore = "needs root and BPF"]
-fn keys_whose_place_is_not_known_are_not_cycles() -> anyhow::Result<()> {
+fn keys_whose_place_is_not_known_are_not_counted() -> anyhow::Result<()> {
     let keys = CycleKeys { sampled: EncodedTerm::ABSENT, ..KEYS() };
     let (seen, _) = cycles(3, [constant(0), EncodedTerm::ABSENT], keys)?;
     assert_eq!(by_type(&seen.expires)[0], (3, 0, 90));
