@@ -332,8 +332,8 @@ fn number_of_threads(of: &AllocatorCounters) -> Option<u64> {
     }
 }
 
-// Reports of values that disagree, in the agent's log. Each begins with the server's process id, so that the agent can add
-// a name. The functions are not inlined, so they cost a program neither time nor stack until it calls one.
+// Reports of values that disagree, in the agent's log. Each begins with the server's process id, so that the agent can
+// add a name. The functions are not inlined, so they cost a program neither time nor stack until it calls one.
 
 /// Reports that `mem_reported` and the sum of the allocator's counters disagree.
 #[inline(never)]

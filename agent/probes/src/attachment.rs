@@ -321,8 +321,8 @@ fn number(function: FunctionKind) -> Result<u16, ProbeError> {
 }
 
 /// Takes out the breakpoints in the code of a process that runs this executable, as far as the kernel allows: an agent
-/// that was killed together with its keeper left them, and placing and taking off a probe there removes them. Returns how
-/// many stay: those of other tools.
+/// that was killed together with its keeper left them, and placing and taking off a probe there removes them. Returns
+/// how many stay: those of other tools.
 fn take_out(programs: &Programs, target: Target<'_>, executable: &Executable) -> usize {
     let pid = target.pid;
     let find = || breakpoints(pid, executable).unwrap_or_default();

@@ -3,8 +3,8 @@
 //! What the kernel does for a process that is killed (SIGKILL) ends half-way: a breakpoint that was being placed or
 //! taken out stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`]
 //! for each link, and the keeper makes it ([`links`]). Each link has a pair of sockets: when the agent's end is closed,
-//! however the agent ends, the keeper has the link released, and then closes its own end. The keeper ends after the agent
-//! ([`process`]).
+//! however the agent ends, the keeper has the link released, and then closes its own end. The keeper ends after the
+//! agent ([`process`]).
 //!
 //! It makes one link at a time, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
 

@@ -1,8 +1,8 @@
 //! Probes on the agent's own functions, and what one hit costs on this machine.
 //!
 //! The programs do everything that they do for a server, because they get a configuration with recipes and members in
-//! the agent's own memory. The functions are called with and without the probe, a few thousand times, and the difference
-//! is the cost of a hit: trap, program and return.
+//! the agent's own memory. The functions are called with and without the probe, a few thousand times, and the
+//! difference is the cost of a hit: trap, program and return.
 
 use std::hint::black_box;
 use std::sync::Arc;
