@@ -68,37 +68,31 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         if !ports.is_of_clients(port(record)) {
             continue;
         }
+        let (mut kind, mut bytes) = (record[0], half(record, offset_of!(ActiveSocket, bytes))?);
+        if let PENDING_TCP | PENDING_MPTCP | PENDING_UNIX = kind {
+            let Some(pending) = pending(kind, record[1], bytes) else { continue };
+            (kind, bytes) = pending;
+        } else {
+            sent = sent.min(record[1]);
+        }
         let socket = word(record, offset_of!(ActiveSocket, socket))?;
         let read_to = half(record, offset_of!(ActiveSocket, read_to))?;
         let answered_to = half(record, offset_of!(ActiveSocket, answered_to))?;
-        let bytes = half(record, offset_of!(ActiveSocket, bytes))?;
         let time = |at| io::Result::Ok(ticks.before(look.at, now.wrapping_sub(half(record, at)?)));
         let came = time(offset_of!(ActiveSocket, came))?;
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
-        let (kind, bytes) = match record[0] {
-            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => match pending(kind, record[1], bytes) {
-                Some(pending) => pending,
-                None => continue,
-            },
-            kind => {
-                sent = sent.min(record[1]);
-                (kind, bytes)
-            }
-        };
         look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
         match kind {
             IDLE => {}
-            kind @ (OWED_TCP | PERHAPS_OWED_TCP) => {
-                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP })
+            OWED_TCP | PERHAPS_OWED_TCP => {
+                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP });
             }
             ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
-            GAVE_UP | PERHAPS_GAVE_UP => look.gave_up.push(GaveUp {
-                socket,
-                answered_to,
-                came: (!is_unix).then_some(came),
-                is_certain: kind == GAVE_UP,
-            }),
+            GAVE_UP | PERHAPS_GAVE_UP => {
+                let (came, is_certain) = ((!is_unix).then_some(came), kind == GAVE_UP);
+                look.gave_up.push(GaveUp { socket, answered_to, came, is_certain });
+            }
             _ => look.unread.push(Unread { socket, read_to, answered_to, bytes, came: (!is_unix).then_some(came) }),
         }
     }

@@ -83,7 +83,7 @@ fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLoo
 }
 
 fn bytes(look: &SocketLook) -> Vec<u32> {
-    let mut bytes: Vec<_> = look.unread.iter().map(|one| one.bytes).collect();
+    let mut bytes: Vec<_> = look.unread.iter().map(|unread| unread.bytes).collect();
     bytes.sort_unstable();
     bytes
 }
@@ -98,8 +98,8 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         skip("this host has no IPv6")?;
     }
     let folder = tempfile::tempdir()?;
-    let path = folder.path().join("socket");
-    let path = path.to_str().context("an odd path")?;
+    let socket = folder.path().join("socket");
+    let path = socket.to_str().context("an odd path")?;
     let bind: &[&str] = if has_ipv6 { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
     let redis = Redis::start(&[&["--unixsocket", path, "--bind"], bind].concat())?;
     let pid = redis.pid();
@@ -133,7 +133,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         assert_eq!(bytes(&look), sent);
         assert!(look.at >= ended.last, "{look:?}");
         let tick = begun.length;
-        let came = look.unread.iter().filter_map(|one| one.came);
+        let came = look.unread.iter().filter_map(|unread| unread.came);
         assert_eq!(came.clone().count(), 6);
         for came in came {
             assert!(
@@ -141,12 +141,10 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
                 "round {round}: {begun:?} to {ended:?}: {came:?}"
             );
         }
-        for one in &look.unread {
-            let same = before.iter().find(|other| other.socket == one.socket);
-            let is_tcp = one.came.is_some();
+        for tcp in look.unread.iter().filter(|unread| unread.came.is_some()) {
             // What it sent before was read.
-            if let Some(same) = same.filter(|_| is_tcp) {
-                assert_eq!(one.read_to, same.read_to.wrapping_add(same.bytes));
+            if let Some(same) = before.iter().find(|other| other.socket == tcp.socket) {
+                assert_eq!(tcp.read_to, same.read_to.wrapping_add(same.bytes));
             }
         }
         before = look.unread;
@@ -188,7 +186,7 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
             let is_servers = words.next().is_some_and(|address| format!("{address} ").ends_with(&port));
             is_servers && words.nth(1) == Some("08")
         });
-        let certain = look.gave_up.iter().filter(|one| one.is_certain);
+        let certain = look.gave_up.iter().filter(|gave_up| gave_up.is_certain);
         Ok((certain.count() == 3 && ended.count() == 3).then_some(look))
     })?;
     assert_eq!((look.connected, look.unread), (1, Vec::new()));
@@ -232,10 +230,10 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     let ended = Ticks::now();
     let look = unread(&iterator, pid, MANY)?;
     assert_eq!((look.connected as usize, bytes(&look)), (MANY + 2, vec![6; MANY]));
-    let before: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let before: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!(before.len(), MANY);
-    for one in look.unread {
-        let came = one.came.context("when it came is not known")?;
+    for unread in look.unread {
+        let came = unread.came.context("when it came is not known")?;
         assert!(is_between(came, begun, ended), "{begun:?} to {ended:?}: {came:?}");
     }
     signal(pid, Signal::CONT)?;
@@ -248,7 +246,7 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
         client.write_all(PING)?;
     }
     let look = unread(&iterator, pid, MANY)?;
-    let after: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let after: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!((look.connected as usize, after), (MANY + 2, before));
     Ok(())
 }
@@ -414,7 +412,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     let waiting = MANY as usize * 9 / 10;
     let look = unread(&iterator, pid, waiting)?;
     assert_eq!(look.connected, MANY);
-    let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let sockets: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!(sockets.len(), waiting);
     thread::scope(|scope| {
         let looks = || (0..20).map(|_| look_at(&iterator, pid)).collect::<Vec<_>>();
@@ -423,7 +421,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
             for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
                 let other = other?;
                 assert_eq!(other.connected, MANY);
-                let others: BTreeSet<_> = other.unread.iter().map(|one| one.socket).collect();
+                let others: BTreeSet<_> = other.unread.iter().map(|unread| unread.socket).collect();
                 assert!(other.unread.len() == waiting && others == sockets);
             }
         }
