@@ -1,9 +1,9 @@
 //! What a hit of each probe costs, by the machine and the probed instruction.
 
+use std::fmt;
+
 use evictscope_abi::Probe;
 use evictscope_plan::{Site, TracedFunction};
-
-use crate::ProbeMode;
 
 /// What hits cost on a machine, nanoseconds of the traced thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -91,6 +91,33 @@ impl HitCosts {
         };
         // The sum of nothing would be -0.
         Probe::ALL.into_iter().fold(0.0, |sum, probe| sum + f64::from(hits(probe)) * self.hit_ns(probe, sites))
+    }
+}
+
+/// Which of the programs are attached to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeMode {
+    /// Programs that count and time every eviction call, no-op calls too.
+    EveryCall,
+    /// Programs that only evicting calls hit: a server below its limit pays nothing.
+    EvictingOnly,
+    /// Like evicting-only, but for part of the time.
+    Sampled,
+}
+
+impl ProbeMode {
+    /// Every mode, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::EveryCall, Self::EvictingOnly, Self::Sampled];
+}
+
+/// The spelling of the command line and of the label `mode`.
+impl fmt::Display for ProbeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EveryCall => "every-call",
+            Self::EvictingOnly => "evicting-only",
+            Self::Sampled => "sampled",
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::QUIET_NS;
 
-use crate::snapshots::snapshot::is_observed;
+use crate::snapshots::is_observed;
 use crate::{EvictionTimes, Moment};
 
 /// Evicting calls that are further apart belong to two bursts.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
-use crate::units::nanoseconds;
+use crate::nanoseconds;
 use crate::{Burst, BurstKind, HistogramTotals};
 
 /// A second, nanoseconds.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reclaim::Reclaim;
-use crate::units::nanoseconds;
+use crate::nanoseconds;
 use crate::{Burst, Moment};
 
 /// What is known about the time before a burst.

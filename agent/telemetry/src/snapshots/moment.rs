@@ -11,24 +11,11 @@ use evictscope_model::Member;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::units::{microseconds, nanoseconds};
-use crate::{Candidate, ClientBuffers, MainThread, Phase, ServerState, Snapshot, StallCause, Waits};
+use crate::{Candidate, ClientBuffers, EvictionTimes, MainThread, Phase, ServerState, Snapshot, StallCause, Waits};
+use crate::{microseconds, nanoseconds};
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
-
-/// When evicting calls were made. Monotonic; zero means never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EvictionTimes {
-    /// When the evicting call under way passed the goal site.
-    pub since: Duration,
-    /// When the last evicting call ended.
-    pub last: Duration,
-    /// When the first evicting call after a quiet time passed the goal site.
-    pub burst_began: Duration,
-    /// When the last evicting call before that quiet time ended.
-    pub burst_before_ended: Duration,
-}
 
 /// Makes the row from the list of its values. `line` is a value that is estimated between two readings, on the straight
 /// line from one to the other; `step` is one that is not. What follows the `=` says where it is read from. Values that

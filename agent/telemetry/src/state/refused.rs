@@ -9,7 +9,7 @@
 use evictscope_model::Member;
 
 use crate::Snapshot;
-use crate::unreset::Unreset;
+use crate::totals::Unreset;
 
 /// Counts refused commands.
 #[derive(Clone, Debug, Default)]

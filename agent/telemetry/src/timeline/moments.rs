@@ -7,7 +7,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 
-use crate::units::microseconds;
+use crate::microseconds;
 use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
