@@ -44,11 +44,11 @@ pub use cost::overhead::{Cost, Overhead, OverheadBudget};
 pub use cycle::Cycle;
 pub use cycle::burst_totals::BurstTotals;
 pub use cycle::bursts::{Burst, BurstKind};
-pub use cycle::margins::{EvictionLoad, Margins, Measured, MemoryGrowth};
+pub use cycle::margins::{CostOrigin, EvictionLoad, Margins, MemoryGrowth};
 pub use cycle::phases::{Phase, Phases};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
-pub use snapshots::members::{ClientBuffers, KeyClock, Members};
+pub use snapshots::members::{ClientBuffers, KeyClock, MemberValues};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
 pub use snapshots::{
     Answered, Counted, EvictionTimes, ExpiredSample, GaveUp, Observed, Owed, Snapshot, SocketLook, ThreadTimes, Unread,
@@ -56,7 +56,7 @@ pub use snapshots::{
 };
 pub use state::invariant::{BrokenInvariant, Withdrawal};
 pub use state::latencies::{Latencies, LatencySecond};
-pub use state::main_thread::MainThread;
+pub use state::main_thread::MainThreadTime;
 pub use state::slow_calls::{CallResult, LongestCalls, SlowCall, SlowCalls};
 pub use state::{ServerState, TimedCalls};
 pub use timeline::{BIN_NS, TimeBin, Timeline};

@@ -48,8 +48,7 @@ struct RecordedLook {
 impl RecordedReading {
     /// Returns the parts needed from a snapshot that has been applied to `state`; `since_1970` dates it.
     pub fn of(snapshot: &Snapshot, state: &ServerState, since_1970: std::time::Duration) -> Self {
-        let calls = snapshot.counted.calls.first();
-        let calls = calls.copied().unwrap_or_default();
+        let calls = snapshot.counted.calls.first().copied().unwrap_or_default();
         let evictions = &snapshot.counted.evictions;
         let members = snapshot.members.unwrap_or_default();
         Self {

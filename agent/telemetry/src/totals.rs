@@ -31,8 +31,7 @@ impl<'a> HistogramView<'a> {
     /// Values above the last bound are only in [`Self::count`].
     pub fn cumulative(self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let mut up_to = 0;
-        let counts = self.counts.iter().enumerate();
-        counts.filter_map(move |(index, count)| {
+        self.counts.iter().enumerate().filter_map(move |(index, count)| {
             up_to += count;
             Some((self.bounds.bound(index)?, up_to))
         })

@@ -11,7 +11,7 @@ use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_model::Member;
 use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
+    Candidate, Cycle, ExpiredSample, MemberValues, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
     ThreadTimes, Timeline, Unread,
 };
 
@@ -143,7 +143,7 @@ pub fn partial_server() -> ExportedServer {
     ]
     .map(|item| NotFound { item, reason: Reason::Unrecognised("no place where <all> of it is in reach") })
     .into();
-    let snapshot = Snapshot { members: Some(Members::from_iter([(Member::Maxmemory, 0)])), ..Snapshot::default() };
+    let snapshot = Snapshot { members: Some(MemberValues::from_iter([(Member::Maxmemory, 0)])), ..Snapshot::default() };
     let mut server = ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),
         pid: 101,

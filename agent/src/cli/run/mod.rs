@@ -24,12 +24,12 @@ pub struct Arguments {
     #[arg(long)]
     check_config: bool,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigurationOptions,
 }
 
 /// The configuration of the daemon, from a file and the command line.
 #[derive(clap::Args)]
-pub struct Configuration {
+pub struct ConfigurationOptions {
     /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here
     /// win [default: /etc/evictscope/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Configuration {
+impl ConfigurationOptions {
     /// Reads all of it. Returns also which file was read. Fails if a file cannot be read, or is wrong.
     pub fn load(self) -> anyhow::Result<(Settings, Option<WebConfig>, Option<PathBuf>)> {
         let (in_file, file) = load_file(self.config.as_deref())?;

@@ -67,7 +67,7 @@ pub(crate) struct Stalls {
     /// Until when time has been counted.
     counted_to: Duration,
     /// The last readings, oldest first.
-    readings: VecDeque<Reading>,
+    readings: VecDeque<StallReading>,
 }
 
 impl Stalls {
@@ -83,9 +83,9 @@ impl Stalls {
     }
 
     /// Takes in a reading that is later than the one before.
-    pub fn advance(&mut self, now: Reading) {
+    pub fn advance(&mut self, now: StallReading) {
         self.readings.push_back(now);
-        let is_over = |first: &mut Reading| now.at.saturating_sub(first.at) > SPAN;
+        let is_over = |first: &mut StallReading| now.at.saturating_sub(first.at) > SPAN;
         while self.readings.pop_front_if(is_over).is_some() {}
     }
 
@@ -112,8 +112,7 @@ impl Stalls {
 
     /// Returns what took most of the main thread's time between two moments.
     fn cause(&self, from: Duration, to: Duration) -> StallCause {
-        let earlier = self.readings.partition_point(|reading| reading.at <= from);
-        let begin = earlier.saturating_sub(1);
+        let begin = self.readings.partition_point(|reading| reading.at <= from).saturating_sub(1);
         let end = self.readings.partition_point(|reading| reading.at < to);
         let end = end.min(self.readings.len().saturating_sub(1)).max(begin);
         let (Some(begin), Some(end), between) =
@@ -121,26 +120,26 @@ impl Stalls {
         else {
             return StallCause::Unknown;
         };
-        let grown = |counter: fn(&Reading) -> u64| counter(end).saturating_sub(counter(begin));
-        let waiting = grown(|one| one.times.waiting_ns);
+        let grown = |counter: fn(&StallReading) -> u64| counter(end).saturating_sub(counter(begin));
+        let waiting = grown(|reading| reading.times.waiting_ns);
         // The thread may have rested between the reading before and the request.
-        let span = nanoseconds(to.saturating_sub(from.max(begin.at)));
-        let had_cpu = span.saturating_sub(waiting);
-        let eviction = grown(|one| one.eviction.unwrap_or_default().ns).min(had_cpu);
-        let expire = grown(|one| one.expire.unwrap_or_default().ns).min(had_cpu - eviction);
-        let commands = grown(|one| {
+        let had_cpu = nanoseconds(to.saturating_sub(from.max(begin.at))).saturating_sub(waiting);
+        let eviction = grown(|reading| reading.eviction.unwrap_or_default().ns).min(had_cpu);
+        let expire = grown(|reading| reading.expire.unwrap_or_default().ns).min(had_cpu - eviction);
+        let commands = grown(|reading| {
             let inside = |of: Option<Inside>| of.unwrap_or_default().cpu_ns;
-            let called = inside(one.eviction) + inside(one.expire);
-            one.times.cpu_ns.saturating_sub(called)
+            let called = inside(reading.eviction) + inside(reading.expire);
+            reading.times.cpu_ns.saturating_sub(called)
         });
         let known = match (end.eviction, end.expire) {
             (Some(_), Some(_)) => StallCause::Commands,
             _ => StallCause::Unknown,
         };
-        let rests = |one: &Reading| one.at > from && one.is_resting == Some(true);
-        let slept = match between.clone().any(rests) || end.at <= to && rests(end) {
-            true => StallCause::Unknown,
-            false => StallCause::Blocked,
+        let rests = |reading: &StallReading| reading.at > from && reading.is_resting == Some(true);
+        let slept = if between.clone().any(rests) || end.at <= to && rests(end) {
+            StallCause::Unknown
+        } else {
+            StallCause::Blocked
         };
         let times = [
             (StallCause::Eviction, eviction),
@@ -149,14 +148,13 @@ impl Stalls {
             (StallCause::Cpu, waiting),
             (slept, had_cpu.saturating_sub(eviction + expire + commands)),
         ];
-        let longest = times.into_iter().max_by_key(|(_, ns)| *ns);
-        longest.map_or(StallCause::Unknown, |(cause, _)| cause)
+        times.into_iter().max_by_key(|(_, ns)| *ns).map_or(StallCause::Unknown, |(cause, _)| cause)
     }
 }
 
 /// A reading of a main thread. All times only grow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct StallReading {
     /// Monotonic time.
     pub at: Duration,
     /// The main thread's times.
@@ -214,7 +212,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Inside, Reading, STALL_THRESHOLD, StallCause, Stalls};
+    use super::{Inside, STALL_THRESHOLD, StallCause, StallReading, Stalls};
     use crate::ThreadTimes;
 
     /// What a main thread does in each millisecond, microseconds.
@@ -236,7 +234,7 @@ mod tests {
     /// A server whose oldest request came at some moment.
     struct Server {
         stalls: Stalls,
-        now: Reading,
+        now: StallReading,
         oldest: Option<Duration>,
     }
 
@@ -244,7 +242,7 @@ mod tests {
         fn new() -> Self {
             let mut server = Self {
                 stalls: Stalls::new(STALL_THRESHOLD),
-                now: Reading {
+                now: StallReading {
                     at: Duration::from_secs(5),
                     times: ThreadTimes { cpu_ns: 0, waiting_ns: 0 },
                     eviction: Some(Inside::default()),

@@ -37,7 +37,8 @@ pub struct AutoMode {
     budget: OverheadBudget,
     /// Whether every-call mode can be entered at all.
     has_every_call: bool,
-    mode: ProbeMode,
+    /// The mode to be in.
+    pub mode: ProbeMode,
     /// When the present mode was entered, monotonic time.
     since: Option<Duration>,
     /// Since when every-call mode has looked cheap.
@@ -64,19 +65,14 @@ impl AutoMode {
         }
     }
 
-    /// Returns the mode to be in.
-    pub fn mode(&self) -> ProbeMode {
-        self.mode
-    }
-
     /// Returns whether the probes must be on now.
     pub fn is_on(&self) -> bool {
-        self.mode != ProbeMode::Sampled || self.sampling.on_since().is_some()
+        self.mode != ProbeMode::Sampled || self.sampling.on_since.is_some()
     }
 
     /// Returns when to decide again at the latest, monotonic time, if that cannot wait for the next reading.
     pub fn next(&self) -> Option<Duration> {
-        (self.mode == ProbeMode::Sampled).then_some(self.sampling.until())
+        (self.mode == ProbeMode::Sampled).then_some(self.sampling.until)
     }
 
     /// Decides after a reading at `at` (monotonic time).
@@ -119,7 +115,7 @@ impl AutoMode {
     /// Turns the probes on and off.
     fn sample(&mut self, at: Duration, cost: Cost) {
         let used = self.used(cost);
-        match self.sampling.on_since() {
+        match self.sampling.on_since {
             Some(since) => {
                 if self.sampling.stays_on(at, since, cost.spent_ns) {
                     return;
@@ -138,9 +134,10 @@ impl AutoMode {
     /// Leaves every-call mode; also called if it could not be entered.
     pub fn leave(&mut self, at: Duration) {
         let lasted = |since| at.saturating_sub(since) >= LASTED;
-        self.wait = match self.since.is_some_and(lasted) {
-            true => SHORTEST_RETURN,
-            false => (self.wait * 2).clamp(SHORTEST_RETURN, LONGEST_RETURN),
+        self.wait = if self.since.is_some_and(lasted) {
+            SHORTEST_RETURN
+        } else {
+            (self.wait * 2).clamp(SHORTEST_RETURN, LONGEST_RETURN)
         };
         self.enter(ProbeMode::EvictingOnly, at);
     }
@@ -171,9 +168,9 @@ const JITTER: f64 = 0.618_033_988_749;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampling {
     /// Since when the probes are on; `None` while they are off.
-    on_since: Option<Duration>,
+    pub on_since: Option<Duration>,
     /// Until when they are on, or off.
-    until: Duration,
+    pub until: Duration,
     /// What they have cost since they were turned on, and what they may cost, nanoseconds.
     spent_ns: f64,
     allowed_ns: f64,
@@ -189,16 +186,6 @@ impl Sampling {
     /// Begins at `at` with probes that are off, and that cost this share of the main thread while they were on.
     pub fn begin(at: Duration, share: f64) -> Self {
         Self { shares: [share; 2], until: at + PERIOD, ..Self::default() }
-    }
-
-    /// Returns since when the probes are on; `None` while they are off.
-    pub fn on_since(&self) -> Option<Duration> {
-        self.on_since
-    }
-
-    /// Returns until when they are on, or off.
-    pub fn until(&self) -> Duration {
-        self.until
     }
 
     /// Returns what the probes cost while they are on, as a share of the main thread.
@@ -360,8 +347,7 @@ mod tests {
 
     #[test]
     fn sampling_ends_with_the_load() {
-        let run = Run::new().load(30, Some(0.2)).loads(20, Some(0.2), 0.1);
-        let run = run.load(10, Some(0.2));
+        let run = Run::new().load(30, Some(0.2)).loads(20, Some(0.2), 0.1).load(10, Some(0.2));
         assert_eq!(run.auto.mode, ProbeMode::EvictingOnly);
     }
 

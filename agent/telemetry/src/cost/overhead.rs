@@ -126,7 +126,7 @@ impl Overhead {
             if let Some(between) = now.since(last).filter(|_| is_sampled) {
                 self.correction.take_in(between);
             }
-            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor();
+            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor;
             now.total_ns = last.total_ns + hits_ns + now.other_ns - last.other_ns;
         }
         let begin = at.saturating_sub(WINDOW);
@@ -152,7 +152,7 @@ impl Overhead {
         let (oldest, last) = (self.readings.front()?, self.readings.back()?);
         // Before the server was found nothing was spent.
         let window = WINDOW.max(now.at.saturating_sub(oldest.at));
-        let second = self.readings.partition_point(|one| one.at + SECOND <= now.at);
+        let second = self.readings.partition_point(|reading| reading.at + SECOND <= now.at);
         let second = self.readings.get(second.saturating_sub(1))?;
         let elapsed_ns = SECOND.max(now.at.saturating_sub(second.at)).as_nanos() as f64;
         Some(Cost {
@@ -165,16 +165,14 @@ impl Overhead {
     }
 
     fn every_call_ratio(&self, second: &Reading, now: &Reading) -> Option<f64> {
-        let elapsed_ns = now.at.checked_sub(second.at).filter(|elapsed| *elapsed >= SECOND)?;
-        let elapsed_ns = elapsed_ns.as_nanos() as f64;
+        let elapsed_ns = now.at.checked_sub(second.at).filter(|elapsed| *elapsed >= SECOND)?.as_nanos() as f64;
         // Each command makes one eviction call at most, so this is too low only for commands that were rejected: they
         // make a call, and are not counted. A counter that was reset tells nothing.
-        let commands = now.commands?.checked_sub(second.commands?)?;
-        let calls = commands.max(now.goals - second.goals) as f64;
+        let calls = now.commands?.checked_sub(second.commands?)?.max(now.goals - second.goals) as f64;
         let sites = self.sites.get(usize::from(EVICTION)).copied().unwrap_or_default();
         let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
         let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
-        Some(self.correction.factor() * hits_ns / elapsed_ns)
+        Some(self.correction.factor * hits_ns / elapsed_ns)
     }
 
     /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
@@ -209,8 +207,7 @@ impl FromStr for OverheadBudget {
             // "1" may mean 1 % or all of it.
             None => number(text).filter(|share| *share < 1.0),
         };
-        let share = share.filter(|share| (0.0..=1.0).contains(share));
-        share.map(Self).ok_or(BudgetError)
+        share.filter(|share| (0.0..=1.0).contains(share)).map(Self).ok_or(BudgetError)
     }
 }
 
@@ -229,7 +226,7 @@ mod tests {
 
     use super::{BudgetError, Cost, Overhead, OverheadBudget};
     use crate::cost::hit_costs::tests::{COSTS, EMULATED, STEPPED_ENTRY};
-    use crate::{Members, ProbedSites, Snapshot};
+    use crate::{MemberValues, ProbedSites, Snapshot};
 
     /// Hits, and the server's counter of commands.
     type Counts = ([u64; 4], u64);
@@ -245,7 +242,7 @@ mod tests {
         for (second, (hits, commands)) in readings {
             let mut snapshot = at(*second);
             snapshot.counted.calls[0].hits = *hits;
-            snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
+            snapshot.members = Some(MemberValues::from_iter([(Member::StatNumcommands, *commands)]));
             cost = overhead.update(&snapshot, false);
         }
         assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
@@ -285,8 +282,8 @@ mod tests {
         snapshot.counted.calls[0].hits = [0, 0, 100, 100];
         snapshot.counted.calls[1].hits = [0, 0, 500, 500];
         let cost = overhead.update(&snapshot, false);
-        let told = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
-        assert_eq!(told, Some((1.2e6 / 10e9, 1e6 / 10e9)));
+        let ratios = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
+        assert_eq!(ratios, Some((1.2e6 / 10e9, 1e6 / 10e9)));
     }
 
     #[test]

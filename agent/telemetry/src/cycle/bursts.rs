@@ -154,11 +154,11 @@ impl Burst {
     /// cycles.
     pub fn expiry_behind(&self) -> Option<String> {
         if let Some(held) = self.expired_held_before {
-            let said = format!(
+            let text = format!(
                 "{:.0} % of the keys with a TTL had expired and were held: expiry was already behind when evictions began",
                 held * 100.0
             );
-            return (held > EXPIRY_BEHIND).then_some(said);
+            return (held > EXPIRY_BEHIND).then_some(text);
         }
         let share = self.expired_share_before?;
         let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
@@ -188,8 +188,7 @@ impl Burst {
         ];
         let [holding, missing] = [true, false].map(|holds| {
             let findings = findings.iter().filter_map(|(finding, _)| finding.as_ref());
-            let texts = findings.filter(|finding| finding.0 == holds);
-            texts.map(|finding| finding.1.as_str()).collect::<Vec<_>>()
+            findings.filter(|finding| finding.0 == holds).map(|finding| finding.1.as_str()).collect::<Vec<_>>()
         });
         if holding.len() == findings.len() && is_by_evictions {
             let why = holding.join("; ");
@@ -266,8 +265,7 @@ mod seconds {
         }
 
         pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-            let seconds = Option::<f64>::deserialize(from)?;
-            seconds.map(Duration::try_from_secs_f64).transpose().map_err(de::Error::custom)
+            Option::<f64>::deserialize(from)?.map(Duration::try_from_secs_f64).transpose().map_err(de::Error::custom)
         }
     }
 }

@@ -108,12 +108,12 @@ pub struct EvictionLoad {
     /// The share of its time.
     pub share: f64,
     /// Where the CPU time that a byte takes was measured.
-    pub measured: Measured,
+    pub measured: CostOrigin,
 }
 
 /// Where the cost of evicting was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measured {
+pub enum CostOrigin {
     /// In this server, when it last evicted.
     Here,
     /// In the lab, with keys as large as this server's: it has not evicted yet.
@@ -215,8 +215,8 @@ impl Margins {
     /// the server last evicted or from the lab.
     pub fn evictions_would_add(&self) -> Option<EvictionLoad> {
         let (cost, measured) = match self.cost {
-            Some(cost) => (cost, Measured::Here),
-            None => (lab_cost_of_a_byte(self.key_bytes?), Measured::InTheLab),
+            Some(cost) => (cost, CostOrigin::Here),
+            None => (lab_cost_of_a_byte(self.key_bytes?), CostOrigin::InTheLab),
         };
         let share = self.growth()?.mean.max(0.0) * cost;
         Some(EvictionLoad { share, measured })
@@ -291,7 +291,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{EvictionLoad, LAB_COSTS, Margins, Measured, MemoryGrowth, lab_cost_of_a_byte};
+    use super::{CostOrigin, EvictionLoad, LAB_COSTS, Margins, MemoryGrowth, lab_cost_of_a_byte};
     use crate::{ClientBuffers, Moment, Phase};
 
     /// Returns client buffers of so many bytes.
@@ -381,8 +381,8 @@ mod tests {
                 margins.observe(&calm(f64::from(second)), Phase::NotSaturated);
             }
             let added = margins.evictions_would_add().map(|load| (load.measured, load.share));
-            let (measured, added) = added.unwrap_or((Measured::InTheLab, 0.0));
-            prop_assert_eq!(measured, Measured::Here);
+            let (measured, added) = added.unwrap_or((CostOrigin::InTheLab, 0.0));
+            prop_assert_eq!(measured, CostOrigin::Here);
             prop_assert!(!margins.needs_keys());
             let expected = cost * grown * 1e4;
             prop_assert!((added / expected - 1.0).abs() < 0.02, "{added} for {expected}");
@@ -404,7 +404,7 @@ mod tests {
         };
         let load = with_keys(1_000_000, 1e9);
         let share = 1e6 * lab_cost_of_a_byte(1e3);
-        let measured = Measured::InTheLab;
+        let measured = CostOrigin::InTheLab;
         assert_eq!(load, Some(EvictionLoad { share, measured }));
         assert_eq!(with_keys(0, 1e9), None, "no key");
         assert_eq!(with_keys(10, 1e6), None, "not keys'");

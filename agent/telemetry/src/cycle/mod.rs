@@ -1,7 +1,7 @@
 //! Phases and bursts of the eviction cycle, and how far a server is from it.
 //!
 //! `saturated` begins with the first evicting call after a quiet time, at the moment at which the kernel timed it (or
-//! [`Activity`], while calls are not observed). It ends with the last one, which is known to have been the last when a
+//! [`EvictionActivity`], while calls are not observed). It ends with the last one, which is known to have been the last when a
 //! quiet time has passed. If memory has fallen by then, `reclaim` follows ([`reclaim`]). So the boundaries of
 //! `saturated` are exact, however rarely a server is observed. Memory and client buffers between two observations are
 //! estimates.
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::activity::{Activity, QUIET};
+use self::activity::{EvictionActivity, QUIET};
 use self::expired_share::ExpiredShare;
 use self::open_burst::{Before, OpenBurst};
 use crate::totals::Unreset;
@@ -38,7 +38,7 @@ pub struct Cycle {
     pub phases: Phases,
     /// What the next evictions can be predicted from.
     pub margins: Margins,
-    activity: Activity,
+    activity: EvictionActivity,
     commands: Unreset,
     evicted_keys: Unreset,
     last: Option<Moment>,
@@ -64,7 +64,7 @@ impl Cycle {
         Self {
             phases: Phases::new(at),
             margins: Margins::default(),
-            activity: Activity::default(),
+            activity: EvictionActivity::default(),
             commands: Unreset::default(),
             evicted_keys: Unreset::default(),
             last: None,

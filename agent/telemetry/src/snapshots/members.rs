@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 /// Values read together from a server's memory; a value that is not known is `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Members {
+pub struct MemberValues {
     values: [Option<u64>; Member::ALL.len()],
     client_buffers: Option<ClientBuffers>,
 }
 
-impl Default for Members {
+impl Default for MemberValues {
     fn default() -> Self {
         Self { values: [None; Member::ALL.len()], client_buffers: None }
     }
 }
 
-impl Members {
+impl MemberValues {
     /// Takes in a member from the words of 8 bytes that were read for it.
     pub fn set(&mut self, member: Member, words: &[u64]) {
         // Threads can free what others allocated, so one of several counters can be negative.
@@ -66,7 +66,7 @@ impl Members {
     }
 }
 
-impl FromIterator<(Member, u64)> for Members {
+impl FromIterator<(Member, u64)> for MemberValues {
     fn from_iter<I: IntoIterator<Item = (Member, u64)>>(values: I) -> Self {
         let mut members = Self::default();
         for (member, value) in values {
@@ -119,8 +119,7 @@ fn policy_name(number: u64) -> Option<&'static str> {
         (8 << 8 | LRM, "volatile-lrm"),
         (9 << 8 | LRM | ALLKEYS, "allkeys-lrm"),
     ];
-    let known = NAMES.iter().find(|(known, _)| *known == number);
-    known.map(|(_, name)| *name)
+    NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 /// The memory that the server attributes to its clients, by type, bytes.
@@ -139,8 +138,7 @@ pub struct ClientBuffers {
 impl ClientBuffers {
     /// Returns all client buffers, bytes. Wraps, as the server's own counters do.
     pub fn total(self) -> u64 {
-        let types = [self.normal, self.replica, self.pubsub, self.primary];
-        types.into_iter().fold(0, u64::wrapping_add)
+        [self.normal, self.replica, self.pubsub, self.primary].into_iter().fold(0, u64::wrapping_add)
     }
 }
 
@@ -152,7 +150,7 @@ const CHUNK: u64 = 16 << 10;
 /// `listNode`.
 const OF_A_CHUNK: u64 = 40 + 24;
 
-impl Members {
+impl MemberValues {
     /// Returns whether the server is a replica.
     pub fn is_replica(&self) -> Option<bool> {
         Some(self.get(Member::Masterhost)? != 0)
@@ -186,11 +184,11 @@ impl Members {
 mod tests {
     use evictscope_model::Member;
 
-    use super::Members;
+    use super::MemberValues;
 
     #[test]
     fn a_member_is_what_its_bytes_say() {
-        let mut members = Members::default();
+        let mut members = MemberValues::default();
         members.set(Member::UsedMemory, &[u64::MAX, 11]);
         assert_eq!(members.get(Member::UsedMemory), Some(10));
         // What follows an `int` is not part of it.
@@ -208,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_stale_ratio_is_a_share() {
-        let read = |bits| Members::from_iter([(Member::StatExpiredStalePerc, bits)]).stale_ratio();
+        let read = |bits| MemberValues::from_iter([(Member::StatExpiredStalePerc, bits)]).stale_ratio();
         for share in [0.0_f64, 0.0512, 1.0] {
             assert_eq!(read(share.to_bits()), Some(share));
         }
@@ -229,7 +227,7 @@ mod tests {
                 (Member::Loading, 0),
                 (Member::PausedActions, 0),
             ];
-            Members::from_iter(usual.into_iter().chain(changed.iter().copied()))
+            MemberValues::from_iter(usual.into_iter().chain(changed.iter().copied()))
         };
         let replica = (Member::Masterhost, 0x7f00_0000_1000);
         for (changed, applies) in [
@@ -255,11 +253,11 @@ mod tests {
     fn what_the_backlog_would_hold_anyway_counts() {
         let of = |buffer| {
             let members = [(Member::ReplBacklogSize, 1 << 20), (Member::ReplBufferMem, buffer)];
-            Members::from_iter(members).replicas_not_counted()
+            MemberValues::from_iter(members).replicas_not_counted()
         };
         assert_eq!(of(1_000_000), Some(0));
         assert_eq!(of(1_052_736), Some(0));
         assert_eq!(of(1_052_737), Some(1));
-        assert_eq!(Members::default().replicas_not_counted(), None);
+        assert_eq!(MemberValues::default().replicas_not_counted(), None);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 use evictscope_model::Member;
 
-use crate::{Candidate, Members};
+use crate::{Candidate, MemberValues};
 
 /// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo
 /// 2^64.
@@ -71,7 +71,7 @@ pub struct Snapshot {
     /// What the programs have counted.
     pub counted: Counted,
     /// The server's own counters; `None` if its memory could not be read.
-    pub members: Option<Members>,
+    pub members: Option<MemberValues>,
     /// How many commands it has refused because its memory was full, by its own counter; `None` if that is not known.
     pub refusals: Option<u64>,
     /// Memory that does not count against `maxmemory`, bytes; `None` if that could not be read.
@@ -115,7 +115,7 @@ impl Snapshot {
         times.unwrap_or_default()
     }
 
-    /// Returns a member of the server, as [`Members::get`].
+    /// Returns a member of the server, as [`MemberValues::get`].
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
         self.members.as_ref()?.get(member)
     }

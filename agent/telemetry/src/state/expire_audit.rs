@@ -82,18 +82,18 @@ impl Windows {
 
 impl ExpireAudit {
     /// Takes in a reading; `seen` is `None` if a cycle was under way.
-    pub fn advance(&mut self, own: ServerCounts, seen: Option<CycleCounts>) {
-        let Some(before) = self.last.replace(own) else {
+    pub fn advance(&mut self, now: ServerCounts, seen: Option<CycleCounts>) {
+        let Some(before) = self.last.replace(now) else {
             return;
         };
-        if has_gone_back(&before, &own) {
+        if has_gone_back(&before, &now) {
             self.begin = None;
             return;
         }
         let Some(seen) = seen else {
             return;
         };
-        let end = Edge { before, seen, after: own };
+        let end = Edge { before, seen, after: now };
         let Some(begin) = self.begin else {
             self.begin = Some(end);
             return;
@@ -152,9 +152,8 @@ fn difference(from: Option<u64>, to: Option<u64>) -> Option<u64> {
 
 /// Returns whether a counter was set back, or is no longer known.
 fn has_gone_back(before: &ServerCounts, now: &ServerCounts) -> bool {
-    let counters = |own: &ServerCounts| [own.expired_keys, own.cycle_us];
-    let mut pairs = counters(before).into_iter().zip(counters(now));
-    pairs.any(|(before, now)| before > now)
+    let counters = |now: &ServerCounts| [now.expired_keys, now.cycle_us];
+    counters(before).into_iter().zip(counters(now)).any(|(before, now)| before > now)
 }
 
 #[cfg(test)]
@@ -164,21 +163,21 @@ mod tests {
     /// A server whose cycles are read now and then.
     struct Server {
         audit: ExpireAudit,
-        own: ServerCounts,
+        now: ServerCounts,
         seen: CycleCounts,
     }
 
     impl Server {
         fn new() -> Self {
-            let own = ServerCounts { expired_keys: Some(1_000_000), cycle_us: Some(90_000_000) };
-            let mut server = Self { audit: ExpireAudit::default(), own, seen: CycleCounts::default() };
+            let now = ServerCounts { expired_keys: Some(1_000_000), cycle_us: Some(90_000_000) };
+            let mut server = Self { audit: ExpireAudit::default(), now, seen: CycleCounts::default() };
             server.read();
             server.read();
             server
         }
 
         fn read(&mut self) {
-            self.audit.advance(self.own, Some(self.seen));
+            self.audit.advance(self.now, Some(self.seen));
         }
 
         /// Makes cycles of 2 ms, each of which expires 50 keys, and counts them with these factors.
@@ -188,8 +187,8 @@ mod tests {
                 self.seen.ns += (2e6 * time) as u64;
                 self.seen.expired += (50.0 * keys) as u64;
                 let add = |counter: &mut Option<u64>, by| *counter = counter.map(|value| value + by);
-                add(&mut self.own.expired_keys, 50);
-                add(&mut self.own.cycle_us, 2_000);
+                add(&mut self.now.expired_keys, 50);
+                add(&mut self.now.cycle_us, 2_000);
                 if cycle % 5 == 0 {
                     self.read();
                 }
@@ -197,8 +196,7 @@ mod tests {
         }
 
         fn contradiction(&self) -> Option<(BrokenInvariant, u64)> {
-            let contradiction = self.audit.contradiction();
-            contradiction.map(|one| (one.broken, one.failed))
+            self.audit.contradiction().map(|found| (found.broken, found.failed))
         }
     }
 
@@ -246,8 +244,8 @@ mod tests {
         let mut server = Server::new();
         for _ in 0..50 {
             server.cycles(90, 1.0, 1.0);
-            server.own.expired_keys = Some(0);
-            server.own.cycle_us = Some(0);
+            server.now.expired_keys = Some(0);
+            server.now.cycle_us = Some(0);
         }
         assert_eq!(server.contradiction(), None);
     }
@@ -263,7 +261,7 @@ mod tests {
                 ns: server.seen.ns - 2_000_000 * (round % 2),
                 expired: server.seen.expired - 50 * (round % 2),
             };
-            server.audit.advance(server.own, Some(late));
+            server.audit.advance(server.now, Some(late));
         }
         assert_eq!(server.contradiction(), None);
     }
@@ -271,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_compared() {
         let mut server = Server::new();
-        server.own = ServerCounts::default();
+        server.now = ServerCounts::default();
         server.cycles(2_000, 5.0, 5.0);
         assert_eq!(server.contradiction(), None);
         // The server counts no time for these cycles, because they begin and end in the same microsecond.
@@ -288,7 +286,7 @@ mod tests {
     fn cycles_that_are_never_seen_are_a_contradiction() {
         let mut server = Server::new();
         for _ in 0..20 {
-            server.own.cycle_us = server.own.cycle_us.map(|us| us + 30_000);
+            server.now.cycle_us = server.now.cycle_us.map(|us| us + 30_000);
             server.read();
         }
         let expected = Some(BrokenInvariant::CycleTime);
@@ -296,7 +294,7 @@ mod tests {
         // An idle server's cycles take next to no time.
         let mut idle = Server::new();
         for _ in 0..2_000 {
-            idle.own.cycle_us = idle.own.cycle_us.map(|us| us + 10);
+            idle.now.cycle_us = idle.now.cycle_us.map(|us| us + 10);
             idle.read();
         }
         assert_eq!(idle.contradiction(), None);

@@ -16,15 +16,15 @@ use evictscope_abi::{CallStats, CycleStats, CycleType, EVICTION, EXPIRE, Probe, 
 use evictscope_model::Member;
 
 use self::expire_audit::{CycleCounts, ExpireAudit, ServerCounts};
-use self::main_thread::{Spent, Work};
+use self::main_thread::{Spent, WorkAccount};
 use self::refused::Refused;
-use self::unhit::{Seen, Unhit};
+use self::unhit::{HitReading, Unhit};
 use self::use_clock::UseClock;
-use crate::clients::stalls::{Inside, InsideCalls, Reading, STALL_THRESHOLD, StallCause, Stalls};
-use crate::clients::waits::Sample;
+use crate::clients::stalls::{Inside, InsideCalls, STALL_THRESHOLD, StallCause, StallReading, Stalls};
+use crate::clients::waits::ThreadSample;
 use crate::{
-    Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThread, Members, Observed,
-    Snapshot, ThreadTimes, Unrun, Waits, Withdrawal, nanoseconds,
+    Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThreadTime, MemberValues,
+    Observed, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for
@@ -60,8 +60,10 @@ pub struct ServerState {
     client_buffers: HistogramTotals,
     client_buffers_peak: u64,
     client_buffers_recorded: Option<Duration>,
-    evicting_ns: u64,
-    expiring_ns: u64,
+    /// Wall time in evicting calls, including the one under way, nanoseconds.
+    pub evicting_ns: u64,
+    /// The same in expire cycles.
+    pub expiring_ns: u64,
     inside_evictions: InsideCalls,
     inside_cycles: InsideCalls,
     expire_audit: ExpireAudit,
@@ -71,7 +73,7 @@ pub struct ServerState {
     /// The longest recent evicting calls.
     pub longest: LongestCalls,
     /// The CPU time of the main thread.
-    pub main_thread: MainThread,
+    pub main_thread: MainThreadTime,
     /// For how long calls were observed. While the server is sampled, the part of the main thread's working time that
     /// the probes took is subtracted: without them, it would have made as many calls in the rest.
     pub observed: Observed,
@@ -85,10 +87,10 @@ pub struct ServerState {
     /// For how long it had run when it was found.
     pub age_when_found: Duration,
     use_clock: UseClock,
-    /// What stalled clients between the last two snapshots.
-    stalled_by: Option<StallCause>,
+    /// What stalled clients between the last two snapshots; `None` if nothing did.
+    pub stalled_by: Option<StallCause>,
     /// The values last read from the server's memory; `None` if the last reading failed.
-    pub members: Option<Members>,
+    pub members: Option<MemberValues>,
     /// Memory that does not count against `maxmemory`, bytes, likewise.
     pub not_counted: Option<u64>,
     /// The best key in its eviction pool, if known.
@@ -125,7 +127,7 @@ impl ServerState {
             unhit: Unhit::default(),
             unrun: None,
             longest: LongestCalls::default(),
-            main_thread: MainThread::default(),
+            main_thread: MainThreadTime::default(),
             observed: Observed::default(),
             last_observed: Observed::default(),
             timed: TimedCalls::default(),
@@ -178,7 +180,7 @@ impl ServerState {
             self.main_thread.advance(Spent {
                 at,
                 times,
-                work: Work::of(&snapshot.members.unwrap_or_default()),
+                work: WorkAccount::of(&snapshot.members.unwrap_or_default()),
                 evicting_ns,
                 evicted_keys: snapshot.member(Member::StatEvictedkeys),
                 observed: snapshot.observed.evicting,
@@ -189,7 +191,7 @@ impl ServerState {
         self.members = snapshot.members;
         self.not_counted = snapshot.not_counted;
         self.use_clock.take_in(snapshot, self.age_when_found);
-        let certain = self.use_clock.certain();
+        let certain = self.use_clock.certain;
         let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);
         self.candidate = snapshot.candidate.filter(is_certain);
         let is_late = |(taken, _): &(Duration, _)| at.saturating_sub(*taken) < SAMPLED_LATELY;
@@ -206,7 +208,7 @@ impl ServerState {
             let busy_ns = |times: ThreadTimes| times.cpu_ns + times.waiting_ns;
             let waits = self.waits.take_in(
                 look,
-                &Sample {
+                &ThreadSample {
                     at: snapshot.at,
                     busy: snapshot.times.map(busy_ns).map(Duration::from_nanos),
                     rests: &snapshot.rests,
@@ -220,18 +222,18 @@ impl ServerState {
 
     /// Compares the counts of expire cycles with the server's own counters.
     fn audit_cycles(&mut self, snapshot: &Snapshot) {
-        let own = ServerCounts {
+        let now = ServerCounts {
             expired_keys: self.member(Member::StatExpiredkeys),
             cycle_us: self.member(Member::StatExpireCycleTimeUsed),
         };
         let seen = CycleCounts {
-            cycles: self.cycles().map(|one| one.duration.count()).sum(),
-            ns: self.cycles().map(|one| one.duration.sum).sum(),
+            cycles: self.cycles().map(|cycle| cycle.duration.count()).sum(),
+            ns: self.cycles().map(|cycle| cycle.duration.sum).sum(),
             expired: self.cycle_keys().1,
         };
         // Cycles that were left out are not seen, which is no contradiction.
         let is_between_cycles = self.timed.cycles && snapshot.expiring_since().is_none();
-        self.expire_audit.advance(own, is_between_cycles.then_some(seen));
+        self.expire_audit.advance(now, is_between_cycles.then_some(seen));
     }
 
     /// Compares the hits of evicting calls with the server's own counter of evicted keys.
@@ -240,7 +242,7 @@ impl ServerState {
         if !self.timed.evictions {
             return;
         }
-        self.unhit.advance(Seen {
+        self.unhit.advance(HitReading {
             at: snapshot.at,
             observed: snapshot.observed.evicting,
             hits: self.eviction().hits[Probe::Inner as usize],
@@ -250,29 +252,19 @@ impl ServerState {
         });
     }
 
-    /// Returns how many keys were evicted without a hit, once that is certain.
-    fn evicted_unhit(&self) -> Option<Withdrawal> {
-        self.unhit.proof()
-    }
-
-    /// Returns how the server's own counters contradict the counts of expire cycles, once that is certain.
-    fn cycles_contradicted(&self) -> Option<Withdrawal> {
-        self.expire_audit.contradiction()
-    }
-
     /// Returns the reading that the cause of a stall is judged by; `None` if the main thread's times could not be read.
-    fn reading(&self, snapshot: &Snapshot) -> Option<Reading> {
-        Some(Reading {
+    fn reading(&self, snapshot: &Snapshot) -> Option<StallReading> {
+        Some(StallReading {
             at: snapshot.at,
             times: snapshot.times?,
             eviction: self.timed.evictions.then(|| Inside {
-                ns: self.inside_evictions.ns + self.main_thread.estimated_ns(),
+                ns: self.inside_evictions.ns + self.main_thread.estimated_ns,
                 cpu_ns: self.main_thread.all_eviction_ns(),
             }),
             expire: self
                 .timed
                 .cycles
-                .then(|| Inside { ns: self.inside_cycles.ns, cpu_ns: self.main_thread.expire_ns() }),
+                .then_some(Inside { ns: self.inside_cycles.ns, cpu_ns: self.main_thread.expire_ns }),
             is_resting: snapshot.is_resting,
         })
     }
@@ -280,21 +272,11 @@ impl ServerState {
     /// Adds the time for which calls were observed since the last snapshot.
     fn observe(&mut self, snapshot: &Snapshot) {
         // An idle thread has time for the probes, a busy one makes fewer calls.
-        let taken = Duration::from_nanos((snapshot.spent_ns * self.main_thread.busy()) as u64);
+        let taken = Duration::from_nanos((snapshot.spent_ns * self.main_thread.busy) as u64);
         let now = snapshot.observed;
         let last = std::mem::replace(&mut self.last_observed, now);
         self.observed.evicting += now.evicting.saturating_sub(last.evicting + taken);
         self.observed.noop += now.noop.saturating_sub(last.noop + taken);
-    }
-
-    /// Returns the wall time in evicting calls, including the one under way, nanoseconds.
-    pub fn evicting_ns(&self) -> u64 {
-        self.evicting_ns
-    }
-
-    /// Returns the wall time in expire cycles, including the one under way, nanoseconds.
-    pub fn expiring_ns(&self) -> u64 {
-        self.expiring_ns
     }
 
     /// Returns how long requests of its clients wait; `None` if no look was ever made.
@@ -319,18 +301,13 @@ impl ServerState {
 
     /// Returns how many commands were refused because nothing could be evicted; `None` if that is not known.
     pub fn refused(&self) -> Option<u64> {
-        self.refused.total()
+        self.refused.total
     }
 
     /// Returns the share of the keys with a time to live that have expired and are still held, by a sample of the last
     /// minutes; `None` if there was none, or such keys are few.
     pub fn expired_held(&self) -> Option<f64> {
         self.expired?.1.ratio()
-    }
-
-    /// Returns what stalled clients between the last two snapshots; `None` if nothing did.
-    pub fn stalled_by(&self) -> Option<StallCause> {
-        self.stalled_by
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
@@ -356,9 +333,9 @@ impl ServerState {
 
     /// Returns how many keys expire cycles have sampled, and how many of those had expired.
     pub(crate) fn cycle_keys(&self) -> (u64, u64) {
-        let cycles = || CycleType::OF_KEYS.map(|own| &self.counted.expires.cycles[own as usize]);
-        let sampled = cycles().map(|one| one.sampled).iter().sum();
-        (sampled, cycles().map(|one| one.expired).iter().sum())
+        let cycles = || CycleType::OF_KEYS.map(|kind| &self.counted.expires.cycles[kind as usize]);
+        let sampled = cycles().map(|cycle| cycle.sampled).iter().sum();
+        (sampled, cycles().map(|cycle| cycle.expired).iter().sum())
     }
 
     /// Returns all client buffers at each sample, bytes; `None` until they are first read.
@@ -391,11 +368,11 @@ mod tests {
     use evictscope_model::Member;
 
     use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
-    use crate::{Members, Observed, Snapshot, ThreadTimes};
+    use crate::{MemberValues, Observed, Snapshot, ThreadTimes};
 
     /// Returns a reading of client buffers.
     fn clients(at: Duration, total: u64) -> Snapshot {
-        let mut members = Members::default();
+        let mut members = MemberValues::default();
         members.set(Member::StatClientsTypeMemory, &[total - 3, 1, 1, 1]);
         Snapshot { at, members: Some(members), ..Snapshot::default() }
     }
@@ -409,7 +386,7 @@ mod tests {
         assert_eq!(state.client_buffers_peak(), None);
         assert!(!state.main_thread.is_known());
 
-        let members = Members::from_iter([(Member::StatEvictedkeys, 7)]);
+        let members = MemberValues::from_iter([(Member::StatEvictedkeys, 7)]);
         let read = Snapshot { members: Some(members), ..Snapshot::default() };
         state.apply(&read);
         assert_eq!(state.members, Some(members));
@@ -467,12 +444,12 @@ mod tests {
         snapshot.counted.calls[0].inner.record(3, 2_000);
         snapshot.counted.calls[0].inner_since_ns = 7_000;
         state.apply(&snapshot);
-        assert_eq!(state.evicting_ns(), 5_000);
+        assert_eq!(state.evicting_ns, 5_000);
         // It ended.
         snapshot.at = Duration::from_nanos(20_000);
         snapshot.counted.calls[0].inner.record(3, 4_000);
         snapshot.counted.calls[0].inner_since_ns = 0;
         state.apply(&snapshot);
-        assert_eq!(state.evicting_ns(), 6_000);
+        assert_eq!(state.evicting_ns, 6_000);
     }
 }

@@ -87,7 +87,7 @@ impl SlowCalls {
 
     fn add(&mut self, call: SlowEviction) {
         let second = Duration::from_nanos(call.ended_ns).as_secs();
-        let place = match self.seconds.binary_search_by_key(&second, |one| one.0) {
+        let place = match self.seconds.binary_search_by_key(&second, |kept| kept.0) {
             Ok(place) => place,
             Err(place) => {
                 self.seconds.insert(place, (second, Vec::new()));
@@ -144,7 +144,7 @@ impl LongestCalls {
         kept.sort_unstable_by_key(|longest| longest.window);
         for longest in kept {
             let end = Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS);
-            // An older window was complete when a later one was taken in.
+            // An older window was complete when a later call was taken in.
             self.ended.take_in(end, longest.duration_ns);
         }
         self.ended.forget(at);
@@ -222,30 +222,29 @@ mod tests {
                     read = now;
                 }
                 now = next;
-                let one = call(now, duration);
-                end(&mut stats, one);
-                ended.push(one);
+                ended.push(call(now, duration));
+                end(&mut stats, call(now, duration));
             }
             slow.take_in(now, &stats);
             let mut longest: HashMap<u64, u64> = HashMap::new();
-            for one in &ended {
-                let window = longest.entry(SlowEviction::window(one.ended_ns)).or_default();
-                *window = (*window).max(one.duration_ns);
+            for call in &ended {
+                let window = longest.entry(SlowEviction::window(call.ended_ns)).or_default();
+                *window = (*window).max(call.duration_ns);
             }
             let kept: Vec<_> = slow.seconds.iter().flat_map(|(_, calls)| calls).collect();
             for (window, longest) in longest {
-                let is_there = kept.iter().any(|one| {
-                    SlowEviction::window(one.ended_ns) == window && one.duration_ns == longest
+                let is_there = kept.iter().any(|call| {
+                    SlowEviction::window(call.ended_ns) == window && call.duration_ns == longest
                 });
                 prop_assert!(is_there, "window {window}");
             }
-            let mut times: Vec<u64> = kept.iter().map(|one| one.ended_ns).collect();
+            let mut times: Vec<u64> = kept.iter().map(|call| call.ended_ns).collect();
             times.sort_unstable();
-            prop_assert!(times.is_sorted_by(|one, next| one < next), "twice");
-            prop_assert!(kept.iter().all(|one| ended.contains(one)));
+            prop_assert!(times.is_sorted_by(|call, next| call < next), "twice");
+            prop_assert!(kept.iter().all(|call| ended.contains(call)));
             let shown = slow.between(Duration::ZERO, Duration::MAX, SINCE_1970);
-            prop_assert!(shown.len() <= SLOWEST && shown.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns));
-            prop_assert_eq!(shown.first().map(|one| one.duration_ns), ended.iter().map(|one| one.duration_ns).max());
+            prop_assert!(shown.len() <= SLOWEST && shown.is_sorted_by(|call, next| call.duration_ns >= next.duration_ns));
+            prop_assert_eq!(shown.first().map(|call| call.duration_ns), ended.iter().map(|call| call.duration_ns).max());
         }
     }
 
@@ -293,8 +292,7 @@ mod tests {
                 longest.take_in(now, &calls, None);
                 let seen = longest.longest().as_nanos() as u64;
                 let within = |span: Duration| {
-                    let counts = ended.iter().filter(move |(at, _)| *at + span > now);
-                    counts.map(|(_, duration)| *duration).max()
+                    ended.iter().filter(move |(at, _)| *at + span > now).map(|(_, duration)| *duration).max()
                 };
                 prop_assert!(Some(seen) >= within(RECENTLY) && Some(seen) <= within(RECENTLY + WINDOW));
             }

@@ -161,8 +161,7 @@ impl Series {
     /// Returns the moments between two monotonic times, and the rest of their blocks.
     fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Moment> + '_ {
         let is_near = move |block: &&Block| block.span.0 <= to && block.span.1 >= from;
-        let blocks = self.blocks.iter().filter(is_near);
-        let packed = blocks.flat_map(|block| block.unpack().unwrap_or_default());
+        let packed = self.blocks.iter().filter(is_near).flat_map(|block| block.unpack().unwrap_or_default());
         packed.chain(self.last.iter().copied())
     }
 
@@ -215,7 +214,7 @@ mod tests {
         let before = between(Duration::ZERO, now - DETAILED);
         assert!((4_200..=4_200 + BLOCK).contains(&before), "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
-        assert!(times.is_sorted_by(|one, next| one.at < next.at));
+        assert!(times.is_sorted_by(|moment, next| moment.at < next.at));
         let last = times.last().map(|moment| moment.at);
         assert_eq!(last, Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
