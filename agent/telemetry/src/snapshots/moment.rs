@@ -1,4 +1,5 @@
-//! One reading of a server as a row of values: what phases, bursts, margins, timelines, records and pages are made from.
+//! One reading of a server as a row of values: what phases, bursts, margins, timelines, records and pages are made
+//! from.
 //!
 //! A number that is read from a server is one line of this list, and one place that shows it.
 
