@@ -84,8 +84,8 @@ impl RecordedReading {
 mod tests {
     //! Compares what the agent concludes from real readings with what another observer saw of the same run.
     //!
-    //! `testdata/NAME.jsonl.gz` has the readings. `testdata/NAME.json` has what the server's own `INFO` showed meanwhile,
-    //! and the command that made both.
+    //! `testdata/NAME.jsonl.gz` has the readings. `testdata/NAME.json` has what the server's own `INFO` showed
+    //! meanwhile, and the command that made both.
 
     use std::collections::BTreeMap;
     use std::io::Read as _;

@@ -342,8 +342,8 @@ mod tests {
     }
 
     proptest! {
-        /// Memory rises by `grown` bytes a command until the limit, where each freed byte costs `cost`. Meanwhile calls are
-        /// observed for part of the time, buffers grow, and the limit is lowered.
+        /// Memory rises by `grown` bytes a command until the limit, where each freed byte costs `cost`. Meanwhile calls
+        /// are observed for part of the time, buffers grow, and the limit is lowered.
         #[test]
         fn evictions_cost_what_they_cost_last(
             grown in 1.0..1e4_f64,

@@ -1,8 +1,8 @@
 //! Phases and bursts of the eviction cycle, and how far a server is from it.
 //!
 //! `saturated` begins with the first evicting call after a quiet time, at the moment at which the kernel timed it (or
-//! [`EvictionActivity`], while calls are not observed). It ends with the last one, which is known to have been the last when a
-//! quiet time has passed. If memory has fallen by then, `reclaim` follows ([`reclaim`]). So the boundaries of
+//! [`EvictionActivity`], while calls are not observed). It ends with the last one, which is known to have been the last
+//! when a quiet time has passed. If memory has fallen by then, `reclaim` follows ([`reclaim`]). So the boundaries of
 //! `saturated` are exact, however rarely a server is observed. Memory and client buffers between two observations are
 //! estimates.
 //!

@@ -213,8 +213,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A reading: time, CPU time, time in evicting calls, in expire cycles, and observed, all in milliseconds, and evicted
-    /// keys.
+    /// A reading: time, CPU time, time in evicting calls, in expire cycles, and observed, all in milliseconds, and
+    /// evicted keys.
     type Reading = (u64, u64, u64, u64, u64, Option<u64>);
 
     fn after(readings: &[Reading]) -> MainThreadTime {
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_burst_has_the_share_of_its_own_calls_however_busy_the_server_was_before() {
-        // Everything is observed for a minute without evictions, then a fiftieth of a burst, of which evictions take half.
+        // Everything is observed for a minute without evictions, then a fiftieth of a burst, of which evictions take
+        // half.
         let calm = (0..=60).map(|second| (1_000 * second, 900 * second, 0, 0, 1_000 * second, Some(0)));
         let mut readings: Vec<Reading> = calm.collect();
         for tenth in 1..=100 {
@@ -333,8 +334,8 @@ mod tests {
         assert_eq!(three(&nested), [60, 30, 0]);
     }
 
-    /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time and
-    /// work, in milliseconds.
+    /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time
+    /// and work, in milliseconds.
     fn spun(readings: &[(u64, u64, WorkAccount)]) -> [u64; 3] {
         spun_waiting(readings, 0)
     }

@@ -144,7 +144,7 @@ impl LongestCalls {
         kept.sort_unstable_by_key(|longest| longest.window);
         for longest in kept {
             let end = Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS);
-            // An older window was complete when a later call was taken in.
+            // An older window was complete when a later one was taken in.
             self.ended.take_in(end, longest.duration_ns);
         }
         self.ended.forget(at);

@@ -192,8 +192,8 @@ impl Waits {
                 request.since = rested;
                 request.counted = Duration::ZERO;
             }
-            // Requests that the event loop reads in answer turn are answered at its end, those that came first not always
-            // first.
+            // Requests that the event loop reads in one turn are answered at its end, those that came first not
+            // always first.
             let is_passed_over = request.read.is_some_and(|read| {
                 let has_rested = request.came.is_some_and(|came| rested > came + TICK);
                 has_rested || newest > read + TICK || sent > read + SENT_LATER
