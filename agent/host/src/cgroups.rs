@@ -179,8 +179,7 @@ mod tests {
             assert_eq!(found.pod_uid.as_deref(), Some(POD), "{runtime}");
         }
         let hash = "0::/kubepods/burstable/pod5d2c1f90a8b3e7d64c01f2a3b4c5d6e7/ID";
-        let found = container(hash).pod_uid;
-        assert_eq!(found.as_deref(), Some("5d2c1f90a8b3e7d64c01f2a3b4c5d6e7"));
+        assert_eq!(container(hash).pod_uid.as_deref(), Some("5d2c1f90a8b3e7d64c01f2a3b4c5d6e7"));
     }
 
     #[test]
@@ -243,8 +242,7 @@ mod tests {
     #[test]
     fn this_process_has_control_groups_or_the_kernel_has_none() -> std::io::Result<()> {
         let has_any = std::fs::exists("/proc/self/cgroup")?;
-        let container = Cgroups::of(std::process::id())?.container();
-        assert_eq!(container.cgroup.starts_with('/'), has_any);
+        assert_eq!(Cgroups::of(std::process::id())?.container().cgroup.starts_with('/'), has_any);
         Ok(())
     }
 }

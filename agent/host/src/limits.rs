@@ -78,11 +78,6 @@ pub struct HostKills {
 }
 
 impl HostKills {
-    /// Begins to follow it.
-    pub fn new() -> Self {
-        Self { count: host_kills(), rose: None }
-    }
-
     /// Reads it again.
     pub fn follow(&mut self) {
         let count = host_kills();
@@ -105,7 +100,7 @@ impl HostKills {
 
 impl Default for HostKills {
     fn default() -> Self {
-        Self::new()
+        Self { count: host_kills(), rose: None }
     }
 }
 

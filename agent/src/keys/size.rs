@@ -377,7 +377,6 @@ mod tests {
         let asked = [1, 24, 33, 129, 200, 257, 4_097, 20_481];
         assert_eq!(asked.map(jemalloc(8)), [8, 24, 40, 160, 224, 320, 5_120, 24_576]);
         assert_eq!(asked.map(jemalloc(16)), [8, 32, 48, 160, 224, 320, 5_120, 24_576]);
-        let libc = asked.map(|bytes| Allocator::Libc.rounded(bytes));
-        assert_eq!(libc, [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
+        assert_eq!(asked.map(|bytes| Allocator::Libc.rounded(bytes)), [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
     }
 }

@@ -244,8 +244,7 @@ mod tests {
     fn numbers_have_their_units() {
         let durations = [64.0, 1_500.0, 250_000.0, 2_340_000.0, 3e9].map(duration);
         assert_eq!(durations, ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]);
-        let shares = [0.00001, 0.0003, 0.125, 1.0].map(share);
-        assert_eq!(shares, ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
+        assert_eq!([0.00001, 0.0003, 0.125, 1.0].map(share), ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
     }
 
     #[test]
@@ -288,12 +287,9 @@ mod tests {
             let call = SlowCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
             slow_call(&call, 7, cycles, clock)
         };
-        let expected = "00:00:03.000000       1.50 ms  main    eviction, expire\n";
-        assert_eq!(line(3, 7, &cycles), expected);
-        let expected = "00:00:03.000000       1.50 ms  8       -\n";
-        assert_eq!(line(0, 8, &cycles), expected);
-        let expected = "00:00:03.000000       1.50 ms  main\n";
-        assert_eq!(line(0, 7, &[]), expected);
+        assert_eq!(line(3, 7, &cycles), "00:00:03.000000       1.50 ms  main    eviction, expire\n");
+        assert_eq!(line(0, 8, &cycles), "00:00:03.000000       1.50 ms  8       -\n");
+        assert_eq!(line(0, 7, &[]), "00:00:03.000000       1.50 ms  main\n");
     }
 
     #[test]

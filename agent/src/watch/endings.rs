@@ -35,7 +35,7 @@ struct Inner {
 
 impl Default for Inner {
     fn default() -> Self {
-        Self { host: HostKills::new(), records: Allowance::new(RECORDS, RECORD_EVERY) }
+        Self { host: HostKills::default(), records: Allowance::new(RECORDS, RECORD_EVERY) }
     }
 }
 

@@ -213,7 +213,7 @@ mod tests {
         let since_1970 = Duration::from_nanos(first.unix - first.at);
         let first = first.snapshot();
         let (mut state, mut cycle) =
-            (ServerState::new(), Cycle::new(first.at.saturating_sub(Duration::from_millis(1))));
+            (ServerState::default(), Cycle::new(first.at.saturating_sub(Duration::from_millis(1))));
         state.apply(&first);
         let (mut bursts, mut last, mut gap) = (Vec::new(), first.at, Duration::ZERO);
         for reading in readings {

@@ -52,7 +52,7 @@ pub fn new_server() -> ExportedServer {
         foreign_breakpoints: 0,
         is_obstructed: false,
         knows_no_expired: false,
-        state: ServerState::new(),
+        state: ServerState::default(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
         ..complete_server()
     }
@@ -168,7 +168,7 @@ fn record<const BUCKETS: usize>(histogram: &mut Histogram<BUCKETS>, bounds: evic
 
 /// Returns a server that executes one command for two seconds, while 3 of its 50 clients wait.
 pub fn stalled_server() -> ExportedServer {
-    let mut state = ServerState::new();
+    let mut state = ServerState::default();
     let mut timeline = Timeline::new(Duration::ZERO);
     for tenth in 10..=30_u64 {
         let at = Duration::from_millis(100 * tenth);

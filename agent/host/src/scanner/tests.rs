@@ -83,10 +83,8 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
     let found = wait_for(&mut scanner, redis.pid())?;
     assert_eq!(found.name, redis.port().to_string());
     assert_eq!(found.exe, executable()?);
-    let opened = Executable::open(&found.exe_proc_path)?;
-    assert_eq!(opened.id(), Executable::open(&executable()?)?.id());
-    let again = find(scanner.scan()?, redis.pid());
-    assert_eq!(again, Some(found), "nothing has changed");
+    assert_eq!(Executable::open(&found.exe_proc_path)?.id(), Executable::open(&executable()?)?.id());
+    assert_eq!(find(scanner.scan()?, redis.pid()), Some(found), "nothing has changed");
 
     // Nobody waits for the process yet, so it becomes a zombie.
     kill(redis.pid())?;

@@ -161,8 +161,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"", "FILE, line 2, listen: duplicate key"),
         ] {
             let answer = load_text(text)?;
-            let right = matches!(&answer, Err(error) if error.contains(said));
-            assert!(right, "{text}: {answer:?}");
+            assert!(matches!(&answer, Err(error) if error.contains(said)), "{text}: {answer:?}");
         }
         Ok(())
     }

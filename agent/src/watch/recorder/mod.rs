@@ -69,6 +69,7 @@ pub struct Recorder {
 }
 
 /// What records are made of besides the timeline, and when.
+#[derive(Default)]
 struct Kept {
     occasions: Occasions,
     latencies: Latencies,
@@ -82,18 +83,6 @@ struct Kept {
 }
 
 impl Kept {
-    fn new() -> Self {
-        Self {
-            occasions: Occasions::new(),
-            latencies: Latencies::default(),
-            slow_calls: SlowCalls::default(),
-            costs: VecDeque::new(),
-            members: MemberValues::default(),
-            named: Arc::default(),
-            tell: Vec::new(),
-        }
-    }
-
     fn cost(&mut self, at: Duration, ratio: f64) {
         let now = at.as_secs();
         match self.costs.back_mut() {
@@ -131,7 +120,7 @@ impl Recorder {
             server: recorded(label, &subject.process, plan),
             around,
             profiles: Profiles::new(subject),
-            kept: sees_evictions.then(Kept::new),
+            kept: sees_evictions.then(Kept::default),
             ending: None,
         }
     }

@@ -47,14 +47,7 @@ impl StallCause {
 /// The spelling of the label `cause`.
 impl fmt::Display for StallCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Eviction => "eviction",
-            Self::Expire => "expire",
-            Self::Commands => "commands",
-            Self::Cpu => "cpu",
-            Self::Blocked => "blocked",
-            Self::Unknown => "unknown",
-        })
+        Serialize::serialize(self, f)
     }
 }
 

@@ -357,14 +357,12 @@ mod tests {
         run.auto.budget = OverheadBudget(0.0);
         let run = run.loads(1, None, 0.1);
         let early = run.spent_until(Duration::MAX);
-        let run = run.loads(60, None, 0.1);
-        assert_eq!(run.spent_until(Duration::MAX), early);
+        assert_eq!(run.loads(60, None, 0.1).spent_until(Duration::MAX), early);
     }
 
     #[test]
     fn a_quiet_server_comes_to_every_call_and_a_busy_one_never_does() {
-        let quiet = Run::new().load(100, Some(0.001));
-        assert_eq!(quiet.changes, [(10, ProbeMode::EveryCall)]);
+        assert_eq!(Run::new().load(100, Some(0.001)).changes, [(10, ProbeMode::EveryCall)]);
         assert_eq!(Run::new().load(100, Some(0.2)).changes, []);
         // Within the budget, but too near to it.
         assert_eq!(Run::new().load(100, Some(0.006)).changes, []);
@@ -376,8 +374,7 @@ mod tests {
     fn a_load_sheds_it_at_once_and_it_comes_back_later() {
         let run = Run::new().load(20, Some(0.0)).load(5, Some(0.2)).load(60, Some(0.0));
         let (every_call, evicting_only) = (ProbeMode::EveryCall, ProbeMode::EvictingOnly);
-        let expected = [(10, every_call), (20, evicting_only), (45, every_call)];
-        assert_eq!(run.changes, expected);
+        assert_eq!(run.changes, [(10, every_call), (20, evicting_only), (45, every_call)]);
     }
 
     #[test]

@@ -269,8 +269,7 @@ mod tests {
         assert_eq!(later, Some((0.0, 0.0, 1.4e6 / 10e9)));
         // And after ten seconds nowhere.
         let readings = [readings[0], readings[1], (22, (hits, 1_000))];
-        let later = cost(&readings, EMULATED).map(|cost| cost.ratio);
-        assert_eq!(later, Some(0.0));
+        assert_eq!(cost(&readings, EMULATED).map(|cost| cost.ratio), Some(0.0));
     }
 
     #[test]
@@ -282,8 +281,7 @@ mod tests {
         snapshot.counted.calls[0].hits = [0, 0, 100, 100];
         snapshot.counted.calls[1].hits = [0, 0, 500, 500];
         let cost = overhead.update(&snapshot, false);
-        let ratios = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
-        assert_eq!(ratios, Some((1.2e6 / 10e9, 1e6 / 10e9)));
+        assert_eq!(cost.map(|cost| (cost.ratio, cost.cycles_ratio)), Some((1.2e6 / 10e9, 1e6 / 10e9)));
     }
 
     #[test]

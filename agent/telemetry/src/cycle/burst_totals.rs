@@ -93,8 +93,7 @@ mod tests {
         burst.stalled = Some(Duration::ZERO);
         totals.count(&burst);
         assert_eq!(totals.finished, [1, 1, 1, 0]);
-        let counts = [&totals.duration, &totals.reclaim].map(|histogram| histogram.view().count());
-        assert_eq!(counts, [2, 1]);
+        assert_eq!([&totals.duration, &totals.reclaim].map(|histogram| histogram.view().count()), [2, 1]);
         assert_eq!(totals.reclaimed, 800 << 20);
     }
 }

@@ -29,7 +29,8 @@ const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 const EXPIRY_BEHIND: f64 = 0.1;
 
 /// The kind of a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BurstKind {
     /// It stalled clients, mostly by evictions, and fed on itself: evicting calls took the CPU time that the main
     /// thread lacked, more and more requests waited, and client buffers grew.
@@ -50,12 +51,7 @@ impl BurstKind {
 /// The spelling of the label `kind`.
 impl fmt::Display for BurstKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SelfAmplifying => "self_amplifying",
-            Self::Stalling => "stalling",
-            Self::Plain => "plain",
-            Self::Unknown => "unknown",
-        })
+        self.serialize(f)
     }
 }
 

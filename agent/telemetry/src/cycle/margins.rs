@@ -336,8 +336,7 @@ mod tests {
         assert!((waving.mean - 1e3).abs() < waving.error, "{waving:?}");
         let [earliest, likely, latest] = waving.fills(1_000_000);
         assert!(earliest < likely && latest.is_none_or(|latest| Some(latest) > likely));
-        let falling = after(100, |second| 1e9 - second).growth();
-        assert_eq!(falling.map(|growth| growth.fills(1)), Some([None; 3]));
+        assert_eq!(after(100, |second| 1e9 - second).growth().map(|growth| growth.fills(1)), Some([None; 3]));
         Ok(())
     }
 

@@ -404,8 +404,7 @@ mod tests {
             ..before
         };
         let at = |milliseconds| before.interpolate(&after, Duration::from_millis(milliseconds));
-        let commands = [100, 125, 300].map(|milliseconds| at(milliseconds).commands);
-        assert_eq!(commands, [Some(50), Some(75), Some(150)]);
+        assert_eq!([100, 125, 300].map(|milliseconds| at(milliseconds).commands), [Some(50), Some(75), Some(150)]);
         assert_eq!(at(200).used_memory, None, "known at one end only");
         assert_eq!(at(125).maxmemory, Some(7));
         // The sum of all classes is on the line, too.

@@ -224,8 +224,7 @@ mod tests {
         for time in [0.4, 3.0] {
             let mut server = Server::new();
             server.cycles(400, 1.0, time);
-            let broken = server.contradiction().map(|(broken, _)| broken);
-            assert_eq!(broken, Some(BrokenInvariant::CycleTime), "{time}");
+            assert_eq!(server.contradiction().map(|(broken, _)| broken), Some(BrokenInvariant::CycleTime), "{time}");
         }
     }
 
@@ -289,8 +288,7 @@ mod tests {
             server.now.cycle_us = server.now.cycle_us.map(|us| us + 30_000);
             server.read();
         }
-        let expected = Some(BrokenInvariant::CycleTime);
-        assert_eq!(server.contradiction().map(|(broken, _)| broken), expected);
+        assert_eq!(server.contradiction().map(|(broken, _)| broken), Some(BrokenInvariant::CycleTime));
         // An idle server's cycles take next to no time.
         let mut idle = Server::new();
         for _ in 0..2_000 {

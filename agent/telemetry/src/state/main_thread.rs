@@ -369,8 +369,7 @@ mod tests {
         let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
         assert_eq!(spun(&ended), [0, 0, 2_100]);
         // On a CPU for a quarter of the time in which it wanted one, and active for half of that time.
-        let waiting = spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3);
-        assert_eq!(waiting, [100, 0, 100]);
+        assert_eq!(spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
         // CONFIG RESETSTAT.
         let reset = [(0, 0, active(5_000)), (100, 50, active(1)), (200, 100, active(51))];
         assert_eq!(spun(&reset), [50, 0, 50]);

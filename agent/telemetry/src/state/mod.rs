@@ -101,17 +101,13 @@ pub struct ServerState {
 
 impl Default for ServerState {
     fn default() -> Self {
-        Self::new()
+        Self::stalled_after(STALL_THRESHOLD)
     }
 }
 
 impl ServerState {
-    /// Returns the state of a server that has not been read yet.
-    pub fn new() -> Self {
-        Self::stalled_after(STALL_THRESHOLD)
-    }
-
-    /// Does the same for a server whose clients are stalled while a request waits for longer than `threshold`.
+    /// Returns the state of a server that has not been read yet, whose clients are stalled while a request waits for
+    /// longer than `threshold`.
     pub fn stalled_after(threshold: Duration) -> Self {
         Self {
             counted: Counted::default(),
@@ -379,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_not_known() {
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         state.apply(&Snapshot::default());
         assert!(state.members.is_none());
         assert!(state.client_buffers().is_none());
@@ -401,7 +397,7 @@ mod tests {
     fn what_the_probes_take_of_a_servers_work_is_not_observed_time() {
         let observed = |seconds| Observed { evicting: Duration::from_secs(seconds), noop: Duration::ZERO };
         let after_two_seconds = |cpu_ns| {
-            let mut state = ServerState::new();
+            let mut state = ServerState::default();
             for second in 0..3 {
                 let times = ThreadTimes { cpu_ns: second * cpu_ns, waiting_ns: 0 };
                 state.apply(&Snapshot {
@@ -420,7 +416,7 @@ mod tests {
 
     #[test]
     fn client_buffers_are_sampled_ten_times_a_second() {
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         let begin = Duration::from_secs(1);
         let mut samples_after = |at, total| {
             state.apply(&clients(at, total));
@@ -431,15 +427,14 @@ mod tests {
         assert_eq!(samples_after(too_soon, 8_000), Some(1));
         let soon_enough = begin + CLIENT_BUFFERS_INTERVAL;
         assert_eq!(samples_after(soon_enough, 4_000), Some(2));
-        let sum = state.client_buffers().map(|totals| totals.sum());
-        assert_eq!(sum, Some(5_000));
+        assert_eq!(state.client_buffers().map(|totals| totals.sum()), Some(5_000));
         // Not an entry of the histogram, but the highest value all the same.
         assert_eq!(state.client_buffers_peak(), Some(8_000));
     }
 
     #[test]
     fn a_call_under_way_counts_as_time_in_evicting_calls() {
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         let mut snapshot = Snapshot { at: Duration::from_nanos(10_000), ..Snapshot::default() };
         snapshot.counted.calls[0].inner.record(3, 2_000);
         snapshot.counted.calls[0].inner_since_ns = 7_000;

@@ -116,8 +116,7 @@ mod tests {
     fn what_another_policy_or_a_primary_left_is_no_idle_time() {
         let [lru, lfu, lrm] = [LRU, LFU, LRM].map(|policy| (policy, 0, NO_CHILD));
         for other in [lfu, lrm, (LRU, 0x7f00, NO_CHILD)] {
-            let expected = [Some(100), None, None, Some(0), Some(1)];
-            assert_eq!(certain(&[lru, other, other, lru, lru]), expected);
+            assert_eq!(certain(&[lru, other, other, lru, lru]), [Some(100), None, None, Some(0), Some(1)]);
             assert_eq!(certain(&[other, lru, lru]), [None, Some(0), Some(1)]);
         }
     }

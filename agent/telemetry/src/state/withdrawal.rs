@@ -81,7 +81,7 @@ mod tests {
         snapshot.counted.evictions.check_failures = failures;
         snapshot.counted.calls[0].lost_exits = lost;
         snapshot.counted.calls[0].hits[Probe::Inner as usize] = goals;
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         state.apply(&snapshot);
         assert_eq!(Withdrawal::of_cycles(&state), None);
         Withdrawal::of_evictions(&state)
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_not_run_is_withdrawn() {
         let (missing, placed) = (4, 5);
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         state.apply(&Snapshot { unrun: Some(Unrun { missing, placed }), ..Snapshot::default() });
         let expected = Some((BrokenInvariant::NotRun, 4, 5));
         for withdrawal in [Withdrawal::of_evictions, Withdrawal::of_cycles] {
@@ -132,7 +132,7 @@ mod tests {
             if let Some(check) = check {
                 snapshot.counted.expires.check_failures[check as usize] = 1;
             }
-            let mut state = ServerState::new();
+            let mut state = ServerState::default();
             state.apply(&snapshot);
             assert_eq!(Withdrawal::of_evictions(&state), None);
             Withdrawal::of_cycles(&state).map(|withdrawal| (withdrawal.broken, withdrawal.failed, withdrawal.tested))

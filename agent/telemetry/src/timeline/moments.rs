@@ -209,14 +209,12 @@ mod tests {
         let (moments, now) = followed();
         let between = |from, to| moments.between(from, to, SINCE_1970).len();
         let per_second = |seconds: u64| (seconds * 50) as usize;
-        let detailed = between(now - DETAILED + STEP, now);
-        assert_eq!(detailed, per_second(DETAILED.as_secs()));
+        assert_eq!(between(now - DETAILED + STEP, now), per_second(DETAILED.as_secs()));
         let before = between(Duration::ZERO, now - DETAILED);
         assert!((4_200..=4_200 + BLOCK).contains(&before), "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
         assert!(times.is_sorted_by(|moment, next| moment.at < next.at));
-        let last = times.last().map(|moment| moment.at);
-        assert_eq!(last, Some(SINCE_1970 + now));
+        assert_eq!(times.last().map(|moment| moment.at), Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
         let count = samples.len();
@@ -288,8 +286,7 @@ mod tests {
                 })
                 .collect();
             let back = Block::pack(&moments).and_then(|block| block.unpack());
-            let back = back.map_err(|error| TestCaseError::fail(error.to_string()))?;
-            prop_assert_eq!(back, moments);
+            prop_assert_eq!(back.map_err(|error| TestCaseError::fail(error.to_string()))?, moments);
         }
     }
 

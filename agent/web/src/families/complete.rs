@@ -82,7 +82,7 @@ fn server(plan: ProbePlan, members: MemberValues) -> ExportedServer {
         look: Some(SocketLook::default()),
         ..Snapshot::default()
     };
-    let mut state = ServerState::new();
+    let mut state = ServerState::default();
     // Times are known from the second reading on.
     for second in 1..=2 {
         snapshot.at = Duration::from_secs(second);

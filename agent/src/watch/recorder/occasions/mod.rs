@@ -141,9 +141,8 @@ pub struct Occasions {
     waiting: Vec<WantedRecord>,
 }
 
-impl Occasions {
-    /// Returns the occasions of a server that has not been read yet.
-    pub fn new() -> Self {
+impl Default for Occasions {
+    fn default() -> Self {
         Self {
             bursts: Allowance::new(BURSTS, BURST_EVERY),
             stalls: Allowance::new(SOME, SOME_EVERY),
@@ -157,7 +156,9 @@ impl Occasions {
             waiting: Vec::new(),
         }
     }
+}
 
+impl Occasions {
     /// Takes in a reading. Returns whether the server was stalled since the last one.
     pub fn saw(&mut self, now: Duration, sight: &Sight) -> bool {
         let is_stalled = self.saw_stalls(now, sight);

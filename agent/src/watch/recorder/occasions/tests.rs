@@ -52,7 +52,7 @@ fn follow(
 
 #[test]
 fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     let began = START + Duration::from_secs(5);
     let ended = began + Duration::from_secs(12);
     assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
@@ -64,7 +64,7 @@ fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
 
 #[test]
 fn a_plain_burst_is_not_recorded() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
     assert_eq!(occasions.finish(None), []);
 }
@@ -72,7 +72,7 @@ fn a_plain_burst_is_not_recorded() {
 #[test]
 fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
     for (kind, at_first) in [(BurstKind::SelfAmplifying, 6), (BurstKind::Unknown, 3)] {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let mut recorded = [0; 3];
         for second in (0..3 * 3_600).step_by(3) {
             let at = START + Duration::from_secs(second);
@@ -86,7 +86,7 @@ fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
 
 #[test]
 fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     for second in (0..3_600).step_by(3) {
         let at = START + Duration::from_secs(second);
         occasions.ended(at, &burst(BurstKind::Unknown, at - GAP));
@@ -99,7 +99,7 @@ fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
 fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
     let stall = |length: Duration| {
         let is_stalled = move |now: Duration| now > TENTH * 20 && now <= TENTH * 20 + length;
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| false)
     };
     assert_eq!(stall(LEAST_STALL - TENTH), []);
@@ -112,7 +112,7 @@ fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
 #[test]
 fn a_recorded_burst_covers_its_stall() {
     for kind in [BurstKind::SelfAmplifying, BurstKind::Plain] {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let in_burst = |now: Duration| now > GAP && now < GAP * 8;
         let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
         assert_eq!(made, []);
@@ -131,7 +131,7 @@ fn a_recorded_burst_covers_its_stall() {
 
 /// Returns the records of 4,000 seconds, in each of which `sight` is seen.
 fn made(sight: impl Fn(u64) -> Sight) -> Vec<WantedRecord> {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     let mut made = Vec::new();
     for second in 0..4_000 {
         occasions.saw(START + GAP * second as u32, &sight(second));
@@ -225,7 +225,7 @@ fn client_buffers_that_swell_in_a_stall_belong_to_it() {
 
 #[test]
 fn a_burst_without_end_is_recorded_again_and_again() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     let made = follow(&mut occasions, HOUR, |_| true, |_| true);
     // Three at once, and one more every ten minutes.
     assert!((7..=8).contains(&made.len()), "{}", made.len());
@@ -237,15 +237,14 @@ fn a_burst_without_end_is_recorded_again_and_again() {
 
 #[test]
 fn a_cache_that_evicts_calmly_has_no_records() {
-    let mut occasions = Occasions::new();
-    let made = follow(&mut occasions, HOUR, |_| false, |_| true);
-    assert_eq!(made, []);
+    let mut occasions = Occasions::default();
+    assert_eq!(follow(&mut occasions, HOUR, |_| false, |_| true), []);
     assert_eq!(occasions.finish(None), []);
 }
 
 #[test]
 fn who_asks_at_the_same_time_gets_the_same_record() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     occasions.ask(START);
     occasions.ask(START + GAP);
     assert!(occasions.is_asked(START + AFTER / 2));
@@ -257,7 +256,7 @@ fn who_asks_at_the_same_time_gets_the_same_record() {
 
 #[test]
 fn at_the_end_all_is_recorded_that_is_known() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     occasions.ask(START);
     let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
     assert_eq!(made, []);
@@ -272,7 +271,7 @@ proptest! {
     fn records_are_bounded(
         steps in prop::collection::vec((0..20_000_u64, 0..2_000_u64, 0..4_u8, any::<bool>()), 1..400),
     ) {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let (mut now, mut stalled, mut recorded) = (HOUR, Duration::ZERO, 0);
         for (index, (pause, more, kind, has_burst)) in steps.iter().enumerate() {
             now += Duration::from_millis(*pause);

@@ -79,7 +79,7 @@ pub(crate) struct ThreadSample<'a> {
 }
 
 /// A request that has not been answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Request {
     read_to: u32,
     answered_to: u32,
@@ -180,7 +180,7 @@ impl Waits {
             // As long as they waited, so did what came meanwhile.
             let is_known = wait >= LONG || is_sure && answer.came < answered;
             if is_new && !has_rested && is_known {
-                let request = Request { since: answer.came, ..Request::new() };
+                let request = Request { since: answer.came, ..Request::default() };
                 self.end(request, answer.left, true, true);
                 waits.push((answer.came, answer.left));
             }
@@ -319,8 +319,12 @@ impl Waits {
 /// Returns the requests that a look found: the socket, whether it is certain, and what is known of it.
 fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
     let unread = look.unread.iter().map(|socket| {
-        let request =
-            Request { read_to: socket.read_to, answered_to: socket.answered_to, came: socket.came, ..Request::new() };
+        let request = Request {
+            read_to: socket.read_to,
+            answered_to: socket.answered_to,
+            came: socket.came,
+            ..Request::default()
+        };
         (socket.socket, true, request)
     });
     let owed = look.owed.iter().map(|socket| {
@@ -329,7 +333,7 @@ fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
             answered_to: socket.answered_to,
             read: Some(look.at),
             came: Some(socket.came),
-            ..Request::new()
+            ..Request::default()
         };
         (socket.socket, socket.is_certain, request)
     });
@@ -337,21 +341,6 @@ fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
 }
 
 impl Request {
-    fn new() -> Self {
-        Self {
-            read_to: 0,
-            answered_to: 0,
-            read: None,
-            came: None,
-            since: Duration::ZERO,
-            sampled_over: Duration::ZERO,
-            busy_over: Duration::ZERO,
-            counted: Duration::ZERO,
-            passed: 0,
-            is_blocked: false,
-        }
-    }
-
     /// Returns whether its data came at `came`, to a tick.
     fn has_come_with(&self, came: Duration) -> bool {
         self.came.is_some_and(|known| known.abs_diff(came) <= TICK)
