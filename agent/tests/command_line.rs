@@ -264,8 +264,7 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
     }
     let program = directory.join("program");
     let plan = inspect(&program)?;
-    let build_id = plan["build_id"].as_str().context("no build id")?;
-    let (first, rest) = build_id.split_at(2);
+    let (first, rest) = plan["build_id"].as_str().context("no build id")?.split_at(2);
     Ok(Some(Stripped {
         program,
         debug: std::fs::read(directory.join("debug"))?,

@@ -103,9 +103,8 @@ fn compare(members: &mut Members, debug: &DebugInfo) {
     }
     // The counter is confirmed only if it is a single one: allocators may count in more places
     // than the one with that name.
-    let mut found = members.found.iter();
-    let is_one = found.any(|own| own.member == Member::UsedMemory && own.counters.is_none());
-    if is_one && let Some(address) = debug.counter {
+    let is_single = members.found.iter().any(|member| member.member == Member::UsedMemory && member.counters.is_none());
+    if is_single && let Some(address) = debug.counter {
         members.agree(Member::UsedMemory, address, None);
     }
 }

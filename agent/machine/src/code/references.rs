@@ -106,6 +106,5 @@ pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress>
     let jumps = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
     let jumped_to = jumps.then(|| instruction.near_branch_target());
     let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());
-    let mentioned = memory.into_iter().chain(jumped_to).chain(numbers);
-    mentioned.map(FileAddress::new)
+    memory.into_iter().chain(jumped_to).chain(numbers).map(FileAddress::new)
 }

@@ -104,8 +104,7 @@ fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data
     let address = header.p_vaddr(endian);
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let content = header.data(endian, file.data()).ok()?;
-    let parsed = EhFrameHdr::new(content, LittleEndian).parse(&bases, 8).ok()?;
-    let address = parsed.eh_frame_ptr().direct().ok()?;
+    let address = EhFrameHdr::new(content, LittleEndian).parse(&bases, 8).ok()?.eh_frame_ptr().direct().ok()?;
     headers.iter().find_map(|segment| {
         let distance = address.checked_sub(segment.p_vaddr(endian))?;
         let skip = usize::try_from(distance).ok()?;
@@ -127,10 +126,7 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
         };
         let parsed = partial.parse(|section, bases, offset: EhFrameOffset| {
             let entry = section.cie_from_offset(bases, offset)?;
-            match entry.entry_len() <= MAX_COMMON_ENTRY {
-                true => Ok(entry),
-                false => Err(gimli::Error::OffsetOutOfBounds(0)),
-            }
+            if entry.entry_len() <= MAX_COMMON_ENTRY { Ok(entry) } else { Err(gimli::Error::OffsetOutOfBounds(0)) }
         });
         let Ok(entry) = parsed else { continue };
         let shared = *common

@@ -32,8 +32,7 @@ pub struct Symbols<'data> {
 impl<'data> Symbols<'data> {
     /// Adds the names in `.symtab` and `.dynsym`. A name that is already known keeps its address.
     pub fn read(&mut self, file: &ElfFile64<'data, Endianness>, budget: &Budget) {
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        let symbols = symbols.take(MAX_SYMBOLS);
+        let symbols = file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
             let Some(name) = name(&symbol, file.data(), budget) else {
                 continue;
@@ -62,8 +61,7 @@ impl<'data> Symbols<'data> {
     /// (`name.constprop.0`, …).
     pub fn function(&self, name: &str) -> Option<Symbol> {
         self.functions.get(name).copied().or_else(|| {
-            let functions = self.functions.iter();
-            let mut clones = functions.filter(|(clone, _)| is_clone_of(clone, name));
+            let mut clones = self.functions.iter().filter(|(clone, _)| is_clone_of(clone, name));
             let (_, only) = clones.next()?;
             clones.next().is_none().then_some(*only)
         })
@@ -125,8 +123,7 @@ impl<'data> FunctionNames<'data> {
     pub fn read(&mut self, data: &'data [u8], budget: &Budget) -> Result<(), ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         self.are_all |= file.symbols().next().is_some();
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        for symbol in symbols.take(MAX_NAMED) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MAX_NAMED) {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
                 continue;
             }
@@ -150,24 +147,20 @@ impl<'data> FunctionNames<'data> {
         let exact = self.names.get_key_value(name);
         let of = |(name, addresses): (&&'data str, &BTreeSet<FileAddress>)| {
             let name = *name;
-            let addresses = addresses.iter().map(move |address| (*address, name));
-            addresses.collect::<Vec<_>>()
+            addresses.iter().map(move |address| (*address, name)).collect::<Vec<_>>()
         };
         if let Some(exact) = exact {
             return of(exact).into_iter().collect();
         }
-        let is_clone = |(own, _): &(&&str, &BTreeSet<FileAddress>)| {
-            let rest = own.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-            rest.is_some_and(|clone| !is_part(clone))
+        let is_clone = |(candidate, _): &(&&str, &BTreeSet<FileAddress>)| {
+            candidate.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|clone| !is_part(clone))
         };
         self.names.iter().filter(is_clone).flat_map(of).collect()
     }
 
     /// Returns the name of the function at an address.
     pub fn name(&self, address: FileAddress) -> Option<&'data str> {
-        let mut names = self.names.iter();
-        let own = names.find(|(_, addresses)| addresses.contains(&address));
-        own.map(|(name, _)| *name)
+        self.names.iter().find(|(_, addresses)| addresses.contains(&address)).map(|(name, _)| *name)
     }
 
     /// Returns all names.

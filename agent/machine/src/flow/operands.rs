@@ -52,9 +52,10 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         let number = general_register(register);
         number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
     };
-    match may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
-        true => Place::SomewhereOnStack,
-        false => Place::Unknown,
+    if may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
+        Place::SomewhereOnStack
+    } else {
+        Place::Unknown
     }
 }
 

@@ -32,8 +32,7 @@ impl Step<'_> {
             }
             Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => self.extend(),
             Mnemonic::Lea => {
-                let value = self.address();
-                let value = value.unwrap_or_else(|| self.unknown_address());
+                let value = self.address().unwrap_or_else(|| self.unknown_address());
                 self.write(0, value);
             }
             Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => self.sum(),
@@ -127,7 +126,7 @@ impl Step<'_> {
                 self.state.registers[number] = self.opaque(index);
             } else if register.is_vector_register() {
                 let number = register.full_register().number();
-                self.state.lanes.retain(|(own, _), _| *own != number);
+                self.state.lanes.retain(|(vector, _), _| *vector != number);
             }
         }
         if self.instruction.rflags_modified() != 0 {
@@ -163,10 +162,7 @@ impl Step<'_> {
             Mnemonic::Sub | Mnemonic::Dec => left.minus(&right),
             _ => left.plus(&right, 1),
         };
-        let result = match self.atoms.is_short(&result) {
-            true => result,
-            false => self.lose(&[&left, &right]),
-        };
+        let result = if self.atoms.is_short(&result) { result } else { self.lose(&[&left, &right]) };
         self.write(0, result.clone());
         self.state.flags = match self.instruction.mnemonic() {
             Mnemonic::Sub => Flags::Comparison { left, right, bits },

@@ -32,8 +32,7 @@ fn slots_after(code: &[u8]) -> Slots {
     let image = Image::of_code(&function, address);
     let code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
     let mut execution = Execution::run(&code);
-    let blocks = code.blocks.entries();
-    let mut returns = blocks.filter(|(_, block)| block.leaves);
+    let mut returns = code.blocks.entries().filter(|(_, block)| block.leaves);
     let (last, _) = returns.next().unwrap_or_else(|| panic!("it does not return"));
     let states = execution.states_in(last);
     let end = states.last().unwrap_or_else(|| panic!("it is not reached"));
@@ -252,8 +251,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 /// Returns what is known about the registers and slots.
 fn known(state: &State) -> Vec<(Place, Value)> {
-    let registers = (0..PLACES).zip(&state.registers);
-    let registers = registers.map(|(number, value)| (Register(number), value.clone()));
+    let registers = (0..PLACES).zip(&state.registers).map(|(number, value)| (Register(number), value.clone()));
     let slots = (0..PLACES).filter_map(|slot| {
         let (value, _) = state.stack.get(&(-8 * i64::from(slot + 1)))?;
         Some((Slot(slot), value.clone()))

@@ -76,8 +76,7 @@ impl Tables {
         let found = found.ok().filter(|found| found.entry_len() <= MAX_ENTRY)?;
         let encoding = found.cie().encoding();
         let is_signal = found.is_signal_trampoline();
-        let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get());
-        let row = row.ok()?;
+        let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get()).ok()?;
         if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
@@ -107,10 +106,7 @@ impl Tables {
         // A caller's frame is above the frame it called, so this comes to an end.
         let goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
         caller.instruction_pointer().filter(|to| *to != 0)?;
-        match is_signal {
-            true => Some(Caller::Interrupted(caller)),
-            false => goes_on.then_some(Caller::Called(caller)),
-        }
+        if is_signal { Some(Caller::Interrupted(caller)) } else { goes_on.then_some(Caller::Called(caller)) }
     }
 }
 
@@ -121,10 +117,7 @@ fn common_entry<'a>(
     offset: EhFrameOffset,
 ) -> gimli::Result<CommonInformationEntry<Bytes<'a>>> {
     let entry = section.cie_from_offset(bases, offset)?;
-    match entry.entry_len() <= MAX_COMMON_ENTRY {
-        true => Ok(entry),
-        false => Err(gimli::Error::OffsetOutOfBounds(0)),
-    }
+    if entry.entry_len() <= MAX_COMMON_ENTRY { Ok(entry) } else { Err(gimli::Error::OffsetOutOfBounds(0)) }
 }
 
 /// Evaluates the expressions of one entry.
@@ -138,8 +131,7 @@ struct Expressions<'a, R> {
 impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
     /// Returns the value of an expression that begins with `first` on its stack.
     fn value(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
-        let code = expression.get(self.section).ok()?;
-        let mut evaluation: Evaluation<Bytes<'_>> = code.evaluation(self.encoding);
+        let mut evaluation: Evaluation<Bytes<'_>> = expression.get(self.section).ok()?.evaluation(self.encoding);
         evaluation.set_max_iterations(MAX_STEPS);
         if let Some(first) = first {
             evaluation.set_initial_value(first);
@@ -149,8 +141,7 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
         for _ in 0..MAX_STEPS {
             state = match state {
                 EvaluationResult::Complete => {
-                    let result = evaluation.value_result()?;
-                    return result.to_u64(u64::MAX).ok();
+                    return evaluation.value_result()?.to_u64(u64::MAX).ok();
                 }
                 EvaluationResult::RequiresRegister { register, .. } => {
                     let value = self.registers.get(register)?;
@@ -231,8 +222,8 @@ impl FrameRegisters {
     }
 
     pub(super) fn set(&mut self, register: Register, value: Option<u64>) {
-        if let Some(own) = self.0.get_mut(usize::from(register.0)) {
-            *own = value;
+        if let Some(place) = self.0.get_mut(usize::from(register.0)) {
+            *place = value;
         }
     }
 }

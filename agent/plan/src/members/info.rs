@@ -60,8 +60,7 @@ pub fn info(image: &Image<'_>) -> Info {
         }
         formats.extend(found);
     }
-    let frames = references::find(image, &formats).into_iter();
-    let frames: Vec<_> = frames.map(|reference| reference.frame).collect();
+    let frames: Vec<_> = references::find(image, &formats).into_iter().map(|reference| reference.frame).collect();
     let mut functions = functions_of(image, &frames);
     functions.truncate(MAX_FUNCTIONS);
     let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
@@ -97,8 +96,7 @@ fn printed_by(
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
     let mut found = Vec::new();
-    let all = code.blocks.entries();
-    for (id, block) in all.filter(|(_, block)| block.leaves || block.calls()) {
+    for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
             let is_end = block.instructions.last() == Some(instruction);
             let is_tail_call = block.leaves && is_end;

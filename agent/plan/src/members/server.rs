@@ -41,8 +41,7 @@ pub fn around(config: &ConfigTable) -> Range<FileAddress> {
     let (Some(lowest), Some(highest)) = (lowest, highest) else {
         return Range::default();
     };
-    let begin = lowest.moved_back(LARGEST).unwrap_or_default();
-    begin..highest.saturating_add(LARGEST)
+    lowest.moved_back(LARGEST).unwrap_or_default()..highest.saturating_add(LARGEST)
 }
 
 /// A layout, and where `server` would begin with it.

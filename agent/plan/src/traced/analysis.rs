@@ -51,8 +51,7 @@ pub struct Analysis<'a, 'data> {
 impl Analysis<'_, '_> {
     /// Returns where a member that INFO prints is, if that is known.
     pub fn in_info(&self, member: Member) -> Option<FileAddress> {
-        let info = self.info.get_or_init(|| members::info(self.image));
-        info.shown.get(&member).copied()
+        self.info.get_or_init(|| members::info(self.image)).shown.get(&member).copied()
     }
 
     /// Notes that something was not found.
@@ -87,7 +86,7 @@ impl Analysis<'_, '_> {
     ) -> Option<(TracedFunction, FunctionCode)> {
         let code =
             FunctionCode::decode(self.image, address).map_err(|why| self.miss(Item::Function(kind), why)).ok()?;
-        let entry = entry_of_every_call(&code).and_then(|own| Site::at(self.image, own));
+        let entry = entry_of_every_call(&code).and_then(|instruction| Site::at(self.image, instruction));
         if entry.is_none() {
             self.miss(Item::Entry(kind), Reason::NoEntry);
         }
@@ -126,8 +125,7 @@ impl Analysis<'_, '_> {
         calls: Calls<'_>,
         look: impl FnMut(&mut Execution<'_>, CutPoint) -> (K, u64),
     ) -> Vec<(Exit, K)> {
-        let found = exits::find(execution, calls, look);
-        let found = found.unwrap_or_else(|why| {
+        let found = exits::find(execution, calls, look).unwrap_or_else(|why| {
             self.miss(Item::Exits(kind), why);
             Vec::new()
         });

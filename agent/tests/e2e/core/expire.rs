@@ -129,8 +129,7 @@ fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         // One client, so that each command takes a round of the event loop, which calls a fast cycle.
         process::answer_of(&mut redis.benchmark("-t set -c 1 -n 20000"))?;
-        let scrape = agent.settled_reading(redis)?;
-        let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
+        let hits = agent.settled_reading(redis)?.by_label("evictscope_probe_hits_total", "probe");
         let expire: Vec<_> = hits.iter().filter(|(probe, _)| probe.starts_with("expire")).collect();
         let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
         ensure!(names == ["expire_end", "expire_start"], "{hits:?}");

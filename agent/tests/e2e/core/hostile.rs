@@ -25,10 +25,8 @@ fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
 /// Returns the processes that plan for an agent.
 pub fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
     let parent = i32::try_from(agent.pid())?;
-    let all = procfs::process::all_processes()?.filter_map(Result::ok);
-    let stats = all.filter_map(|process| process.stat().ok());
-    let own = stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan");
-    Ok(own.map(|stat| stat.pid).collect())
+    let stats = procfs::process::all_processes()?.filter_map(Result::ok).filter_map(|process| process.stat().ok());
+    Ok(stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan").map(|stat| stat.pid).collect())
 }
 
 /// Starts a program that sleeps.

@@ -158,8 +158,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &own.only()])?;
     let log = agent.log()?;
     ensure!(log.contains("took out breakpoints that were left"), "{log}");
-    let text = agent.get("/metrics")?;
-    ensure!(!text.contains("\nevictscope_foreign_breakpoints{"), "{log}");
+    ensure!(!agent.get("/metrics")?.contains("\nevictscope_foreign_breakpoints{"), "{log}");
     agent.end_well()?;
     ensure!(code.changed()?.is_empty(), "{:?}", code.changed()?);
     redis.info("evicted_keys")?;

@@ -17,10 +17,8 @@ use rustix::process::Signal;
 pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
     let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
-    let exits = function["exits"].as_array().context("no exits")?;
-    let sites = exits.iter().chain([&function["inner"]]);
-    let sites = sites.map(|site| site["file_offset"].as_u64().context("no file offset"));
-    sites.collect()
+    let sites = function["exits"].as_array().context("no exits")?.iter().chain([&function["inner"]]);
+    sites.map(|site| site["file_offset"].as_u64().context("no file offset")).collect()
 }
 
 #[test]
@@ -148,8 +146,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
     for redis in [&deleted, &hidden] {
         agent.watches(redis)?;
         redis.write_keys(150_000)?;
-        let scrape = agent.settled_reading(redis)?;
-        let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+        let calls = agent.settled_reading(redis)?.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
         ensure!(calls > 1_000.0, "{calls} evicting calls");
     }
     Ok(())

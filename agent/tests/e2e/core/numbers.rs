@@ -85,10 +85,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     }
     let failed = results("fail")? - before;
     ensure!(failed >= 20.0, "{failed} failures of 20 commands");
-    let refused = || {
-        let scrape = agent.settled_reading(&redis)?;
-        scrape.sum("evictscope_refused_commands_total", &[])
-    };
+    let refused = || agent.settled_reading(&redis)?.sum("evictscope_refused_commands_total", &[]);
     // Clients that only read get errors for other reasons.
     for _ in 0..10 {
         redis.cli(&["evalsha", &"f".repeat(40), "0"])?;
@@ -126,12 +123,10 @@ fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     ensure!(calls > 10_000.0, "only {calls} evicting calls");
     until_true("both say the same of what does not count", || {
         let said = redis.info("mem_not_counted_for_evict")?;
-        let scrape = agent.settled_reading(&redis)?;
-        let told = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
+        let told = agent.settled_reading(&redis)?.sum("evictscope_not_counted_memory_bytes", &[])?;
         Ok(told > 0.0 && told == said)
     })?;
-    let scrape = agent.scrape()?;
-    let withdrawn = scrape.by_label("evictscope_plan_withdrawn", "reason");
+    let withdrawn = agent.scrape()?.by_label("evictscope_plan_withdrawn", "reason");
     ensure!(withdrawn.is_empty(), "{withdrawn:?}");
     Ok(())
 }

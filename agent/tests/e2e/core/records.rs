@@ -161,8 +161,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
 /// Compares the times of samples with their number: at `hz` samples a second of CPU time they cannot be closer together
 /// than that, except for those at which the kernel finds the rate.
 fn check_times(profile: &Profile) -> anyhow::Result<()> {
-    let times = profile.stacks.iter().flat_map(|stack| &stack.at_ms);
-    let mut times: Vec<u32> = times.copied().collect();
+    let mut times: Vec<u32> = profile.stacks.iter().flat_map(|stack| &stack.at_ms).copied().collect();
     times.sort_unstable();
     let samples = profile.samples();
     ensure!(times.len() as u64 == samples, "{samples}: {times:?}");

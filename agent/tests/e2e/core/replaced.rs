@@ -52,8 +52,7 @@ fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()>
     until_true(&what, || {
         let scrape = agent.reading(redis)?;
         must_be_possible(&scrape)?;
-        let found = scrape.by_label("evictscope_server_info", "version");
-        Ok(found.contains_key(version))
+        Ok(scrape.by_label("evictscope_server_info", "version").contains_key(version))
     })?;
     Ok(())
 }
@@ -191,8 +190,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
             must_be_possible(&scrape)?;
             let probed = Code::of(redis.pid())?.changed()?;
             ensure!(probed.is_subset(&planned), "round {round}: probes at {probed:?}, not {planned:?}");
-            let found = scrape.by_label("evictscope_server_info", "version");
-            Ok(found.contains_key(&version) && !probed.is_empty())
+            Ok(scrape.by_label("evictscope_server_info", "version").contains_key(&version) && !probed.is_empty())
         })?;
     }
     println!("{midway} of 6 restarted before the first probe was placed");

@@ -99,9 +99,7 @@ impl Agent {
 
     /// Returns the lines of its log about HTTP clients.
     fn said_about_clients(&self) -> anyhow::Result<Vec<String>> {
-        let log = self.process.log()?;
-        let lines = log.lines().filter(|line| line.contains("HTTP"));
-        Ok(lines.map(str::to_owned).collect())
+        Ok(self.process.log()?.lines().filter(|line| line.contains("HTTP")).map(str::to_owned).collect())
     }
 
     fn own(&self) -> anyhow::Result<Process> {
@@ -154,8 +152,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
             until("a scrape", || Ok(agent.get("/metrics").ok()))?;
             scrapes += 1;
         }
-        let joined = more.join();
-        let _hanging = joined.map_err(|_| anyhow::anyhow!("connecting panicked"))??;
+        let _hanging = more.join().map_err(|_| anyhow::anyhow!("connecting panicked"))??;
         println!("{scrapes} scrapes while they came");
         let open = agent.own()?.fd_count()?;
         ensure!(open <= before.max(watching) + CONNECTIONS, "{open} descriptors");

@@ -44,8 +44,7 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         agent.watches(&redis)?;
         let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
         let stalled = |least: f64| -> anyhow::Result<bool> {
-            let reading = agent.reading(&redis)?;
-            Ok(reading.sum("evictscope_stall_seconds_total", &[])? >= least)
+            Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= least)
         };
         until_true("clients are stalled", || stalled(1.0))?;
         std::fs::write(&file, format!("{step:.0}"))?;

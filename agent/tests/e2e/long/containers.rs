@@ -48,16 +48,14 @@ fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
 fn gone(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
-        let mut left = servers.iter().filter(|server| scrape.server_info(server.pid()).is_some());
-        Ok(left.next().is_none())
+        Ok(!servers.iter().any(|server| scrape.server_info(server.pid()).is_some()))
     })?;
     Ok(())
 }
 
 /// Returns a label of `evictscope_server_info`.
 fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result<String> {
-    let labels = scrape.server_info(server.pid()).context("the server is not seen")?;
-    Ok(labels.get(name).unwrap_or("").to_owned())
+    Ok(scrape.server_info(server.pid()).context("the server is not seen")?.get(name).unwrap_or("").to_owned())
 }
 
 /// Fails if the agent does not say which container a server is in.
@@ -161,9 +159,10 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
         ("cgroup v2", podman::GLIBC, &[], true),
     ] {
         let mut container = podman.create(program, options)?;
-        match is_v2 {
-            true => container.start_under_cgroup_v2()?,
-            false => container.start()?,
+        if is_v2 {
+            container.start_under_cgroup_v2()?
+        } else {
+            container.start()?
         }
         let server = answering(&container)?;
         seen(&agent, server)?;

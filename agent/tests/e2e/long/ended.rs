@@ -73,8 +73,7 @@ fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
     redis.signal(Signal::TERM)?;
     must_say(&agent, &redis, Ending::Exit { status: 0 })?;
     let before = agent.scrape()?.by_label(ENDED, "how");
-    let counted = [("exit", 2.0), ("signal", 3.0)];
-    let expected = counted.map(|(how, count)| (how.to_owned(), count)).into();
+    let expected = [("exit", 2.0), ("signal", 3.0)].map(|(how, count)| (how.to_owned(), count)).into();
     ensure!(before == expected, "{before:?}");
     // Another program in its place is no end of a process.
     let redis = started()?;

@@ -68,8 +68,7 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     }
     let agent = probed.agent(&["--probe-mode=every-call"])?;
     until_true("the next agent is attached", || {
-        let log = agent.log()?;
-        let attached = log.matches("attached pid=").count();
+        let attached = agent.log()?.matches("attached pid=").count();
         Ok(attached == probed.servers.len())
     })?;
     agent.end_well()?;
@@ -125,8 +124,7 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
         ensure!(!is_wrong, "{since}");
     }
     lasting.write_keys(20_000)?;
-    let scrape = agent.settled_reading(&lasting)?;
-    let evicted = scrape.sum("evictscope_evicted_keys_total", &[])?;
+    let evicted = agent.settled_reading(&lasting)?.sum("evictscope_evicted_keys_total", &[])?;
     let expected = lasting.info("evicted_keys")?;
     ensure!(evicted == expected && evicted > 0.0, "{evicted} of {expected} evicted keys");
     Ok(())

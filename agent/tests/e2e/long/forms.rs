@@ -225,8 +225,7 @@ impl Program {
     /// the sum of mem_tofree, the three results, and evicted keys.
     pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
         self.input.write_all(b"\n")?;
-        let line = self.line()?;
-        line.split_whitespace().map(|word| Ok(word.parse()?)).collect()
+        self.line()?.split_whitespace().map(|word| Ok(word.parse()?)).collect()
     }
 }
 
@@ -257,8 +256,7 @@ fn is_exported(text: &str, family: &str, server: &str) -> bool {
 /// Returns the only line of a log that contains `part`.
 fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
     let mut lines = log.lines().filter(|line| line.contains(part));
-    let only = lines.next().filter(|_| lines.next().is_none());
-    only.with_context(|| format!("not one line with {part}: {log}"))
+    lines.next().filter(|_| lines.next().is_none()).with_context(|| format!("not one line with {part}: {log}"))
 }
 
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
@@ -322,8 +320,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         let line = only_line_with(&said, failed)?;
         let value = |before: &str| -> anyhow::Result<u64> {
             let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
-            let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
-            Ok(digits.unwrap_or_default().parse()?)
+            Ok(rest.split(|next: char| !next.is_ascii_digit()).next().unwrap_or_default().parse()?)
         };
         let (reported, counted) = (value("mem_reported is ")?, value("allocator counts ")?);
         ensure!(reported.abs_diff(counted) == 2 << 20, "{line}");
@@ -337,8 +334,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
 
     // The other server of the same code is still watched.
     let calls = sound.numbers()?[0];
-    let scrape = agent.settled()?;
-    let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
+    let counted = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
     let text = agent.get("/metrics")?;
     let is_withdrawn = is_exported(&text, withdrawn, &sound_name);

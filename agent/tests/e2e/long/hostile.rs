@@ -161,8 +161,7 @@ fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() ->
     let redis = own.start(&[])?;
     agent.watches(&redis)?;
     redis.write_keys(150_000)?;
-    let scrape = agent.settled_reading(&redis)?;
-    let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+    let calls = agent.settled_reading(&redis)?.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
     ensure!(calls > 1_000.0, "{calls} evicting calls");
     Ok(())
 }

@@ -101,8 +101,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     redis.cli(&["eval", write, "0"])?;
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
     let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
-    let rows = left["rows"].as_array().context("no rows")?;
-    let row = rows.iter().find(|row| row["name"] == "lfu").context("no row")?;
+    let row = left["rows"].as_array().context("no rows")?.iter().find(|row| row["name"] == "lfu").context("no row")?;
     ensure!(row["idle"] == serde_json::json!([null, null, null]) && number(&left, "idle_unknown")? > 0.0, "{left}");
 
     let errors = refused(evictscope_without_privileges(), redis.pid())?;
@@ -170,8 +169,7 @@ fn expired_keys_that_are_held_are_seen() -> anyhow::Result<()> {
              for i = 1, {LIVING} do redis.call('SET', 'b' .. i, i, 'EX', 1000) end \
              for i = 1, {EXPIRED} do redis.call('SET', 'c' .. i, i, 'PXAT', ARGV[1]) end"
         );
-        let now = redis.cli(&["time"])?;
-        let seconds: u64 = now.lines().next().unwrap_or_default().trim().parse()?;
+        let seconds: u64 = redis.cli(&["time"])?.lines().next().unwrap_or_default().trim().parse()?;
         let until_then = Duration::from_secs(6);
         let then = (seconds + until_then.as_secs()) * 1_000;
         redis.cli(&["eval", &write, "0", &then.to_string()])?;

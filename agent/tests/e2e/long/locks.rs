@@ -132,10 +132,7 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
     let why = format!("no probe is placed in process {}: process {} ", second.pid(), holder.process.pid());
     until_true("the log says why", || Ok(agent.log()?.contains(&why)))?;
     Forks::must_work(&holder)?;
-    let observed = || {
-        let reading = agent.reading(&second)?;
-        reading.sum("evictscope_observed_seconds_total", &[("kind", "evicting")])
-    };
+    let observed = || agent.reading(&second)?.sum("evictscope_observed_seconds_total", &[("kind", "evicting")]);
     ensure!(observed()? == 0.0, "no probe is placed, and calls are called observed");
     let modes = agent.reading(&second)?.sum("evictscope_probe_mode", &[])?;
     ensure!(modes == 0.0, "it is said to be in a probe mode");

@@ -78,9 +78,7 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
         let said = match (member.in_info(), member.directive()) {
             (Some(name), _) => info.number(name)?,
             (None, Some(directive)) => {
-                let answer = redis.cli(&["config", "get", directive])?;
-                let value = answer.lines().nth(1).context("CONFIG GET has no value")?;
-                value.parse()?
+                redis.cli(&["config", "get", directive])?.lines().nth(1).context("CONFIG GET has no value")?.parse()?
             }
             // Memory is never at rest.
             (None, None) => continue,
@@ -130,8 +128,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
 
 /// Returns how many fields of hashes have expired, as Redis or Valkey names it.
 fn expired_fields(info: &Info) -> anyhow::Result<f64> {
-    let redis = info.number("expired_subkeys");
-    redis.or_else(|_| info.number("expired_fields"))
+    info.number("expired_subkeys").or_else(|_| info.number("expired_fields"))
 }
 
 /// The memory of a server, and where its members are according to the plan.

@@ -72,16 +72,12 @@ fn stacks_are_whole_and_say_what_ran() -> anyhow::Result<()> {
 }
 
 fn sum(stacks: &[Stack], wanted: fn(&Stack) -> bool) -> f64 {
-    let stacks = stacks.iter().filter(|stack| wanted(stack));
-    stacks.map(|stack| stack.samples).sum()
+    stacks.iter().filter(|stack| wanted(stack)).map(|stack| stack.samples).sum()
 }
 
 fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let _load = evicting(redis)?;
-    let cpu = |labels: &[(&str, &str)]| {
-        let scrape = agent.reading(redis)?;
-        scrape.sum("evictscope_main_thread_cpu_seconds_total", labels)
-    };
+    let cpu = |labels: &[(&str, &str)]| agent.reading(redis)?.sum("evictscope_main_thread_cpu_seconds_total", labels);
     let in_evictions = [("activity", "eviction")];
     let waiting = || anyhow::Ok(redis.main_thread_times()?.waiting.as_secs_f64());
     let times = || anyhow::Ok((cpu(&[])?, cpu(&in_evictions)?, waiting()?));
@@ -104,8 +100,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     // A share of n samples has this standard deviation; four of them are exceeded once in 16,000 times.
     let chance = 4.0 * (measured * (1.0 - measured) / all).sqrt();
     // Probe hits are on the stack of an evicting call, before and after the part of it that is timed.
-    let scrape = agent.reading(redis)?;
-    let probes = scrape.sum("evictscope_overhead_ratio", &[])?;
+    let probes = agent.reading(redis)?.sum("evictscope_overhead_ratio", &[])?;
     println!(
         "{all} samples, {whole} whole; in evictions {share}, by the probes {measured}, which cost {probes}; waited for {waited}"
     );

@@ -156,8 +156,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
         let forged = text.lines().any(|line| line.starts_with("ok    server c"));
         ensure!(shown && !forged, "{command}: {text:?}");
     }
-    let seen = said.iter().filter(|(_, text)| text.contains("\\u001b"));
-    ensure!(seen.count() >= 10, "{said:?}");
+    ensure!(said.iter().filter(|(_, text)| text.contains("\\u001b")).count() >= 10, "{said:?}");
     let help = String::from_utf8(evictscope().arg("--help").output()?.stdout)?;
     let (_, commands) = help.split_once("Commands:\n").context("no commands")?;
     for line in commands.lines().take_while(|line| !line.is_empty()) {

@@ -53,8 +53,7 @@ impl Trace {
 /// Returns how many calls a summary has.
 fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
     let summary = said.lines().rev().find(|line| line.starts_with(function) && line.contains(" calls in "));
-    let summary = summary.with_context(|| format!("no summary: {said}"))?;
-    let (_, calls) = summary.split_once(": ").context("no number")?;
+    let (_, calls) = summary.with_context(|| format!("no summary: {said}"))?.split_once(": ").context("no number")?;
     let (calls, _) = calls.split_once(' ').context("no number")?;
     Ok(calls.parse()?)
 }
@@ -104,10 +103,7 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let redis = Redis::private(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
     redis.write_keys(20_000)?;
     let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
-    let all = || {
-        let scrape = agent.settled_reading(&redis)?;
-        scrape.sum("evictscope_eviction_calls_total", &[])
-    };
+    let all = || agent.settled_reading(&redis)?.sum("evictscope_eviction_calls_total", &[]);
     // Each command makes a call.
     let counts = || {
         send(&redis, "PING\r\n", "+PONG\r\n", 1)?;

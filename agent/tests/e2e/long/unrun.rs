@@ -134,8 +134,7 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     let seconds = before.sum("evictscope_phase_seconds_total", &saturated)?;
     redis.write_keys(20_000)?;
     until_true("evictions are seen by the counter of evicted keys", || {
-        let after = agent.reading(&redis)?;
-        Ok(after.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
+        Ok(agent.reading(&redis)?.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
     })?;
     let log = agent.log()?;
     let told = "its evicting calls and expire cycles are not seen";
@@ -143,7 +142,6 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     // An agent that finds it like this says so, too.
     drop(agent);
     let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;
-    let reading = agent.reading(&redis)?;
-    ensure!(reading.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
+    ensure!(agent.reading(&redis)?.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
     Ok(())
 }

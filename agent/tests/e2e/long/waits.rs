@@ -57,10 +57,7 @@ fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
     let said = grown("evictscope_client_wait_seconds_total", &[])?;
     println!("{own} s by the clients, {said} s by the agent");
     ensure!((own * 0.9..own * 1.1).contains(&said), "{said} of {own} s");
-    let longer = |ms| {
-        let longer = waits.iter().filter(|wait| **wait >= Duration::from_millis(ms));
-        longer.count() as f64
-    };
+    let longer = |ms| waits.iter().filter(|wait| **wait >= Duration::from_millis(ms)).count() as f64;
     let over = grown("evictscope_requests_waited_total", &[("over", "0.1")])?;
     ensure!((longer(110)..=longer(90)).contains(&over), "{over} requests over 0.1 s");
     Ok(())
