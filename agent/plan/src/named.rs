@@ -1,7 +1,7 @@
 //! A function that a user names: by its symbol, or by the command that it implements.
 //!
 //! Each call is timed from its entry to its return, so nothing else about it needs to be known. It is not an entry of
-//! [`TRACED`](crate::traced::TRACED): only `evictscope trace` asks for it.
+//! [`TRACED`](crate::planner::TRACED): only `evictscope trace` asks for it.
 
 use std::fmt;
 

@@ -15,7 +15,8 @@ use crate::item::{FunctionKind, Reason};
 use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
 use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
-use crate::traced::{TRACED, eviction, expire};
+use crate::planner::TRACED;
+use crate::traced::{eviction, expire};
 
 /// The longest text of a plan that is exported or shown, in bytes.
 const MAX_TEXT: usize = 256;

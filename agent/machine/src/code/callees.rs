@@ -110,7 +110,9 @@ impl Survey<'_, '_> {
             }
             let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
-            for instruction in block.instructions.iter().filter(|instruction| !code.hooks.contains(&address(instruction))) {
+            for instruction in
+                block.instructions.iter().filter(|instruction| !code.hooks.contains(&address(instruction)))
+            {
                 let passed_on = match instruction.flow_control() {
                     FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => RegisterSet::MAX,

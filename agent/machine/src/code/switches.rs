@@ -3,7 +3,7 @@
 use evictscope_model::FileAddress;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use super::instruction::{address, target, writes};
+use super::instruction::{address, is_high_byte, target, writes};
 use crate::elf::image::Image;
 
 /// The most entries of one table.
@@ -168,8 +168,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
 
 /// Returns whether a register is the lowest bytes of a general register, or all of them.
 fn is_low_part(register: Register, whole: Register) -> bool {
-    let is_high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
-    register.is_gpr() && register.full_register() == whole && !is_high
+    register.is_gpr() && register.full_register() == whole && !is_high_byte(register)
 }
 
 fn entries(

@@ -37,8 +37,6 @@ impl<'data> Symbols<'data> {
             let Some(name) = name(&symbol, file.data(), budget) else {
                 continue;
             };
-            // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
-            let name = name.split('@').next().unwrap_or(name);
             let found = Symbol { address: FileAddress::new(symbol.address()), size: symbol.size() };
             match symbol.kind() {
                 SymbolKind::Text => self.add_function(name, found),
@@ -94,18 +92,16 @@ pub fn name<'data>(symbol: &ElfSymbol64<'data, '_, Endianness>, data: &[u8], bud
         return None;
     };
     let is_paid = budget.scan(name.len());
-    std::str::from_utf8(name).ok().filter(|_| is_paid)
+    // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
+    std::str::from_utf8(name).ok().filter(|_| is_paid)?.split('@').next()
 }
 
+/// Returns whether a name is that of a clone that a compiler made of the function `name`, and not of a part that it
+/// moved elsewhere, or into a function of its own.
 fn is_clone_of(clone: &str, name: &str) -> bool {
-    clone
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix('.'))
-        .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
+    let suffix = clone.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+    suffix.is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
 }
-
-/// The most symbols to read from one file; executables of some megabytes have ten thousand.
-const MAX_NAMED: usize = 300_000;
 
 /// Memory for one name with its addresses, in bytes.
 const NAME_BYTES: usize = 128;
@@ -123,7 +119,7 @@ impl<'data> FunctionNames<'data> {
     pub fn read(&mut self, data: &'data [u8], budget: &Budget) -> Result<(), ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         self.are_all |= file.symbols().next().is_some();
-        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MAX_NAMED) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS) {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
                 continue;
             }
@@ -133,10 +129,7 @@ impl<'data> FunctionNames<'data> {
             if !budget.keep(NAME_BYTES) {
                 break;
             }
-            // A versioned name (`qsort@@GLIBC_2.2.5`) is the same name.
-            let name = name.split('@').next().unwrap_or(name);
-            let address = FileAddress::new(symbol.address());
-            self.names.entry(name).or_default().insert(address);
+            self.names.entry(name).or_default().insert(FileAddress::new(symbol.address()));
         }
         Ok(())
     }
@@ -152,9 +145,7 @@ impl<'data> FunctionNames<'data> {
         if let Some(exact) = exact {
             return of(exact).into_iter().collect();
         }
-        let is_clone = |(candidate, _): &(&&str, &BTreeSet<FileAddress>)| {
-            candidate.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')).is_some_and(|clone| !is_part(clone))
-        };
+        let is_clone = |(candidate, _): &(&&str, &BTreeSet<FileAddress>)| is_clone_of(candidate, name);
         self.names.iter().filter(is_clone).flat_map(of).collect()
     }
 
@@ -167,10 +158,4 @@ impl<'data> FunctionNames<'data> {
     pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
         self.names.keys().copied()
     }
-}
-
-/// Returns whether the suffix of a function's name says that it is a part that was moved elsewhere, or into a function
-/// of its own.
-fn is_part(suffix: &str) -> bool {
-    suffix.starts_with("cold") || suffix.starts_with("part")
 }

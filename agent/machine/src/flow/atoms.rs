@@ -126,9 +126,9 @@ impl Atom {
             Self::Merged { options: of, .. } | Self::Computed { of, .. } => of.iter().map(Value::bytes).sum(),
             Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
             Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
-            Self::Truth(truth) => {
-                (truth.conditions.iter()).map(|condition| size_of::<Condition>() + condition.left.bytes() + condition.right.bytes()).sum()
-            }
+            Self::Truth(truth) => (truth.conditions.iter())
+                .map(|condition| size_of::<Condition>() + condition.left.bytes() + condition.right.bytes())
+                .sum(),
             Self::Select { condition, then, otherwise } => {
                 [&condition.left, &condition.right, then, otherwise].map(Value::bytes).iter().sum()
             }

@@ -18,8 +18,7 @@ use super::state::State;
 use super::value::Value;
 use super::{loops, private};
 use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use crate::code::instruction;
-use crate::code::instruction::{Callee, RSP, RegisterSet};
+use crate::code::instruction::{self, Callee, RSP, RegisterSet};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;

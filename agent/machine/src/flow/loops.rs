@@ -245,8 +245,7 @@ impl State {
 /// Returns what a register holds at the head of a loop that changes it.
 pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
     let index = u32::try_from(register).unwrap_or(u32::MAX);
-    let address = head;
-    atoms.value(Atom::Opaque { address, index })
+    atoms.value(Atom::Opaque { address: head, index })
 }
 
 /// Returns the registers that a block writes before it reads them, so that what they held has no effect.

@@ -232,7 +232,8 @@ impl Atoms {
                 self.select(condition, then, otherwise)
             }
             Some(Atom::Truth(truth)) => {
-                let conditions = truth.conditions.iter().map(|condition| self.substitute_condition(condition, atom, by)).collect();
+                let conditions =
+                    truth.conditions.iter().map(|condition| self.substitute_condition(condition, atom, by)).collect();
                 self.truth_of(Truth { conditions, ..truth })
             }
             Some(Atom::LowByte { byte, rest }) => {

@@ -18,6 +18,7 @@ use super::operands::{Place, place};
 use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
+use crate::code::instruction::RAX;
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;
@@ -325,8 +326,6 @@ fn returned_from(execution: &mut Execution<'_>, state: State, point: CutPoint) -
 
 /// The most values to look at.
 const MAX_VALUES: usize = 256;
-/// The register of a function's result.
-const RAX: usize = 0;
 
 /// Returns the numbers that the function's result is set to, over 32 bits.
 pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {

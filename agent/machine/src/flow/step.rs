@@ -317,8 +317,7 @@ impl Step<'_> {
         }
         self.escape_operands();
         let of = vec![self.state.registers[RAX].clone(), self.read(0)];
-        let operation = Operation::UpperHalf;
-        self.state.registers[RDX] = self.atoms.value(Atom::Computed { operation, of });
+        self.state.registers[RDX] = self.atoms.value(Atom::Computed { operation: Operation::UpperHalf, of });
         self.state.registers[RAX] = self.opaque(0);
         self.state.flags = Flags::Unknown;
         true
@@ -332,8 +331,7 @@ impl Step<'_> {
             return false;
         }
         let of = vec![dividend, self.read(0)];
-        let operation = Operation::Whole;
-        self.state.registers[RAX] = self.atoms.value(Atom::Computed { operation, of });
+        self.state.registers[RAX] = self.atoms.value(Atom::Computed { operation: Operation::Whole, of });
         self.state.registers[RDX] = self.opaque(0);
         self.state.flags = Flags::Unknown;
         true
@@ -383,8 +381,6 @@ impl Step<'_> {
 
     /// Returns an 8-byte number shifted to the right.
     fn shifted(&mut self, value: Value, by: u32, is_signed: bool) -> Value {
-        let operation = Operation::Shifted { by, is_signed };
-        let of = vec![value];
-        self.atoms.value(Atom::Computed { operation, of })
+        self.atoms.value(Atom::Computed { operation: Operation::Shifted { by, is_signed }, of: vec![value] })
     }
 }

@@ -16,8 +16,7 @@ use serde::Serialize;
 
 use super::site::Calls;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
-use crate::code::instruction;
-use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
+use crate::code::instruction::{self, Instruction, address, is_call, is_conditional_jump};
 use crate::flow::cut::{CutError, CutPoint, INFINITE, minimum_cut};
 use crate::flow::execution::Execution;
 
@@ -144,11 +143,8 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
         let body = &code.blocks[*block];
         for (index, instruction) in body.instructions.iter().enumerate() {
             let point = block.instruction(index);
-            let weight = match is_excluded || !is_seen(index) {
-                true => INFINITE,
-                false if instruction::is_long_nop(instruction) => INFINITE,
-                false => weight(instruction, calls_from(code, point)),
-            };
+            let is_barred = is_excluded || !is_seen(index) || instruction::is_long_nop(instruction);
+            let weight = if is_barred { INFINITE } else { weight(instruction, calls_from(code, point)) };
             weights.insert(CutPoint::Instruction(point), weight);
         }
         let Some(jump) = body.instructions.last() else {
@@ -166,12 +162,9 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
             let can_end = !is_inner || shared.contains(successor);
             if can_end && passed.contains(successor) && !is_under_way(*successor) {
                 let following = calls_from(code, successor.first());
-                let weight = match is_inner {
-                    // Each call is hit there anyway.
-                    true => following_weight(following),
-                    false => PASSED_WEIGHT + weight(jump, following),
-                };
-                weights.insert(CutPoint::Way(*block, *kind), weight);
+                // Each call is hit at the inner site anyway.
+                let hit_weight = if is_inner { 0 } else { PASSED_WEIGHT + cost_weight(jump) };
+                weights.insert(CutPoint::Way(*block, *kind), hit_weight + following_weight(following));
             }
         }
     }
@@ -186,8 +179,11 @@ fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
 }
 
 fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
-    let cost = u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT;
-    cost + following_weight(following_calls)
+    cost_weight(instruction) + following_weight(following_calls)
+}
+
+fn cost_weight(instruction: &Instruction) -> u64 {
+    u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT
 }
 
 fn following_weight(calls: u64) -> u64 {

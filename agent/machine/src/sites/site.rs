@@ -8,8 +8,7 @@ use iced_x86::{Formatter as _, GasFormatter};
 use serde::Serialize;
 
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
-use crate::code::instruction;
-use crate::code::instruction::{Instruction, address};
+use crate::code::instruction::{self, Instruction, address};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::{Reach, Recipe};

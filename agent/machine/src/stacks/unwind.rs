@@ -3,12 +3,11 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use gimli::{
-    BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice, Evaluation,
-    EvaluationResult, LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value,
-    X86_64,
+    BaseAddresses, CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, LittleEndian, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
 };
 
-use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
+use crate::elf::frames::{Frame, TableBytes, UnwindTable, common_entry};
 
 /// The largest table to keep, in bytes: an executable of some megabytes has 0.3 MB, a large library some 5 MB.
 const MAX_TABLE: usize = 16 << 20;
@@ -16,8 +15,6 @@ const MAX_TABLE: usize = 16 << 20;
 const MAX_ENTRY: usize = 16 << 10;
 /// The most steps of an expression. The ones that linkers make for jumps to shared libraries have ten.
 const MAX_STEPS: u32 = 64;
-
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The content of the tables of one file.
 #[derive(BorshDeserialize, BorshSerialize)]
@@ -110,19 +107,9 @@ impl Tables {
     }
 }
 
-/// Reads a common entry, if it is not too large.
-fn common_entry<'a>(
-    section: &EhFrame<Bytes<'a>>,
-    bases: &BaseAddresses,
-    offset: EhFrameOffset,
-) -> gimli::Result<CommonInformationEntry<Bytes<'a>>> {
-    let entry = section.cie_from_offset(bases, offset)?;
-    if entry.entry_len() <= MAX_COMMON_ENTRY { Ok(entry) } else { Err(gimli::Error::OffsetOutOfBounds(0)) }
-}
-
 /// Evaluates the expressions of one entry.
 struct Expressions<'a, R> {
-    section: &'a EhFrame<Bytes<'a>>,
+    section: &'a EhFrame<TableBytes<'a>>,
     encoding: Encoding,
     registers: &'a FrameRegisters,
     read: &'a R,
@@ -131,7 +118,7 @@ struct Expressions<'a, R> {
 impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
     /// Returns the value of an expression that begins with `first` on its stack.
     fn value(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
-        let mut evaluation: Evaluation<Bytes<'_>> = expression.get(self.section).ok()?.evaluation(self.encoding);
+        let mut evaluation: Evaluation<TableBytes<'_>> = expression.get(self.section).ok()?.evaluation(self.encoding);
         evaluation.set_max_iterations(MAX_STEPS);
         if let Some(first) = first {
             evaluation.set_initial_value(first);

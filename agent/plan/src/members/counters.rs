@@ -128,7 +128,8 @@ fn counters_of_threads(machine: &mut Interpreter<'_, '_>, threads: Load) -> Opti
     let mut added = |count| machine.run(Some((threads, count))).ok()?;
     // One thread reads only the first counter; what a second adds gives the distance.
     let [first] = added(1)?[..] else { return None };
-    let stride = added(2)?.iter().find(|address| **address != first)?.checked_sub(first).filter(|stride| *stride >= 8)?;
+    let stride =
+        added(2)?.iter().find(|address| **address != first)?.checked_sub(first).filter(|stride| *stride >= 8)?;
 
     // With very many threads, all counters are added, and maybe one more.
     let all = added(MANY_THREADS)?;

@@ -160,8 +160,8 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
         until("it is healthy", || Ok(agent.get("/-/healthy").ok()))?;
         anyhow::Ok(())
     })?;
-    let said = agent.said_about_clients()?;
-    ensure!((1..=2).contains(&said.len()), "{said:#?}");
+    let lines = agent.said_about_clients()?;
+    ensure!((1..=2).contains(&lines.len()), "{lines:#?}");
     Ok(())
 }
 
@@ -226,12 +226,12 @@ fn without_descriptors_it_says_so_once_and_waits() -> anyhow::Result<()> {
     let _clients = [agent.connect("")?, agent.connect("")?];
     let answered = agent.get_within(Duration::from_secs(1), "/metrics").is_ok();
     ensure!(!answered, "no descriptor is missing");
-    let said = until("it says so", || {
-        let said = agent.said_about_clients()?;
-        Ok((!said.is_empty()).then_some(said))
+    let lines = until("it says so", || {
+        let lines = agent.said_about_clients()?;
+        Ok((!lines.is_empty()).then_some(lines))
     })?;
-    ensure!(said.len() == 1, "{said:#?}");
-    ensure!(said[0].contains("raise LimitNOFILE="), "{said:#?}");
+    ensure!(lines.len() == 1, "{lines:#?}");
+    ensure!(lines[0].contains("raise LimitNOFILE="), "{lines:#?}");
 
     agent.limit_descriptors(before.current.context("no limit")?)?;
     until("it answers again", || Ok(agent.get("/metrics").ok()))?;

@@ -67,12 +67,12 @@ fn is_named(scrape: &Scrape, server: ContainedServer, container: &Container) -> 
         ("cgroup", &format!("/libpod_parent/libpod-{id}")),
         ("pod_uid", ""),
     ] {
-        let said = label(scrape, server, name)?;
-        ensure!(said == expected, "{name} {said}, not {expected}");
+        let labelled = label(scrape, server, name)?;
+        ensure!(labelled == expected, "{name} {labelled}, not {expected}");
     }
-    let (port, said) = (podman::PORT.to_string(), label(scrape, server, "server")?);
+    let (port, labelled) = (podman::PORT.to_string(), label(scrape, server, "server")?);
     let with_id = format!("{port}@{}", &id[..12]);
-    ensure!(said == port || said == with_id, "server {said}, not {with_id}");
+    ensure!(labelled == port || labelled == with_id, "server {labelled}, not {with_id}");
     Ok(())
 }
 
@@ -103,7 +103,7 @@ fn are_counted(agent: &Agent, servers: &[ContainedServer], keys: u32) -> anyhow:
     }
     let after = counts(agent, servers)?;
     for (before, after) in before.iter().zip(&after) {
-        let [calls, commands, _, expected, _] = [0, 1, 2, 3, 4].map(|one| after[one] - before[one]);
+        let [calls, commands, _, expected, _] = [0, 1, 2, 3, 4].map(|index| after[index] - before[index]);
         ensure!(commands == expected, "{commands} commands, not {expected}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         let [_, _, evicted, _, expected] = *after;
@@ -252,8 +252,8 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     let scrape = agent.scrape()?;
     for (container, server) in containers.iter().zip(&servers) {
         let expected = format!("{}@{}", podman::PORT, &container.id()[..12]);
-        let said = label(&scrape, *server, "server")?;
-        ensure!(said == expected, "server {said}, not {expected}");
+        let labelled = label(&scrape, *server, "server")?;
+        ensure!(labelled == expected, "server {labelled}, not {expected}");
     }
     drop(containers);
     gone(&agent, &servers)

@@ -65,8 +65,8 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 child => {
                     let output = child?.wait_with_output()?;
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    ensure!(output.status.success(), "{name}: {said}");
+                    let printed = String::from_utf8_lossy(&output.stderr);
+                    ensure!(output.status.success(), "{name}: {printed}");
                 }
             }
             compiled.push((name.clone(), program.clone()));
@@ -164,11 +164,11 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
     ensure!(goals.is_err() || goals? == calls, "not {calls} goals");
     // Without a series, there was none.
     let unknown = exported("unknown").unwrap_or(0.0);
-    for (result, own) in [("ok", ok), ("running", running), ("fail", fail)] {
+    for (result, counted) in [("ok", ok), ("running", running), ("fail", fail)] {
         let exported = exported(result)?;
         ensure!(
-            exported <= own && exported + unknown >= own,
-            "result {result}: {exported}, and {unknown} unknown; the program: {own}"
+            exported <= counted && exported + unknown >= counted,
+            "result {result}: {exported}, and {unknown} unknown; the program: {counted}"
         );
     }
     if unknown > 0.0 {
@@ -303,8 +303,8 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     ensure!(limit.is_ok(), "the limit went, too");
 
     // The log says so once, with everything for a report.
-    let said = agent.log()?;
-    let line = only_line_with(&said, "withdrawn")?;
+    let log = agent.log()?;
+    let line = only_line_with(&log, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
     let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
     let inspect = format!("evictscope inspect {pid} --json");
@@ -316,8 +316,8 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         // And once what the kernel saw: which server, and both values. Another thread logs it.
         let failed = "a check of the probe plan failed";
         until_true(failed, || Ok(agent.log()?.contains(failed)))?;
-        let said = agent.log()?;
-        let line = only_line_with(&said, failed)?;
+        let log = agent.log()?;
+        let line = only_line_with(&log, failed)?;
         let value = |before: &str| -> anyhow::Result<u64> {
             let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
             Ok(rest.split(|next: char| !next.is_ascii_digit()).next().unwrap_or_default().parse()?)

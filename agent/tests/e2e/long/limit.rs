@@ -69,9 +69,9 @@ fn role(agent: &Agent, redis: &Redis, role: &str, applies: &str) -> anyhow::Resu
 fn not_counted(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     until("the agent says what INFO says", || {
         let before = redis.info("mem_not_counted_for_evict")?;
-        let told = agent.settled_reading(redis)?.sum("evictscope_not_counted_memory_bytes", &[])?;
+        let exported = agent.settled_reading(redis)?.sum("evictscope_not_counted_memory_bytes", &[])?;
         let after = redis.info("mem_not_counted_for_evict")?;
-        Ok((before == told && told == after).then_some(told))
+        Ok((before == exported && exported == after).then_some(exported))
     })
 }
 
@@ -100,11 +100,11 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
         })?;
         let used = redis.info("used_memory")?;
         let growth = (used - before?) / begun.elapsed().as_secs_f64();
-        let own = (redis.info("maxmemory")? - used) / growth;
+        let by_info = (redis.info("maxmemory")? - used) / growth;
         let foretold = scrape.sum(REACHED, &[("estimate", "likely")])?;
         // Not over the same time: the agent's begins when it knows that evictions have ended, and ends up to ten
         // seconds earlier.
-        ensure!((own / 2.0..own * 2.0).contains(&foretold), "{foretold} s, by INFO {own} s");
+        ensure!((by_info / 2.0..by_info * 2.0).contains(&foretold), "{foretold} s, by INFO {by_info} s");
         let added = scrape.sum(ADDED, &[("measured", measured)])?;
         ensure!(added > 0.0 && added < 1.0, "evictions would add {added}");
     }

@@ -165,7 +165,8 @@ fn by_definition(quantities: &mut [QuantityPlan]) {
     for definition in
         [[MemReported, Overhead, MemUsed], [MemUsed, MemTofree, Maxmemory], [MemReported, Overhead, MemUsed]]
     {
-        let defined: Vec<_> = (quantities.iter_mut()).filter(|planned| definition.contains(&planned.quantity)).collect();
+        let defined: Vec<_> =
+            (quantities.iter_mut()).filter(|planned| definition.contains(&planned.quantity)).collect();
         let confirmed = defined.iter().filter(|planned| planned.method == Method::Both);
         if defined.len() == 3 && confirmed.count() == 2 {
             defined.into_iter().for_each(|planned| planned.method = Method::Both);

@@ -15,7 +15,7 @@ use evictscope_machine::sites::{Calls, Site, cheapest};
 use evictscope_model::{FileAddress, Member};
 
 use self::inlined::{GoalCopy, blocks_before_eviction};
-use super::analysis::{Analysis, Traced};
+use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members;
 use crate::names::Texts;

@@ -45,7 +45,8 @@ impl CycleWork {
         let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
         blocks.retain(|block| !returning.contains(block));
-        let edges = (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |edge| (id, *edge)));
+        let edges =
+            (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |edge| (id, *edge)));
         let entered_by = edges
             .filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to))
             .map(|(from, (_, kind))| (from, kind))
