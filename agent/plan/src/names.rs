@@ -168,8 +168,7 @@ pub struct Identity {
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain.
     pub version: Option<String>,
-    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
-    /// process has it loaded.
+    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a process has it loaded.
     #[serde(skip)]
     pub entry_point: FileAddress,
 }

@@ -307,9 +307,8 @@ fn compares(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
 }
 
-/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant`
-/// accepts. (At a function's entry the canary is stored in its slot, and then something else may be
-/// compared.)
+/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant` accepts. (At a
+/// function's entry the canary is stored in its slot, and then something else may be compared.)
 fn is_from(
     comparison: &Instruction,
     before: &[&Instruction],

@@ -1,5 +1,4 @@
-//! What a call calls, by name: in this file, or in a shared library through a slot that the loader
-//! fills.
+//! What a call calls, by name: in this file, or in a shared library through a slot that the loader fills.
 //!
 //! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts
 //! none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
@@ -29,8 +28,7 @@ pub fn callee_name<'data>(image: &Image<'data>, call: &Instruction) -> Option<&'
     }
 }
 
-/// Returns whether an instruction calls something that changes neither registers nor the function's
-/// memory.
+/// Returns whether an instruction calls something that changes neither registers nor the function's memory.
 pub fn is_hook(image: &Image<'_>, instruction: &Instruction) -> bool {
     callee_name(image, instruction).is_some_and(|name| HOOKS.contains(&name))
 }
@@ -54,8 +52,7 @@ fn slot(instruction: &Instruction) -> Option<FileAddress> {
 /// Their names.
 const FUNCTIONS: [&str; 3] = ["abort", "exit", "__stack_chk_fail"];
 
-/// The prefix of the functions that report the address sanitizer's findings; those that end with
-/// [`GOES_ON`] return.
+/// The prefix of the functions that report the address sanitizer's findings; those that end with [`GOES_ON`] return.
 const REPORTS: &str = "__asan_report_";
 const GOES_ON: &str = "_noabort";
 

@@ -332,8 +332,7 @@ fn evaluate(
     Some(if in_register || is_value { Location::Value(sum) } else { Location::Memory(sum) })
 }
 
-/// Returns the register that an expression reads at the function's entry. Compilers use no other
-/// expressions there.
+/// Returns the register that an expression reads at the function's entry. Compilers use no other expressions there.
 fn at_entry(inner: Location) -> Option<RegisterSum> {
     let Location::Value(sum) = inner else {
         return None;

@@ -102,8 +102,7 @@ impl<'data> Image<'data> {
         Ok(())
     }
 
-    /// Finds the function called `name`, or the only clone of it that a compiler made
-    /// (`name.constprop.0`, …).
+    /// Finds the function called `name`, or the only clone of it that a compiler made (`name.constprop.0`, …).
     pub fn function(&self, name: &str) -> Option<Symbol> {
         self.symbols.function(name)
     }

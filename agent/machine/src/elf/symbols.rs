@@ -55,8 +55,7 @@ impl<'data> Symbols<'data> {
         names.entry(function.address).or_insert(name);
     }
 
-    /// Finds the function called `name`, or the only clone of it that a compiler made
-    /// (`name.constprop.0`, …).
+    /// Finds the function called `name`, or the only clone of it that a compiler made (`name.constprop.0`, …).
     pub fn function(&self, name: &str) -> Option<Symbol> {
         self.functions.get(name).copied().or_else(|| {
             let mut clones = self.functions.iter().filter(|(clone, _)| is_clone_of(clone, name));

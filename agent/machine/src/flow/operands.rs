@@ -85,8 +85,7 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Returns an operand's value. Unless the operand is 64 or 32 bits wide, the bits past its width
-    /// mean nothing.
+    /// Returns an operand's value. Unless the operand is 64 or 32 bits wide, the bits past its width mean nothing.
     pub fn read(&mut self, operand: u32) -> Value {
         match self.instruction.op_kind(operand) {
             OpKind::Register => self.read_register(operand),

@@ -110,8 +110,7 @@ impl Quotient {
     pub fn find(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, weight: f64) -> Option<Self> {
         let code = execution.code;
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
-            let divisions = block.instructions.iter().filter(|instruction| is_division(instruction));
-            divisions.map(move |_| id)
+            block.instructions.iter().filter(|instruction| is_division(instruction)).map(move |_| id)
         });
         let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
             return None;

@@ -262,8 +262,7 @@ impl State {
         Some(merged)
     }
 
-    /// Removes the slots that one of `others` does not have in the same width, and adds what they
-    /// held to `lost`.
+    /// Removes the slots that one of `others` does not have in the same width, and adds what they held to `lost`.
     fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
         let is_missing = |at: &i64, slot: &mut (Value, u8)| {
             let has = |other: &Self| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1);

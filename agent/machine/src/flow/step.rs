@@ -1,8 +1,7 @@
 //! Executes single instructions.
 //!
-//! A call returns an atom that names it, and changes what the System V ABI lets it change. An
-//! instruction that is not modelled makes opaque whatever it writes, so it never leads to a wrong
-//! value.
+//! A call returns an atom that names it, and changes what the System V ABI lets it change. An instruction that is not
+//! modelled makes opaque whatever it writes, so it never leads to a wrong value.
 //!
 //! Executes multiplications, divisions, shifts and sign extensions.
 

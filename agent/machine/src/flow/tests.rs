@@ -91,8 +91,7 @@ const CASES: [(&str, &[u8], Slots); 13] = [
         &[0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x39, 0x48, 0x83, 0xc1, 0x08, 0x48, 0xff, 0xce, 0x75, 0xf4],
         [Some(5), None],
     ),
-    // `lea 8(%rsp), %rbx; 1: movq $9, 8(%rsp); call *%r13; dec %ebp; jz 2f; mov %rbx, %rdi; call *%r13;
-    // jmp 1b; 2:`
+    // `lea 8(%rsp), %rbx; 1: movq $9, 8(%rsp); call *%r13; dec %ebp; jz 2f; mov %rbx, %rdi; call *%r13; jmp 1b; 2:`
     (
         "an address that a turn before handed out has escaped",
         &[
@@ -119,8 +118,7 @@ fn what_may_be_overwritten_is_forgotten() {
     }
 }
 
-/// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b;
-/// 2: mov %rcx, (%rsp)`
+/// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b; 2: mov %rcx, (%rsp)`
 #[test]
 fn what_a_loop_always_comes_back_with_is_known() {
     let mut code = [

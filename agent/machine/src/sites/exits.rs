@@ -216,9 +216,8 @@ mod tests {
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);
-    /// How compilers merge the ends of calls that do nothing with those of others:
-    /// `xor %eax, %eax; test %edi, %edi; je 1f; mov $2, %eax; test %esi, %esi; je 1f;
-    /// call 0x2000; xor %eax, %eax; 1: ret`
+    /// How compilers merge the ends of calls that do nothing with those of others: `xor %eax, %eax; test %edi, %edi; je
+    /// 1f; mov $2, %eax; test %esi, %esi; je 1f; call 0x2000; xor %eax, %eax; 1: ret`
     const MERGED_ENDS: [u8; 23] = [
         0x31, 0xc0, 0x85, 0xff, 0x74, 0x10, 0xb8, 0x02, 0x00, 0x00, 0x00, 0x85, 0xf6, 0x74, 0x07, 0xe8, 0xec, 0x0f,
         0x00, 0x00, 0x31, 0xc0, 0xc3,

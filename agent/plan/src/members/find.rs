@@ -27,8 +27,7 @@ pub struct MemberPlan {
     pub member: Member,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
-    /// Offset in `server`, bytes; `None` for what is not a member of it, or if it is not
-    /// certain where `server` begins.
+    /// Offset in `server`, bytes; `None` for what is not a member of it, or if it is not certain where `server` begins.
     pub offset: Option<u64>,
     /// How it was found.
     pub method: Method,

@@ -54,10 +54,9 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the only known layout that agrees with all that is known about `server`, or one of
-/// several that do and have the counters at the same offsets. `size` is 0 if the file does not say.
-/// Fails if there is none ([`MemberError::Contradiction`]: the code contradicts the only ones that
-/// otherwise agree), or more than one.
+/// Returns the only known layout that agrees with all that is known about `server`, or one of several that do and have
+/// the counters at the same offsets. `size` is 0 if the file does not say. Fails if there is none
+/// ([`MemberError::Contradiction`]: the code contradicts the only ones that otherwise agree), or more than one.
 pub fn known_layout(
     address: FileAddress,
     size: u64,

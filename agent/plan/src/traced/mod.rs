@@ -28,8 +28,7 @@ pub struct Traced {
     pub description: &'static Description,
     /// The texts that it is recognised by; [`Analysis::texts`] has their places.
     pub texts: &'static [&'static str],
-    /// Finds the function and the places of its probes. It notes what it does not find in
-    /// [`Analysis::not_found`].
+    /// Finds the function and the places of its probes. It notes what it does not find in [`Analysis::not_found`].
     pub plan: fn(&mut Analysis<'_, '_>, FunctionKind) -> Option<TracedFunction>,
 }
 
@@ -99,8 +98,7 @@ impl Analysis<'_, '_> {
         Some((TracedFunction { kind, name, address, span, plan: FunctionPlan::Calls }, code))
     }
 
-    /// Plans the exits of `calls`. `results` has all results that the function can have, or
-    /// none if they do not matter.
+    /// Plans the exits of `calls`. `results` has all results that the function can have, or none if they do not matter.
     pub fn exits(
         &mut self,
         kind: FunctionKind,
@@ -121,8 +119,7 @@ impl Analysis<'_, '_> {
         found.into_iter().map(|(exit, result)| Exit { result, ..exit }).collect()
     }
 
-    /// Plans the exits of `calls`, each with what `look` says is known there. `look` also
-    /// says how many things are not.
+    /// Plans the exits of `calls`, each with what `look` says is known there. `look` also says how many things are not.
     pub fn exits_with<K>(
         &mut self,
         kind: FunctionKind,

@@ -1,9 +1,8 @@
 //! Whether the two methods agree: what DWARF says about a variable, and what the data flow holds.
 //!
-//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
-//! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
-//! variable that is assigned once and has no location there is compared earlier: at the last
-//! instruction with a location that every evicting call has passed.
+//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding branch to where
+//! the paths of evicting calls part. Before that, its slot may hold anything. A variable that is assigned once and has
+//! no location there is compared earlier: at the last instruction with a location that every evicting call has passed.
 
 use std::rc::Rc;
 
@@ -174,9 +173,8 @@ fn by_definition(quantities: &mut [QuantityPlan]) {
     }
 }
 
-/// Compares what the data flow found with what DWARF says. What differs is removed, and returned
-/// with what each method says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory`
-/// where the data flow reads it.
+/// Compares what the data flow found with what DWARF says. What differs is removed, and returned with what each method
+/// says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory` where the data flow reads it.
 pub fn of_quantities(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,

@@ -10,10 +10,9 @@
 //!
 //! # How the roles are told apart
 //!
-//! `maxmemory` is the global whose address the configuration table gives. The value that is first
-//! compared with it is `mem_reported`. The value of the form `mem_reported - x` that is compared with
-//! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
-//! precedes.
+//! `maxmemory` is the global whose address the configuration table gives. The value that is first compared with it is
+//! `mem_reported`. The value of the form `mem_reported - x` that is compared with it next is `mem_used`, and `x` is
+//! `overhead`. The copy that counts is the first that no loop precedes.
 
 use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;

@@ -97,8 +97,7 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
     }
 }
 
-/// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
-/// it.
+/// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind it.
 fn find_goal(analysis: &mut Analysis<'_, '_>, execution: &mut Execution<'_>) -> Result<GoalCopy, Reason> {
     let maxmemory = analysis.config.get(&Member::Maxmemory).copied().ok_or(Reason::Unrecognised(NO_MAXMEMORY))?;
     if maxmemory_by_dwarf(analysis).is_some_and(|other| other != maxmemory) {
