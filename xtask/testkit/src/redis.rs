@@ -249,7 +249,7 @@ pub(crate) const MATCH_OPTION: &str = "--process-match";
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
-pub(crate) fn prefix() -> String {
+pub fn prefix() -> String {
     format!("own-{}-", std::process::id())
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::process;
 use evictscope_testkit::wait::HANG;
+use procfs::process::{MMPermissions, Process};
 use serde_json::Value;
 
 use super::{Build, LIMIT};
@@ -106,7 +107,7 @@ impl Plan {
                 .args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-x"])
                 .args([&script, &own.path()])
                 .env("PLAN", &plan)
-                .env("SITE", Code::of(redis.pid())?.address_of(offset).to_string())
+                .env("SITE", address(redis.pid(), offset)?.to_string())
                 .env("HITS", HITS.to_string()),
         )?;
         let answer = said.lines().find_map(|line| line.strip_prefix("goal variables: "));
@@ -114,4 +115,13 @@ impl Plan {
         row.check("goal variables", answer.starts_with(&format!("{HITS} right, ")), answer);
         Ok(())
     }
+}
+
+/// Returns where in the memory of a process this offset in its executable's code is.
+fn address(pid: u32, offset: u64) -> Result<u64> {
+    let inode = fs::metadata(format!("/proc/{pid}/exe"))?.ino();
+    let maps = Process::new(pid.try_into()?)?.maps()?.into_iter();
+    let code = maps.filter(|map| map.perms.contains(MMPermissions::EXECUTE)).find(|map| map.inode == inode);
+    let code = code.context("no code is mapped")?;
+    Ok(code.address.0.wrapping_add(offset).wrapping_sub(code.offset))
 }
