@@ -37,7 +37,6 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns a table of the bursts.
 fn bursts(testimony: &Testimony) -> String {
     let mut text = "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
          clients stalled  kind\n"
@@ -56,7 +55,6 @@ fn bursts(testimony: &Testimony) -> String {
     text
 }
 
-/// Returns what happened from beginning to end.
 fn summary(testimony: &Testimony) -> String {
     const EVICTING: [(&str, &str); 1] = [("kind", "evicting")];
     let reading = &testimony.reading;

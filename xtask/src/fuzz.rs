@@ -28,16 +28,6 @@ const TARGETS: [(&str, u32); 6] = [("elf", 2), ("frames", 2), ("dwarf", 2), ("co
 const LEVELS: [&str; 5] = ["-O0", "-O1", "-O2", "-O3", "-Os"];
 const FORMS: [&str; 2] = ["__attribute__((noinline))", "static inline __attribute__((always_inline))"];
 
-/// The longest script, in bytes. It limits how many changes of a server are tried in one run.
-const SCRIPT_BYTES: u32 = 512;
-/// Memory for one plan, plus the damaged file and the instrumentation, in MiB.
-const MEMORY: u32 = 256 + 128;
-/// The longest time for one input, in seconds: only one that hangs takes this long.
-const TIMEOUT: u32 = 300;
-
-/// What libFuzzer writes before the number of inputs that it tried.
-const INPUTS: &str = "stat::number_of_executed_units:";
-
 /// How long to fuzz.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Arguments {
@@ -75,17 +65,19 @@ pub fn run(arguments: Arguments) -> Result<()> {
         for (option, value) in [
             ("max_total_time", seconds),
             ("seed", arguments.seed),
-            ("timeout", TIMEOUT),
-            ("rss_limit_mb", MEMORY),
-            ("max_len", SCRIPT_BYTES),
+            // In seconds: only an input that hangs takes this long.
+            ("timeout", 300),
+            // For one plan, and for the damaged file and the instrumentation.
+            ("rss_limit_mb", 256 + 128),
+            // Of a script: it limits how many changes of a server are tried in one run.
+            ("max_len", 512),
             ("print_final_stats", 1),
         ] {
             command.arg(format!("-{option}={value}"));
         }
-        let found = directory.join(format!("found-{target}-"));
-        command.arg(format!("-artifact_prefix={}", found.display()));
+        command.arg(format!("-artifact_prefix={}", directory.join(format!("found-{target}-")).display()));
         let said = process::succeed_as(&format!("fuzzing {target}"), command.arg(&corpus))?;
-        let inputs = said.lines().find_map(|line| line.strip_prefix(INPUTS));
+        let inputs = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
         let inputs = inputs.context("libFuzzer does not say how many inputs it tried")?;
         println!("{target}: {} inputs in {seconds} s", inputs.trim());
     }
@@ -116,11 +108,8 @@ fn write_bases(directory: &Path) -> Result<usize> {
     for level in LEVELS {
         for (form, (name, debug)) in FORMS.iter().zip([("called", "-g0"), ("inlined", "-g")]) {
             let base = directory.join(format!("evict{level}-{name}"));
-            process::answer_of(
-                Command::new("cc")
-                    .args([level, debug, "-rdynamic", &format!("-DFORM={form}"), "-o"])
-                    .args([&base, &source]),
-            )?;
+            let options = [level, debug, "-rdynamic", &format!("-DFORM={form}"), "-o"];
+            process::answer_of(Command::new("cc").args(options).args([&base, &source]))?;
             count += 1;
         }
     }

@@ -4,14 +4,12 @@
 //! The last two need a newer Go than Debian's package. Go 1.21 and later download it themselves, as a module from the
 //! module proxy. This does the same for an older Go.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::process;
-use serde::Deserialize;
+use serde_json::Value;
 
 /// The first Go that downloads the version that a module needs.
 const GETS_NEWER: (u32, u32) = (1, 21);
@@ -21,12 +19,6 @@ const TOOLCHAIN: &str = "golang.org/toolchain@v0.0.1-go1.26.3.linux-amd64";
 
 /// A Go that is new enough.
 pub struct Go(PathBuf);
-
-#[derive(Deserialize)]
-struct Downloaded {
-    #[serde(rename = "Dir")]
-    directory: PathBuf,
-}
 
 impl Go {
     /// Finds the Go on `PATH`, or lets it download a newer one.
@@ -38,10 +30,8 @@ impl Go {
         }
         let toolchain = Self("go".into()).module(TOOLCHAIN)?;
         // Files of a module are not executable.
-        let mut make_executable = Command::new("chmod");
-        make_executable.args(["--recursive", "+x"]);
-        make_executable.args([toolchain.join("bin"), toolchain.join("pkg/tool")]);
-        process::answer_of(&mut make_executable)?;
+        let programs = [toolchain.join("bin"), toolchain.join("pkg/tool")];
+        process::answer_of(Command::new("chmod").args(["--recursive", "+x"]).args(programs))?;
         Ok(Self(toolchain.join("bin/go")))
     }
 
@@ -49,21 +39,20 @@ impl Go {
     pub fn module(&self, module: &str) -> Result<PathBuf> {
         let mut command = Command::new(&self.0);
         let answer = process::answer_of(command.args(["mod", "download", "-json", module]))?;
-        let downloaded: Downloaded = serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
-        Ok(downloaded.directory)
+        let downloaded: Value = serde_json::from_str(&answer).context("cannot understand `go mod download`")?;
+        Ok(downloaded["Dir"].as_str().context("`go mod download` names no directory")?.into())
     }
 
     /// Returns the version in which the module in `module` depends on another.
     pub fn version_of(&self, dependency: &str, module: &Path) -> Result<String> {
-        let mut command = self.in_module(module);
-        command.args(["list", "-m", "-f", "{{.Version}}", dependency]);
-        Ok(process::answer_of(&mut command)?.trim_end().to_owned())
+        let version =
+            process::answer_of(self.in_module(module).args(["list", "-m", "-f", "{{.Version}}", dependency]))?;
+        Ok(version.trim_end().to_owned())
     }
 
     /// Builds `package` of the module in `module`.
     pub fn build(&self, module: &Path, package: &str, to: &Path) -> Result<()> {
-        let mut command = self.in_module(module);
-        process::succeed(command.args(["build", "-o"]).arg(to).arg(package))
+        process::succeed(self.in_module(module).args(["build", "-o"]).arg(to).arg(package))
     }
 
     /// Returns the command that runs the tests of the module in `module`. Go reruns only those whose files have
@@ -88,10 +77,6 @@ impl Go {
 
 /// Returns whether a Go downloads newer ones, from its answer to `go env GOVERSION`, which is empty before 1.16.
 fn newer(version: &str) -> bool {
-    let numbers = version.trim().strip_prefix("go").unwrap_or_default();
-    let mut parts = numbers.split('.').map(str::parse::<u32>);
-    match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= GETS_NEWER,
-        _ => false,
-    }
+    let mut parts = version.trim().trim_start_matches("go").split('.').map(str::parse::<u32>);
+    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= GETS_NEWER)
 }

@@ -15,7 +15,6 @@ mod package;
 mod release;
 mod servers;
 mod setup;
-mod source;
 mod test;
 
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use evictscope_trials::Arguments;
 
 use crate::package::Source;
-use crate::{build, package, servers, source};
+use crate::{build, package, servers};
 
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -12,16 +12,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         build::run()?;
     }
     if arguments.kernels {
-        let source = match arguments.packed {
-            true => Source::Packed,
-            false => Source::Built,
-        };
+        let source = if arguments.packed { Source::Packed } else { Source::Built };
         return evictscope_trials::run_kernels(arguments, || Ok(package::packages(source)?.deb));
     }
     if !arguments.packed {
-        servers::provide()?;
-        source::provide_with_flags(|name| arguments.wanted(name));
+        servers::provide_wheels();
+        servers::provide_with_flags(|name| arguments.wanted(name));
     }
-    let names = [&servers::names()[..], &source::names_with_flags()].concat();
-    evictscope_trials::run_builds(arguments, &names)
+    evictscope_trials::run_builds(arguments, &servers::names())
 }

@@ -15,8 +15,16 @@ use jiff::tz::TimeZone;
 
 use crate::package::{self, SUMS, git};
 
-/// Variables that change what is built, besides those that set profiles and targets.
-const OTHER_VARIABLES: [&str; 4] = ["CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "RUSTFLAGS", "SOURCE_DATE_EPOCH"];
+/// How the variables begin that change what is built.
+const CHANGE_BUILDS: [&str; 7] = [
+    "CARGO_PROFILE_",
+    "CARGO_BUILD_",
+    "CARGO_TARGET_",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_INCREMENTAL",
+    "RUSTFLAGS",
+    "SOURCE_DATE_EPOCH",
+];
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -108,8 +116,7 @@ fn pack(clone: &Path) -> Result<()> {
     pack.arg("package").env(workspace::CHECKOUT, clone).env("RUSTC_WRAPPER", clone.join("xtask/src/release/rustc.sh"));
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
-        let changes_build = ["CARGO_PROFILE_", "CARGO_BUILD_", "CARGO_TARGET_"];
-        if OTHER_VARIABLES.contains(&name.as_ref()) || changes_build.iter().any(|start| name.starts_with(start)) {
+        if CHANGE_BUILDS.iter().any(|start| name.starts_with(start)) {
             pack.env_remove(&variable);
         }
     }

@@ -5,7 +5,10 @@
 //! else the machine is doing. So nothing here depends on how fast the machine is: a test waits for what must happen,
 //! and compares two observers of the same run.
 
+mod code;
+mod podman;
 mod probed;
+mod silent_files;
 
 /// What the project is for.
 mod core {

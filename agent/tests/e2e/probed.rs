@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::{PrivateBuild, Redis};
 use evictscope_testkit::wait::until_true;
 use procfs::process::all_processes;
 use rustix::process::{Pid, Signal};
+
+use crate::code::Code;
 
 /// An agent that takes longer to place the breakpoints that are waited for hangs.
 const HANGS: Duration = Duration::from_secs(300);

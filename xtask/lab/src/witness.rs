@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::burst::Burst;
+use evictscope_testkit::agent::{Agent, Burst};
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::unix_time;

@@ -1,39 +1,52 @@
 //! The dashboards and rules as the Go program in `dashboards/src` generates them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::process;
+use evictscope_testkit::{process, workspace};
 
-use super::{folders, rules};
+use super::{read, rules, sources};
 use crate::go::Go;
 
 /// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {
-    generate(&generator(&Go::find()?)?, &folders::sources())?;
-    for file in files(&folders::sources())? {
+    generate(&built(&Go::find()?)?, &sources())?;
+    for file in files(&sources())? {
         println!("written        {}", file.display());
     }
     Ok(())
 }
 
 /// Checks that the committed dashboards and rules are as generated, and that the dashboards are in Grafana's schema and
-/// pass its linter.
+/// pass its linter. The exceptions from its rules are in `dashboards/.lint`.
 pub fn check() -> Result<()> {
     let go = Go::find()?;
-    let generator = generator(&go)?;
-    let committed = folders::dashboards(&folders::sources())?;
+    let generator = built(&go)?;
     must_be_fresh(&generator)?;
+    let committed = super::dashboards(&sources())?;
     process::succeed(Command::new(&generator).arg("validate").args(&committed))?;
-    lint(&go, &committed)?;
+    let linter = folder()?.join("dashboard-linter");
+    go.build(&sources().join("linter"), "github.com/grafana/dashboard-linter", &linter)?;
+    for dashboard in &committed {
+        process::succeed(Command::new(&linter).args(["lint", "--strict"]).arg(dashboard))?;
+    }
     println!("{} dashboards are as generated, in Grafana's schema, and pass its linter", committed.len());
     Ok(())
 }
 
-fn generator(go: &Go) -> Result<PathBuf> {
-    let program = folders::built()?.join("generate");
-    go.build(&folders::sources().join("src"), ".", &program)?;
+/// Returns the folder below `target` for what is built here, and makes it.
+fn folder() -> Result<PathBuf> {
+    let folder = workspace::target_directory()?.join("dashboards");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Builds the generator, and returns its path.
+fn built(go: &Go) -> Result<PathBuf> {
+    let program = folder()?.join("generate");
+    go.build(&sources().join("src"), ".", &program)?;
     Ok(program)
 }
 
@@ -43,34 +56,20 @@ fn generate(generator: &Path, to: &Path) -> Result<()> {
 
 /// Returns the dashboards in a folder and the rules below it.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = folders::dashboards(folder)?;
-    files.extend(rules::files(&folder.join("rules"))?);
-    Ok(files)
+    Ok([super::dashboards(folder)?, rules::files(&folder.join("rules"))?].concat())
 }
 
 fn must_be_fresh(generator: &Path) -> Result<()> {
     let scratch = tempfile::tempdir().context("cannot make a directory")?;
     generate(generator, scratch.path())?;
-    let read = |folder: &Path| {
-        let files = files(folder)?.into_iter();
-        let named = files.map(|file| anyhow::Ok((file.strip_prefix(folder)?.to_owned(), folders::read(&file)?)));
-        named.collect::<Result<Vec<_>>>()
+    let all = |folder: &Path| {
+        let named = files(folder)?.into_iter();
+        named.map(|file| Ok((file.strip_prefix(folder)?.to_owned(), read(&file)?))).collect::<Result<Vec<_>>>()
     };
     ensure!(
-        read(scratch.path())? == read(&folders::sources())?,
+        all(scratch.path())? == all(&sources())?,
         "dashboards/*.json and dashboards/rules/*.yaml are not what dashboards/src generates: run \
          `cargo xtask dashboards` and commit, or delete a file that is no longer generated"
     );
-    Ok(())
-}
-
-/// Runs Grafana's linter. The exceptions from its rules are in `dashboards/.lint`.
-fn lint(go: &Go, dashboards: &[PathBuf]) -> Result<()> {
-    let linter = folders::built()?.join("dashboard-linter");
-    go.build(&folders::sources().join("linter"), "github.com/grafana/dashboard-linter", &linter)?;
-    for dashboard in dashboards {
-        let mut lint = Command::new(&linter);
-        process::succeed(lint.args(["lint", "--strict"]).arg(dashboard))?;
-    }
     Ok(())
 }

@@ -5,14 +5,16 @@
 //! linter. [`proof`] runs all their queries in a real Prometheus.
 
 mod expected;
-mod folders;
 mod generated;
 mod proof;
 mod queries;
 mod rules;
 
-use anyhow::Result;
-use evictscope_testkit::debian;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use evictscope_testkit::{debian, workspace};
 
 pub use self::proof::run as prove;
 
@@ -37,11 +39,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Checks the rules, and the dashboards that they link to, as they are and without any server.
 pub fn check_rules() -> Result<()> {
-    rules::check(&folders::sources().join("rules"))?;
+    rules::check(&sources().join("rules"))?;
     queries::check()
 }
 
 /// Returns why the rules cannot be checked on this machine.
 pub fn missing_rules() -> Option<String> {
     debian::missing(&debian::RULES)
+}
+
+fn sources() -> PathBuf {
+    workspace::root().join("dashboards")
+}
+
+/// Returns the dashboards in a folder, by name.
+fn dashboards(folder: &Path) -> Result<Vec<PathBuf>> {
+    workspace::files_ending(folder, "json")
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -17,12 +17,11 @@ use evictscope_testkit::process::Owned;
 use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
 use evictscope_testkit::redis::{self, EVICTING_WITHOUT_PAUSE, Redis};
 use evictscope_testkit::service::Installed;
-use evictscope_testkit::wait::unix_time;
-use evictscope_testkit::wait::{HANG, until_true};
+use evictscope_testkit::wait::{HANG, unix_time, until_true};
 
 use super::expected::{EMPTY_QUERIES, EMPTY_SELECTORS, FIRING, UNCERTAIN_QUERIES, UNCERTAIN_SELECTORS};
 use super::queries::{ALL, Kind, Opened, Query};
-use super::{folders, queries, rules};
+use super::{queries, rules};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);
@@ -64,8 +63,8 @@ pub fn run(installed: &Installed) -> Result<()> {
     })?;
     let reclaims = || {
         let query = format!("evictscope_reclaim_duration_seconds_count{{server=\"{server}\"}}");
-        let points = prometheus.now(&query)?.into_iter().flat_map(|series| series.points);
-        anyhow::Ok(points.map(|(_, count)| count).sum::<f64>())
+        let series = prometheus.now(&query)?;
+        anyhow::Ok(series.iter().flat_map(|series| &series.points).map(|(_, count)| count).sum::<f64>())
     };
     let before = reclaims()?;
     drop(load);
@@ -104,7 +103,7 @@ fn evict_and_flush(port: u16) -> Result<()> {
 ///
 /// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must
 /// have none.
-pub fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
+fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
     let mut count = 0;
     let mut strange = Vec::new();
     let opened = Opened {
@@ -114,8 +113,8 @@ pub fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, s
         pace: prometheus.pace(),
         range: Duration::from_secs_f64((unix_time()? - start).max(0.0)),
     };
-    for file in folders::dashboards(dashboards)? {
-        for query in queries::of_dashboard(&folders::read(&file)?, &opened)? {
+    for file in super::dashboards(dashboards)? {
+        for query in queries::of_dashboard(&super::read(&file)?, &opened)? {
             count += 1;
             let answered = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
@@ -157,7 +156,7 @@ fn has_data(series: &[Series]) -> bool {
 
 /// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts
 /// that fire about this server have sound texts. Returns how many rules there are.
-pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
     let rules = prometheus.rules()?;
     let mut wrong = Vec::new();
     for rule in &rules {
@@ -193,13 +192,12 @@ pub fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usi
 }
 
 /// Returns the alerts that fire about this server, each with its description.
-pub fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
+fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
     let alerts = prometheus.alerts()?.into_iter();
-    let named = alerts.filter_map(|mut alert| {
-        let is_about = alert.labels.get("server").is_some_and(|about| about == server);
-        let description = alert.annotations.remove("description");
-        let fires = alert.state == "firing" && is_about;
-        fires.then_some((alert.labels.remove("alertname")?, description.unwrap_or_default()))
+    let about = alerts
+        .filter(|alert| alert.state == "firing" && alert.labels.get("server").is_some_and(|about| about == server));
+    let named = about.filter_map(|mut alert| {
+        Some((alert.labels.remove("alertname")?, alert.annotations.remove("description").unwrap_or_default()))
     });
     Ok(named.collect())
 }

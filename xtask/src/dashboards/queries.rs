@@ -12,7 +12,7 @@ use evictscope_testkit::{process, workspace};
 use regex::Regex;
 use serde_json::Value;
 
-use super::folders;
+use super::{read, sources};
 
 #[derive(Debug)]
 pub struct Query {
@@ -81,10 +81,7 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
         queries.push(Query {
             place: format!("{title} / {name} / {}", text(&target["refId"])),
             text: filled_in(text(&target["expr"]), opened, step)?,
-            kind: match target["instant"].as_bool() {
-                Some(true) => Kind::Now,
-                _ => Kind::Range,
-            },
+            kind: if target["instant"] == true { Kind::Now } else { Kind::Range },
         });
     }
     for variable in each(&dashboard["templating"]["list"]).filter(|one| one["type"] == "query") {
@@ -138,9 +135,7 @@ fn filled_in(query: &str, opened: &Opened<'_>, step: Option<&str>) -> Result<Str
 /// Returns the series that an expression of a rule selects.
 pub fn selectors(expression: &str) -> Result<Vec<String>> {
     const SELECTOR: &str = r"(?:^|[^\w:])((?:server:)?evictscope_[\w:]*(?:\{[^}]*\})?|up\{[^}]*\})";
-    let found = Regex::new(SELECTOR)?;
-    let found = found.captures_iter(expression);
-    Ok(found.map(|found| found[1].to_owned()).collect())
+    Ok(Regex::new(SELECTOR)?.captures_iter(expression).map(|found| found[1].to_owned()).collect())
 }
 
 /// The page with a query for the pods of servers, and what is written before it.
@@ -155,7 +150,7 @@ const TESTS: &str = include_str!("pods.yaml");
 
 /// Evaluates the queries of the dashboard and the page in each case.
 pub fn check() -> Result<()> {
-    let dashboard = folders::read(&folders::sources().join(DASHBOARD))?;
+    let dashboard = read(&sources().join(DASHBOARD))?;
     let mut file: Value = serde_saphyr::from_str(TESTS).context("cannot understand pods.yaml")?;
     let tests = file["tests"].as_array_mut().context("there is no test")?;
     for test in tests.iter_mut().filter_map(Value::as_object_mut) {
@@ -169,10 +164,8 @@ pub fn check() -> Result<()> {
         };
         let queries = of_dashboard(&dashboard, &opened)?;
         let query = |place: &str| {
-            let mut queries = queries.iter();
-            let query = queries.find(|query| query.place == place);
-            let query = query.with_context(|| format!("{DASHBOARD} has no {place}"));
-            query.map(|query| query.text.clone())
+            let query = queries.iter().find(|query| query.place == place).map(|query| query.text.clone());
+            query.with_context(|| format!("{DASHBOARD} has no {place}"))
         };
         // YAML lists cannot be joined.
         let kube = test.remove("kube").unwrap_or_default();
@@ -195,11 +188,9 @@ pub fn check() -> Result<()> {
 
 /// Returns the query in the page.
 fn of_page() -> Result<String> {
-    let page = folders::read(&workspace::root().join(PAGE))?;
-    let query = page.split_once(BEFORE);
-    let (_, query) = query.with_context(|| format!("{PAGE} has no query behind {BEFORE:?}"))?;
-    let (query, _) = query.split_once("\n\n").unwrap_or((query, ""));
-    Ok(query.to_owned())
+    let page = read(&workspace::root().join(PAGE))?;
+    let (_, behind) = page.split_once(BEFORE).with_context(|| format!("{PAGE} has no query behind {BEFORE:?}"))?;
+    Ok(behind.split("\n\n").next().unwrap_or(behind).to_owned())
 }
 
 #[cfg(test)]

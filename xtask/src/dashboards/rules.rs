@@ -9,8 +9,8 @@ use evictscope_testkit::{process, workspace};
 use regex::Regex;
 use serde_json::Value;
 
-use super::folders;
 use super::queries::{each, text};
+use super::{dashboards, read, sources};
 
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
@@ -35,7 +35,7 @@ pub fn check(directory: &Path) -> Result<()> {
         (groups.iter()).flat_map(|file| each(&file["groups"])).flat_map(|group| each(&group["rules"])).collect();
     let tests = parse_all(&tests)?;
     let tests: Vec<&Value> = tests.iter().flat_map(|file| each(&file["tests"])).collect();
-    let dashboards = parse_all(&folders::dashboards(&folders::sources())?)?;
+    let dashboards = parse_all(&dashboards(&sources())?)?;
     let alerts: BTreeSet<&str> = rules.iter().filter_map(|rule| rule["alert"].as_str()).collect();
     for rule in &rules {
         match (rule["alert"].as_str(), rule["record"].as_str()) {
@@ -58,7 +58,7 @@ pub fn check(directory: &Path) -> Result<()> {
 /// Reads YAML files. JSON is YAML too.
 fn parse_all(files: &[PathBuf]) -> Result<Vec<Value>> {
     let parse = |file: &PathBuf| {
-        serde_saphyr::from_str(&folders::read(file)?).with_context(|| format!("cannot understand {}", file.display()))
+        serde_saphyr::from_str(&read(file)?).with_context(|| format!("cannot understand {}", file.display()))
     };
     files.iter().map(parse).collect()
 }
@@ -102,10 +102,9 @@ fn reads_histogram(expression: &str) -> Result<bool> {
 fn check_link(alert: &str, address: &str, dashboards: &[Value]) -> Result<()> {
     let (path, variables) = address.split_once('?').unwrap_or((address, ""));
     let uid = path.strip_prefix(GRAFANA).unwrap_or_default();
-    let dashboard = dashboards.iter().find(|one| one["uid"] == uid);
+    let dashboard = dashboards.iter().find(|dashboard| dashboard["uid"] == uid);
     let dashboard = dashboard.with_context(|| format!("{alert} leads to no dashboard: {path}"))?;
-    let names = each(&dashboard["templating"]["list"]).map(|variable| text(&variable["name"]));
-    let names: Vec<&str> = names.collect();
+    let names: Vec<&str> = each(&dashboard["templating"]["list"]).map(|variable| text(&variable["name"])).collect();
     ensure!(!variables.is_empty(), "{alert} leads to a dashboard with no variable filled in");
     for pair in variables.split('&') {
         let name = pair.split('=').next().unwrap_or(pair);
@@ -119,10 +118,8 @@ fn check_link(alert: &str, address: &str, dashboards: &[Value]) -> Result<()> {
 
 /// Checks that each alert has its page, and each page its alert.
 fn check_runbooks(alerts: &BTreeSet<&str>) -> Result<()> {
-    let directory = workspace::root().join("docs/runbooks");
-    let pages = workspace::files_ending(&directory, "md")?;
-    let pages = pages.iter().filter_map(|path| path.file_stem()?.to_str());
-    let pages: BTreeSet<&str> = pages.collect();
+    let files = workspace::files_ending(&workspace::root().join("docs/runbooks"), "md")?;
+    let pages: BTreeSet<&str> = files.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
     ensure!(
         pages == *alerts,
         "alerts without a page in docs/runbooks, or pages without an alert: {:?}",

@@ -41,13 +41,17 @@ impl Format {
         Ok(())
     }
 
+    /// Asks the package's program with these arguments, of dpkg or of rpm.
+    fn ask(self, root: &Root, of_dpkg: &[&str], of_rpm: &[&str]) -> Result<String> {
+        match self {
+            Self::Deb => root.run("dpkg", of_dpkg),
+            Self::Rpm => process::answer_of(rpm(root).args(of_rpm)),
+        }
+    }
+
     pub fn files(self, root: &Root) -> Result<Vec<String>> {
-        let listed = match self {
-            Self::Deb => root.run("dpkg", &["--listfiles", NAME])?,
-            Self::Rpm => process::answer_of(rpm(root).args(["--query", "--list", NAME]))?,
-        };
-        let paths = listed.lines().filter(|line| line.starts_with('/'));
-        Ok(paths.map(str::to_owned).collect())
+        let listed = self.ask(root, &["--listfiles", NAME], &["--query", "--list", NAME])?;
+        Ok(listed.lines().filter(|line| line.starts_with('/')).map(str::to_owned).collect())
     }
 
     /// Returns where it installs what the .deb has at this path.
@@ -61,32 +65,20 @@ impl Format {
 
     /// Fails if a file is not as packed.
     pub fn verify(self, root: &Root) -> Result<()> {
-        let changed = match self {
-            Self::Deb => root.run("dpkg", &["--verify", NAME])?,
-            Self::Rpm => {
-                let mut verify = rpm(root);
-                verify.args(["--verify", "--nodeps", NAME]);
-                process::answer_of(&mut verify)?
-            }
-        };
+        let changed = self.ask(root, &["--verify", NAME], &["--verify", "--nodeps", NAME])?;
         ensure!(changed.is_empty(), "some files are not as packed:\n{changed}");
         Ok(())
     }
 
     /// Removes the package, with all that its program can remove of it.
     pub fn remove(self, root: &Root) -> Result<()> {
-        match self {
-            Self::Deb => root.run("dpkg", &["--purge", NAME])?,
-            Self::Rpm => process::answer_of(rpm(root).args(["--erase", NAME]))?,
-        };
-        Ok(())
+        self.ask(root, &["--purge", NAME], &["--erase", NAME]).map(drop)
     }
 }
 
 fn rpm(root: &Root) -> Command {
     let mut rpm = Command::new("rpm");
-    rpm.arg("--root").arg(root.path());
-    rpm.args(["--dbpath", "/var/lib/rpm"]);
+    rpm.arg("--root").arg(root.path()).args(["--dbpath", "/var/lib/rpm"]);
     rpm
 }
 
@@ -95,11 +87,8 @@ const PROVIDED: [&str; 3] = ["rpmlib", "rtld", "config"];
 
 /// Checks that everything that an .rpm requires is there: a file of the root, or a library that its agent is linked to.
 fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
-    let mut ask = rpm(root);
-    ask.args(["--query", "--requires", "--package"]);
-    let required = process::answer_of(ask.arg(package))?;
-    let agent = evictscope_testkit::workspace::agent_binary()?;
-    let linked = sbom::of(&agent)?;
+    let required = process::answer_of(rpm(root).args(["--query", "--requires", "--package"]).arg(package))?;
+    let linked = sbom::of(&workspace::agent_binary()?)?;
     for line in required.lines() {
         let what = line.split(['(', ' ']).next().unwrap_or(line);
         let is_there = match what.strip_prefix('/') {
@@ -120,18 +109,8 @@ const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"
 
 /// Paths that do not count as traces: what is not on disk, and where Debian itself keeps the state of
 /// packages, logs, caches, and copies of the lists of users.
-const NOT_COUNTED: [&str; 10] = [
-    "./proc",
-    "./run",
-    "./sys",
-    "./dev",
-    "./var/lib/dpkg",
-    "./var/lib/rpm",
-    "./var/log",
-    "./var/cache",
-    "./etc/passwd-",
-    "./etc/.pwd.lock",
-];
+const NOT_COUNTED: &str = "./proc ./run ./sys ./dev ./var/lib/dpkg ./var/lib/rpm ./var/log ./var/cache ./etc/passwd- \
+     ./etc/.pwd.lock";
 
 /// A clean root that is in use.
 pub struct Root(PathBuf);
@@ -144,8 +123,7 @@ impl Root {
         if !packed.exists() {
             let part = root.with_extension("part.tar");
             let mut make = Command::new("mmdebstrap");
-            make.arg("--quiet").args(MADE_OF).arg(&part);
-            process::answer_of(&mut make).context("cannot make a clean root")?;
+            process::answer_of(make.arg("--quiet").args(MADE_OF).arg(&part)).context("cannot make a clean root")?;
             fs::rename(part, &packed)?;
         }
         if root.exists() {
@@ -153,8 +131,7 @@ impl Root {
         }
         fs::create_dir(&root)?;
         let mut unpack = Command::new("tar");
-        unpack.args(["--extract", "--numeric-owner", "--file"]);
-        unpack.arg(packed).arg("--directory").arg(&root);
+        unpack.args(["--extract", "--numeric-owner", "--file"]).arg(packed).arg("--directory").arg(&root);
         process::answer_of(&mut unpack)?;
         Ok(Self(root))
     }
@@ -171,7 +148,7 @@ impl Root {
     pub fn traces(&self) -> Result<Traces> {
         let found = process::answer_of(Command::new("find").current_dir(&self.0).arg("."))?;
         let counted = |line: &&str| {
-            !NOT_COUNTED.iter().any(|path| line.starts_with(path))
+            !NOT_COUNTED.split(' ').any(|path| line.starts_with(path))
                 && !line.ends_with("/group-")
                 && !line.ends_with("shadow-")
         };

@@ -42,21 +42,21 @@ pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit
         &["insert", "--rootless", "--history.created", &created],
         &["--history.created_by", "cargo xtask package", "--image", &image, &root.display().to_string(), "/"],
     )?;
-    let mut settings = vec![
-        ("--config.user", "0:0".to_owned()),
-        ("--config.env", "PATH=/usr/bin".to_owned()),
-        ("--config.entrypoint", format!("/{PROGRAM}")),
-        ("--config.cmd", "run".to_owned()),
-        ("--config.volume", STATE.to_owned()),
-        ("--architecture", "amd64".to_owned()),
-        ("--os", "linux".to_owned()),
-        ("--created", created.clone()),
+    let mut labels = vec![
+        ("title", "evictscope"),
+        ("description", "Eviction metrics of the Redis servers on a host"),
+        ("version", version),
+        ("created", &created),
+        ("licenses", "MIT OR Apache-2.0"),
     ];
-    for (label, value) in labels(version, created, commit) {
-        let label = format!("org.opencontainers.image.{label}={value}");
-        settings.push(("--config.label", label));
-    }
-    let settings: Vec<_> = settings.iter().flat_map(|(option, value)| [*option, value]).collect();
+    labels.extend(commit.name.as_deref().map(|name| ("revision", name)));
+    let label = |(label, value): &(&str, &str)| format!("--config.label=org.opencontainers.image.{label}={value}");
+    let labels: Vec<String> = labels.iter().map(label).collect();
+    let (entry, state, made) =
+        (format!("--config.entrypoint=/{PROGRAM}"), format!("--config.volume={STATE}"), format!("--created={created}"));
+    let mut settings = vec!["--config.user=0:0", "--config.env=PATH=/usr/bin", &entry, "--config.cmd=run", &state];
+    settings.extend(["--architecture=amd64", "--os=linux", &made]);
+    settings.extend(labels.iter().map(String::as_str));
     umoci(&["config", "--no-history", "--image", &image], &settings)?;
     umoci(&["gc", "--layout"], &[&layout.display().to_string()])?;
     name_for_docker(&layout, version)?;
@@ -68,8 +68,7 @@ pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit
 /// Adds the list of images that `docker load` looks for: before its containerd store, it took no OCI layout alone.
 fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
     let read = |path: &str| -> Result<Value> {
-        let text = fs::read(layout.join(path));
-        let text = text.with_context(|| format!("umoci has left no {path}"))?;
+        let text = fs::read(layout.join(path)).with_context(|| format!("umoci has left no {path}"))?;
         Ok(serde_json::from_slice(&text)?)
     };
     let blob = |described: &Value| -> Result<String> {
@@ -84,20 +83,6 @@ fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
         "Layers": layers.iter().map(blob).collect::<Result<Vec<_>>>()?,
     }]);
     fs::write(layout.join("manifest.json"), images.to_string()).context("cannot name the image")
-}
-
-fn labels(version: &str, created: String, commit: &Commit) -> Vec<(&'static str, String)> {
-    let mut labels = vec![
-        ("title", "evictscope".to_owned()),
-        ("description", "Eviction metrics of the Redis servers on a host".to_owned()),
-        ("version", version.to_owned()),
-        ("created", created),
-        ("licenses", "MIT OR Apache-2.0".to_owned()),
-    ];
-    if let Some(name) = &commit.name {
-        labels.push(("revision", name.clone()));
-    }
-    labels
 }
 
 /// Copies what the image holds below `root`.
@@ -127,16 +112,11 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
 
 /// Gives every file the time of the commit, and modes that do not depend on who packs it.
 fn set_times_and_modes(root: &Path, commit: &Commit) -> Result<()> {
-    let mut modes = Command::new("chmod");
-    process::answer_of(modes.args(["--recursive", "u=rwX,go=rX"]).arg(root))?;
+    process::answer_of(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(root))?;
     let time = format!("--date=@{}", commit.time.as_second());
-    let mut times = Command::new("find");
-    times.arg(root).args(["-exec", "touch", &time, "{}", "+"]);
-    process::answer_of(&mut times)?;
-    Ok(())
+    process::answer_of(Command::new("find").arg(root).args(["-exec", "touch", &time, "{}", "+"])).map(drop)
 }
 
 fn umoci(first: &[&str], then: &[&str]) -> Result<()> {
-    process::answer_of(Command::new("umoci").args(first).args(then))?;
-    Ok(())
+    process::answer_of(Command::new("umoci").args(first).args(then)).map(drop)
 }

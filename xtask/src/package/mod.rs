@@ -8,23 +8,20 @@
 mod commit;
 mod format;
 mod image;
-mod kubernetes;
 mod sbom;
 mod sequence;
-mod tools;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
-use self::commit::Commit;
 use self::sbom::Bill;
-use crate::build;
+use crate::{build, kubernetes};
 
-pub use self::commit::git;
+pub use self::commit::{Commit, git};
 
 /// Where the products are, in the target directory.
 pub const DIRECTORY: &str = "package";
@@ -131,10 +128,13 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let deb = make_deb(&directory, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
     let files = generated.join(format!("{stem}-linux"));
-    unpack(&deb, &files)?;
-    let rpm = make(&directory, &files, commit, &generated)?;
+    process::succeed(Command::new("dpkg-deb").arg("--extract").args([&deb, &files]))?;
+    let rpm = make_rpm(&directory, &files, commit, &generated)?;
     let tarball = directory.join(format!("{stem}-linux.tar.gz"));
-    make_tarball(&tarball, &files, commit)?;
+    // Of the files, below one directory, named as here.
+    let mut archive = tar(commit);
+    archive.args(["--gzip", "--create", "--file"]).arg(&tarball).arg("--directory");
+    process::succeed(archive.args([&generated, Path::new(&name(&files)?)]))?;
     let libraries = sbom::of(&files.join(image::PROGRAM))?;
     let image = directory.join(format!("{stem}.oci.tar"));
     image::make(&image, &files, &libraries, commit, &generated)?;
@@ -145,13 +145,11 @@ fn pack(commit: &Commit) -> Result<Packages> {
         products.extend([product.clone(), bill.write_beside(product)?]);
     }
     bill.add(&libraries)?;
-    let beside_image = bill.write_beside(&image)?;
-    products.extend([image.clone(), beside_image]);
+    products.extend([image.clone(), bill.write_beside(&image)?]);
     products.extend(kubernetes::make(&directory, commit)?);
     // For hosts that have only the image.
-    let filter_beside = directory.join(SECCOMP);
-    fs::copy(&filter, &filter_beside).with_context(|| format!("cannot copy {SECCOMP}"))?;
-    products.push(filter_beside);
+    products.push(directory.join(SECCOMP));
+    fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
     let sums = sums(&directory, &products)?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
@@ -160,48 +158,29 @@ fn pack(commit: &Commit) -> Result<Packages> {
 
 /// Writes the checksums of the products, and returns them.
 fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
-    let names = products.iter().map(|product| name(product));
-    let sums =
-        process::answer_of(Command::new("sha256sum").current_dir(directory).args(names.collect::<Result<Vec<_>>>()?))?;
+    let names = products.iter().map(|product| name(product)).collect::<Result<Vec<_>>>()?;
+    let sums = process::answer_of(Command::new("sha256sum").current_dir(directory).args(names))?;
     fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     Ok(sums)
 }
 
 fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
-    let made = process::answer_of(
-        commit
-            .reproducibly(tools::path(tools::DEB)?)
-            // Cargo passes a subcommand its own name.
-            .args(["deb", "--package", "evictscope", "--no-build", "--quiet"])
-            .arg("--output")
-            .arg(directory),
-    );
-    made.context("cargo-deb failed")?;
+    let mut make = commit.reproducibly(tool("cargo-deb", "3.8.0")?);
+    // Cargo passes a subcommand its own name.
+    make.args(["deb", "--package", "evictscope", "--no-build", "--quiet", "--output"]).arg(directory);
+    process::answer_of(&mut make).context("cargo-deb failed")?;
     only(directory, "deb")
 }
 
 /// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
-    let files = workspace::files_ending(directory, ending)?;
-    let [file] =
-        <[PathBuf; 1]>::try_from(files).map_err(|files| anyhow!("one *.{ending} was expected, not {files:?}"))?;
-    Ok(file)
-}
-
-fn unpack(deb: &Path, files: &Path) -> Result<()> {
-    process::succeed(Command::new("dpkg-deb").arg("--extract").args([deb, files]))
-}
-
-/// Makes a tarball of the files, below one directory, named as here.
-fn make_tarball(tarball: &Path, files: &Path, commit: &Commit) -> Result<()> {
-    let above = files.parent().context("a path has no parent")?;
-    process::succeed(
-        tar(commit).args(["--gzip", "--create", "--file"]).arg(tarball).arg("--directory").arg(above).arg(name(files)?),
-    )
+    let mut files = workspace::files_ending(directory, ending)?;
+    ensure!(files.len() == 1, "one *.{ending} was expected, not {files:?}");
+    Ok(files.remove(0))
 }
 
 /// Returns a `tar` that makes the same bytes from the same files.
-fn tar(commit: &Commit) -> Command {
+pub fn tar(commit: &Commit) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
         .arg(format!("--mtime=@{}", commit.time.as_second()));
@@ -213,9 +192,29 @@ fn name(path: &Path) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-const SPEC: &str = "packaging/rpm/evictscope.spec";
+/// Returns the path of a cargo subcommand of crates.io. Installs it below `target/tools` first if this version is not
+/// there.
+fn tool(package: &str, version: &str) -> Result<PathBuf> {
+    let root = workspace::target_directory()?.join("tools");
+    let path = root.join("bin").join(package);
+    let present = Command::new(&path).args([&package["cargo-".len()..], "--version"]).output();
+    if present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version)) {
+        return Ok(path);
+    }
+    println!("  installing {package} {version} into {} (up to a minute)", root.display());
+    let mut install = workspace::cargo();
+    install
+        // A debug build takes half the time, and less without debug information. It is as fast at what it does here.
+        .env("CARGO_PROFILE_DEV_DEBUG", "false")
+        .args(["install", "--debug", "--locked", "--force", "--version", version, package, "--root"])
+        .arg(&root)
+        // What they have in common is built once.
+        .env("CARGO_TARGET_DIR", root.join("build"));
+    process::succeed(&mut install)?;
+    Ok(path)
+}
 
-pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {
+fn make_rpm(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!("evictscope-{version}-1.x86_64.rpm");
     let rpm = directory.join(&name);
@@ -228,9 +227,9 @@ pub fn make(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Res
         ("_rpmdir", directory),
         ("_rpmfilename", Path::new(&name)),
     ] {
-        build.arg("--define");
-        build.arg(format!("{macro_name} {}", value.display()));
+        build.arg("--define").arg(format!("{macro_name} {}", value.display()));
     }
-    process::answer_of(build.arg(workspace::root().join(SPEC))).context("rpmbuild failed")?;
+    process::answer_of(build.arg(workspace::root().join("packaging/rpm/evictscope.spec")))
+        .context("rpmbuild failed")?;
     Ok(rpm)
 }

@@ -10,7 +10,6 @@ use evictscope_testkit::{process, workspace};
 use serde_json::{Value, json};
 
 use super::commit::Commit;
-use super::tools;
 
 pub struct Bill(Value);
 
@@ -22,29 +21,18 @@ impl Bill {
         // because cargo rebuilds the agent whenever something has changed in agent-ebpf.
         let copy = work.join("sources");
         fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
-        process::succeed(
-            Command::new("cp")
-                .current_dir(workspace::root())
-                .args(["--recursive", "Cargo.toml", "Cargo.lock"])
-                .args(["agent", "agent-ebpf", "xtask"])
-                .arg(&copy),
-        )?;
-        let manifest = copy.join("agent/Cargo.toml");
-        process::succeed(
-            commit
-                .reproducibly(tools::path(tools::SBOM)?)
-                .args(["cyclonedx", "--format", "json"])
-                .args(["--target", "x86_64-unknown-linux-gnu"])
-                .args(["--override-filename", NAME, "--manifest-path"])
-                .arg(&manifest),
-        )?;
+        let mut copying = Command::new("cp");
+        copying.current_dir(workspace::root()).args(["--recursive", "Cargo.toml", "Cargo.lock"]);
+        process::succeed(copying.args(["agent", "agent-ebpf", "xtask"]).arg(&copy))?;
+        let mut list = commit.reproducibly(super::tool("cargo-cyclonedx", "0.5.9")?);
+        list.args(["cyclonedx", "--format", "json", "--target", "x86_64-unknown-linux-gnu"]);
+        list.args(["--override-filename", NAME, "--manifest-path"]).arg(copy.join("agent/Cargo.toml"));
+        process::succeed(&mut list)?;
         let written = copy.join("agent").join(format!("{NAME}.json"));
         let text = fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
         // The crates of the workspace are named by their paths.
-        let here = copy.display().to_string();
-        let text = text.replace(&here, "/evictscope");
-        let bill = serde_json::from_str(&text).context("the bill of materials is not JSON")?;
-        Ok(Self(bill))
+        let text = text.replace(&copy.display().to_string(), "/evictscope");
+        Ok(Self(serde_json::from_str(&text).context("the bill of materials is not JSON")?))
     }
 
     /// Adds the packages that these libraries are from.
@@ -70,13 +58,7 @@ fn component(package: &Package) -> Value {
     // `+` and `:` have a meaning in a package URL.
     let escaped = version.replace('+', "%2B").replace(':', "%3A");
     let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
-    json!({
-        "type": "library",
-        "bom-ref": purl,
-        "name": name,
-        "version": version,
-        "purl": purl,
-    })
+    json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl })
 }
 
 /// A shared library, or the loader.
@@ -100,15 +82,11 @@ pub struct Package {
 ///
 /// Fails if a library is not there, or not from a Debian package.
 pub fn of(program: &Path) -> Result<Vec<Library>> {
-    let paths = libraries_of(program)?.into_iter();
-    paths
-        .map(|path| {
-            let package = package_of(&path).with_context(|| {
-                format!("cannot tell which Debian package {} is from: make the image on Debian", path.display())
-            })?;
-            Ok(Library { path, package })
-        })
-        .collect()
+    let library = |path: PathBuf| {
+        let why = || format!("cannot tell which Debian package {} is from: make the image on Debian", path.display());
+        Ok(Library { package: package_of(&path).with_context(why)?, path })
+    };
+    libraries_of(program)?.into_iter().map(library).collect()
 }
 
 /// Returns the packages that libraries are from, each once.
@@ -137,9 +115,8 @@ fn package_of(file: &Path) -> Result<Package> {
 /// Returns the package that installed a file: `libc6:amd64` from `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
 fn search(file: &Path) -> Result<String> {
     let answer = process::answer_of(Command::new("dpkg-query").arg("--search").arg(file))?;
-    let mut owners =
-        answer.lines().filter(|line| !line.starts_with("diversion by")).filter_map(|line| line.split_once(": "));
-    let (owner, _) = owners.next().context("no package has it")?;
+    let mut owners = answer.lines().filter(|line| !line.starts_with("diversion by"));
+    let (owner, _) = owners.find_map(|line| line.split_once(": ")).context("no package has it")?;
     Ok(owner.to_owned())
 }
 

@@ -52,20 +52,15 @@ pub fn run(packages: &Packages) -> Result<()> {
     must_be_root("install a package and attach BPF programs")?;
     let root = Root::take()?;
     let left = || format!("{} is left as it was", root.path().display());
-    with_image(&packages.image)?;
-    with_rpm(&packages.rpm, &root).with_context(left)?;
-    with_deb(&packages.deb, &root).with_context(left)?;
-    root.remove()
-}
-
-fn with_image(image: &Path) -> Result<()> {
     let begun = Instant::now();
-    try_out(image)?;
+    try_out(&packages.image)?;
     println!(
         "the agent of the image counts what a server evicts, and names each option that it lacks ({})",
         seconds(begun.elapsed())
     );
-    Ok(())
+    with_rpm(&packages.rpm, &root).with_context(left)?;
+    with_deb(&packages.deb, &root).with_context(left)?;
+    root.remove()
 }
 
 fn with_deb(deb: &Path, root: &Root) -> Result<()> {
@@ -120,7 +115,7 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
 }
 
 /// Starts a server that evicts, and fails if the agent counts other evictions than the server.
-pub fn counts_evictions(agent: &Agent) -> Result<()> {
+fn counts_evictions(agent: &Agent) -> Result<()> {
     let redis = Redis::start(&[])?;
     agent.watches(&redis)?;
     redis.write_keys(KEYS)?;
@@ -130,8 +125,7 @@ pub fn counts_evictions(agent: &Agent) -> Result<()> {
     let counted = reading.sum("evictscope_evicted_keys_total", &[]);
     let counted = counted.with_context(|| agent.log().unwrap_or_default())?;
     ensure!(counted == evicted, "the server evicted {evicted} keys, and the agent says {counted}");
-    let calls = [("kind", "evicting")];
-    let calls = reading.sum("evictscope_eviction_calls_total", &calls)?;
+    let calls = reading.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
     ensure!(calls > 0.0, "the agent saw no evicting call");
     Ok(())
 }
@@ -185,19 +179,16 @@ const MISSING: [(&str, &str, &str); 4] = [
 ];
 
 /// Tries out the image in this archive.
-pub fn try_out(archive: &Path) -> Result<()> {
+fn try_out(archive: &Path) -> Result<()> {
     let loaded = Loaded::load(archive)?;
-    let page = fs::read_to_string(workspace::root().join(PAGE));
-    let (options, image) = printed(&page.with_context(|| format!("cannot read {PAGE}"))?)?;
+    let page = fs::read_to_string(workspace::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    let (mut options, image) = printed(&page)?;
     ensure!(image == loaded.0, "{PAGE} runs {image}, and the image is {}", loaded.0);
     let filter = tempfile::NamedTempFile::new()?;
     write(filter.path())?;
-    let filter = format!("{FILTER}{}", filter.path().display());
-    let given = |option: String| match option.starts_with(FILTER) {
-        true => filter.clone(),
-        false => option,
-    };
-    let options: Vec<_> = options.into_iter().map(given).collect();
+    for option in options.iter_mut().filter(|option| option.starts_with(FILTER)) {
+        *option = format!("{FILTER}{}", filter.path().display());
+    }
 
     let all = check(&image, &options)?;
     let said = String::from_utf8_lossy(&all.stdout);
@@ -222,12 +213,9 @@ fn printed(page: &str) -> Result<(Vec<String>, String)> {
     let absent = || format!("{PAGE} has no `{BEGINNING}`");
     let (_, command) = page.split_once(BEGINNING).with_context(absent)?;
     // It ends with the first line that is not continued.
-    let lines = command.split_inclusive('\n');
-    let mut goes_on = true;
-    let lines = lines.take_while(|line| std::mem::replace(&mut goes_on, line.ends_with("\\\n")));
-    let command = lines.collect::<String>().replace("\\\n", " ");
+    let command = command.replace("\\\n", " ");
     let mut options: Vec<String> = Vec::new();
-    for word in command.split_whitespace() {
+    for word in command.lines().next().with_context(absent)?.split_whitespace() {
         match options.last_mut() {
             Some(last) if !word.starts_with('-') && !last.contains(['=', ' ']) => {
                 *last += &format!(" {word}");
@@ -243,35 +231,25 @@ fn printed(page: &str) -> Result<(Vec<String>, String)> {
 /// Returns `podman run` with these options, and others that this machine needs.
 fn podman_run(options: &[String]) -> Result<Command> {
     let mut run = podman::command()?;
-    run.arg("run").args(podman::LIMITS);
-    let words = options.iter().flat_map(|option| option.split_whitespace());
-    run.args(words);
+    run.arg("run").args(podman::LIMITS).args(options.iter().flat_map(|option| option.split_whitespace()));
     Ok(run)
 }
 
 fn check(image: &str, options: &[String]) -> Result<Output> {
-    let mut check = podman_run(options)?;
-    check.arg("--rm").args([image, "check"]);
-    check.output().context("cannot run podman")
+    podman_run(options)?.arg("--rm").args([image, "check"]).output().context("cannot run podman")
 }
 
 /// Runs the agent on one server, and fails if they count different evictions.
 fn counts(image: &str, options: &[String]) -> Result<()> {
     let container = Named(format!("evictscope-{}", std::process::id()));
     let mut agent = podman_run(options)?;
-    let volume = format!("{}:/var/lib/evictscope", container.0);
-    agent.args(["--name", &container.0, "--volume", &volume]);
-    agent.args([image, "run"]);
+    agent.args(["--name", &container.0, "--volume", &format!("{}:/var/lib/evictscope", container.0), image, "run"]);
     counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
 }
 
 /// Runs podman to remove something.
 fn remove(arguments: &[&str]) {
-    let removed = podman::command().and_then(|mut podman| {
-        let removed = process::answer_of(podman.args(arguments));
-        removed.map(drop)
-    });
-    if let Err(error) = removed {
+    if let Err(error) = podman::command().and_then(|mut podman| process::answer_of(podman.args(arguments))) {
         eprintln!("podman could not remove something: {error:#}");
     }
 }
@@ -283,9 +261,7 @@ impl Loaded {
     fn load(archive: &Path) -> Result<Self> {
         let mut load = podman::command()?;
         let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
-        let name = said.split_whitespace().last();
-        let name = name.context("podman does not say what it has loaded")?;
-        Ok(Self(name.to_owned()))
+        Ok(Self(said.split_whitespace().last().context("podman does not say what it has loaded")?.to_owned()))
     }
 }
 
@@ -313,8 +289,8 @@ const OF_RUNTIMES: &str = "@setuid";
 
 /// Writes the profile.
 pub fn write(to: &Path) -> Result<()> {
-    let unit = workspace::root().join("packaging/evictscope.service");
-    let unit = fs::read_to_string(unit).context("cannot read the unit")?;
+    let unit =
+        fs::read_to_string(workspace::root().join("packaging/evictscope.service")).context("cannot read the unit")?;
     let profile = json!({
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": 1,
@@ -329,15 +305,12 @@ pub fn write(to: &Path) -> Result<()> {
 fn allowed(unit: &str) -> Result<BTreeSet<String>> {
     let mut allowed = BTreeSet::new();
     for list in unit.lines().filter_map(|line| line.strip_prefix(DIRECTIVE)) {
-        let (is_taken, names) = match list.strip_prefix('~') {
-            Some(names) => (true, names),
-            None => (false, list),
-        };
-        for name in names.split_whitespace() {
+        for name in list.trim_start_matches('~').split_whitespace() {
             let calls = calls(name)?;
-            match is_taken {
-                true => allowed.retain(|call| !calls.contains(call)),
-                false => allowed.extend(calls),
+            if list.starts_with('~') {
+                allowed.retain(|call| !calls.contains(call));
+            } else {
+                allowed.extend(calls);
             }
         }
     }
@@ -350,15 +323,10 @@ fn calls(name: &str) -> Result<BTreeSet<String>> {
     if !name.starts_with('@') {
         return Ok(BTreeSet::from([name.to_owned()]));
     }
-    let mut asked = Command::new("systemd-analyze");
-    let listed = process::answer_of(asked.args(["syscall-filter", name]))?;
-    let mut all = BTreeSet::new();
+    let listed = process::answer_of(Command::new("systemd-analyze").args(["syscall-filter", name]))?;
     // The first line is the name of the group.
-    let names = listed.lines().skip(1).map(str::trim);
-    for name in names.filter(|name| !name.is_empty() && !name.starts_with('#')) {
-        all.extend(calls(name)?);
-    }
-    Ok(all)
+    let names = listed.lines().skip(1).map(str::trim).filter(|name| !name.is_empty() && !name.starts_with('#'));
+    Ok(names.map(calls).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

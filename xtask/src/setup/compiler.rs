@@ -22,17 +22,14 @@ pub const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-w
 /// Where Debian's packages install their compiler.
 pub const DEBIAN_SYSROOT: &str = "/usr";
 
-const BPF_TARGET: &str = "bpfel-unknown-none";
-
 /// How a compiler is called: a program and its first arguments.
 type Call = Vec<OsString>;
 
 /// Returns its `rustc` without arguments.
 fn rustc(call: &Call) -> Command {
     let mut command = Command::new(&call[0]);
-    command.args(&call[1..]);
     // Looking must not download, and a missing toolchain needs no backtrace.
-    command.envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
+    command.args(&call[1..]).envs([("RUSTUP_AUTO_INSTALL", "0"), ("RUST_BACKTRACE", "0")]);
     command
 }
 
@@ -61,18 +58,8 @@ impl Compiler {
         let file = scratch.path().join("probe.rs");
         std::fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
         let mut rustc = rustc(&self.call);
-        rustc
-            .env("RUSTC_BOOTSTRAP", "1")
-            .args(["--target", BPF_TARGET])
-            .args(arguments)
-            .arg("--out-dir")
-            .args([scratch.path(), &file]);
-        process::answer_of(&mut rustc).map(drop)
-    }
-
-    fn has_source_of_core(&self) -> bool {
-        let source = "lib/rustlib/src/rust/library/core/src/lib.rs";
-        self.sysroot.join(source).exists()
+        rustc.env("RUSTC_BOOTSTRAP", "1").args(["--target", "bpfel-unknown-none"]).args(arguments);
+        process::answer_of(rustc.arg("--out-dir").args([scratch.path(), &file])).map(drop)
     }
 }
 
@@ -84,10 +71,7 @@ pub fn rustup() -> Option<PathBuf> {
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
         Some(rustup) => vec![rustup.into(), "run".into(), TOOLCHAIN.into(), "rustc".into()],
-        None => {
-            let rustc = which::which("rustc");
-            vec![rustc.context("there is neither rustup nor rustc on PATH")?.into()]
-        }
+        None => vec![which::which("rustc").context("there is neither rustup nor rustc on PATH")?.into()],
     })
 }
 
@@ -107,7 +91,8 @@ fn suitable(call: Call) -> Result<Compiler> {
     let compiler = describe(call)?;
     let sysroot = compiler.sysroot.display();
     if compiler.channel == Channel::Nightly {
-        ensure!(compiler.has_source_of_core(), "the nightly compiler in {sysroot} lacks the component `rust-src`");
+        let source = compiler.sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs");
+        ensure!(source.exists(), "the nightly compiler in {sysroot} lacks the component `rust-src`");
     } else {
         compiler
             .compile_for_bpf("#![no_std]\n", &["--crate-type=lib", "--emit=metadata"])
@@ -150,10 +135,8 @@ pub fn fit_for(compiler: &Compiler) -> Result<String> {
     let path = which::which("bpf-linker").context("there is no bpf-linker on PATH")?;
     let version = process::answer_of(Command::new(&path).arg("--version"))?;
     let linker = format!("{} at {}", version.trim(), path.display());
-    let arguments = ["--crate-type=bin", "-Clinker=bpf-linker", "-Clink-arg=--btf"];
-    compiler
-        .compile_for_bpf(PROBE, &arguments)
-        .with_context(|| format!("{linker} cannot link what {compiler} makes"))?;
+    let linked = compiler.compile_for_bpf(PROBE, &["--crate-type=bin", "-Clinker=bpf-linker", "-Clink-arg=--btf"]);
+    linked.with_context(|| format!("{linker} cannot link what {compiler} makes"))?;
     Ok(linker)
 }
 
@@ -183,23 +166,21 @@ pub fn missing_packages(llvm: u64) -> Vec<String> {
 /// programs. It needs the stable cargo, which is the one that runs this.
 pub fn install_command(llvm: u64) -> Command {
     let llvm = installed_llvm(llvm).unwrap_or(llvm);
-    let feature = format!("llvm-{llvm}");
     let mut command = workspace::cargo();
     command
         .env("LLVM_PREFIX", prefix(llvm))
         // Nearly all of its work is LLVM's, which is built already: these halve the time.
         .envs([("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"), ("CARGO_PROFILE_RELEASE_DEBUG", "false")])
-        .args(["install", "bpf-linker", "--version", VERSION])
-        .args(["--locked", "--force", "--no-default-features"])
-        .args(["--features", &feature]);
+        .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--force", "--no-default-features"])
+        .arg(format!("--features=llvm-{llvm}"));
     command
 }
 
 /// Fails if bpf-linker is in cargo's directory of programs, but not on `PATH`.
 pub fn must_not_be_off_path() -> Result<()> {
     let from = |variable| std::env::var_os(variable).map(PathBuf::from);
-    let directory = from("CARGO_INSTALL_ROOT").or_else(|| from("CARGO_HOME"));
-    let directory = directory.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let of_home = || Some(std::env::home_dir()?.join(".cargo"));
+    let directory = from("CARGO_INSTALL_ROOT").or_else(|| from("CARGO_HOME")).or_else(of_home);
     let bin = directory.unwrap_or_default().join("bin");
     ensure!(
         which::which("bpf-linker").is_ok() || !bin.join("bpf-linker").exists(),

@@ -5,14 +5,13 @@
 
 mod compiler;
 
-use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::compiler::Compiler;
-use crate::{servers, source};
+use crate::servers;
 
 /// What to set up for. Each needs what the one before needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,12 +36,12 @@ pub fn run(purpose: For) -> Result<()> {
     if purpose >= For::Tests {
         println!("BPF compiler   {compiler}");
         println!("BPF linker     {linker}");
-        servers::provide()?;
+        servers::provide_wheels();
         debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
     }
     if purpose == For::AllTests {
         debian::provide(&[&debian::GO, &debian::PACKING, &debian::PACKAGE, &debian::MATRIX, &debian::CONTAINERS])?;
-        source::provide();
+        servers::provide_built();
     }
     Ok(())
 }
@@ -66,12 +65,11 @@ fn provide(purpose: For) -> Result<()> {
         cargo.args(["build", "--locked", "--keep-going"]);
         cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     });
-    let compiler = match choose_compiler()? {
-        Some(compiler) => compiler,
-        None => {
-            install(&[&compiler::DEBIAN_PACKAGES.map(str::to_owned)[..], &packages_of_servers()].concat())?;
-            compiler::debian().context("Debian's packages brought no suitable compiler")?
-        }
+    let compiler = if let Some(compiler) = choose_compiler()? {
+        compiler
+    } else {
+        install(&[&compiler::DEBIAN_PACKAGES.map(str::to_owned)[..], &packages_of_servers()].concat())?;
+        compiler::debian().context("Debian's packages brought no suitable compiler")?
     };
     if compiler::current().map_or(true, |current| current.sysroot != compiler.sysroot)
         && let Some(mut command) = compiler::link_command(&compiler.sysroot)
@@ -96,8 +94,7 @@ fn provide(purpose: For) -> Result<()> {
 
 /// Returns Debian's packages with the servers and their tools, those that are absent.
 fn packages_of_servers() -> Vec<String> {
-    let packages: BTreeSet<_> = debian::SERVERS.absent().map(|(_, package)| package.to_owned()).collect();
-    Vec::from_iter(packages)
+    Vec::from_iter(debian::SERVERS.packages())
 }
 
 /// Installs Debian's packages, or says what to do if it may not.
@@ -126,8 +123,7 @@ fn choose_compiler() -> Result<Option<Compiler>> {
 
 /// Returns what the user can do if set-up may not install these packages.
 fn what_to_do(packages: &[String]) -> String {
-    let commands = debian::install_commands(packages);
-    let commands = commands.map(|command| format!("    {}", process::display(&command)));
+    let commands = debian::install_commands(packages).map(|command| format!("    {}", process::display(&command)));
     format!(
         "something is missing. On Debian 12, run the following as root and then this again:\n{}\n\
          Elsewhere, install redis-server, redis-cli and redis-benchmark, and for the BPF programs:\n    \

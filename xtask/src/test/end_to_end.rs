@@ -4,8 +4,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{slice, thread};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use cargo_metadata::{Artifact, Message, TargetKind};
@@ -63,19 +63,14 @@ impl EndToEnd {
 
     /// Runs the tests of what the project is for, on real servers.
     pub fn core(&self) -> Result<Outcome> {
-        self.of_servers("core::", 2)
+        self.run(slice::from_ref(&self.program), "--include-ignored", "core::", 2)
     }
 
     /// Runs the other tests on real servers, with the release build: beside so much else, an unoptimized agent would
     /// plan for seconds.
     pub fn long(&self) -> Result<Outcome> {
         let agent = workspace::agent_binary()?;
-        Self { agent, ..self.clone() }.of_servers("long::", 1)
-    }
-
-    fn of_servers(&self, module: &str, for_each_core: usize) -> Result<Outcome> {
-        let programs = std::slice::from_ref(&self.program);
-        self.run(programs, "--include-ignored", module, for_each_core)
+        Self { agent, ..self.clone() }.run(slice::from_ref(&self.program), "--include-ignored", "long::", 1)
     }
 
     /// Runs the unit tests that need root: a plain `cargo test` ignores them.
@@ -90,11 +85,9 @@ impl EndToEnd {
         }
         let mut tests = Vec::new();
         for program in programs {
-            let list = ["--list", option, "--format", "terse"];
-            let list = process::answer_of(self.command(program).args(list))?;
+            let list = process::answer_of(self.command(program).args(["--list", option, "--format", "terse"]))?;
             let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-            let wanted = names.filter(|name| name.starts_with(module));
-            tests.extend(wanted.map(|name| (program, name.to_owned())));
+            tests.extend(names.filter(|name| name.starts_with(module)).map(|name| (program, name.to_owned())));
         }
         ensure!(!tests.is_empty(), "there is no such test");
         let waiting = Mutex::new(tests.into_iter());
@@ -106,10 +99,7 @@ impl EndToEnd {
                 runs.collect::<Result<Vec<_>>>()
             };
             let workers: Vec<_> = (0..for_each_core * cores).map(|_| scope.spawn(work)).collect();
-            let workers = workers.into_iter().map(|worker| {
-                let ended = worker.join();
-                ended.map_err(|_| anyhow!("a thread panicked"))?
-            });
+            let workers = workers.into_iter().map(|worker| worker.join().map_err(|_| anyhow!("a thread panicked"))?);
             workers.collect::<Result<Vec<_>>>()
         })?;
         let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
@@ -118,8 +108,8 @@ impl EndToEnd {
         if !failed.is_empty() {
             return Ok(Outcome::Failed(failed.join("\n\n")));
         }
-        let lines = ended.iter().map(Ended::line);
-        Ok(Outcome::Said(lines.collect::<Vec<_>>().join("\n")))
+        let line = |test: &Ended| format!("  {:>8}  {}  {}", seconds(test.took), test.name, test.skipped);
+        Ok(Outcome::Said(ended.iter().map(line).collect::<Vec<_>>().join("\n")))
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -140,8 +130,8 @@ impl EndToEnd {
         });
         // A test that is skipped says so there.
         let said = String::from_utf8_lossy(&output.stderr);
-        let skipped = said.lines().find(|line| line.starts_with("skipped: "));
-        Ok(Ended { name, took: begun.elapsed(), failed, skipped: skipped.map(str::to_owned) })
+        let skipped = said.lines().find(|line| line.starts_with("skipped: ")).unwrap_or_default().to_owned();
+        Ok(Ended { name, took: begun.elapsed(), failed, skipped })
     }
 }
 
@@ -162,12 +152,6 @@ struct Ended {
     took: Duration,
     /// What it said, if it failed.
     failed: Option<String>,
-    skipped: Option<String>,
-}
-
-impl Ended {
-    fn line(&self) -> String {
-        let skipped = self.skipped.as_deref().unwrap_or_default();
-        format!("  {:>8}  {}  {skipped}", seconds(self.took), self.name)
-    }
+    /// What it said if it was skipped.
+    skipped: String,
 }

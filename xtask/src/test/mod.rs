@@ -2,7 +2,6 @@
 
 mod end_to_end;
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -42,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     });
     report.step("format", || match missing_tool("fmt") {
         Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => cargo(&["fmt", "--all", "--check"]),
+        None => outcome(workspace::cargo().args(["fmt", "--all", "--check"])),
     });
     let mut begun = Vec::new();
     if all {
@@ -66,7 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let built = EndToEnd::built(&[]);
     begun.push(beside(&report, "unit tests that need root", &built, EndToEnd::of_programs));
     if all {
-        report.step("release build", || cargo(&["build", "--release", "--locked", "--package", "evictscope"]));
+        report.step("release build", || {
+            outcome(workspace::cargo().args(["build", "--release", "--locked", "--package", "evictscope"]))
+        });
         begun.extend(more(&report));
         begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
     }
@@ -99,7 +100,9 @@ fn more(report: &Report) -> Vec<Beside> {
     vec![
         report.begin("fuzzing for a minute", || task(fuzz::missing(), &["fuzz", "--seconds", "60", "--seed", SEED])),
         report.begin("packages, and the agent on Linux 6.1", || {
-            task(package::missing(), &["package", "--as-built"])?.then(try_out)?.then(on_an_old_kernel)
+            task(package::missing(), &["package", "--as-built"])?
+                .then(|| task(cannot_attach()?, &["package", "--try-out", "--packed"]))?
+                .then(on_an_old_kernel)
         }),
         report.begin("the agent on other builds", on_builds),
     ]
@@ -119,9 +122,9 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     if let Some(reason) = reason {
         return Ok(Outcome::Skipped(reason));
     }
-    let mut command = Command::new("nice");
-    command.args(["-n", "3"]).arg(this_program()).args(arguments);
-    let said = process::answer_of(&mut command)?;
+    // A path that starts this program, even after cargo has rebuilt it.
+    let program = format!("/proc/{}/exe", std::process::id());
+    let said = process::answer_of(Command::new("nice").args(["-n", "3", &program]).args(arguments))?;
     Ok(Outcome::Said(said.trim_end().to_owned()))
 }
 
@@ -153,27 +156,16 @@ fn missing_for_matrix(provide: impl FnOnce() -> Result<()>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
-/// Tries the packages out: installs each, runs the installed agent, and removes it without a trace.
-fn try_out() -> Result<Outcome> {
-    task(cannot_attach()?, &["package", "--try-out", "--packed"])
-}
-
 /// Returns why the release build cannot attach to a server here, if it cannot.
 fn cannot_attach() -> Result<Option<String>> {
     end_to_end::cannot_attach(&workspace::agent_binary()?)
-}
-
-/// Returns a path that starts this program, even after cargo has rebuilt it.
-fn this_program() -> PathBuf {
-    PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
 
 fn clippy(mut cargo: Command, packages: &[&str]) -> Result<Outcome> {
     if let Some(reason) = missing_tool("clippy") {
         return Ok(Outcome::Skipped(reason));
     }
-    let clippy = cargo.arg("clippy").args(packages);
-    outcome(clippy.args(["--all-targets", "--", "-Dwarnings"]))
+    outcome(cargo.arg("clippy").args(packages).args(["--all-targets", "--", "-Dwarnings"]))
 }
 
 /// Returns why this subcommand of cargo cannot run, if it is not installed.
@@ -186,9 +178,7 @@ fn missing_tool(name: &str) -> Option<String> {
 }
 
 fn documentation(packages: &[&str]) -> Result<Outcome> {
-    let mut cargo = workspace::cargo();
-    let doc = cargo.env("RUSTDOCFLAGS", "-Dwarnings").args(["doc", "--no-deps"]);
-    outcome(doc.args(packages))
+    outcome(workspace::cargo().env("RUSTDOCFLAGS", "-Dwarnings").args(["doc", "--no-deps"]).args(packages))
 }
 
 /// Returns the cargo command of every step that runs tests. With fewer packages, dependencies might have fewer features
@@ -199,14 +189,9 @@ fn tests() -> Command {
     command
 }
 
-fn cargo(arguments: &[&str]) -> Result<Outcome> {
-    outcome(workspace::cargo().args(arguments))
-}
-
 fn outcome(command: &mut Command) -> Result<Outcome> {
-    let words = process::display(command);
-    let label = words.split_whitespace().take(3).collect::<Vec<_>>();
-    process::succeed_as(&label.join(" "), command)?;
+    let label = process::display(command).split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    process::succeed_as(&label, command)?;
     Ok(Outcome::Passed)
 }
 

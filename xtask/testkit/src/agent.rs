@@ -1,4 +1,4 @@
-//! The agent, running.
+//! The agent, running, and the bursts that it reports.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -10,11 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use procfs::process::Process;
 use rustix::process::Signal;
+use serde::{Deserialize, Deserializer};
 use tempfile::TempDir;
 
-use crate::burst::Burst;
 use crate::loopback::{Http, free_port};
 use crate::process::Owned;
 use crate::redis::{self, Redis};
@@ -62,13 +63,6 @@ pub fn evictscope_without_privileges() -> Command {
     command
 }
 
-/// Makes a directory for what an agent keeps, whichever user it runs as.
-fn state_directory() -> Result<TempDir> {
-    let directory = tempfile::tempdir().context("cannot make a state directory")?;
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
-    Ok(directory)
-}
-
 /// A running agent, which is killed when this is dropped.
 pub struct Agent {
     process: Owned,
@@ -106,7 +100,9 @@ impl Agent {
 
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.
     pub fn start_command(mut run: Command, port: u16, options: &[&str]) -> Result<Self> {
-        let state = state_directory()?;
+        let state = tempfile::tempdir().context("cannot make a state directory")?;
+        // Whichever user it runs as.
+        fs::set_permissions(state.path(), Permissions::from_mode(0o777))?;
         run.arg(format!("--listen=127.0.0.1:{port}")).env(STATE_DIRECTORY, state.path()).args(options);
         let agent = Self { process: Owned::start(&mut run)?, http: Http::new(port), state };
         agent.process.until("evictscope is ready", || Ok(agent.http.get("/-/ready").ok()))?;
@@ -170,8 +166,8 @@ impl Agent {
             last = until("the agent reads its servers", || {
                 let scrape = scrape()?;
                 let now = observed(&scrape);
-                let is_older = |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
-                Ok((!before.iter().any(is_older)).then_some(scrape))
+                let is_new = before.iter().all(|(server, seconds)| now.get(server) != Some(seconds));
+                Ok(is_new.then_some(scrape))
             })?;
         }
         let observed = observed(&last);
@@ -185,8 +181,7 @@ impl Agent {
     /// Returns what /metrics says about one server, once it says something: an agent that had no CPU for seconds
     /// exports nothing, because nothing that it knows is new.
     pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
-        let about = || Ok(self.scrape()?.of_server(redis.pid()).ok());
-        self.process.until("evictscope shows the server", about)
+        self.process.until("evictscope shows the server", || Ok(self.scrape()?.of_server(redis.pid()).ok()))
     }
 
     pub fn watches(&self, redis: &Redis) -> Result<()> {
@@ -218,4 +213,51 @@ impl Agent {
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
         self.process.end(signal)
     }
+}
+
+/// A finished burst, as the API describes it: the fields of docs/METRICS.md that tests and tasks use.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Burst {
+    /// The server's name.
+    pub server: String,
+    /// The first evicting call, in seconds since 1970.
+    #[serde(deserialize_with = "unix_seconds")]
+    pub start: f64,
+    /// The last evicting call, in seconds since 1970.
+    #[serde(deserialize_with = "unix_seconds")]
+    pub end: f64,
+    /// From `start` to `end`, in seconds.
+    pub duration_seconds: f64,
+    /// From `end` until memory had fallen, in seconds.
+    pub reclaim_seconds: f64,
+    /// Evicting calls, if they were counted.
+    pub evicting_calls: Option<f64>,
+    /// Keys evicted, if that is known.
+    pub evicted_keys: Option<f64>,
+    /// For how long clients were stalled, in seconds.
+    pub stalled_seconds: Option<f64>,
+    /// The highest client buffers.
+    pub client_buffers_peak_bytes: Option<u64>,
+    /// How far memory fell after the burst.
+    pub reclaimed_bytes: Option<u64>,
+    /// `self_amplifying`, `stalling`, `plain` or `unknown`.
+    pub kind: String,
+    /// Why it is of that kind.
+    pub reason: String,
+}
+
+impl Burst {
+    /// Reads the answer of `/api/v1/bursts`: the finished bursts of all servers, the oldest first.
+    fn all(json: &str) -> Result<Vec<Self>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            bursts: Vec<Burst>,
+        }
+        let answer: Result<Answer, _> = serde_json::from_str(json);
+        Ok(answer.context("the agent's bursts are not as docs/METRICS.md describes them")?.bursts)
+    }
+}
+
+fn unix_seconds<'de, D: Deserializer<'de>>(time: D) -> Result<f64, D::Error> {
+    Ok(Timestamp::deserialize(time)?.as_millisecond() as f64 / 1e3)
 }

@@ -107,9 +107,13 @@ const SYSTEMD: &str = "/run/systemd/system";
 
 impl Needed {
     /// Returns the programs that are not on `PATH`, each with its package.
-    pub fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let programs = self.programs.iter().copied();
-        programs.filter(|(program, _)| which::which(program).is_err())
+    fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.programs.iter().copied().filter(|(program, _)| which::which(program).is_err())
+    }
+
+    /// Returns the packages that bring the absent programs.
+    pub fn packages(&self) -> BTreeSet<String> {
+        self.absent().map(|(_, package)| package.to_owned()).collect()
     }
 }
 
@@ -128,17 +132,13 @@ pub fn knows(package: &str) -> bool {
 /// Installs the needed programs that are absent, all at once. If it may not, it prints what cannot be done without
 /// them.
 pub fn provide(all: &[&Needed]) -> Result<()> {
-    let absent = |needed: &&Needed| {
-        let packages = needed.absent().map(|(_, package)| package.to_owned());
-        packages.collect::<BTreeSet<String>>()
-    };
-    let packages: BTreeSet<String> = all.iter().flat_map(absent).collect();
+    let packages: BTreeSet<String> = all.iter().flat_map(|needed| needed.packages()).collect();
     if packages.is_empty() {
         return Ok(());
     }
     if let Err(reason) = installable() {
         for needed in all {
-            let packages = Vec::from_iter(absent(needed)).join(" and ");
+            let packages = Vec::from_iter(needed.packages()).join(" and ");
             if !packages.is_empty() {
                 println!("  {} needs {packages}: {reason:#}", needed.by);
             }
@@ -151,8 +151,7 @@ pub fn provide(all: &[&Needed]) -> Result<()> {
 /// Does the same, and fails if a needed program is still absent.
 pub fn require(all: &[&Needed]) -> Result<()> {
     provide(all)?;
-    let absent = all.iter().find_map(|needed| missing(needed));
-    absent.map_or(Ok(()), |reason| bail!(reason))
+    all.iter().find_map(|needed| missing(needed)).map_or(Ok(()), |reason| bail!(reason))
 }
 
 /// Returns what to install first, if one of the needed programs is absent.
@@ -173,9 +172,8 @@ pub fn install_commands(packages: &[String]) -> [Command; 2] {
 /// Updates apt's lists, the first time, and installs these packages, without questions and without recommended
 /// packages. Keeps their services from running here, because the tests start servers of their own.
 pub fn install(packages: &[String]) -> Result<()> {
-    let services = SERVICES.into_iter();
-    let services: Vec<_> = services.filter(|service| packages.iter().any(|package| package == service)).collect();
-    for service in &services {
+    let services = || SERVICES.into_iter().filter(|service| packages.iter().any(|package| package == service));
+    for service in services() {
         // A masked service is not started at the next boot either.
         if Path::new(SYSTEMD).exists() {
             println!(
@@ -196,7 +194,7 @@ pub fn install(packages: &[String]) -> Result<()> {
             .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]);
         process::succeed(&mut command)?;
     }
-    for service in &services {
+    for service in services() {
         process::answer_of(Command::new("service").args([service, "stop"]))
             .with_context(|| format!("the package {service} may have started a service: stop it"))?;
     }

@@ -5,12 +5,9 @@
 #![allow(missing_docs, reason = "only this workspace uses it: a name and a type say what most of these return")]
 
 pub mod agent;
-pub mod burst;
 pub mod cache;
-pub mod code;
 pub mod compiler;
 pub mod debian;
-pub mod evictions;
 pub mod loopback;
 pub mod podman;
 pub mod process;
@@ -21,7 +18,6 @@ pub mod root;
 pub mod scrape;
 pub mod servers;
 pub mod service;
-pub mod silent_files;
 pub mod skip;
 pub mod text;
 pub mod threads;

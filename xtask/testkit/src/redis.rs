@@ -84,8 +84,8 @@ impl Redis {
             _directory: directory,
             own: None,
         };
-        let mut ping = Command::new("timeout");
         // A server that hangs must not hang this.
+        let mut ping = Command::new("timeout");
         ping.args(["10", "redis-cli", "-p", &port.to_string(), "ping"]);
         let is_up = || Ok(process::answer_of(&mut ping).ok().filter(|pong| pong == "PONG\n"));
         redis.process.until("redis-server answers", is_up)?;
@@ -179,16 +179,14 @@ impl Redis {
         // More requests than keys, because they choose at random.
         let write = format!("-n {} {among} set short:__rand_int__ x", 6 * keys);
         process::answer_of(&mut self.benchmark(&write))?;
-        let moment = SystemTime::now() + TO_EXPIRE;
-        let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
+        let moment = (SystemTime::now() + TO_EXPIRE).duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
         // Fewer of these, because the last must arrive before that moment, even on a busy machine.
         let expire = format!("-n {} {among} pexpireat short:__rand_int__ {moment}", 2 * keys);
         process::answer_of(&mut self.benchmark(&expire))?;
-        let none_is_left = || {
+        until_true("all keys expire", || {
             let keys = self.cli(&["info", "keyspace"])?;
             Ok(!keys.contains("expires=") || keys.contains("expires=0"))
-        };
-        until_true("all keys expire", none_is_left)
+        })
     }
 
     /// Looks up a key that exists, twice, and one that does not.
@@ -230,15 +228,14 @@ impl Info {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let value = value.with_context(|| format!("INFO has no {field}"))?;
-        let number = value.trim().parse();
-        number.with_context(|| format!("INFO {field} is {value}"))
+        value.trim().parse().with_context(|| format!("INFO {field} is {value}"))
     }
 }
 
 /// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
-    let program =
-        which::which("redis-server").context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
+    let program = which::which("redis-server");
+    let program = program.context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
     program.canonicalize().context("redis-server is a broken link")
 }
 
@@ -249,7 +246,7 @@ pub(crate) const MATCH_OPTION: &str = "--process-match";
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
-pub(crate) fn prefix() -> String {
+pub fn prefix() -> String {
     format!("own-{}-", std::process::id())
 }
 
@@ -278,13 +275,9 @@ impl PrivateBuild {
 
     /// Copies an executable into another root directory, if one is given. Its servers run there, which needs root.
     pub fn in_root(executable: &Path, root: Option<&Path>) -> Result<Self> {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let own = Self {
-            directory: match root {
-                Some(root) => tempfile::tempdir_in(root)?,
-                None => tempfile::tempdir()?,
-            },
-            name: format!("{}{number}", prefix()),
+            directory: root.map_or_else(tempfile::tempdir, tempfile::tempdir_in)?,
+            name: format!("{}{}", prefix(), MADE.fetch_add(1, Ordering::Relaxed)),
             root: root.map(Path::to_owned),
         };
         own.replace(executable)?;

@@ -1,11 +1,8 @@
-//! Threads of this process and of others: the cores that they run on, their times, and one that is stopped.
+//! Threads of this process and of others: the cores that they run on, and their times.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
 use procfs::process::Process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -61,26 +58,5 @@ impl ThreadTimes {
         let times = Process::new(pid.try_into()?)?.task_from_tid(tid.try_into()?)?.schedstat()?;
         let (running, waiting) = (times.sum_exec_runtime, times.run_delay);
         Ok(Self { running: Duration::from_nanos(running), waiting: Duration::from_nanos(waiting) })
-    }
-}
-
-/// A thread of another process that is stopped while the others of that run. It goes on when this is dropped.
-pub struct StoppedThread(Pid);
-
-impl StoppedThread {
-    pub fn new(tid: u32) -> Result<Self> {
-        let thread = Pid::from_raw(tid.try_into()?);
-        ptrace::seize(thread, ptrace::Options::empty()).context("cannot trace a thread")?;
-        let stopped = Self(thread);
-        ptrace::interrupt(thread)?;
-        waitpid(thread, Some(WaitPidFlag::__WALL))?;
-        Ok(stopped)
-    }
-}
-
-impl Drop for StoppedThread {
-    fn drop(&mut self) {
-        // If it has ended, nothing is left to do.
-        let _ = ptrace::detach(self.0, None);
     }
 }

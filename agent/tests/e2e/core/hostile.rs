@@ -4,14 +4,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::{self, PrivateBuild, Redis};
 use evictscope_testkit::service;
-use evictscope_testkit::silent_files::SilentFiles;
 use evictscope_testkit::wait::until_true;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::code::Code;
+use crate::silent_files::SilentFiles;
 
 /// Waits until this many servers are not watched for this reason.
 fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {

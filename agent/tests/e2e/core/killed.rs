@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::wait::until_true;
 use rustix::process::{Signal, kill_process};
 
 use super::lifecycle::sites;
+use crate::code::Code;
 use crate::probed::{Probed, keeper_of, turn};
 
 /// Kills `kills` agents and tools at random moments.

@@ -5,13 +5,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope, inspect};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::loopback::port_for_later;
 use evictscope_testkit::redis::{self, PrivateBuild, Redis};
 use evictscope_testkit::root;
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::until_true;
 use rustix::process::Signal;
+
+use crate::code::Code;
 
 /// Returns the file offsets of the sites that the plan for a server has in evicting-only mode.
 pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {

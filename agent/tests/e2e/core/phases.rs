@@ -1,16 +1,65 @@
 //! Phases and bursts of a real server, against when its own counter of evicted keys grows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
-use evictscope_testkit::agent::Agent;
-use evictscope_testkit::burst::Burst;
-use evictscope_testkit::evictions::Evictions;
+use evictscope_testkit::agent::{Agent, Burst};
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::wait::until_true;
+use evictscope_testkit::wait::{unix_time, until_true};
+
+/// The pause between readings.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The evictions in some time.
+#[derive(Default)]
+pub struct Evictions {
+    /// The times of the two readings between which `evicted_keys` grew, in seconds since 1970, whenever it did.
+    grown: Vec<(f64, f64)>,
+}
+
+impl Evictions {
+    /// Watches a server for as long as `goes_on`.
+    fn watch(redis: &Redis, goes_on: impl Fn() -> bool) -> anyhow::Result<Self> {
+        let mut seen = Self::default();
+        let mut before = (unix_time()?, redis.info("evicted_keys")?);
+        while goes_on() {
+            thread::sleep(PAUSE);
+            let asked = unix_time()?;
+            let keys = redis.info("evicted_keys")?;
+            if keys > before.1 {
+                seen.grown.push((before.0, unix_time()?));
+            }
+            before = (asked, keys);
+        }
+        Ok(seen)
+    }
+
+    /// Returns the moments between which the first eviction was, if there was one.
+    fn first(&self) -> Option<(f64, f64)> {
+        self.grown.first().copied()
+    }
+
+    /// Returns the same for the last.
+    fn last(&self) -> Option<(f64, f64)> {
+        self.grown.last().copied()
+    }
+
+    /// Returns how many bursts these are, at least and at most, if one ends with this many seconds without an eviction.
+    fn bursts(&self, quiet: f64) -> (usize, usize) {
+        let pauses = self.grown.windows(2).filter_map(|pair| match pair {
+            [(from, to), (next_from, next_to)] => Some((next_from - to, next_to - from)),
+            _ => None,
+        });
+        let first = usize::from(!self.grown.is_empty());
+        pauses.fold((first, first), |(least, most), (shortest, longest)| {
+            (least + usize::from(shortest > quiet), most + usize::from(longest > quiet))
+        })
+    }
+}
 
 /// Compares all that the agent says about a server under `load` with what the server says.
 fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
@@ -155,4 +204,16 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
         ensure!((from - CLOCK..=to + CLOCK).contains(&at), "{at} is not in {from} to {to}: {bursts:?}");
     }
     Ok(bursts)
+}
+
+#[test]
+fn only_what_is_certain_counts_as_one_or_two() {
+    let bursts = |grown: &[(f64, f64)]| {
+        let grown = grown.to_vec();
+        Evictions { grown }.bursts(1.0)
+    };
+    assert_eq!(bursts(&[]), (0, 0));
+    assert_eq!(bursts(&[(0.0, 0.1), (0.1, 0.9)]), (1, 1));
+    assert_eq!(bursts(&[(0.0, 0.2), (0.2, 1.1)]), (1, 2));
+    assert_eq!(bursts(&[(0.0, 0.2), (1.3, 1.4)]), (2, 2));
 }

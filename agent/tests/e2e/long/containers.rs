@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::code::Code;
-use evictscope_testkit::podman::{self, ContainedServer, Container, Podman};
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::{until, until_true};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::code::Code;
+use crate::podman::{self, ContainedServer, Container, Podman};
 
 /// How many keys of 500 bytes are written into the 4 MB of a server.
 const KEYS: u32 = 8_000;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::code::Code;
 use evictscope_testkit::redis::{PrivateBuild, Redis};
 use evictscope_testkit::wait::{until, until_true};
 use procfs::process::Process;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
+use crate::code::Code;
 use crate::core::killed::kill_at_random_moments;
 use crate::core::numbers::count_right;
 use crate::probed::{Probed, keeper_of};

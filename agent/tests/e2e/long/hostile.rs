@@ -11,7 +11,6 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, inspect};
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::silent_files::SilentFiles;
 use evictscope_testkit::wait::until_true;
 use evictscope_testkit::{process, root};
 use procfs::process::Process;
@@ -19,6 +18,7 @@ use procfs::process::Process;
 use crate::core::hostile::planners;
 use crate::core::pages::is_profiled;
 use crate::core::phases::{agreed, fill, follow, without_pause};
+use crate::silent_files::SilentFiles;
 
 /// How many hostile processes there are.
 const HOSTILE: usize = 20;

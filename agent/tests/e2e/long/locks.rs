@@ -11,12 +11,12 @@ use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::{PrivateBuild, Redis};
-use evictscope_testkit::silent_files::SilentFiles;
 use evictscope_testkit::wait::{until, until_true};
 use rustix::process::{Signal, kill_process};
 
 use super::hostile::planned_for;
 use crate::probed::keeper_of;
+use crate::silent_files::SilentFiles;
 
 /// Maps a file, and when told reads its own memory on another, whose file system does not answer: so it holds its own
 /// lock (`access_remote_vm`, mm/memory.c). A second thread waits to change the mappings, which keeps others from

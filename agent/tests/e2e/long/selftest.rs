@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::evictscope;
-use evictscope_testkit::code::Code;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::{until, until_true};
 use rustix::process::Signal;
+
+use crate::code::Code;
 
 fn start() -> anyhow::Result<Owned> {
     Owned::start(evictscope().arg("selftest"))

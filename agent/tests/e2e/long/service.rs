@@ -12,8 +12,10 @@ use evictscope_testkit::agent::{Agent, evictscope};
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::service;
-use evictscope_testkit::threads::StoppedThread;
 use evictscope_testkit::wait::until_true;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use procfs::process::Process;
 use tempfile::TempDir;
 
@@ -25,6 +27,27 @@ const WATCHDOG: Duration = Duration::from_secs(2);
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 /// Limits the exposure that `systemd-analyze security` may find, in tenths.
 const MOST_EXPOSURE: &str = "--threshold=20";
+
+/// A thread of another process that is stopped while the others of that run. It goes on when this is dropped.
+struct StoppedThread(Pid);
+
+impl StoppedThread {
+    fn new(tid: u32) -> anyhow::Result<Self> {
+        let thread = Pid::from_raw(tid.try_into()?);
+        ptrace::seize(thread, ptrace::Options::empty()).context("cannot trace a thread")?;
+        let stopped = Self(thread);
+        ptrace::interrupt(thread)?;
+        waitpid(thread, Some(WaitPidFlag::__WALL))?;
+        Ok(stopped)
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        // If it has ended, nothing is left to do.
+        let _ = ptrace::detach(self.0, None);
+    }
+}
 
 /// The service manager, to which the agent reports.
 struct Manager {

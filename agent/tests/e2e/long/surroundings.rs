@@ -8,10 +8,11 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use evictscope_host::printable;
 use evictscope_testkit::agent::{Agent, evictscope, inspect};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process::succeed;
 use evictscope_testkit::redis::{self, PrivateBuild, Redis};
+
+use crate::code::Code;
 
 /// Starts an agent as the end of a shell script, which has its command as arguments.
 fn started_by(script: &str) -> anyhow::Result<Agent> {

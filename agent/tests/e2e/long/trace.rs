@@ -6,12 +6,13 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope};
-use evictscope_testkit::code::Code;
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::wait::{HANG, until, until_true};
 use rustix::process::Signal;
+
+use crate::code::Code;
 
 /// Commands that are sent.
 const COMMANDS: usize = 3_000;

@@ -67,19 +67,14 @@ impl Code {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_code_of_this_program_is_that_of_its_file() -> Result<()> {
-        let mut code = Code::of(std::process::id())?;
-        assert!(code.changed()?.is_empty());
-        let other = code.offset + 7;
-        code.original[7] ^= 1;
-        assert_eq!(code.changed()?, BTreeSet::from([other]));
-        assert_eq!(code.changed_of(&BTreeSet::from([other - 1, other]))?, 1);
-        assert!(code.changed_of(&BTreeSet::from([u64::MAX])).is_err());
-        Ok(())
-    }
+#[test]
+fn the_code_of_this_program_is_that_of_its_file() -> Result<()> {
+    let mut code = Code::of(std::process::id())?;
+    assert!(code.changed()?.is_empty());
+    let other = code.offset + 7;
+    code.original[7] ^= 1;
+    assert_eq!(code.changed()?, BTreeSet::from([other]));
+    assert_eq!(code.changed_of(&BTreeSet::from([other - 1, other]))?, 1);
+    assert!(code.changed_of(&BTreeSet::from([u64::MAX])).is_err());
+    Ok(())
 }

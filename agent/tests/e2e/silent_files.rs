@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use evictscope_testkit::{process, redis};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request, SessionACL, spawn_mount,
 };
 use tempfile::TempDir;
-
-use crate::{process, redis};
 
 /// The only file.
 const FILE: INodeNo = INodeNo(2);
