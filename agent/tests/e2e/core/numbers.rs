@@ -92,11 +92,11 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     };
     // Clients that only read get errors for other reasons.
     for _ in 0..10 {
-        redis.cli(&["evalsha", &"f".repeat(40), "0"])?;
+        let _ = redis.cli(&["evalsha", &"f".repeat(40), "0"]);
     }
     ensure!(refused()? == 0.0, "reads are not refused");
     for _ in 0..20 {
-        redis.cli(&["set", "key", "value"])?;
+        let _ = redis.cli(&["set", "key", "value"]);
     }
     // Of a transaction, what is not queued was refused, and EXEC is an error of its own.
     let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
@@ -108,7 +108,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     let (told, said) = (refused()?, redis.info("total_error_replies")?);
     ensure!(told == 21.0 && said == 32.0, "{told} refused, INFO says {said} errors");
     redis.cli(&["config", "resetstat"])?;
-    redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"])?;
+    let _ = redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"]);
     let told = refused()?;
     ensure!(told == 22.0, "{told} refused after CONFIG RESETSTAT");
     Ok(())
