@@ -263,3 +263,24 @@ fn script(server: &Redis, words: &[&str]) -> Result<()> {
     ensure!(answer.trim().is_empty(), "the redis-server of the lab is not filled: {answer}");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use evictscope_testkit::servers;
+
+    use super::*;
+
+    #[test]
+    fn of_an_even_spread_most_have_little_left() -> Result<()> {
+        if servers::find_or_skip(servers::DEBIAN)?.is_none() {
+            return Ok(());
+        }
+        let redis = Redis::start(&[])?;
+        script(&redis, &[WRITE_KEYS, "0", "0", "19999", "1", "120000", "true"])?;
+        let short = "local keys = 0 for i = 0, 19999 do \
+            if redis.call('PTTL', string.format('key:%010d', i)) < 60000 then keys = keys + 1 end end return keys";
+        let first_half = redis.cli(&["eval", short, "0"])?.trim().parse::<f64>()? / 20_000.0;
+        assert!((0.73..0.77).contains(&first_half), "{first_half}");
+        Ok(())
+    }
+}

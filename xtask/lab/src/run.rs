@@ -31,6 +31,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// How long the answer to a visitor may take.
+const ANSWER: Duration = Duration::from_secs(30);
+
 /// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell
 /// once more.
 const FINAL: f64 = 5.0;
@@ -79,33 +82,42 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         printed: 0,
         // If expiry is to fall behind, the server must have more to do than it can.
         pacer: (plan.rate.is_none() && !parameters.measures_expiry).then(|| Pacer::corrects(parameters.busy)),
+        guests: Vec::new(),
+        script: None,
     };
-    let (watched, testimony, ended) = thread::scope(|scope| {
+    let (watched, ended, testimony) = thread::scope(|scope| {
         // The receiver outlives the load.
         let load = scope.spawn(|| generator.run(&rate, |load| sender.send(load).unwrap_or_default(), |_| is_over()));
         let watched = watch.until_fulfilled(|| load.is_finished());
         // The load still goes on here, because memory also falls when the clients leave.
-        let testimony = match (&watched, &watch.witness) {
-            (Ok(()), Some(witness)) if !is_over() => witness.testify(&server).map(Some),
+        let testimony = match watch.witness.take() {
+            Some(witness) if watched.is_ok() && !is_over() => witness.testify(&server, || watch.sample()).map(Some),
             _ => Ok(None),
         };
         stop.store(true, Ordering::Relaxed);
-        (watched, testimony, load.join().unwrap_or_else(|_| Err(anyhow!("the load panicked"))))
+        (watched, load.join().unwrap_or_else(|_| Err(anyhow!("the load panicked"))), testimony)
     });
     let at = unix_time()?;
     progress.finish();
-    let Watch { samples, loads, .. } = watch;
-    let (first, last) = loads.first().zip(loads.last()).context("there was no load")?;
-    let disturbance = last.disturbance_since(first);
-    if let Err(error) = watched.and(ended) {
-        server.must_be_alive()?;
-        // A server that is kept from its CPU for long enough does not answer.
-        return Err(match disturbance {
-            Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-            None => error,
-        });
-    }
-    let evicted_keys = Sample::take(&server)?.evicted_keys - begin.evicted_keys;
+    let Watch { mut samples, mut loads, received, .. } = watch;
+    loads.extend(received.try_iter());
+    let ends = loads.first().zip(loads.last());
+    let disturbance = ends.and_then(|(first, last)| last.disturbance_since(first));
+    let testimony = match watched.and(ended).and(testimony) {
+        Ok(testimony) => testimony,
+        Err(_) if interrupted.load(Ordering::Relaxed) => None,
+        Err(error) => {
+            server.must_be_alive()?;
+            // A server that is kept from its CPU for long enough does not answer.
+            return Err(match disturbance {
+                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
+                None => error,
+            });
+        }
+    };
+    let (first, last) = ends.context("there was no load")?;
+    let end = Sample::take(&server)?;
+    samples.push(end);
     let outcome = Outcome {
         at,
         interrupted: interrupted.load(Ordering::Relaxed),
@@ -113,14 +125,14 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         load: *last,
         answered: last.totals.answered - first.totals.answered,
         rate: rate.get(),
-        evicted_keys,
+        evicted_keys: end.evicted_keys - begin.evicted_keys,
         longest_call: longest_evicting_call(&server)?,
         cycles: Cycle::all(&samples),
         disturbance,
         expiry: parameters.measures_expiry.then(|| Expiry::end(begin, &server)).transpose()?,
     };
     let records = witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default();
-    Ok(Finished { measured, outcome, testimony: testimony?, records })
+    Ok(Finished { measured, outcome, testimony, records })
 }
 
 /// A run under load, and what was seen of it so far.
@@ -139,6 +151,9 @@ struct Watch<'a> {
     printed: usize,
     /// What corrects the rate, until something else than the load happens.
     pacer: Option<Pacer>,
+    /// What came besides the clients. It stays until the load has ended.
+    guests: Vec<TcpStream>,
+    script: Option<Owned>,
 }
 
 impl Watch<'_> {
@@ -146,20 +161,16 @@ impl Watch<'_> {
     /// interruption.
     fn until_fulfilled(&mut self, has_ended: impl Fn() -> bool) -> Result<()> {
         let begun = Instant::now();
-        let (mut told, mut sampled) = (begun, begun);
-        let (mut guests, mut script) = (Vec::new(), None);
+        let mut told = begun;
         while begun.elapsed().as_secs_f64() < self.plan.parameters.seconds && !has_ended() {
-            thread::sleep(INTERVAL.saturating_sub(sampled.elapsed()));
-            sampled = Instant::now();
-            self.samples.push(Sample::take(self.server)?);
-            self.loads.extend(self.received.try_iter());
+            self.sample()?;
             let seconds = begun.elapsed().as_secs_f64();
             if let Some(visitor) = &self.plan.parameters.visitor {
-                if seconds >= visitor.after && guests.is_empty() {
-                    guests = guests_of(visitor, self.server.port())?;
+                if seconds >= visitor.after && self.guests.is_empty() {
+                    self.guests = guests_of(visitor, self.server.port())?;
                 }
-                if seconds >= visitor.from && script.is_none() {
-                    script = Some(script_of(visitor, self.server, self.begun)?);
+                if seconds >= visitor.from && self.script.is_none() {
+                    self.script = Some(script_of(visitor, self.server, self.begun)?);
                 }
             }
             self.correct_rate(seconds);
@@ -180,6 +191,15 @@ impl Watch<'_> {
                 break;
             }
         }
+        Ok(())
+    }
+
+    /// Takes the next sample, and the loads since the last one.
+    fn sample(&mut self) -> Result<()> {
+        thread::sleep(INTERVAL);
+        self.script.as_ref().map_or(Ok(()), Owned::must_not_have_failed)?;
+        self.samples.push(Sample::take(self.server)?);
+        self.loads.extend(self.received.try_iter());
         Ok(())
     }
 
@@ -214,6 +234,7 @@ impl Watch<'_> {
 fn guests_of(visitor: &Visitor, port: u16) -> Result<Vec<TcpStream>> {
     let connect = |_| {
         let mut guest = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        guest.set_read_timeout(Some(ANSWER))?;
         for (number, line) in visitor.lines.iter().enumerate() {
             // Redis refuses a replica to which it has not sent its last answer.
             ensure!(number == 0 || guest.read(&mut [0; 64])? > 0, "the redis-server refuses a visitor");
@@ -228,7 +249,15 @@ fn guests_of(visitor: &Visitor, port: u16) -> Result<Vec<TcpStream>> {
 fn script_of(visitor: &Visitor, server: &Redis, begun: f64) -> Result<Owned> {
     let comes = format!("{:.0}", (begun + visitor.after) * 1e3);
     let mut client = Command::new("redis-cli");
-    client.args(["-p", &server.port().to_string(), "-r", &visitor.times.to_string(), "-i", &visitor.apart.to_string()]);
+    client.args([
+        "-e",
+        "-p",
+        &server.port().to_string(),
+        "-r",
+        &visitor.times.to_string(),
+        "-i",
+        &visitor.apart.to_string(),
+    ]);
     Owned::start(client.args(["eval", visitor.script, "0", &comes, &visitor.spread.to_string()]))
 }
 

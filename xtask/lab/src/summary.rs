@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use evictscope_testkit::agent::Burst;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
 use evictscope_testkit::threads::Cores;
@@ -106,21 +107,30 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// Returns the bursts of the record and of the agent, side by side. Times are seconds of load.
+/// How close a burst of the agent's begins to the same burst of the record, in seconds.
+const SAME: f64 = 1.0;
+
+/// Returns the bursts of the record and of the agent, side by side, and says which of them only one of the two has.
+/// Times are seconds of load.
 pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
+    let is_same = |cycle: &Cycle, burst: &Burst| (burst.start - cycle.start).abs() <= SAME;
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
         let (start, end, keys) = (start - begin, end - begin, known(keys, count));
         format!("{start:>8.3} s to {end:>8.3} s, {keys:>9} keys evicted, by {who}")
     };
     let mut lines: Vec<(f64, String)> = Vec::new();
     for cycle in &outcome.cycles {
-        lines.push((cycle.start, line("the record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
+        let is_known = testimony.bursts.iter().any(|burst| is_same(cycle, burst));
+        let who = if is_known { "the record" } else { "the record; evictscope does not have it" };
+        lines.push((cycle.start, line(who, cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
     }
     for burst in testimony.bursts.iter().filter(|burst| burst.start > begin) {
+        let is_known = outcome.cycles.iter().any(|cycle| is_same(cycle, burst));
+        let who = if is_known { "evictscope" } else { "evictscope, not in the record" };
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line("evictscope", burst.start, burst.end, burst.evicted_keys),
+            line(who, burst.start, burst.end, burst.evicted_keys),
             burst.reclaim_seconds,
             known(burst.reclaimed_bytes, bytes),
             known(burst.client_buffers_peak_bytes, bytes),

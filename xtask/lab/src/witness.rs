@@ -3,9 +3,9 @@
 //! It starts with the load, so that the server's usual throughput is that of the load and not that of the
 //! filling before.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::agent::{Agent, Burst};
@@ -62,11 +62,11 @@ impl Witness {
         Ok(phase.filter(|_| is_new))
     }
 
-    /// Returns what it says once it has taken in all that happened until now.
-    pub fn testify(&self, server: &Redis) -> Result<Testimony> {
+    /// Returns what it says once it has taken in all that happened until now. Calls `wait` again and again until then.
+    pub fn testify(&self, server: &Redis, mut wait: impl FnMut() -> Result<()>) -> Result<Testimony> {
         let asked = Instant::now();
         while asked.elapsed() < SETTLE && self.phase_of(server)?.as_deref() != Some(CALM) {
-            thread::sleep(Duration::from_millis(200));
+            wait()?;
         }
         Ok(Testimony { bursts: self.agent.bursts(server)?, reading: self.agent.reading(server)? })
     }

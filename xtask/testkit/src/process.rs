@@ -194,6 +194,14 @@ impl Owned {
         }
     }
 
+    /// Fails with its log if it has ended with an error.
+    pub fn must_not_have_failed(&self) -> Result<()> {
+        if self.child().try_wait()?.is_some_and(|status| !status.success()) {
+            self.must_be_alive()?;
+        }
+        Ok(())
+    }
+
     fn log_for_error(&self) -> String {
         match self.log().unwrap_or_default().trim_end() {
             "" => " and left nothing in its log".to_owned(),

@@ -19,6 +19,10 @@ use crate::wait::until_true;
 /// How long giving keys a time to live may take: they expire this long after it began.
 const TO_EXPIRE: Duration = Duration::from_secs(5);
 
+/// How long an answer may take, in seconds: on a busy machine, several turns of the event loop of a server that
+/// [`EVICTING_WITHOUT_PAUSE`] stalls.
+const MOST_SECONDS: &str = "60";
+
 /// A load that stalls the clients of a full server, on any machine: evictions leave it time for nothing else, because
 /// the clients send pipelined `SET`s without a pause. A turn of its event loop has 27,000 evictions, and its requests
 /// are answered only at its end: after 0.3 s with `maxmemory-samples` 64, or 3 s with 1,000. All but the first 0.1 s is
@@ -84,10 +88,7 @@ impl Redis {
             _directory: directory,
             own: None,
         };
-        // A server that hangs must not hang this.
-        let mut ping = Command::new("timeout");
-        ping.args(["10", "redis-cli", "-p", &port.to_string(), "ping"]);
-        let is_up = || Ok(process::answer_of(&mut ping).ok().filter(|pong| pong == "PONG\n"));
+        let is_up = || Ok(redis.cli(&["ping"]).ok().filter(|pong| pong == "PONG\n"));
         redis.process.until("redis-server answers", is_up)?;
         Ok(redis)
     }
@@ -127,9 +128,12 @@ impl Redis {
         self.process.end(Signal::KILL).map(drop)
     }
 
-    /// Returns what redis-cli prints for a command.
+    /// Returns what redis-cli prints for a command, unless the server answers with an error or hangs.
     pub fn cli(&self, arguments: &[&str]) -> Result<String> {
-        process::answer_of(Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments))
+        // `timeout` also keeps it from the terminal's Ctrl-C, because it leads a process group of its own.
+        let mut client = Command::new("timeout");
+        client.args([MOST_SECONDS, "redis-cli", "-e", "-p", &self.port.to_string()]);
+        process::answer_of(client.args(arguments))
     }
 
     pub fn config_set(&self, directive: &str, value: &str) -> Result<()> {

@@ -89,11 +89,11 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     let refused = || agent.settled_reading(&redis)?.sum("evictscope_refused_commands_total", &[]);
     // Clients that only read get errors for other reasons.
     for _ in 0..10 {
-        redis.cli(&["evalsha", &"f".repeat(40), "0"])?;
+        let _ = redis.cli(&["evalsha", &"f".repeat(40), "0"]);
     }
     ensure!(refused()? == 0.0, "reads are not refused");
     for _ in 0..20 {
-        redis.cli(&["set", "key", "value"])?;
+        let _ = redis.cli(&["set", "key", "value"]);
     }
     // Of a transaction, what is not queued was refused, and EXEC is an error of its own.
     let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
@@ -105,7 +105,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     let (exported, by_info) = (refused()?, redis.info("total_error_replies")?);
     ensure!(exported == 21.0 && by_info == 32.0, "{exported} refused, INFO says {by_info} errors");
     redis.cli(&["config", "resetstat"])?;
-    redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"])?;
+    let _ = redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"]);
     let exported = refused()?;
     ensure!(exported == 22.0, "{exported} refused after CONFIG RESETSTAT");
     Ok(())

@@ -116,8 +116,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
     };
     redis.config_set("hz", "1")?;
     redis.cli(&["hset", "hash", "kept", "1", "short", "1"])?;
-    let answer = redis.cli(&["hpexpire", "hash", "20", "fields", "1", "short"])?;
-    let has_fields = !answer.to_lowercase().contains("unknown command");
+    let has_fields = redis.cli(&["hpexpire", "hash", "20", "fields", "1", "short"]).is_ok();
     if has_fields {
         until("a field expires", &|info| Ok(expired_fields(info)? > 0.0))?;
     }
