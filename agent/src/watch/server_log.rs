@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evictscope_host::ServerProcess;
+use evictscope_model::Lost;
 use evictscope_plan::ProbePlan;
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{Burst, BurstKind, ProbeMode, Withdrawal};
-use evictscope_web::{Lost, lost, rfc3339};
+use evictscope_web::rfc3339;
 
 use crate::clock::since_1970;
 
@@ -58,7 +59,7 @@ impl ServerLog {
         }
         for missing in &plan.not_found {
             let (item, reason) = (&missing.item, &missing.reason);
-            let Lost { metrics, alerts } = lost(*item);
+            let Lost { metrics, alerts } = item.lost();
             let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
             tracing::warn!(
                 pid,

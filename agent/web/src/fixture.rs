@@ -1,5 +1,6 @@
 //! Made-up servers for tests.
 
+mod complete;
 mod history;
 
 use std::path::PathBuf;
@@ -15,9 +16,10 @@ use evictscope_telemetry::{
     ThreadTimes, Timeline, Unread,
 };
 
+use self::complete::{EVICTION, every_member, lose_inner_sites, plan};
+pub use self::complete::{complete_server, server_without};
 use self::history::after_a_burst;
 pub use self::history::{before_a_burst, timeline};
-use crate::families::complete::{EVICTION, complete_server, every_member, lose_inner_sites, plan};
 use crate::published::exported::ExportedServer;
 use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};
 

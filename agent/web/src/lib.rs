@@ -20,7 +20,6 @@ pub mod version;
 mod web_config;
 
 pub use families::families;
-pub use families::lost::{Lost, lost};
 pub use http::server::{bind, serve};
 pub use pages::record_page;
 pub use published::exported::ExportedServer;

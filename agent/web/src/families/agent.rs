@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_model::catalogue;
 use evictscope_records::{Ending, KeeperCounts};
 use prometheus::proto::MetricFamily;
 
@@ -18,11 +19,7 @@ const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
 /// Returns the family that says what this agent was built from.
 pub fn build_info() -> MetricFamily {
     let built = [("commit", version::COMMIT.unwrap_or_default()), ("version", version::NUMBER)];
-    exported(&Family::new(
-        "evictscope_build_info",
-        "1, with the version of this agent, and the commit that a packed one was built from.",
-        [Series::number(&built, 1.0)],
-    ))
+    exported(&Family::new(&catalogue::BUILD_INFO, [Series::number(&built, 1.0)]))
 }
 
 /// Returns the family that counts the running servers that cannot be watched, by reason.
@@ -31,12 +28,7 @@ pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
         let servers = servers.iter().filter(|server| server.reason == reason);
         servers.count() as f64
     };
-    exported(&by(
-        "evictscope_servers_unwatched",
-        "Servers on this host that cannot be watched, by reason. /api/v1/unwatched has details of each.",
-        "reason",
-        Reason::ALL.map(|reason| (<&str>::from(reason), count(reason))),
-    ))
+    exported(&by(&catalogue::SERVERS_UNWATCHED, Reason::ALL.map(|reason| (<&str>::from(reason), count(reason)))))
 }
 
 /// Returns the families that say how servers ended. `ended` are the last ones.
@@ -60,17 +52,8 @@ pub fn servers_ended(
         Some(Series::number(&labels, at.as_secs_f64()))
     });
     let mut families = vec![
-        exported(&by(
-            "evictscope_servers_ended_total",
-            "Servers that ended while they were watched, by how: exit, signal, oom (by the OOM killer), or unknown.",
-            "how",
-            counts,
-        )),
-        exported(&Family::new(
-            "evictscope_server_ended_timestamp_seconds",
-            "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that ended it.",
-            series,
-        )),
+        exported(&by(&catalogue::SERVERS_ENDED, counts)),
+        exported(&Family::new(&catalogue::SERVER_ENDED, series)),
     ];
     families.retain(|family| !family.get_metric().is_empty());
     families
@@ -78,27 +61,18 @@ pub fn servers_ended(
 
 /// Returns the family that says when the run loop last turned, since 1970.
 pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
-    exported(&single(
-        "evictscope_loop_last_turn_timestamp_seconds",
-        "When the loop that watches the servers last turned: seconds since 1970. It turns several \
-         times a second; /-/healthy says whether it does.",
-        Some(unix_time.as_secs_f64()),
-    ))
+    exported(&single(&catalogue::LOOP_LAST_TURN, Some(unix_time.as_secs_f64())))
 }
 
 /// Returns the families that say what the agent keeps on disk.
 pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
-    let families = [
-        ("evictscope_records", "Records of bursts, of stalls and of what was asked for that are kept.", counts.records),
-        ("evictscope_records_bytes", "Size of the records on disk. At most --keep-records.", counts.bytes),
-        ("evictscope_records_written_total", "Records that were written.", counts.written),
-        (
-            "evictscope_records_failed_total",
-            "Records that were lost: the disk is full or too slow, or the record is larger than all that may be kept. The log says which.",
-            counts.failed,
-        ),
-    ];
-    families.map(|(name, help, value)| exported(&single(name, help, Some(value as f64))))
+    [
+        (catalogue::RECORDS, counts.records),
+        (catalogue::RECORDS_BYTES, counts.bytes),
+        (catalogue::RECORDS_WRITTEN, counts.written),
+        (catalogue::RECORDS_FAILED, counts.failed),
+    ]
+    .map(|(metric, value)| exported(&single(&metric, Some(value as f64))))
 }
 
 fn exported(family: &Family<'_>) -> MetricFamily {

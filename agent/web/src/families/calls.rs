@@ -6,6 +6,7 @@
 //! `refused`).
 
 use evictscope_abi::{ResultKind, Variable, bounds};
+use evictscope_model::catalogue;
 use evictscope_telemetry::HistogramView;
 
 use super::family::{Family, Series, Unit, by, histogram, single};
@@ -75,47 +76,12 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let tells_waits = state.waits.is_known() && state.main_thread.is_known();
     let waited = evicting.filter(|_| tells_waits);
     vec![
-        Family::new(
-            "evictscope_eviction_call_duration_seconds",
-            "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
-             An evicting call is timed from when it has computed its goal, a no-op call from its entry.",
-            counted.iter().map(Kind::durations),
-        ),
-        Family::new(
-            "evictscope_eviction_calls_total",
-            "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
-             are only counted, and only have a series, while the probe mode is every-call.",
-            counted.iter().flat_map(Kind::results),
-        ),
-        single(
-            "evictscope_refused_commands_total",
-            "Commands that the server refused because they may take memory and no key could be evicted: errorstat_OOM of INFO \
-             (Redis 6.2 or later; there without those in scripts).",
-            server.refused().map(|refused| refused as f64),
-        ),
-        single(
-            "evictscope_eviction_call_longest_seconds",
-            "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
-             CPU; 0 where there was none.",
-            evicting.map(|_| state.longest.longest().as_secs_f64()),
-        ),
-        single(
-            "evictscope_eviction_call_cpu_wait_seconds_total",
-            "Time inside evicting calls in which the main thread waited for a CPU.",
-            waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9),
-        ),
-        by(
-            "evictscope_observed_seconds_total",
-            "Time in which calls of that kind were observed. Divide by it for rates: in the probe mode \
-             sampled, only what was observed is counted.",
-            "kind",
-            counted.iter().map(|kind| (kind.name, kind.observed)),
-        ),
-        histogram(
-            "evictscope_mem_tofree_bytes",
-            "Eviction goal of each evicting call: mem_used - maxmemory.",
-            notes(Variable::MemTofree).then(|| state.mem_tofree.view()),
-            Unit::Bytes,
-        ),
+        Family::new(&catalogue::EVICTION_CALL_DURATION, counted.iter().map(Kind::durations)),
+        Family::new(&catalogue::EVICTION_CALLS, counted.iter().flat_map(Kind::results)),
+        single(&catalogue::REFUSED_COMMANDS, server.refused().map(|refused| refused as f64)),
+        single(&catalogue::EVICTION_CALL_LONGEST, evicting.map(|_| state.longest.longest().as_secs_f64())),
+        single(&catalogue::EVICTION_CALL_CPU_WAIT, waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9)),
+        by(&catalogue::OBSERVED, counted.iter().map(|kind| (kind.name, kind.observed))),
+        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree.view()), Unit::Bytes),
     ]
 }

@@ -4,6 +4,7 @@
 //! `expire_counter`).
 
 use evictscope_abi::{CycleStats, bounds};
+use evictscope_model::catalogue;
 use evictscope_plan::{CycleEndPlan, Operand};
 use evictscope_telemetry::HistogramView;
 
@@ -16,37 +17,11 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
         Series::histogram(&[("type", name)], durations, Unit::Seconds)
     });
     vec![
-        Family::new(
-            "evictscope_expire_cycle_duration_seconds",
-            "Wall time of expire cycles, activeExpireCycle(), from behind the early returns on. slow: made by \
-             the cron, fast: before the event loop sleeps; _fields: Valkey's jobs for fields of hashes.",
-            durations,
-        ),
-        by(
-            "evictscope_expire_cycle_keys_sampled_total",
-            "Keys with a time to live that expire cycles looked at.",
-            "type",
-            counted(server, SAMPLED, server.cycles_of_keys()),
-        ),
-        by(
-            "evictscope_expire_cycle_keys_expired_total",
-            "Keys of those that had expired, which they deleted. Keys that expire when a command asks for them \
-             are only in evictscope_expired_keys_total.",
-            "type",
-            counted(server, EXPIRED, server.cycles_of_keys()),
-        ),
-        by(
-            "evictscope_expire_cycle_hashes_sampled_total",
-            "Hashes that have fields with a time to live, which Valkey's jobs for such fields looked at.",
-            "type",
-            counted(server, SAMPLED, server.cycles_of_fields()),
-        ),
-        by(
-            "evictscope_expire_cycle_hashes_expired_total",
-            "Hashes of those that had fields which had expired.",
-            "type",
-            counted(server, EXPIRED, server.cycles_of_fields()),
-        ),
+        Family::new(&catalogue::EXPIRE_CYCLE_DURATION, durations),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_SAMPLED, counted(server, SAMPLED, server.cycles_of_keys())),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_EXPIRED, counted(server, EXPIRED, server.cycles_of_keys())),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_SAMPLED, counted(server, SAMPLED, server.cycles_of_fields())),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_EXPIRED, counted(server, EXPIRED, server.cycles_of_fields())),
     ]
 }
 
@@ -82,19 +57,9 @@ pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
 }
 
 fn held(server: &ExportedServer) -> Family<'static> {
-    single(
-        "evictscope_expired_held_ratio",
-        "Share of the keys with a time to live that have expired and are still held, of some 400 that were looked at from \
-         outside. No series where fewer than 100 keys have one.",
-        server.state.expired_held(),
-    )
+    single(&catalogue::EXPIRED_HELD, server.state.expired_held())
 }
 
 fn estimated(server: &ExportedServer) -> Family<'static> {
-    single(
-        "evictscope_expire_stale_ratio",
-        "The server's own estimate, a moving average over expire cycles, of the share of keys with a time \
-         to live that have expired and are still held: expired_stale_perc of INFO, as a ratio.",
-        server.members().stale_ratio(),
-    )
+    single(&catalogue::EXPIRE_STALE, server.members().stale_ratio())
 }

@@ -1,5 +1,5 @@
-//! Every metric family of the agent, in the order of export. Families that export a member of `server` unchanged come
-//! from the list of members (`evictscope-plan`), and are placed between the others.
+//! What is exported: the values of each metric family of the catalogue (`evictscope-model`), in the order of export.
+//! Families that export a member of `server` unchanged come from the list of members, and are placed between the others.
 //!
 //! Each file says what would contradict its numbers, its *second observers*, and whether the agent watches them.
 //! Members of `server` that are exported unchanged are held against `INFO` in tests, and against `maxmemory` at each
@@ -11,12 +11,10 @@ mod agent;
 mod bursts;
 mod calls;
 mod clients;
-pub(crate) mod complete;
 mod cycles;
 #[cfg(test)]
 mod documentation;
 mod family;
-pub(crate) mod lost;
 mod memory;
 mod probes;
 #[cfg(test)]
@@ -78,7 +76,6 @@ fn members(server: &ExportedServer, are_here: impl Fn(&MemberMetric) -> bool) ->
     let values = server.members();
     Member::ALL.iter().filter_map(move |member| {
         let metric = member.metric().filter(&are_here)?;
-        let value = values.get(*member).map(|value| value as f64);
-        Some(family::single(metric.name, member.help(metric), value))
+        Some(Family::of_member(*member, metric, values.get(*member)))
     })
 }

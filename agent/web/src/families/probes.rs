@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use evictscope_abi::{Fault, Probe, VARIABLES};
+use evictscope_model::catalogue;
 use evictscope_plan::{EXPIRE_CYCLE, FunctionKind, variable_name};
 use evictscope_telemetry::ProbeMode;
 
@@ -36,68 +37,19 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let of_cycles = of_cycles.filter(|_| of_cycles != server.withdrawn);
     let withdrawn = server.withdrawn.into_iter().chain(of_cycles);
     vec![
-        Family::new(
-            "evictscope_server_info",
-            "1 for each server that is watched; exe is the name that it was started with, file what it runs.",
-            [info(server)],
-        ),
-        Family::new(
-            "evictscope_probe_plan_info",
-            "1 for each variable: how the way to compute it was found. none: not found, and so not \
-             exported.",
-            methods,
-        ),
-        by(
-            "evictscope_probe_mode",
-            "1 for the probe mode that the server is in, 0 for the others. With --probe-mode auto \
-             it follows what the probes cost.",
-            "mode",
-            ProbeMode::ALL.map(|mode| (mode, number(is_on(mode)))),
-        ),
-        by("evictscope_probe_hits_total", "How often each probe was hit.", "probe", hits(server)),
+        Family::new(&catalogue::SERVER_INFO, [info(server)]),
+        Family::new(&catalogue::PROBE_PLAN, methods),
+        by(&catalogue::PROBE_MODE, ProbeMode::ALL.map(|mode| (mode, number(is_on(mode))))),
+        by(&catalogue::PROBE_HITS, hits(server)),
+        single(&catalogue::OVERHEAD, server.overhead_ratio),
+        single(&catalogue::OVERHEAD_BUDGET, Some(server.overhead_budget_ratio)),
         single(
-            "evictscope_overhead_ratio",
-            "What evictscope costs the server, as a share of its main thread, in the last 10 s: hits of \
-             probes, and placing them, by what each costs on this machine, measured when the agent \
-             started.",
-            server.overhead_ratio,
-        ),
-        single(
-            "evictscope_overhead_budget_ratio",
-            "The most that evictscope_overhead_ratio may be in probe mode auto: --overhead-budget.",
-            Some(server.overhead_budget_ratio),
-        ),
-        single(
-            "evictscope_foreign_breakpoints",
-            "Breakpoints that were in the server's code when it was attached to, and that the kernel did not let evictscope \
-             take out: of another tool, or left by an agent that was killed together with its keeper. No series where \
-             there were none.",
+            &catalogue::FOREIGN_BREAKPOINTS,
             (server.foreign_breakpoints > 0).then_some(server.foreign_breakpoints as f64),
         ),
-        by(
-            "evictscope_read_faults_total",
-            "What could not be read from the server's memory (recipe, member, allocator) or from \
-             the kernel (map), hits by a process that is not the server (other_process), \
-             and evicting calls and expire cycles whose end was not seen (lost_exit). A reason has a series once there was \
-             one.",
-            "reason",
-            faults(server),
-        ),
-        by(
-            "evictscope_not_found",
-            "1 for each item that was not found in the server's executable, and so is not exported; \
-             `evictscope inspect PID` says why.",
-            "item",
-            items.into_iter().map(|item| (item, 1.0)),
-        ),
-        by(
-            "evictscope_plan_withdrawn",
-            "1 for the reason for which the probe plan was found wrong at run time and withdrawn \
-             for the life of the process. What rests on it is no longer exported. Reasons that begin with expire \
-             are about the expire cycle alone, the others about eviction calls.",
-            "reason",
-            withdrawn.map(|broken| (broken, 1.0)),
-        ),
+        by(&catalogue::READ_FAULTS, faults(server)),
+        by(&catalogue::NOT_FOUND, items.into_iter().map(|item| (item, 1.0))),
+        by(&catalogue::PLAN_WITHDRAWN, withdrawn.map(|broken| (broken, 1.0))),
     ]
 }
 
