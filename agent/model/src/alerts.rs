@@ -37,10 +37,9 @@ fn table() -> Table {
     serde_json::from_str(TABLE).unwrap_or_default()
 }
 
-/// Returns the text of a threshold in the rules, by its name there.
-pub fn threshold(name: &str) -> Option<&'static str> {
-    let thresholds = table().thresholds;
-    thresholds.iter().find(|threshold| threshold.name == name).map(|threshold| threshold.value)
+/// Returns a number that an alert compares with, by its name in the file; `None` if that is not a plain number.
+pub fn threshold(name: &str) -> Option<f64> {
+    table().thresholds.iter().find(|threshold| threshold.name == name)?.value.parse().ok()
 }
 
 #[cfg(test)]
@@ -92,8 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_has_the_text_of_the_rules() {
-        assert_eq!(threshold("SlowCall"), Some("0.1"));
+    fn a_threshold_has_the_value_of_the_rules() {
+        assert!(RULES.contains("evictscope_eviction_call_longest_seconds > 0.1"));
+        assert_eq!(threshold("SlowCall"), Some(0.1));
         assert_eq!(threshold("Nothing"), None);
     }
 }

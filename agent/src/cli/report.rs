@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use evictscope_host::printable;
+use evictscope_model::UnixTime;
 use evictscope_records::{Listed, Record, Summary, text};
-use evictscope_web::{record_page, rfc3339};
+use evictscope_web::record_page;
 use serde_json::json;
 
 use super::state_dir::StateDir;
-use crate::live::{Access, Agent};
+use crate::client::{Access, Agent};
 use crate::terminal;
 
 /// Write what happened in a burst as one page, which opens without a network
@@ -155,7 +156,7 @@ fn row(summary: &Summary, bytes: u64) -> Vec<String> {
     vec![
         summary.id.to_string(),
         summary.server.clone(),
-        began(summary).unwrap_or_default(),
+        began(summary).map_or_else(String::new, |time| time.to_string()),
         text::seconds(lasted),
         what(summary),
         text::bytes(bytes as f64),
@@ -170,8 +171,8 @@ fn what(summary: &Summary) -> String {
     }
 }
 
-fn began(summary: &Summary) -> Option<String> {
-    rfc3339(Duration::from_micros(summary.began_us))
+fn began(summary: &Summary) -> Option<UnixTime> {
+    UnixTime::new(Duration::from_micros(summary.began_us))
 }
 
 fn as_json(listed: &[Listed]) -> anyhow::Result<String> {

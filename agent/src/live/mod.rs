@@ -1,13 +1,10 @@
 //! Shows the servers of a running agent, live in the terminal, as an HTTP client without privileges.
 
-mod agent;
-mod colours;
 mod columns;
 mod drawing;
-mod one;
 mod rates;
-pub mod reading;
 mod screen;
+mod server;
 mod servers;
 
 use std::thread::sleep;
@@ -18,10 +15,9 @@ use ratatui::crossterm::terminal;
 
 use self::rates::Readings;
 use self::screen::INTERVAL;
+use crate::client::{Access, Agent};
 use crate::terminal as output;
 use crate::text::wrapped;
-
-pub use self::agent::{Access, Agent};
 
 /// Shows the servers until the user quits.
 pub fn show(access: &Access) -> anyhow::Result<()> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evictscope_host::{MemoryError, ServerProcess};
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, SocketIterator};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
-use evictscope_web::{ExportedServer, Reason, Shared};
+use evictscope_web::{ExportedServer, Shared};
 
 use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
@@ -76,7 +77,12 @@ pub enum Outcome {
 impl Watch {
     /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end.
     /// Calls `tried` after each attempt to attach to it, with the reason if that failed.
-    pub fn watch(&self, process: &ServerProcess, label: &str, tried: impl Fn(Option<(Reason, String)>)) -> Outcome {
+    pub fn watch(
+        &self,
+        process: &ServerProcess,
+        label: &str,
+        tried: impl Fn(Option<(UnwatchedReason, String)>),
+    ) -> Outcome {
         let pid = process.identity.pid;
         let mut before = String::new();
         loop {
@@ -96,7 +102,7 @@ impl Watch {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return Outcome::Refused;
                 }
-                Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
+                Err(Refusal::ForNow(UnwatchedReason::Resources, _)) => return Outcome::Later,
                 // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
                 // to end.
                 Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, Check, CycleStats, CycleType, Histogram, Longest, ResultKind, bounds};
 use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_model::Member;
+use evictscope_model::answers::{UnwatchedReason, UnwatchedServer};
 use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
     Candidate, Cycle, ExpiredSample, Members, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
@@ -21,14 +22,13 @@ pub use self::complete::{complete_server, server_without};
 use self::history::after_a_burst;
 pub use self::history::{before_a_burst, timeline};
 use crate::published::exported::ExportedServer;
-use crate::published::unwatched::{Reason as WhyUnwatched, Unwatched};
 
 /// Returns a server that is too old.
-pub fn unwatched() -> Unwatched {
-    Unwatched {
+pub fn unwatched() -> UnwatchedServer {
+    UnwatchedServer {
         server: "6380".to_owned(),
         pid: 43,
-        reason: WhyUnwatched::Executable,
+        reason: UnwatchedReason::Executable,
         why: "Redis <5> is too old".to_owned(),
     }
 }

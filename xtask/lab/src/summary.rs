@@ -117,10 +117,11 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     for cycle in &outcome.cycles {
         lines.push((cycle.start, line("the record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
     }
-    for burst in testimony.bursts.iter().filter(|burst| burst.start > begin) {
+    for burst in testimony.bursts.iter().filter(|burst| burst.started_unix_seconds > begin) {
+        let start = burst.started_unix_seconds;
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line("evictscope", burst.start, burst.end, burst.evicted_keys),
+            line("evictscope", start, start + burst.duration_seconds, burst.evicted_keys.map(|keys| keys as f64)),
             burst.reclaim_seconds,
             known(burst.reclaimed_bytes, bytes),
             known(burst.client_buffers_peak_bytes, bytes),
@@ -128,7 +129,7 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
             burst.kind,
             burst.reason,
         );
-        lines.push((burst.start, text));
+        lines.push((start, text));
     }
     lines.sort_by(|left, right| left.0.total_cmp(&right.0));
     let stalled = known(testimony.stalled(), |seconds| format!("{seconds:.1} s"));

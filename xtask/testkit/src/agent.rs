@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use evictscope_model::answers::{BurstList, ListedBurst};
 use procfs::process::Process;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::burst::Burst;
 use crate::loopback::{Http, free_port};
 use crate::process::Owned;
 use crate::redis::{self, Redis};
@@ -194,10 +194,11 @@ impl Agent {
     }
 
     /// Returns the server's finished bursts, the oldest first.
-    pub fn bursts(&self, redis: &Redis) -> Result<Vec<Burst>> {
+    pub fn bursts(&self, redis: &Redis) -> Result<Vec<ListedBurst>> {
         let names = [redis.name(), format!("{}@{}", redis.name(), redis.pid())];
-        let all = Burst::all(&self.get("/api/v1/bursts")?)?.into_iter();
-        Ok(all.filter(|burst| names.contains(&burst.server)).collect())
+        let list: BurstList = serde_json::from_str(&self.get("/api/v1/bursts")?)
+            .context("the agent's bursts are not as docs/METRICS.md describes them")?;
+        Ok(list.bursts.into_iter().filter(|burst| names.contains(&burst.server)).collect())
     }
 
     pub fn wait_for(&self, server: &str) -> Result<()> {

@@ -5,7 +5,6 @@
 #![allow(missing_docs, reason = "only this workspace uses it: a name and a type say what most of these return")]
 
 pub mod agent;
-pub mod burst;
 pub mod cache;
 pub mod code;
 pub mod compiler;

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_model::answers::{UnwatchedReason, UnwatchedServer};
 use evictscope_model::catalogue;
 use evictscope_records::{Ending, KeeperCounts};
 use prometheus::proto::MetricFamily;
 
 use super::family::{Family, Series, by, single};
 use crate::published::exported::ExportedServer;
-use crate::published::unwatched::{Reason, Unwatched};
 use crate::version;
 
 /// For how long a server that has ended has a series: long enough for a ticket that names it.
@@ -23,12 +23,12 @@ pub fn build_info() -> MetricFamily {
 }
 
 /// Returns the family that counts the running servers that cannot be watched, by reason.
-pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
+pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
     let count = |reason| {
         let servers = servers.iter().filter(|server| server.reason == reason);
         servers.count() as f64
     };
-    exported(&by(&catalogue::SERVERS_UNWATCHED, Reason::ALL.map(|reason| (<&str>::from(reason), count(reason)))))
+    exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
 }
 
 /// Returns the families that say how servers ended. `ended` are the last ones.

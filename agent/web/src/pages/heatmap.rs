@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
+use evictscope_model::UnixTime;
 use evictscope_telemetry::{BIN_NS, TimeBin, Timeline};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use crate::rfc3339::rfc3339;
 
 const SIZE: (u32, u32) = (1_300, 700);
 /// Rows in a second.
@@ -168,7 +167,7 @@ pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(
 }
 
 fn time_of_day(second: u64) -> String {
-    let text = rfc3339(Duration::from_secs(second)).unwrap_or_default();
+    let text = UnixTime::new(Duration::from_secs(second)).map_or_else(String::new, |time| time.to_string());
     text.get(11..19).unwrap_or_default().to_owned()
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use evictscope_model::Member;
+use evictscope_model::answers::UnwatchedServer;
 use evictscope_records::Listed;
 use maud::{Markup, html};
 
@@ -12,7 +13,6 @@ use super::table::head;
 use super::times::{UNKNOWN, grouped, or_unknown, size};
 use super::{facts, links};
 use crate::published::exported::ExportedServer;
-use crate::published::unwatched::Unwatched;
 use crate::version;
 
 /// The most records on the page; all of them are at `/api/v1/records`.
@@ -23,7 +23,7 @@ pub struct Overview<'a> {
     /// The servers that are watched; `None` until the first scan is done.
     pub servers: Option<&'a [Arc<ExportedServer>]>,
     /// The servers that run here and are not watched.
-    pub unwatched: &'a [Unwatched],
+    pub unwatched: &'a [UnwatchedServer],
     /// The records, the newest first, or why there are none.
     pub records: Result<&'a [Listed], &'a str>,
 }

@@ -3,4 +3,3 @@
 pub(crate) mod exported;
 pub(crate) mod requests;
 pub(crate) mod shared;
-pub(crate) mod unwatched;

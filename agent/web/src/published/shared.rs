@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evictscope_model::answers::UnwatchedServer;
 use evictscope_records::{Ending, Keeper};
 use tokio::sync::watch;
 
 use super::exported::ExportedServer;
 use super::requests::Requests;
-use super::unwatched::Unwatched;
 
 /// For how long the bursts of a server that has ended can be read.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 3_600);
@@ -39,7 +39,7 @@ struct Published {
     /// Where records are, or why none are kept.
     keeper: Result<Keeper, String>,
     /// `None` before the first look.
-    unwatched: watch::Sender<Option<Vec<Unwatched>>>,
+    unwatched: watch::Sender<Option<Vec<UnwatchedServer>>>,
 }
 
 impl Default for Shared {
@@ -93,12 +93,12 @@ impl Shared {
     }
 
     /// Replaces the list of servers that run here and are not watched.
-    pub fn set_unwatched(&self, servers: Vec<Unwatched>) {
+    pub fn set_unwatched(&self, servers: Vec<UnwatchedServer>) {
         self.0.unwatched.send_replace(Some(servers));
     }
 
     /// Returns the servers that run here and are not watched; `None` before the first look.
-    pub(crate) fn unwatched(&self) -> Option<Vec<Unwatched>> {
+    pub(crate) fn unwatched(&self) -> Option<Vec<UnwatchedServer>> {
         self.0.unwatched.borrow().clone()
     }
 

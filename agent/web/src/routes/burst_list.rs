@@ -1,65 +1,62 @@
 //! `GET /api/v1/bursts`: the last finished bursts, as JSON.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse as _, Response};
+use evictscope_model::UnixTime;
+use evictscope_model::answers::{BurstList, ListedBurst};
 use evictscope_records::RecordId;
 use evictscope_telemetry::Burst;
-use serde::Serialize;
 
 use super::app::{App, Refusal, Which};
 use crate::published::exported::ExportedServer;
-use crate::rfc3339::rfc3339;
 
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(super) struct BurstList<'a> {
-    bursts: Vec<Entry<'a>>,
+/// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
+fn list(servers: &[Arc<ExportedServer>]) -> BurstList {
+    let of_server = |server: &Arc<ExportedServer>| {
+        server.bursts().map(|(burst, record)| listed(&server.label, &burst, record)).collect::<Vec<_>>()
+    };
+    BurstList { bursts: servers.iter().flat_map(of_server).collect() }
 }
 
-/// A burst, and what follows from it.
-#[derive(Debug, Serialize)]
-struct Entry<'a> {
-    server: &'a str,
-    start: Option<String>,
-    end: Option<String>,
-    kind: String,
-    reason: String,
-    hint: Option<String>,
-    record: Option<&'a RecordId>,
-    reclaimed_bytes: Option<u64>,
-    #[serde(flatten)]
-    burst: Burst,
-}
-
-impl<'a> Entry<'a> {
-    fn of(server: &'a ExportedServer, burst: Burst, record: Option<&'a RecordId>) -> Self {
-        let (kind, reason) = burst.kind();
-        Self {
-            server: &server.label,
-            start: rfc3339(burst.started),
-            end: rfc3339(burst.started + burst.duration),
-            kind: kind.to_string(),
-            reason,
-            hint: burst.expiry_behind(),
-            record,
-            reclaimed_bytes: burst.reclaimed(),
-            burst,
-        }
-    }
-}
-
-impl<'a> BurstList<'a> {
-    /// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
-    pub(super) fn of(servers: &'a [Arc<ExportedServer>]) -> Self {
-        let of_server = |server: &'a Arc<ExportedServer>| {
-            let bursts = server.bursts();
-            bursts.map(|(burst, record)| Entry::of(server, burst, record))
-        };
-        let bursts = servers.iter().flat_map(of_server).collect();
-        Self { bursts }
+fn listed(server: &str, burst: &Burst, record: Option<&RecordId>) -> ListedBurst {
+    let (kind, reason) = burst.kind();
+    let optional = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    ListedBurst {
+        server: server.to_owned(),
+        start: UnixTime::new(burst.started),
+        end: UnixTime::new(burst.started + burst.duration),
+        kind: kind.to_string(),
+        reason,
+        hint: burst.expiry_behind(),
+        record: record.map(RecordId::to_string),
+        reclaimed_bytes: burst.reclaimed(),
+        started_unix_seconds: burst.started.as_secs_f64(),
+        duration_seconds: burst.duration.as_secs_f64(),
+        reclaim_seconds: burst.reclaim.as_secs_f64(),
+        evicting_calls: burst.evicting_calls,
+        observed_seconds: burst.observed.as_secs_f64(),
+        evicted_keys: burst.evicted_keys,
+        commands_per_second: burst.commands_per_second,
+        stalled_seconds: optional(burst.stalled),
+        stalled_by_evictions_seconds: optional(burst.stalled_by_evictions),
+        clients_waiting_before: burst.clients_waiting_before,
+        clients_waiting_peak: burst.clients_waiting_peak,
+        expired_share_before: burst.expired_share_before,
+        stale_ratio_before: burst.stale_ratio_before,
+        expired_held_before: burst.expired_held_before,
+        client_buffers_before_bytes: burst.client_buffers_before,
+        client_buffers_peak_bytes: burst.client_buffers_peak,
+        memory_start_bytes: burst.memory_start,
+        memory_peak_bytes: burst.memory_peak,
+        memory_end_bytes: burst.memory_end,
+        memory_after_bytes: burst.memory_after,
+        main_thread_cpu_share: burst.cpu_share,
+        main_thread_waiting_share: burst.waiting_share,
+        eviction_cpu_share: burst.eviction_cpu_share,
     }
 }
 
@@ -74,7 +71,7 @@ pub(super) async fn bursts(State(app): State<App>, Query(which): Query<Which>) -
             Err(_) => {}
         },
     }
-    Ok(Json(BurstList::of(&servers)).into_response())
+    Ok(Json(list(&servers)).into_response())
 }
 
 #[cfg(test)]
@@ -83,21 +80,21 @@ mod tests {
 
     use evictscope_telemetry::BrokenInvariant;
 
-    use super::BurstList;
+    use super::list;
     use crate::ExportedServer;
     use crate::fixture::{busy_server, new_server};
 
     #[test]
     fn the_list_of_a_made_up_server() -> serde_json::Result<()> {
         let servers = [Arc::new(busy_server())];
-        let json = serde_json::to_string_pretty(&BurstList::of(&servers))?;
+        let json = serde_json::to_string_pretty(&list(&servers))?;
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
         Ok(())
     }
 
     #[test]
     fn only_what_is_trusted_is_listed() {
-        let count = |server| BurstList::of(&[Arc::new(server)]).bursts.len();
+        let count = |server| list(&[Arc::new(server)]).bursts.len();
         assert_eq!(count(new_server()), 0);
         assert_eq!(count(busy_server()), 1);
         let withdrawn = Some(BrokenInvariant::LostExit);

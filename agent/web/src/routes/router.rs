@@ -1,6 +1,5 @@
 //! Which path has which answer, and who may ask for it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -8,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use evictscope_model::answers::UnwatchedList;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -89,8 +89,7 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, &'static str) 
 }
 
 pub(super) async fn unwatched(State(app): State<App>) -> impl IntoResponse {
-    let unwatched = app.shared.unwatched().unwrap_or_default();
-    Json(BTreeMap::from([("unwatched", unwatched)]))
+    Json(UnwatchedList { unwatched: app.shared.unwatched().unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! Asks a running agent, and shows each burst that it knows in one line.
+//! Asks a running agent over HTTP, as `watch`, `report` and `selftest` do. Needs no privilege.
+
+pub mod reading;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,22 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_records::text::{bytes, count, or_unknown, seconds};
+use evictscope_model::answers::{BurstList, ListedBurst, RecordMade, TimelineAnswer, UnwatchedList, UnwatchedServer};
 use evictscope_records::{Record, RecordId};
 use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio_rustls::rustls::crypto::ring;
 use ureq::http::{HeaderValue, Response, StatusCode, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent as Http, Body, RequestBuilder};
 
-use super::columns::{Cell, Column};
-use super::rates::Timeline;
-use super::reading::Reading;
+use self::reading::Reading;
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,6 +30,9 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(150);
 
 /// The longest record that is read, in bytes.
 const LONGEST_RECORD: u64 = 64 << 20;
+
+/// The longest list that is read, in bytes.
+const LONGEST_LIST: u64 = 10 << 20;
 
 /// The longest timeline that is read, in bytes. One of ten minutes has 1.5 MB.
 const LONGEST_TIMELINE: u64 = 16 << 20;
@@ -55,20 +56,6 @@ pub struct Access {
     /// The file with the password, if the agent asks for one
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-}
-
-/// A server that is not watched, and why.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Unwatched {
-    pub server: String,
-    pub pid: u32,
-    pub why: String,
-}
-
-/// A record that was made.
-#[derive(Deserialize)]
-struct Made {
-    id: RecordId,
 }
 
 /// A running agent.
@@ -128,13 +115,13 @@ impl Agent {
     }
 
     /// Returns the last finished bursts of all servers.
-    pub fn bursts(&self) -> anyhow::Result<Vec<Burst>> {
-        self.list("bursts")
+    pub fn bursts(&self) -> anyhow::Result<Vec<ListedBurst>> {
+        Ok(self.json::<BurstList>("/api/v1/bursts", LONGEST_LIST)?.bursts)
     }
 
     /// Returns the servers on the agent's host that are not watched.
-    pub fn unwatched(&self) -> anyhow::Result<Vec<Unwatched>> {
-        self.list("unwatched")
+    pub fn unwatched(&self) -> anyhow::Result<Vec<UnwatchedServer>> {
+        Ok(self.json::<UnwatchedList>("/api/v1/unwatched", LONGEST_LIST)?.unwatched)
     }
 
     /// Returns the last minutes of one server.
@@ -142,11 +129,9 @@ impl Agent {
     /// # Errors
     ///
     /// Fails as [`Self::reading`] does, and if the server's evicting calls are not seen.
-    pub fn timeline(&self, server: &str) -> anyhow::Result<Timeline> {
+    pub fn timeline(&self, server: &str) -> anyhow::Result<TimelineAnswer> {
         let query: String = byte_serialize(server.as_bytes()).collect();
-        let mut answer = self.get(&format!("/api/v1/timeline?server={query}"))?;
-        let answer = answer.with_config().limit(LONGEST_TIMELINE);
-        Ok(answer.read_json()?)
+        self.json(&format!("/api/v1/timeline?server={query}"), LONGEST_TIMELINE)
     }
 
     /// Has the agent keep a record of one server now, and returns it. This takes at least half a minute, because the
@@ -168,16 +153,14 @@ impl Agent {
             let why = answer.body_mut().read_to_string().unwrap_or_default();
             bail!("the agent at {} makes no record: {}", self.url, why.trim());
         }
-        let made: Made = answer.body_mut().read_json()?;
-        let mut record = self.get(&format!("/api/v1/records/{}", made.id))?;
-        let record: Record = record.with_config().limit(LONGEST_RECORD).read_json()?;
+        let made: RecordMade<RecordId> = answer.body_mut().read_json()?;
+        let record: Record = self.json(&format!("/api/v1/records/{}", made.id), LONGEST_RECORD)?;
         ensure!(record.is_drawable(), "its profile has more frames than any");
         Ok(record)
     }
 
-    fn list<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Vec<T>> {
-        let mut answer: Value = self.get(&format!("/api/v1/{name}"))?.read_json()?;
-        Ok(serde_json::from_value(answer[name].take())?)
+    fn json<T: DeserializeOwned>(&self, path: &str, longest: u64) -> anyhow::Result<T> {
+        Ok(self.get(path)?.with_config().limit(longest).read_json()?)
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
@@ -232,38 +215,3 @@ fn certificates(file: &Path) -> anyhow::Result<RootCerts> {
     ensure!(!found.is_empty(), "{file} has no certificate in PEM");
     Ok(found.into())
 }
-
-/// The shown fields of a finished burst in the API's list.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Burst {
-    pub server: String,
-    start: Option<String>,
-    duration_seconds: f64,
-    reclaim_seconds: f64,
-    evicted_keys: Option<f64>,
-    stalled_seconds: Option<f64>,
-    client_buffers_before_bytes: Option<f64>,
-    client_buffers_peak_bytes: Option<f64>,
-    reclaimed_bytes: Option<f64>,
-    kind: String,
-}
-
-/// The columns, the most important ones first.
-pub const COLUMNS: [Column<Burst>; 9] = [
-    Column::text("START", "2026-11-21T08:14:23.070Z".len(), |burst| {
-        or_unknown(burst.start.as_ref(), String::clone).into()
-    }),
-    Column::text("KIND", SELF_AMPLIFYING.len(), |burst| Cell {
-        text: burst.kind.clone(),
-        is_alarming: burst.kind == SELF_AMPLIFYING,
-    }),
-    Column::number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
-    Column::number("EVICTED", 7, |burst| or_unknown(burst.evicted_keys, count).into()),
-    Column::number("STALLED", 7, |burst| or_unknown(burst.stalled_seconds, seconds).into()),
-    Column::number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
-    Column::number("RECLAIMED", 9, |burst| or_unknown(burst.reclaimed_bytes, bytes).into()),
-    Column::number("BUFFERS", 8, |burst| or_unknown(burst.client_buffers_before_bytes, bytes).into()),
-    Column::number("PEAK", 8, |burst| or_unknown(burst.client_buffers_peak_bytes, bytes).into()),
-];
-
-const SELF_AMPLIFYING: &str = "self_amplifying";

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use evictscope_model::answers::ListedBurst;
 use evictscope_records::text::{bytes, count, or_unknown, round, seconds, share};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, ListState};
 
-use super::agent::{Burst, COLUMNS};
+use super::columns::{Cell, Column};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::rates::{History, Rates};
-use super::reading::{DURATIONS, GOALS, Metric, ServerReading, *};
 use super::servers::{Row, columns, stalls};
+use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
 /// The longest bars of a histogram.
@@ -23,17 +24,39 @@ const BURSTS: u16 = TABLE_EXTRA + 2;
 /// On a screen with fewer lines, a sparkline has one line.
 const HIGH_SCREEN: u16 = 40;
 
+/// The columns of bursts, the most important ones first.
+const BURST_COLUMNS: [Column<ListedBurst>; 9] = [
+    Column::text("START", "2026-11-21T08:14:23.070Z".len(), |burst| {
+        or_unknown(burst.start, |start| start.to_string()).into()
+    }),
+    Column::text("KIND", SELF_AMPLIFYING.len(), |burst| Cell {
+        text: burst.kind.clone(),
+        is_alarming: burst.kind == SELF_AMPLIFYING,
+    }),
+    Column::number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
+    Column::number("EVICTED", 7, |burst| or_unknown(burst.evicted_keys, |keys| count(keys as f64)).into()),
+    Column::number("STALLED", 7, |burst| or_unknown(burst.stalled_seconds, seconds).into()),
+    Column::number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
+    Column::number("RECLAIMED", 9, |burst| or_unknown(burst.reclaimed_bytes, |size| bytes(size as f64)).into()),
+    Column::number("BUFFERS", 8, |burst| {
+        or_unknown(burst.client_buffers_before_bytes, |size| bytes(size as f64)).into()
+    }),
+    Column::number("PEAK", 8, |burst| or_unknown(burst.client_buffers_peak_bytes, |size| bytes(size as f64)).into()),
+];
+
+const SELF_AMPLIFYING: &str = "self_amplifying";
+
 /// What is shown of one server.
-pub struct Server<'a> {
+pub struct ShownServer<'a> {
     pub name: &'a str,
     pub reading: &'a ServerReading,
     pub rates: Option<Rates<'a>>,
     pub history: Option<&'a History>,
     /// The newest first.
-    pub bursts: Vec<Burst>,
+    pub bursts: Vec<ListedBurst>,
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let none = History::default();
     let history = server.history.unwrap_or(&none);
     let [high, low] = SPARKLINES;
@@ -44,7 +67,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
     let is_wide = half >= HISTOGRAM_TEXT + SHORTEST_BAR;
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
-    let drawn = |metric: Metric, bound| {
+    let drawn = |metric: Selector, bound| {
         let rates = server.rates.map(|rates| rates.histogram(metric));
         text::histogram(&rates.unwrap_or_default(), bound, bar)
     };
@@ -84,7 +107,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &Server<'_>) {
         histogram(frame, middle, by_duration);
     }
     let title = "bursts, the newest first";
-    table(frame, bottom, title, &COLUMNS, &server.bursts, &mut unselected);
+    table(frame, bottom, title, &BURST_COLUMNS, &server.bursts, &mut unselected);
 }
 
 /// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.
@@ -100,6 +123,10 @@ fn histogram(frame: &mut Frame<'_>, area: Rect, (title, mut text): (&str, Vec<St
     }
     lines(frame, inside, text);
 }
+
+const LIMIT_EARLIEST: Selector = LIMIT_REACHED.with(&[("estimate", "earliest")]);
+const LIMIT_LIKELY: Selector = LIMIT_REACHED.with(&[("estimate", "likely")]);
+const LIMIT_LATEST: Selector = LIMIT_REACHED.with(&[("estimate", "latest")]);
 
 /// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take
 /// then. Returns `None` if it does not grow.
@@ -145,18 +172,16 @@ pub fn expiry(reading: &ServerReading, rates: Option<Rates<'_>>) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{expiry, limit};
-    use crate::live::rates::Rates;
-    use crate::live::reading::tests::server;
-    use crate::live::reading::*;
+    use super::*;
+    use crate::client::reading::tests::server;
 
     #[test]
     fn the_line_fits_and_is_there_only_where_memory_grows() {
         let growing = [(LIMIT_EARLIEST, 172_900.0), (LIMIT_LIKELY, 259_300.0)];
         assert_eq!(limit(&server(&growing[..1])), None);
         assert_eq!(limit(&server(&growing)).as_deref(), Some(" maxmemory in 3 days (2 days to never)"));
-        const HERE: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "here")]);
-        const LAB: Metric = (EVICTIONS_WOULD_ADD, &[("measured", "lab")]);
+        const HERE: Selector = EVICTIONS_WOULD_ADD.with(&[("measured", "here")]);
+        const LAB: Selector = EVICTIONS_WOULD_ADD.with(&[("measured", "lab")]);
         for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
             let known = [&growing[..], &[(added, 0.4512)]].concat();
             let longest = limit(&server(&known)).unwrap_or_default();
@@ -167,7 +192,7 @@ mod tests {
     }
 
     /// Returns the line of a server with this stale ratio, whose counters have risen by `risen` in a second.
-    fn after(stale: f64, risen: &[(Metric, f64)]) -> Option<String> {
+    fn after(stale: f64, risen: &[(Selector, f64)]) -> Option<String> {
         let before: Vec<_> = risen.iter().map(|(metric, _)| (*metric, 0.0)).collect();
         let before = &server(&before);
         let now = &server(&[risen, &[(STALE_RATIO, stale)]].concat());

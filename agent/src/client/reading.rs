@@ -1,51 +1,89 @@
 //! An agent's metrics, by server.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use evictscope_model::{Member, MetricEntry, catalogue};
 use prometheus_parse::{Sample, Scrape, Value};
 
 /// A histogram's cumulative counts by upper bound.
 pub type Cumulative = Vec<(f64, f64)>;
 
-/// A metric, and the labels that its samples must have.
-pub type Metric = (&'static str, &'static [(&'static str, &'static str)]);
+/// Which series of a metric are meant: those with these labels, and of a histogram its buckets, its sum or its count.
+#[derive(Clone, Copy, Debug)]
+pub struct Selector {
+    metric: &'static str,
+    /// What the text format appends to the name.
+    suffix: &'static str,
+    labels: &'static [(&'static str, &'static str)],
+}
+
+const fn all_of(metric: &MetricEntry) -> Selector {
+    Selector { metric: metric.name, suffix: "", labels: &[] }
+}
+
+const fn member(member: Member) -> Selector {
+    match member.metric() {
+        Some(metric) => Selector { metric: metric.name, suffix: "", labels: &[] },
+        None => panic!("no metric exports it"),
+    }
+}
+
+impl Selector {
+    /// Narrows it to the series with these labels.
+    pub const fn with(self, labels: &'static [(&'static str, &'static str)]) -> Self {
+        Self { labels, ..self }
+    }
+
+    const fn sum(self) -> Self {
+        Self { suffix: "_sum", ..self }
+    }
+
+    const fn count(self) -> Self {
+        Self { suffix: "_count", ..self }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.metric, self.suffix)
+    }
+}
 
 const EVICTING: &[(&str, &str)] = &[("kind", "evicting")];
-const FAILING: &[(&str, &str)] = &[("kind", "evicting"), ("result", "fail")];
 
-pub const COMMANDS: Metric = ("evictscope_commands_processed_total", &[]);
-pub const EVICTED_KEYS: Metric = ("evictscope_evicted_keys_total", &[]);
-pub const DURATIONS: Metric = ("evictscope_eviction_call_duration_seconds", EVICTING);
-pub const CALLS: Metric = ("evictscope_eviction_call_duration_seconds_count", EVICTING);
-pub const CALL_SECONDS: Metric = ("evictscope_eviction_call_duration_seconds_sum", EVICTING);
-pub const FAILED_CALLS: Metric = ("evictscope_eviction_calls_total", FAILING);
-pub const LONGEST_CALL: Metric = ("evictscope_eviction_call_longest_seconds", &[]);
-pub const GOALS: Metric = ("evictscope_mem_tofree_bytes", &[]);
+pub const COMMANDS: Selector = member(Member::StatNumcommands);
+pub const EVICTED_KEYS: Selector = member(Member::StatEvictedkeys);
+pub const DURATIONS: Selector = all_of(&catalogue::EVICTION_CALL_DURATION).with(EVICTING);
+pub const CALLS: Selector = DURATIONS.count();
+pub const CALL_SECONDS: Selector = DURATIONS.sum();
+pub const FAILED_CALLS: Selector = all_of(&catalogue::EVICTION_CALLS).with(&[("kind", "evicting"), ("result", "fail")]);
+pub const LONGEST_CALL: Selector = all_of(&catalogue::EVICTION_CALL_LONGEST);
+pub const GOALS: Selector = all_of(&catalogue::MEM_TOFREE);
 /// How long evicting calls were observed.
-pub const OBSERVED: Metric = ("evictscope_observed_seconds_total", EVICTING);
-pub const USED_MEMORY: Metric = ("evictscope_used_memory_bytes", &[]);
-pub const NOT_COUNTED_MEMORY: Metric = ("evictscope_not_counted_memory_bytes", &[]);
-pub const MAXMEMORY: Metric = ("evictscope_maxmemory_bytes", &[]);
-pub const LIMIT_IGNORED: Metric = ("evictscope_server_role_info", &[("applies", "no")]);
-pub const CLIENT_BUFFERS: Metric = ("evictscope_client_buffers_bytes", &[]);
-pub const STALLED: Metric = ("evictscope_stall_seconds_total", &[]);
-pub const WAITED_SECOND: Metric = ("evictscope_requests_waited_total", &[("over", "1")]);
-pub const WAITED_TENTH: Metric = ("evictscope_requests_waited_total", &[("over", "0.1")]);
-pub const CLIENTS_WAITING: Metric = ("evictscope_clients_waiting", &[]);
-pub const CLIENTS_CONNECTED: Metric = ("evictscope_clients_connected", &[]);
-pub const LONGEST_WAIT: Metric = ("evictscope_client_wait_longest_seconds", &[]);
-pub const CYCLES: Metric = ("evictscope_expire_cycle_duration_seconds_count", &[]);
-pub const CYCLE_SECONDS: Metric = ("evictscope_expire_cycle_duration_seconds_sum", &[]);
+pub const OBSERVED: Selector = all_of(&catalogue::OBSERVED).with(EVICTING);
+pub const USED_MEMORY: Selector = member(Member::UsedMemory);
+pub const NOT_COUNTED_MEMORY: Selector = all_of(&catalogue::NOT_COUNTED_MEMORY);
+pub const MAXMEMORY: Selector = member(Member::Maxmemory);
+pub const LIMIT_IGNORED: Selector = all_of(&catalogue::SERVER_ROLE).with(&[("applies", "no")]);
+pub const CLIENT_BUFFERS: Selector = all_of(&catalogue::CLIENT_BUFFERS);
+pub const STALLED: Selector = all_of(&catalogue::STALLS);
+pub const WAITED_SECOND: Selector = all_of(&catalogue::REQUESTS_WAITED).with(&[("over", "1")]);
+pub const WAITED_TENTH: Selector = all_of(&catalogue::REQUESTS_WAITED).with(&[("over", "0.1")]);
+pub const CLIENTS_WAITING: Selector = all_of(&catalogue::CLIENTS_WAITING);
+pub const CLIENTS_CONNECTED: Selector = all_of(&catalogue::CLIENTS_CONNECTED);
+pub const LONGEST_WAIT: Selector = all_of(&catalogue::CLIENT_WAIT_LONGEST);
+pub const CYCLES: Selector = all_of(&catalogue::EXPIRE_CYCLE_DURATION).count();
+pub const CYCLE_SECONDS: Selector = all_of(&catalogue::EXPIRE_CYCLE_DURATION).sum();
 /// Keys that expire cycles looked at.
-pub const SAMPLED_KEYS: Metric = ("evictscope_expire_cycle_keys_sampled_total", &[]);
-pub const TIME_LIMIT_HITS: Metric = ("evictscope_expire_cycle_time_limit_hits_total", &[]);
-pub const STALE_RATIO: Metric = ("evictscope_expire_stale_ratio", &[]);
-
-const LIMIT_REACHED: &str = "evictscope_maxmemory_reached_seconds";
-pub const LIMIT_EARLIEST: Metric = (LIMIT_REACHED, &[("estimate", "earliest")]);
-pub const LIMIT_LIKELY: Metric = (LIMIT_REACHED, &[("estimate", "likely")]);
-pub const LIMIT_LATEST: Metric = (LIMIT_REACHED, &[("estimate", "latest")]);
-pub const EVICTIONS_WOULD_ADD: &str = "evictscope_evictions_would_add_ratio";
+pub const SAMPLED_KEYS: Selector = all_of(&catalogue::EXPIRE_CYCLE_KEYS_SAMPLED);
+pub const TIME_LIMIT_HITS: Selector = member(Member::StatExpiredTimeCapReachedCount);
+pub const STALE_RATIO: Selector = all_of(&catalogue::EXPIRE_STALE);
+pub const LIMIT_REACHED: Selector = all_of(&catalogue::MAXMEMORY_REACHED);
+pub const EVICTIONS_WOULD_ADD: Selector = all_of(&catalogue::EVICTIONS_WOULD_ADD);
+pub const PHASE: Selector = all_of(&catalogue::PHASE);
+pub const PROBE_MODE: Selector = all_of(&catalogue::PROBE_MODE);
+pub const WITHDRAWN: Selector = all_of(&catalogue::PLAN_WITHDRAWN);
 
 /// The metrics of one server.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +104,7 @@ impl Reading {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let mut reading = Self::default();
         for sample in Scrape::parse(lines)?.samples {
-            reading.is_of_evictscope |= sample.metric == "evictscope_build_info";
+            reading.is_of_evictscope |= sample.metric == catalogue::BUILD_INFO.name;
             if let Some(server) = sample.labels.get("server") {
                 let server = reading.servers.entry(server.to_owned()).or_default();
                 server.0.push(sample);
@@ -77,38 +115,39 @@ impl Reading {
 }
 
 impl ServerReading {
-    fn matching(&self, (name, labels): Metric) -> impl Iterator<Item = &Sample> {
+    fn matching(&self, selector: Selector) -> impl Iterator<Item = &Sample> {
+        let Selector { metric, suffix, labels } = selector;
         self.0.iter().filter(move |sample| {
             let has = |(label, value): &(&str, &str)| sample.labels.get(label) == Some(*value);
-            sample.metric == name && labels.iter().all(has)
+            sample.metric.strip_suffix(suffix) == Some(metric) && labels.iter().all(has)
         })
     }
 
     /// Returns the sum of a metric's samples; `None` if the agent exports none.
-    pub fn get(&self, metric: Metric) -> Option<f64> {
+    pub fn get(&self, metric: Selector) -> Option<f64> {
         let values = self.matching(metric).filter_map(number);
         values.reduce(|sum, value| sum + value)
     }
 
     /// Returns a metric by one of its labels.
-    pub fn by(&self, name: &'static str, label: &'static str) -> impl Iterator<Item = (&str, f64)> {
-        let samples = self.matching((name, &[]));
+    pub fn by(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = (&str, f64)> {
+        let samples = self.matching(selector);
         samples.filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
     }
 
     /// Returns the values of a label for which a metric is 1.
-    pub fn states(&self, name: &'static str, label: &'static str) -> impl Iterator<Item = &str> {
-        let set = self.by(name, label).filter(|(_, value)| *value == 1.0);
+    pub fn states(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = &str> {
+        let set = self.by(selector, label).filter(|(_, value)| *value == 1.0);
         set.map(|(state, _)| state)
     }
 
     /// Returns the phase; `None` if evicting calls are not seen.
     pub fn phase(&self) -> Option<&str> {
-        self.states("evictscope_phase", "phase").next()
+        self.states(PHASE, "phase").next()
     }
 
     /// Returns a histogram; empty if the agent does not export it.
-    pub fn histogram(&self, metric: Metric) -> Cumulative {
+    pub fn histogram(&self, metric: Selector) -> Cumulative {
         let buckets = self.matching(metric).find_map(|sample| match &sample.value {
             Value::Histogram(buckets) => Some(buckets),
             _ => None,
@@ -190,12 +229,10 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
 ";
 
     /// Returns what an agent exports for a server with these values.
-    pub fn server(values: &[(Metric, f64)]) -> ServerReading {
-        let line = |((name, labels), value): &(Metric, f64)| {
-            let labels = labels.iter();
-            let labels = labels.map(|(label, value)| format!(",{label}=\"{value}\""));
-            let labels: String = labels.collect();
-            format!("{name}{{server=\"6379\"{labels}}} {value}\n")
+    pub fn server(values: &[(Selector, f64)]) -> ServerReading {
+        let line = |(metric, value): &(Selector, f64)| {
+            let labels = metric.labels.iter().map(|(label, value)| format!(",{label}=\"{value}\""));
+            format!("{metric}{{server=\"6379\"{}}} {value}\n", labels.collect::<String>())
         };
         let text: String = values.iter().map(line).collect();
         let mut reading = Reading::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -232,11 +269,11 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
         assert_eq!((one.phase(), other.phase()), (Some("saturated"), None));
         let durations = [(0.0005, 30.0), (f64::INFINITY, 40.0)];
         assert_eq!(one.histogram(DURATIONS), durations);
-        let stalled: Vec<_> = one.by(STALLED.0, "cause").collect();
+        let stalled: Vec<_> = one.by(STALLED, "cause").collect();
         assert_eq!(stalled, [("eviction", 2.5), ("expire", 9.0)]);
         assert_eq!((one.get(USED_MEMORY), other.get(USED_MEMORY)), (None, Some(1e6)));
         let withdrawn = |server: &ServerReading| -> Vec<String> {
-            let reasons = server.states("evictscope_plan_withdrawn", "reason");
+            let reasons = server.states(WITHDRAWN, "reason");
             reasons.map(str::to_owned).collect()
         };
         assert_eq!(withdrawn(other), ["lost_exit", "expire_keys"]);
