@@ -8,7 +8,7 @@ use evictscope_model::catalogue;
 use evictscope_telemetry::{OVER, StallCause, Waits};
 
 use super::family::{Family, by, single};
-use crate::published::exported::ExportedServer;
+use crate::exported::ExportedServer;
 
 /// Returns CPU time by activity. If the plan is withdrawn, evicting calls cannot be told from the rest.
 pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {

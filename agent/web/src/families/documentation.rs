@@ -13,9 +13,9 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
 
-use crate::families::{families, loop_last_turn, of_server, records, servers_ended, servers_unwatched};
+use super::{families, loop_last_turn, of_server, records, servers_ended, servers_unwatched};
+use crate::exported::ExportedServer;
 use crate::fixture::{before_a_burst, busy_server, partial_server};
-use crate::published::exported::ExportedServer;
 
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
 

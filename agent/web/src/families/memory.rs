@@ -11,7 +11,7 @@ use evictscope_model::catalogue;
 use evictscope_telemetry::{Candidate, Margins, Measured};
 
 use super::family::{Family, Series, Unit, by, histogram, single};
-use crate::published::exported::ExportedServer;
+use crate::exported::ExportedServer;
 
 pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
     let state = &server.state;

@@ -13,8 +13,7 @@ use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::app::{App, Refusal, Which, unavailable};
-use crate::published::requests::Request;
-use crate::published::shared::Shared;
+use crate::shared::{Request, Shared};
 
 /// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);

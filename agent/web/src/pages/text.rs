@@ -1,10 +1,13 @@
-//! Times and numbers, as pages show them.
+//! How pages write times, numbers, addresses of other pages, and the heads of tables.
 
 use std::time::Duration;
 
+use evictscope_records::RecordId;
 use evictscope_records::text::seconds;
 pub use evictscope_records::text::{round, size};
+use form_urlencoded::byte_serialize;
 use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
 
 /// Shown for what is not known.
 pub const UNKNOWN: &str = "not known";
@@ -83,10 +86,51 @@ pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
+/// Returns the address of a server_link's page. Its label may be a path, with any characters.
+pub fn server_link(label: &str) -> String {
+    format!("/server_link/{}", escaped(label))
+}
+
+/// Returns the address of a record_link's page.
+pub fn record_link(id: &RecordId) -> String {
+    format!("/bursts/{id}")
+}
+
+/// Returns the address of a record_link as JSON.
+pub fn record_json_link(id: &RecordId) -> String {
+    format!("/api/v1/records/{id}")
+}
+
+/// Returns an address below `path` with the label as a parameter.
+pub fn query_link(path: &str, label: &str) -> String {
+    format!("{path}?server_link={}", escaped(label))
+}
+
+/// Escapes a text for one segment of a path, or for a parameter: all but letters, digits, `-`, `.`, `_` and `*`. A
+/// space is a plus only in forms.
+fn escaped(text: &str) -> String {
+    let escaped: String = byte_serialize(text.as_bytes()).collect();
+    escaped.replace('+', "%20")
+}
+
+/// Returns the head of a table, with the names of its columns and whether each has numbers.
+pub fn head<const COLUMNS: usize>(columns: [(&str, bool); COLUMNS]) -> Markup {
+    html! {
+        thead {
+            tr {
+                @for (name, has_numbers) in columns {
+                    @if has_numbers { th.number scope="col" { (name) } } @else { th scope="col" { (name) } }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
-        UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day, rate, time_of_day,
+        UNKNOWN, date_and_time, grouped, minute_of_day, or_unknown, percent, precise_time_of_day, query_link, rate,
+        server_link, time_of_day,
     };
 
     #[test]
@@ -106,5 +150,14 @@ mod tests {
         assert_eq!([0.0, 0.000_04, 0.004, 0.123, 1.0].map(percent), ["0 %", "0.004 %", "0.4 %", "12 %", "100 %"]);
         assert_eq!(or_unknown(Some(0.5), percent), "50 %");
         assert_eq!(or_unknown(None, percent), "not known");
+    }
+
+    #[test]
+    fn a_label_stays_one_segment() {
+        let label = "/tmp/a b+c/\"<script>'&?#%2F.sock";
+        let escaped = "%2Ftmp%2Fa%20b%2Bc%2F%22%3Cscript%3E%27%26%3F%23%252F.sock";
+        assert_eq!(server_link(label), format!("/server_link/{escaped}"));
+        assert_eq!(query_link("/x", label), format!("/x?server_link={escaped}"));
+        assert_eq!(server_link("6379"), "/server_link/6379");
     }
 }

@@ -34,7 +34,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::trouble::Trouble;
 use crate::web_config::Web;
 
 /// How long requests under way may take to finish after the server was told to stop; the agent as a whole must end
@@ -235,4 +234,22 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
 fn is_of_the_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// How long nothing must go wrong until it is over.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Something that may go wrong again and again.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// When it last went wrong.
+    last: Option<Instant>,
+}
+
+impl Trouble {
+    /// Notes that it has just gone wrong, and returns whether it had not for a minute.
+    pub fn begins(&mut self) -> bool {
+        let last = self.last.replace(Instant::now());
+        last.is_none_or(|last| last.elapsed() > CALM)
+    }
 }

@@ -1,15 +1,12 @@
-//! The durations of evicting calls, second by second: a drawing and a table.
+//! The evicting calls of a record: their durations, second by second, as a drawing and a table, and the slowest of them.
 
 use evictscope_abi::bounds;
 use evictscope_records::text::seconds;
-use evictscope_telemetry::LatencySecond;
+use evictscope_telemetry::{CallResult, LatencySecond, SlowCall};
 use maud::{Markup, html};
 
-use super::axis::framed;
-use super::ink::Ink;
-use super::span::Span;
-use super::table::head;
-use super::times::{grouped, time_of_day};
+use super::drawing::{Ink, Span, framed};
+use super::text::{grouped, head, or_unknown, precise_time_of_day, size, time_of_day};
 
 /// The height of a bucket.
 const ROW: u32 = 7;
@@ -113,12 +110,60 @@ fn within(second: &LatencySecond, share: f64) -> String {
     "–".to_owned()
 }
 
+/// How many are shown at first.
+const SHOWN: usize = 10;
+
+fn result_name(result: CallResult) -> &'static str {
+    match result {
+        CallResult::Ok => "within the limit",
+        CallResult::Running => "stopped at its time limit",
+        CallResult::Fail => "nothing could be evicted",
+        CallResult::Unknown => "not known",
+    }
+}
+
+/// Lists them; all after the first ten are folded away.
+pub fn slowest(calls: &[SlowCall]) -> Markup {
+    let (first, rest) = calls.split_at(calls.len().min(SHOWN));
+    html! {
+        @if !calls.is_empty() {
+            h2 { "The slowest evicting calls" }
+            div.scroll { (table_of(first)) }
+        }
+        @if !rest.is_empty() {
+            details {
+                summary { "The next " (rest.len()) }
+                div.scroll { (table_of(rest)) }
+            }
+        }
+    }
+}
+
+fn table_of(calls: &[SlowCall]) -> Markup {
+    html! {
+        table {
+            caption { "The slowest first." }
+            (head([("Ended", false), ("Took", true), ("Had to free", true), ("Ended because", false)]))
+            tbody {
+                @for call in calls {
+                    tr {
+                        td.time { (precise_time_of_day(call.unix_us)) }
+                        td.number { (seconds(call.duration_ns as f64 / 1e9)) }
+                        td.number { (or_unknown(call.goal, size)) }
+                        td { (result_name(call.result)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use evictscope_telemetry::LatencySecond;
 
     use super::{by_second, within};
-    use crate::pages::span::Span;
+    use crate::pages::drawing::Span;
 
     fn second(counts: &[(u16, u64)]) -> LatencySecond {
         LatencySecond { unix_s: 1_700_000_000, counts: counts.to_vec() }

@@ -1,17 +1,49 @@
-//! The strip of stalls: when clients waited, and what for.
+//! The strip of phases, which are told apart by height too.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
-use evictscope_telemetry::{Moment, StallCause, StallTime, stall_times};
+use evictscope_telemetry::{Moment, Phase, StallCause, StallTime, stall_times};
 use maud::{Markup, html};
 
-use super::axis::framed;
-use super::columns::LONGEST_INTERVAL_US;
+use super::columns::{Columns, LONGEST_INTERVAL_US, runs};
+use super::drawing::{Ink, Span, framed, swatch};
 use super::facts;
-use super::ink::{Ink, swatch};
-use super::span::Span;
-use super::times::duration;
+use super::text::duration;
+
+/// Draws the phases: `saturated` in full height, `reclaim` in half.
+pub fn phases(columns: &Columns) -> Markup {
+    const HEIGHT: u32 = 24;
+    let bars = [(Phase::Saturated, 0.0), (Phase::Reclaim, f64::from(HEIGHT) / 2.0)];
+    let unknown = runs(&columns.phases, Option::is_none);
+    let shape = |at: &Range<usize>, top: f64, ink: Ink, opacity: &'static str| {
+        html! {
+            rect x=(at.start) y=(top) width=(at.len()) height=(f64::from(HEIGHT) - top) fill=(ink.text())
+                fill-opacity=(opacity) {}
+        }
+    };
+    let shapes = html! {
+        svg width="100%" height=(HEIGHT) viewBox={ "0 0 " (columns.count()) " " (HEIGHT) }
+            preserveAspectRatio="none" {
+            @for at in &unknown { (shape(at, 0.0, Ink::Grey, "0.2")) }
+            @for (phase, top) in bars {
+                @for at in runs(&columns.phases, |known| *known == Some(phase)) { (shape(&at, top, Ink::Purple, "1")) }
+            }
+        }
+    };
+    html! {
+        figure {
+            figcaption {
+                strong { "Phase" }
+                " " span.key { (swatch(Ink::Purple, true)) "saturated (full height)" }
+                " " span.key { (swatch(Ink::Purple, true)) "reclaim (half)" }
+                @if !unknown.is_empty() { " " span.note { "pale: not known" } }
+            }
+            (framed("Phase", columns.span, HEIGHT, &shapes, &[]))
+        }
+    }
+}
 
 /// The height of the row of a cause.
 const ROW: u32 = 20;
@@ -32,7 +64,7 @@ fn ink(cause: StallCause) -> Ink {
 }
 
 /// Draws when clients were stalled in a span, each cause in a row of its own.
-pub fn strip(moments: &[Moment], span: Span) -> Markup {
+pub fn stalls(moments: &[Moment], span: Span) -> Markup {
     if moments.iter().all(|moment| moment.stalled.is_none()) {
         return html! {
             figure {
@@ -120,10 +152,27 @@ mod tests {
     use std::time::Duration;
 
     use evictscope_records::fixture::burst_record;
-    use evictscope_telemetry::{Moment, StallCause};
+    use evictscope_telemetry::{Moment, Phase, StallCause};
 
-    use super::strip;
-    use crate::pages::span::Span;
+    use super::{phases, stalls};
+    use crate::pages::columns::Columns;
+    use crate::pages::drawing::Span;
+
+    #[test]
+    fn phases_are_told_by_height_too() {
+        let mut columns = Columns::of(&[], Span::new(0, 2_000_000));
+        columns.phases[1..].fill(Some(Phase::NotSaturated));
+        columns.phases[4..6].fill(Some(Phase::Saturated));
+        columns.phases[6..8].fill(Some(Phase::Reclaim));
+        let drawn = phases(&columns).into_string();
+        for shape in [
+            "<rect x=\"4\" y=\"0\" width=\"2\" height=\"24\" fill=\"#9260CC\"",
+            "<rect x=\"6\" y=\"12\" width=\"2\" height=\"12\" fill=\"#9260CC\"",
+            "<rect x=\"0\" y=\"0\" width=\"1\" height=\"24\" fill=\"#808080\"",
+        ] {
+            assert!(drawn.contains(shape), "{shape} in {drawn}");
+        }
+    }
 
     const SECOND: u64 = 1_000_000;
     const BEGAN: u64 = 1_700_000_000 * SECOND;
@@ -149,7 +198,7 @@ mod tests {
     }
 
     fn drawn(moments: &[Moment]) -> String {
-        strip(moments, Span::new(BEGAN, BEGAN + 10 * SECOND)).into_string()
+        stalls(moments, Span::new(BEGAN, BEGAN + 10 * SECOND)).into_string()
     }
 
     #[test]
