@@ -138,7 +138,7 @@ pub fn cycles(server: &ExportedServer) -> Vec<Family<'_>> {
 struct Count {
     /// Where an end site has it.
     place: fn(&CycleEndPlan) -> Option<&Operand>,
-    /// What was counted_cycles.
+    /// What was counted.
     of: fn(&CycleStats) -> u64,
 }
 

@@ -142,7 +142,7 @@ fn missing(record: &Record) -> Markup {
     }
 }
 
-/// Shows the numbers numbers the burst, or numbers the time if there is no burst.
+/// Shows the numbers of the burst, or of the time if there is no burst.
 pub fn numbers(record: &Record) -> Markup {
     // These are about a moment, and show the time around it.
     let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
@@ -162,7 +162,7 @@ pub fn numbers(record: &Record) -> Markup {
     }
 }
 
-/// Returns the longest wait numbers a request between two times.
+/// Returns the longest wait of a request between two times.
 fn longest_wait(record: &Record, from_us: u64, to_us: u64) -> Option<Duration> {
     let within = from_us..=to_us;
     let moments = record.moments.iter();
@@ -193,30 +193,30 @@ fn of_burst(burst: &Burst, longest_wait: Option<Duration>) -> Markup {
             (fact("… waiting for a CPU", or_unknown(burst.waiting_share, percent)))
             (fact("CPU time that evictions took", or_unknown(burst.eviction_cpu_share, percent)))
         }
-        p.note { "Why numbers that kind: " (reason) "." }
+        p.note { "Why of that kind: " (reason) "." }
         @if burst.observed.saturating_add(Duration::from_millis(100)) < burst.duration {
             p.note {
-                "Evicting calls were observed for " (duration(burst.observed)) " numbers it: they are more than these."
+                "Evicting calls were observed for " (duration(burst.observed)) " of it: they are more than these."
             }
         }
     }
 }
 
-/// Shows which about_server the record is about, and its configuration.
+/// Shows which server the record is about, and its configuration.
 pub fn about_server(record: &Record) -> Markup {
-    let about_server = &record.server;
+    let server = &record.server;
     let configuration = &record.configuration;
     let text = |text: &Option<String>| or_unknown(text.clone(), |text| text);
     let number = |number: Option<u32>| or_unknown(number, |number| number.to_string());
     html! {
         dl {
-            (fact("Server", &about_server.label))
-            (fact("Pid", about_server.pid))
-            (fact("Started as", &about_server.command))
-            (fact("Executable", &about_server.exe))
-            (fact("Product", text(&about_server.product)))
-            (fact("Version", text(&about_server.version)))
-            (fact("Build id", text(&about_server.build_id)))
+            (fact("Server", &server.label))
+            (fact("Pid", server.pid))
+            (fact("Started as", &server.command))
+            (fact("Executable", &server.exe))
+            (fact("Product", text(&server.product)))
+            (fact("Version", text(&server.version)))
+            (fact("Build id", text(&server.build_id)))
             (fact("maxmemory", or_unknown(configuration.maxmemory, limit)))
             (fact("maxmemory-policy", text(&configuration.maxmemory_policy)))
             (fact("hz", number(configuration.hz)))

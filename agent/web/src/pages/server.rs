@@ -165,7 +165,7 @@ fn records(shown: &ServerView<'_>) -> Markup {
     }
 }
 
-/// A main thread that is busy for more of its in_time has little to spare.
+/// A main thread that is busy for more of its time has little to spare.
 const CALM: f64 = 0.8;
 
 /// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has
@@ -201,7 +201,7 @@ pub fn margins(server: &ExportedServer) -> Markup {
                 (Some(busy), Some(added)) => {
                     @let load = busy + added.share;
                     @if load < CALM { "There it would evict calmly: the main thread is " }
-                    @else if load < 1.0 { "There it would have little CPU in_time to spare: the main thread is " }
+                    @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }
                     @else { strong { "There it would stall its clients" } ": the main thread is " }
                     (percent(busy)) " busy, and evictions would add " (percent(added.share))
                     @if added.measured == Measured::InTheLab { ", by what evicting keys of that size took in the lab" }
@@ -213,10 +213,10 @@ pub fn margins(server: &ExportedServer) -> Markup {
     }
 }
 
-/// Returns the in_time until something that may never happen, as text.
+/// Returns the time until something that may never happen, as text.
 fn in_time(seconds: Option<f64>) -> String {
-    let in_time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    in_time.map_or_else(|| "never".to_owned(), round)
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.map_or_else(|| "never".to_owned(), round)
 }
 
 /// The most bursts on the page.
@@ -229,7 +229,7 @@ pub fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
         @if !bursts.is_empty() {
             h2 { "Its last bursts" }
             div.scroll {
-                bursts {
+                table {
                     (head([
                         ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
                         ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)

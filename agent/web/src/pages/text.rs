@@ -86,24 +86,24 @@ pub fn or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// Returns the address of a server_link's page. Its label may be a path, with any characters.
+/// Returns the address of a server's page. Its label may be a path, with any characters.
 pub fn server_link(label: &str) -> String {
-    format!("/server_link/{}", escaped(label))
+    format!("/server/{}", escaped(label))
 }
 
-/// Returns the address of a record_link's page.
+/// Returns the address of a record's page.
 pub fn record_link(id: &RecordId) -> String {
     format!("/bursts/{id}")
 }
 
-/// Returns the address of a record_link as JSON.
+/// Returns the address of a record as JSON.
 pub fn record_json_link(id: &RecordId) -> String {
     format!("/api/v1/records/{id}")
 }
 
 /// Returns an address below `path` with the label as a parameter.
 pub fn query_link(path: &str, label: &str) -> String {
-    format!("{path}?server_link={}", escaped(label))
+    format!("{path}?server={}", escaped(label))
 }
 
 /// Escapes a text for one segment of a path, or for a parameter: all but letters, digits, `-`, `.`, `_` and `*`. A
@@ -156,8 +156,8 @@ mod tests {
     fn a_label_stays_one_segment() {
         let label = "/tmp/a b+c/\"<script>'&?#%2F.sock";
         let escaped = "%2Ftmp%2Fa%20b%2Bc%2F%22%3Cscript%3E%27%26%3F%23%252F.sock";
-        assert_eq!(server_link(label), format!("/server_link/{escaped}"));
-        assert_eq!(query_link("/x", label), format!("/x?server_link={escaped}"));
-        assert_eq!(server_link("6379"), "/server_link/6379");
+        assert_eq!(server_link(label), format!("/server/{escaped}"));
+        assert_eq!(query_link("/x", label), format!("/x?server={escaped}"));
+        assert_eq!(server_link("6379"), "/server/6379");
     }
 }

@@ -145,7 +145,7 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
     .await
 }
 
-/// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the timeline_answer.
+/// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
 fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone());
