@@ -1,7 +1,7 @@
 //! `cargo xtask release`: prepares the tag of a version, and makes the release from it. Nothing is pushed or published.
 //!
-//! A release is made in a clone of the tag, so that nothing is in the release but what was committed. Nothing that is compiled
-//! has paths of this machine in it, so that a release can be made again with the same bytes.
+//! A release is made in a clone of the tag, so that nothing is in the release but what was committed. Nothing that is
+//! compiled has paths of this machine in it, so that a release can be made again with the same bytes.
 
 use std::fs;
 use std::path::Path;

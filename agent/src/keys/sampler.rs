@@ -36,8 +36,8 @@ pub struct DrawnKey {
     /// What the expression matched in its name.
     pub group: Option<String>,
     pub bytes: u64,
-    /// How long it had not been used, in seconds; if it has a counter, that means nothing. `None` if its clock is older than the
-    /// server, as it came with the key or is of another policy, or if others share it.
+    /// How long it had not been used, in seconds; if it has a counter, that means nothing. `None` if its clock is older
+    /// than the server, as it came with the key or is of another policy, or if others share it.
     pub idle: Option<u64>,
     /// Its counter, if it has one.
     pub counter: u8,

@@ -1,9 +1,10 @@
 //! Makes the eviction-burst cycle, its causes, and expiry that falls behind, happen on a throw-away
 //! redis-server.
 //!
-//! The server runs on the first core. A load generator and what asks the server for its numbers run on the others. Requests fall due at a rate,
-//! not when the last reply came. Everything ends by itself, even on Ctrl-C. What the server's own numbers and the
-//! generator's show is printed, with what the agent says beside it. The agent's records are kept in `target/lab`.
+//! The server runs on the first core. A load generator and what asks the server for its numbers run on the others.
+//! Requests fall due at a rate, not when the last reply came. Everything ends by itself, even on Ctrl-C. What the
+//! server's own numbers and the generator's show is printed, with what the agent says beside it. The agent's records
+//! are kept in `target/lab`.
 //!
 //! # How the cycle comes about
 //!

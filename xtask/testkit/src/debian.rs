@@ -170,8 +170,8 @@ pub fn install_commands(packages: &[String]) -> [Command; 2] {
     [update, install]
 }
 
-/// Updates apt's lists, the first time, and installs these packages, without questions and without recommended packages. Keeps their
-/// services from running here, because the tests start servers of their own.
+/// Updates apt's lists, the first time, and installs these packages, without questions and without recommended
+/// packages. Keeps their services from running here, because the tests start servers of their own.
 pub fn install(packages: &[String]) -> Result<()> {
     let services = SERVICES.into_iter();
     let services: Vec<_> = services.filter(|service| packages.iter().any(|package| package == service)).collect();

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: what probes cost a server, evictscope's and others'.
 //!
-//! Two servers of one program have the same load at the same time, on one core of their own. One of them is watched, and
-//! what it takes more than the other is what watching costs: whatever else happens on the machine affects both. Each
-//! round measures every side once, and only measurements of one round are compared.
+//! Two servers of one program have the same load at the same time, on one core of their own. One of them is watched,
+//! and what it takes more than the other is what watching costs: whatever else happens on the machine affects both.
+//! Each round measures every side once, and only measurements of one round are compared.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ enum Side {
     Nobody,
     /// evictscope in a probe mode.
     Evictscope(&'static str),
-    /// A tool that one would use instead, and the package that brings it. Each attaches to the entry and to the return of
-    /// the eviction function of one process, and keeps a histogram of the time between the two.
+    /// A tool that one would use instead, and the package that brings it. Each attaches to the entry and to the return
+    /// of the eviction function of one process, and keeps a histogram of the time between the two.
     Rival(&'static str, &'static str),
 }
 

@@ -21,8 +21,8 @@ pub fn directory() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Returns the root directory of this name with these packages of a suite, of which nothing has been run. Downloads them
-/// if it is not there: remove it to get the suite's newest.
+/// Returns the root directory of this name with these packages of a suite, of which nothing has been run. Downloads
+/// them if it is not there: remove it to get the suite's newest.
 pub fn unpacked(name: &str, Suite(suite, base): Suite, packages: &[&str]) -> Result<PathBuf> {
     let root = directory()?.join(name);
     if root.exists() {

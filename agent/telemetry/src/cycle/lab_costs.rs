@@ -1,8 +1,8 @@
 //! What evicting took in the lab, for a server that has not evicted yet.
 
-/// Bytes that a key takes, and the CPU time of evicting it, nanoseconds: what `evictscope_main_thread_cpu_seconds_total`
-/// grew by with each evicted key, medians of 5 rounds on a virtual machine with Debian's Redis 7.0.15, strings of 16 to
-/// 64,000 bytes in 256 MB, and `allkeys-lru`.
+/// Bytes that a key takes, and the CPU time of evicting it, nanoseconds: what
+/// `evictscope_main_thread_cpu_seconds_total` grew by with each evicted key, medians of 5 rounds on a virtual machine
+/// with Debian's Redis 7.0.15, strings of 16 to 64,000 bytes in 256 MB, and `allkeys-lru`.
 const COSTS: [(f64, f64); 6] = [
     (120.0, 2_286.0),
     (315.0, 2_075.0),

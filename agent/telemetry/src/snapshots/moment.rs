@@ -1,4 +1,5 @@
-//! One reading of a server as a row of values: what phases, bursts, margins, timelines, records and pages are made from.
+//! One reading of a server as a row of values: what phases, bursts, margins, timelines, records and pages are made
+//! from.
 //!
 //! A number that is read from a server is one line of this list, and one place that shows it.
 
@@ -12,23 +13,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::units::{microseconds, nanoseconds};
-use crate::{Candidate, ClientBuffers, MainThread, Phase, ServerState, Snapshot, StallCause, Waits};
+use crate::{Candidate, ClientBuffers, EvictionTimes, MainThread, Phase, ServerState, Snapshot, StallCause, Waits};
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
-
-/// When evicting calls were made. Monotonic; zero means never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EvictionTimes {
-    /// When the evicting call under way passed the goal site.
-    pub since: Duration,
-    /// When the last evicting call ended.
-    pub last: Duration,
-    /// When the first evicting call after a quiet time passed the goal site.
-    pub burst_began: Duration,
-    /// When the last evicting call before that quiet time ended.
-    pub burst_before_ended: Duration,
-}
 
 /// Makes the row from the list of its values. `line` is a value that is estimated between two readings, on the straight
 /// line from one to the other; `step` is one that is not. What follows the `=` says where it is read from. Values that

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
 use evictscope_model::Member;
 
-use crate::{Candidate, EvictionTimes, ExpiredSample, Members, SocketLook};
+use crate::{Candidate, ExpiredSample, Members, SocketLook};
 
 /// What the programs have counted for one server. The counters start when the agent attaches to it, and run modulo
 /// 2^64.
@@ -57,6 +57,19 @@ pub struct ThreadTimes {
     pub cpu_ns: u64,
     /// Time in which it was ready to run but had no CPU, nanoseconds.
     pub waiting_ns: u64,
+}
+
+/// When evicting calls were made. Monotonic; zero means never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvictionTimes {
+    /// When the evicting call under way passed the goal site.
+    pub since: Duration,
+    /// When the last evicting call ended.
+    pub last: Duration,
+    /// When the first evicting call after a quiet time passed the goal site.
+    pub burst_began: Duration,
+    /// When the last evicting call before that quiet time ended.
+    pub burst_before_ended: Duration,
 }
 
 /// What was read from one server at one moment.

@@ -1,4 +1,5 @@
-//! The numbers on /metrics against the server's own: `INFO`, on each real server that runs here where builds may differ.
+//! The numbers on /metrics against the server's own: `INFO`, on each real server that runs here where builds may
+//! differ.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

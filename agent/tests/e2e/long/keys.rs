@@ -1,5 +1,5 @@
-//! The keys of a server, against what it says about each: `evictscope keys`, and the share of expired keys that it holds,
-//! as the agent samples it.
+//! The keys of a server, against what it says about each: `evictscope keys`, and the share of expired keys that it
+//! holds, as the agent samples it.
 
 use std::collections::BTreeMap;
 use std::process::Command;

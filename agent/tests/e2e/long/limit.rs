@@ -1,4 +1,5 @@
-//! Whether a limit applies, what does not count against it, and when it will be reached, against the servers' own `INFO`.
+//! Whether a limit applies, what does not count against it, and when it will be reached, against the servers' own
+//! `INFO`.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! How the agent is started, who reads its log, which files and which names it is given, and which servers it is to leave
-//! alone.
+//! How the agent is started, who reads its log, which files and which names it is given, and which servers it is to
+//! leave alone.
 
 use std::fs;
 use std::path::Path;

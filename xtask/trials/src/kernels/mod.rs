@@ -1,8 +1,8 @@
 //! Debian's kernels in virtual machines. This one has nothing but a kernel, the agent and servers; that of [`systemd`]
 //! is a Debian with the package.
 //!
-//! Each machine runs a script that asks the agent and the servers; their answers come out of its serial console, and are
-//! compared here.
+//! Each machine runs a script that asks the agent and the servers; their answers come out of its serial console, and
+//! are compared here.
 
 mod machine;
 pub mod systemd;
