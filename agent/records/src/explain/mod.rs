@@ -3,7 +3,7 @@
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
 //! file: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to
-//! work, and `first_aid` what the runbooks say. `docs/TOUR.md` is for operators.
+//! work, and what the runbooks say. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
@@ -14,7 +14,6 @@ mod causes;
 mod commands;
 mod expiry;
 mod finding;
-mod first_aid;
 mod growth;
 mod happened;
 #[cfg(test)]
@@ -24,7 +23,6 @@ mod stalls;
 mod step;
 #[cfg(test)]
 mod tests;
-mod trend;
 mod window;
 
 use std::fmt;
@@ -188,7 +186,7 @@ fn explained(window: &Window<'_>) -> Explanation {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);
-    remedies.extend(first_aid::of(window, &causes));
+    remedies.extend(remedies::first_aid(window, &causes));
     let help = remedies::sentence(&causes, &remedies);
     Explanation { what, why, help, causes, remedies }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use evictscope_telemetry::microseconds;
 use tokio::sync::oneshot;
 
-use super::store::StoreError;
-use super::{Labelled, Record, RecordId, Store};
+use crate::store::StoreError;
+use crate::{Labelled, Record, RecordId, Store};
 
 /// The most records that may wait to be written. Each has some MB.
 const MOST_WAITING: usize = 8;

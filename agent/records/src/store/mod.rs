@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{Entry, Folder, open_file, open_or_create};
-use super::labels::Labels;
-use super::packed::{self, Unreadable};
-use super::{Occasion, Record, RecordId};
+use crate::folder::{Entry, Folder, open_file, open_or_create};
+use crate::labels::Labels;
+use crate::packed::{self, Unreadable};
+use crate::{Occasion, Record, RecordId};
 
 /// How the names of files end.
 pub(super) const ENDING: &str = ".json.gz";
