@@ -377,10 +377,7 @@ const WATCHED_BY: [Need<'_>; 2] = [Item("plan"), Item("eviction_call")];
 
 /// Returns what is lost if this was not found: first what is not exported, then what is weaker, parts first.
 pub fn lost(missing: Need<'_>) -> Lost {
-    let metrics = match WATCHED_BY.contains(&missing) {
-        true => vec![EVERYTHING.to_owned()],
-        false => lost_metrics(missing),
-    };
+    let metrics = if WATCHED_BY.contains(&missing) { vec![EVERYTHING.to_owned()] } else { lost_metrics(missing) };
     let is_lost = |needed: &String| {
         let family = needed.split('{').next().unwrap_or(needed);
         metrics.iter().any(|lost| lost == needed || lost == family || lost == EVERYTHING)

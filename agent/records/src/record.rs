@@ -102,10 +102,7 @@ impl TryFrom<String> for RecordId {
 
     fn try_from(text: String) -> Result<Self, NotAnId> {
         let is_id = !text.is_empty() && text.len() <= LONGEST_ID && !text.starts_with('.') && text.chars().all(is_safe);
-        match is_id {
-            true => Ok(Self(text)),
-            false => Err(NotAnId(text)),
-        }
+        if is_id { Ok(Self(text)) } else { Err(NotAnId(text)) }
     }
 }
 

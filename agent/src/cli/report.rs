@@ -53,10 +53,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.list {
         let listed = list(arguments)?;
-        let text = match arguments.json {
-            true => as_json(&listed)?,
-            false => table(&listed),
-        };
+        let text = if arguments.json { as_json(&listed)? } else { table(&listed) };
         write(arguments.output.as_deref().unwrap_or(Path::new("-")), text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -65,9 +62,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (None, true) => of_now(arguments)?,
         (None, false) => last(arguments)?,
     };
-    let (content, usual) = match arguments.json {
-        true => (serde_json::to_string(&record)? + "\n", PathBuf::from("-")),
-        false => (record_page(&record, true), format!("{}.html", record.id).into()),
+    let (content, usual) = if arguments.json {
+        (serde_json::to_string(&record)? + "\n", PathBuf::from("-"))
+    } else {
+        (record_page(&record, true), format!("{}.html", record.id).into())
     };
     let file = arguments.output.as_ref().unwrap_or(&usual);
     write(file, content.as_bytes())?;
@@ -122,10 +120,11 @@ fn last(arguments: &Arguments) -> anyhow::Result<Record> {
 }
 
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
-    match file == Path::new("-") {
-        true => terminal::document(content)?,
-        false => std::fs::write(file, content)
-            .with_context(|| format!("cannot write {}: -o FILE names another file", file.display()))?,
+    if file == Path::new("-") {
+        terminal::document(content)?
+    } else {
+        std::fs::write(file, content)
+            .with_context(|| format!("cannot write {}: -o FILE names another file", file.display()))?
     }
     Ok(())
 }

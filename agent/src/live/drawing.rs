@@ -47,10 +47,9 @@ pub fn table<T>(
     let [top, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(inside);
     frame.render_widget(Line::styled(headings(columns), Modifier::BOLD), top);
     let lines = rows.iter().map(|row| {
-        let spans = cells(columns, row).into_iter().map(|cell| match cell.is_alarming {
-            true => Span::styled(cell.text, alarm()),
-            false => Span::raw(cell.text),
-        });
+        let spans = cells(columns, row)
+            .into_iter()
+            .map(|cell| if cell.is_alarming { Span::styled(cell.text, alarm()) } else { Span::raw(cell.text) });
         Line::from_iter(spans)
     });
     let list = List::new(lines).highlight_style(Modifier::REVERSED);

@@ -73,10 +73,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     };
     let durations = drawn(DURATIONS, seconds);
     let goals = drawn(GOALS, bytes);
-    let most = match is_wide {
-        true => durations.len().max(goals.len()),
-        false => durations.len(),
-    };
+    let most = if is_wide { durations.len().max(goals.len()) } else { durations.len() };
     let most = u16::try_from(most).unwrap_or(u16::MAX).saturating_add(FRAME);
     let said = [stalls(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
     let said: Vec<_> = said.into_iter().flatten().collect();

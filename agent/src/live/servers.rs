@@ -142,10 +142,7 @@ pub fn stalls(reading: &ServerReading) -> Option<String> {
 
 fn observed(row: &Row<'_>) -> String {
     let observed = or_unknown(row.rates.and_then(|rates| rates.share(OBSERVED)), share);
-    match is_sampled(row.reading) {
-        true => format!("sampled {observed}"),
-        false => observed,
-    }
+    if is_sampled(row.reading) { format!("sampled {observed}") } else { observed }
 }
 
 fn is_sampled(reading: &ServerReading) -> bool {
@@ -159,10 +156,7 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
     let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
         let reasons = reading.states(WITHDRAWN, "reason");
         reasons.map(move |reason| {
-            let of = match reason.starts_with("expire_") {
-                true => "expire cycles",
-                false => "evictions",
-            };
+            let of = if reason.starts_with("expire_") { "expire cycles" } else { "evictions" };
             format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
         })
     });

@@ -148,9 +148,10 @@ pub fn explain(record: &Record) -> Explanation {
 
 /// Adds why the server ended, as far as the kernel says. What came before is not said to be why.
 fn ended(ending: Ending, before: Explanation) -> Explanation {
-    let help = match ending.is_clean() {
-        true => "Nothing needs to be done.",
-        false => "The runbook EvictscopeServerDied says where to look.",
+    let help = if ending.is_clean() {
+        "Nothing needs to be done."
+    } else {
+        "The runbook EvictscopeServerDied says where to look."
     };
     let (mut why, mut help) = (format!("{}.", text::capital(ending.why())), help.to_owned());
     if !before.causes.is_empty() {
@@ -177,9 +178,10 @@ fn explained(window: &Window<'_>) -> Explanation {
     }
     let account = Account::of(window);
     let causes = causes::found(window, &account);
-    let mut why = match causes.is_empty() {
-        true => account.why_undecided(window),
-        false => joined(causes.iter().map(|cause| cause.summary.as_str())),
+    let mut why = if causes.is_empty() {
+        account.why_undecided(window)
+    } else {
+        joined(causes.iter().map(|cause| cause.summary.as_str()))
     };
     let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
     if !causes.iter().any(says_so) {

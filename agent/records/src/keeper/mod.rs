@@ -90,9 +90,10 @@ impl Keeper {
         }
         queue.counts.failed += 1;
         drop(queue);
-        let why = match has_ended {
-            true => "the thread that writes records has ended: restart evictscope".to_owned(),
-            false => format!("{MOST_WAITING} records already wait for the disk: try again later"),
+        let why = if has_ended {
+            "the thread that writes records has ended: restart evictscope".to_owned()
+        } else {
+            format!("{MOST_WAITING} records already wait for the disk: try again later")
         };
         tracing::warn!(record = record.id.as_str(), "lost: {why}");
         tell_all(tell, &Err(why));

@@ -252,10 +252,7 @@ impl Store {
         let (file, metadata) = self.records.open(&entry.name).map_err(|e| e.to_string())?;
         let summary = packed::read_head(file, metadata.len());
         let summary: Summary = summary.map_err(|error| error.to_string())?;
-        match summary.id == id {
-            true => Ok(summary),
-            false => Err(renamed(&summary.id)),
-        }
+        if summary.id == id { Ok(summary) } else { Err(renamed(&summary.id)) }
     }
 
     /// Reads a record.
@@ -266,9 +263,10 @@ impl Store {
     pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
         let file = self.records.path(file_name(id));
         let record = read(&file, OFlags::NOFOLLOW)?;
-        match record.id == *id {
-            true => Ok(record),
-            false => Err(StoreError::Read { file, error: Unreadable::Other(renamed(&record.id)) }),
+        if record.id == *id {
+            Ok(record)
+        } else {
+            Err(StoreError::Read { file, error: Unreadable::Other(renamed(&record.id)) })
         }
     }
 }

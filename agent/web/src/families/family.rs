@@ -61,10 +61,7 @@ impl<'a> Family<'a> {
         Self {
             name: metric.name,
             help: metric.help.into(),
-            kind: match metric.is_histogram {
-                true => MetricType::HISTOGRAM,
-                false => kind_of(metric.name),
-            },
+            kind: if metric.is_histogram { MetricType::HISTOGRAM } else { kind_of(metric.name) },
             series: series.into_iter().collect(),
         }
     }

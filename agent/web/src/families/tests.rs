@@ -123,12 +123,11 @@ fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
     let (before, after) = (labels(before), labels(after));
     let mut gone = Vec::new();
     for (label, values) in before {
-        match values.is_disjoint(&after[label]) {
-            true => gone.push(format!("{name}{{{label}}}")),
-            false => {
-                let values = values.difference(&after[label]);
-                gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
-            }
+        if values.is_disjoint(&after[label]) {
+            gone.push(format!("{name}{{{label}}}"))
+        } else {
+            let values = values.difference(&after[label]);
+            gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
         }
     }
     gone

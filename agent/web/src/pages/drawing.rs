@@ -87,10 +87,7 @@ fn ticks(span: Span) -> Vec<(f64, String)> {
     let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 3;
     let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
-    let text = match step < 60 * SECOND {
-        true => text::time_of_day,
-        false => text::minute_of_day,
-    };
+    let text = if step < 60 * SECOND { text::time_of_day } else { text::minute_of_day };
     // More than four, at the longest step, would take most of a week.
     let all = (0..7).map(|index| first.saturating_add(index * step));
     all.take_while(|us| *us <= span.to_us).map(|us| (span.share_at(us), text(us))).collect()

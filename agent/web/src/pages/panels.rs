@@ -140,9 +140,10 @@ fn main_thread(columns: &Columns) -> Chart {
     };
     let mut all = vec![Series::new("evictions", Ink::Red, evictions)];
     let mut other = "other";
-    match expiring.iter().any(Option::is_some) {
-        true => all.push(Series::new("expire cycles", Ink::Green, expiring)),
-        false => other = "other, with expire cycles",
+    if expiring.iter().any(Option::is_some) {
+        all.push(Series::new("expire cycles", Ink::Green, expiring))
+    } else {
+        other = "other, with expire cycles"
     }
     all.push(Series::new(other, Ink::Blue, rest_where(true)));
     let unobserved = rest_where(false);

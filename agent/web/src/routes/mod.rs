@@ -121,10 +121,7 @@ async fn protect(mut response: Response) -> Response {
 /// Refuses read requests from another site's page, for paths where reading costs a server something.
 async fn own_only(request: Request, next: Next) -> Response {
     let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
-    match request.headers().get_all(FETCH_SITE).iter().all(is_own) {
-        true => next.run(request).await,
-        false => refused(),
-    }
+    if request.headers().get_all(FETCH_SITE).iter().all(is_own) { next.run(request).await } else { refused() }
 }
 
 /// Answers a page of another site.

@@ -77,15 +77,16 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
 fn commands(window: &Window<'_>) -> Found {
     let commands = Commands::of(window);
     let named = commands.named();
-    let (summary, evidence) = match named.is_empty() {
-        true => (
+    let (summary, evidence) = if named.is_empty() {
+        (
             "Commands took the main thread's time".to_owned(),
             "The profile names no command that took much of it.".to_owned(),
-        ),
-        false => (
+        )
+    } else {
+        (
             format!("Commands took the main thread's time: {named}"),
             format!("Shares are of the profile's {} samples of these times.", commands.all()),
-        ),
+        )
     };
     (CauseKind::Commands, summary, vec![evidence])
 }

@@ -40,10 +40,7 @@ pub fn flame_graph(profile: &Profile, drawing: &Drawing<'_>) -> io::Result<Optio
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, folded.lines(), &mut svg)?;
     let svg = String::from_utf8(svg).map_err(io::Error::other)?;
-    match drawing.is_file {
-        true => Ok(Some(svg)),
-        false => without_script(&svg).map(Some),
-    }
+    if drawing.is_file { Ok(Some(svg)) } else { without_script(&svg).map(Some) }
 }
 
 /// Elements that are left out with everything in them. Inferno's elements with an `id` other than `frames` belong to
