@@ -1,5 +1,5 @@
-//! The words that all crates of the agent share: what can be read of a server, where it is, what is exported of it, which
-//! alerts need that, and what the agent's API answers. It finds, reads and shows nothing.
+//! The words that all crates of the agent share: what can be read of a server, where it is, what is exported of it,
+//! which alerts need that, and what the agent's API answers. It finds, reads and shows nothing.
 
 #![forbid(unsafe_code)]
 

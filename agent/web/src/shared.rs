@@ -1,5 +1,5 @@
-//! What the run loop hands to the HTTP server, the servers and the time of its last turn, and what permitted HTTP clients
-//! ask of a server's thread: a record, or a profile.
+//! What the run loop hands to the HTTP server, the servers and the time of its last turn, and what permitted HTTP
+//! clients ask of a server's thread: a record, or a profile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

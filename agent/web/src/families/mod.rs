@@ -1,5 +1,6 @@
 //! What is exported: the values of each metric family of the catalogue (`evictscope-model`), in the order of export.
-//! Families that export a member of `server` unchanged come from the list of members, and are placed between the others.
+//! Families that export a member of `server` unchanged come from the list of members, and are placed between the
+//! others.
 //!
 //! Each file says what would contradict its numbers, its *second observers*, and whether the agent watches them.
 //! Members of `server` that are exported unchanged are held against `INFO` in tests, and against `maxmemory` at each

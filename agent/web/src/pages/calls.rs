@@ -1,4 +1,5 @@
-//! The evicting calls of a record: their durations, second by second, as a drawing and a table, and the slowest of them.
+//! The evicting calls of a record: their durations, second by second, as a drawing and a table, and the slowest of
+//! them.
 
 use evictscope_abi::bounds;
 use evictscope_records::text::seconds;

@@ -1,5 +1,5 @@
-//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last ten
-//! minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing.
+//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last
+//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing.
 
 use std::sync::Arc;
 use std::time::Duration;
