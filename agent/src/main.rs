@@ -5,6 +5,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod cli;
+mod client;
 mod clock;
 mod keys;
 mod live;

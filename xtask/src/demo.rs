@@ -44,7 +44,7 @@ fn bursts(testimony: &Testimony) -> String {
     for burst in &testimony.bursts {
         text += &format!(
             "  {:>6.1} s  {:>10}  {:>28}  {:>15}  {}: {}\n",
-            burst.end - burst.start,
+            burst.duration_seconds,
             known(burst.reclaimed_bytes, bytes),
             known(burst.client_buffers_peak_bytes, bytes),
             known(burst.stalled_seconds, seconds),

@@ -7,7 +7,8 @@ use evictscope_abi::Variable;
 use evictscope_machine::code::CodeError;
 use evictscope_machine::dwarf::DwarfError;
 use evictscope_machine::flow::CutError;
-use evictscope_model::Member;
+use evictscope_model::catalogue::{self, Need};
+use evictscope_model::{Lost, Member};
 use serde::Serialize;
 
 use crate::members::MemberError;
@@ -141,6 +142,16 @@ pub enum Item {
     KeysExpired,
     /// A member of `server`, or a global beside it.
     Member(Member),
+}
+
+impl Item {
+    /// Returns which metrics and alerts there are not where it was not found.
+    pub fn lost(self) -> Lost {
+        match self {
+            Self::Member(member) => catalogue::lost(Need::Of(member)),
+            item => catalogue::lost(Need::Item(&item.to_string())),
+        }
+    }
 }
 
 impl fmt::Display for Item {

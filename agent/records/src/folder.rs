@@ -121,10 +121,7 @@ pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let options = options.write(true).create(true).truncate(false);
     let options = options.mode(FILE_MODE);
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is not a file")),
-    }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
 }
 
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {

@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
-mod ending;
 pub mod explain;
 #[doc(hidden)]
 pub mod fixture;
@@ -24,9 +23,8 @@ mod record;
 mod store;
 pub mod text;
 
-pub use ending::Ending;
 pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
-pub use record::{Configuration, NoProfile, Occasion, Record, RecordId, RecordedServer};
+pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedServer};
 pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};

@@ -79,10 +79,7 @@ fn scaled(value: f64, step: f64, units: [&str; 5]) -> String {
         value /= step;
         unit = next;
     }
-    match unit == units[0] || value.abs() >= 100.0 {
-        true => format!("{value:.0}{unit}"),
-        false => format!("{value:.1}{unit}"),
-    }
+    if unit == units[0] || value.abs() >= 100.0 { format!("{value:.0}{unit}") } else { format!("{value:.1}{unit}") }
 }
 
 #[cfg(test)]

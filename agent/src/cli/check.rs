@@ -14,9 +14,9 @@ use evictscope_host::{
     Confinement, ContainerName, OTHERS, Scanner, ServerProcess, breakpoints, capability_names as names, printable,
     security_modules,
 };
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_probes::{Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator};
 use evictscope_records::{Limits, Store, StoreError};
-use evictscope_web::Reason;
 use rustix::system::uname;
 
 use super::run::ConfigurationOptions;
@@ -231,7 +231,9 @@ fn server(checklist: &mut Checklist, process: &ServerProcess, tried: &Tried) {
         Ok(tried) => tried,
         Err(refusal) => {
             return match refusal.why() {
-                Some((Reason::Permission, why)) => checklist.fail(&what, &format!("will not be watched: {why}")),
+                Some((UnwatchedReason::Permission, why)) => {
+                    checklist.fail(&what, &format!("will not be watched: {why}"))
+                }
                 Some((_, why)) => checklist.note(&what, &format!("will not be watched: {why}")),
                 None => checklist.note(&what, "has just ended"),
             };

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use evictscope_host::printable;
+use evictscope_model::UnixTime;
 use evictscope_records::{Listed, Record, Summary, text};
-use evictscope_web::{record_page, rfc3339};
+use evictscope_web::record_page;
 use serde_json::json;
 
 use super::state_dir::StateDir;
-use crate::live::{Access, Agent};
+use crate::client::{Access, Agent};
 use crate::terminal;
 
 /// Write what happened in a burst as one page, which opens without a network
@@ -52,10 +53,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.list {
         let listed = list(arguments)?;
-        let text = match arguments.json {
-            true => as_json(&listed)?,
-            false => table(&listed),
-        };
+        let text = if arguments.json { as_json(&listed)? } else { table(&listed) };
         write(arguments.output.as_deref().unwrap_or(Path::new("-")), text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -64,9 +62,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (None, true) => of_now(arguments)?,
         (None, false) => last(arguments)?,
     };
-    let (content, usual) = match arguments.json {
-        true => (serde_json::to_string(&record)? + "\n", PathBuf::from("-")),
-        false => (record_page(&record, true), format!("{}.html", record.id).into()),
+    let (content, usual) = if arguments.json {
+        (serde_json::to_string(&record)? + "\n", PathBuf::from("-"))
+    } else {
+        (record_page(&record, true), format!("{}.html", record.id).into())
     };
     let file = arguments.output.as_ref().unwrap_or(&usual);
     write(file, content.as_bytes())?;
@@ -121,10 +120,11 @@ fn last(arguments: &Arguments) -> anyhow::Result<Record> {
 }
 
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
-    match file == Path::new("-") {
-        true => terminal::document(content)?,
-        false => std::fs::write(file, content)
-            .with_context(|| format!("cannot write {}: -o FILE names another file", file.display()))?,
+    if file == Path::new("-") {
+        terminal::document(content)?
+    } else {
+        std::fs::write(file, content)
+            .with_context(|| format!("cannot write {}: -o FILE names another file", file.display()))?
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn row(summary: &Summary, bytes: u64) -> Vec<String> {
     vec![
         summary.id.to_string(),
         summary.server.clone(),
-        began(summary).unwrap_or_default(),
+        began(summary).map_or_else(String::new, |time| time.to_string()),
         text::seconds(lasted),
         what(summary),
         text::bytes(bytes as f64),
@@ -170,8 +170,8 @@ fn what(summary: &Summary) -> String {
     }
 }
 
-fn began(summary: &Summary) -> Option<String> {
-    rfc3339(Duration::from_micros(summary.began_us))
+fn began(summary: &Summary) -> Option<UnixTime> {
+    UnixTime::new(Duration::from_micros(summary.began_us))
 }
 
 fn as_json(listed: &[Listed]) -> anyhow::Result<String> {

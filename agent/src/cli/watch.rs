@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::live::{self, Access};
+use crate::client::Access;
+use crate::live;
 
 /// Watch the servers of a running agent, live in the terminal
 ///

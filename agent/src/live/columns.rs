@@ -69,10 +69,7 @@ pub fn cells<T>(columns: &[Column<T>], of: &T) -> Vec<Cell> {
 
 fn padded<T>(column: &Column<T>, text: &str) -> String {
     let width = column.width;
-    match column.is_number {
-        true => format!("{text:>width$}{:GAP$}", ""),
-        false => format!("{text:<width$}{:GAP$}", ""),
-    }
+    if column.is_number { format!("{text:>width$}{:GAP$}", "") } else { format!("{text:<width$}{:GAP$}", "") }
 }
 
 /// Returns whether somebody should look at a row.

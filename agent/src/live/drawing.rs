@@ -1,15 +1,28 @@
-//! The parts of the screen.
+//! The parts of the screen, in colours if the user wants them.
+
+use std::sync::LazyLock;
 
 use evictscope_records::text;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier};
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, List, ListState, Paragraph, Sparkline};
 
-use super::colours;
 use super::columns::{Column, cells, fitting, headings, is_alarming};
 use super::rates::{History, Point};
+
+/// Whether to use colours: yes, unless the variable `NO_COLOR` says otherwise (no-color.org).
+static ARE_WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
+
+pub fn colour(colour: Color) -> Style {
+    if *ARE_WANTED { Style::new().fg(colour) } else { Style::new() }
+}
+
+/// Returns the style for what somebody should look at. It differs without colours, too.
+pub fn alarm() -> Style {
+    colour(Color::Red).add_modifier(Modifier::BOLD)
+}
 
 /// Lines of a frame around something.
 pub const FRAME: u16 = 2;
@@ -34,10 +47,9 @@ pub fn table<T>(
     let [top, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(inside);
     frame.render_widget(Line::styled(headings(columns), Modifier::BOLD), top);
     let lines = rows.iter().map(|row| {
-        let spans = cells(columns, row).into_iter().map(|cell| match cell.is_alarming {
-            true => Span::styled(cell.text, colours::alarm()),
-            false => Span::raw(cell.text),
-        });
+        let spans = cells(columns, row)
+            .into_iter()
+            .map(|cell| if cell.is_alarming { Span::styled(cell.text, alarm()) } else { Span::raw(cell.text) });
         Line::from_iter(spans)
     });
     let list = List::new(lines).highlight_style(Modifier::REVERSED);
@@ -63,7 +75,7 @@ fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>>
     let mut said = vec![Span::raw(format!(" {} more {place} ", rows.len()))];
     if alarming > 0 {
         let text = format!("({alarming} in red) ");
-        said.push(Span::styled(text, colours::alarm()));
+        said.push(Span::styled(text, alarm()));
     }
     said
 }
@@ -103,7 +115,7 @@ pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &His
     let title = format!(" {server}, the last {} s ", points.len());
     frame.render_widget(block.title(title), area);
     let areas = Layout::vertical([Constraint::Fill(1); SERIES.len()]).split(inside);
-    for ((name, colour, text, of, top), area) in SERIES.into_iter().zip(areas.iter()) {
+    for ((name, shade, text, of, top), area) in SERIES.into_iter().zip(areas.iter()) {
         let [label, line] = Layout::horizontal([Constraint::Length(NAMES), Constraint::Fill(1)]).areas(*area);
         let values: Vec<Option<f64>> = points.iter().map(|point| of(point)).collect();
         let now = text::or_unknown(values.last().copied().flatten(), text);
@@ -112,7 +124,7 @@ pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &His
             1 => vec![Line::raw(format!("{name} {now}"))],
             _ => {
                 let most = format!("at most {}", text(most));
-                vec![Line::raw(name), Line::raw(now), Line::styled(most, colours::of(Color::DarkGray))]
+                vec![Line::raw(name), Line::raw(now), Line::styled(most, colour(Color::DarkGray))]
             }
         };
         frame.render_widget(Paragraph::new(names), label);
@@ -123,7 +135,7 @@ pub fn sparklines(frame: &mut Frame<'_>, area: Rect, server: &str, history: &His
             .data(bars)
             .max(scale(top.unwrap_or(most)).max(1))
             .absent_value_symbol(" ")
-            .style(colours::of(colour));
+            .style(colour(shade));
         // The newest point is at the right end, however few there are.
         let width = u16::try_from(points.len()).unwrap_or(line.width).min(line.width);
         let [_, line] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(line);

@@ -1,13 +1,10 @@
 //! Shows the servers of a running agent, live in the terminal, as an HTTP client without privileges.
 
-mod agent;
-mod colours;
 mod columns;
 mod drawing;
-mod one;
 mod rates;
-pub mod reading;
 mod screen;
+mod server;
 mod servers;
 
 use std::thread::sleep;
@@ -18,10 +15,9 @@ use ratatui::crossterm::terminal;
 
 use self::rates::Readings;
 use self::screen::INTERVAL;
+use crate::client::{Access, Agent};
 use crate::terminal as output;
 use crate::text::wrapped;
-
-pub use self::agent::{Access, Agent};
 
 /// Shows the servers until the user quits.
 pub fn show(access: &Access) -> anyhow::Result<()> {
@@ -40,14 +36,16 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
     sleep(INTERVAL);
     readings.add(agent.reading()?, begun.elapsed().as_secs_f64());
     let rows = servers::rows(&readings);
-    let width = match output::is_terminal() {
-        true => terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width)),
-        false => usize::MAX,
+    let width = if output::is_terminal() {
+        terminal::size().map_or(usize::MAX, |(width, _)| usize::from(width))
+    } else {
+        usize::MAX
     };
     let columns = servers::columns(&rows);
-    let mut text = match rows.is_empty() {
-        true => "No server is watched at present.\n".to_owned(),
-        false => columns::plain(columns::fitting(&columns, width), &rows),
+    let mut text = if rows.is_empty() {
+        "No server is watched at present.\n".to_owned()
+    } else {
+        columns::plain(columns::fitting(&columns, width), &rows)
     };
     // An older agent does not list them.
     let unwatched = agent.unwatched().unwrap_or_default();

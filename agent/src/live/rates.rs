@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use jiff::Timestamp;
-use serde::Deserialize;
+use evictscope_model::answers::{TimelineAnswer, TimelineSample};
 
-use super::reading::{
-    CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, Cumulative, Metric, OBSERVED, Reading, STALLED,
+use crate::client::reading::{
+    CALL_SECONDS, CLIENT_BUFFERS, CLIENTS_WAITING, COMMANDS, Cumulative, OBSERVED, Reading, STALLED, Selector,
     ServerReading,
 };
 
@@ -53,22 +52,22 @@ impl<'a> Rates<'a> {
         Self { before, now, seconds }
     }
 
-    fn risen(self, metric: Metric) -> Option<f64> {
+    fn risen(self, metric: Selector) -> Option<f64> {
         Some(rise(self.before.get(metric)?, self.now.get(metric)?))
     }
 
     /// Returns how much a counter rises per second.
-    pub fn a_second(self, metric: Metric) -> Option<f64> {
+    pub fn a_second(self, metric: Selector) -> Option<f64> {
         self.risen(metric).map(|risen| risen / self.seconds)
     }
 
     /// Returns the share of the time that a counter of seconds counts.
-    pub fn share(self, metric: Metric) -> Option<f64> {
+    pub fn share(self, metric: Selector) -> Option<f64> {
         self.a_second(metric).map(|share| share.min(1.0))
     }
 
     /// Returns how much a counter of evicting calls rises per second in which they are observed.
-    pub fn an_observed_second(self, metric: Metric) -> Option<f64> {
+    pub fn an_observed_second(self, metric: Selector) -> Option<f64> {
         Some(self.risen(metric)? / self.observed()?)
     }
 
@@ -77,7 +76,7 @@ impl<'a> Rates<'a> {
     }
 
     /// Returns the same for a histogram of evicting calls: not cumulative, and empty if none were observed.
-    pub fn histogram(self, metric: Metric) -> Cumulative {
+    pub fn histogram(self, metric: Selector) -> Cumulative {
         let Some(observed) = self.observed() else {
             return Vec::new();
         };
@@ -139,55 +138,35 @@ impl History {
     }
 }
 
-/// The agent's answer about the last minutes of one server.
-#[derive(Debug, Deserialize)]
-pub struct Timeline {
-    start: Option<String>,
-    bin_seconds: f64,
-    eviction_call_seconds: Vec<Option<f64>>,
-    samples: Vec<Sample>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Sample {
-    time: Option<String>,
-    client_buffers_bytes: Option<f64>,
-    commands_processed: Option<f64>,
-    clients_waiting: Option<f64>,
-    stall_seconds: Option<f64>,
-}
-
-impl From<&Timeline> for History {
+impl From<&TimelineAnswer> for History {
     /// Reduces a timeline to whole seconds. A second without a sample at each end has no rates.
-    fn from(timeline: &Timeline) -> Self {
-        let Some(start) = timeline.start.as_deref().and_then(seconds) else {
+    fn from(timeline: &TimelineAnswer) -> Self {
+        let Some(start) = timeline.start else {
             return Self::default();
         };
         // 1 if the length of a bin makes no sense.
         let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
-        let samples = timeline.samples.iter();
-        let mut samples =
-            samples.filter_map(|sample| Some((seconds(sample.time.as_deref()?)? - start, sample))).peekable();
-        let mut before: Option<(f64, &Sample)> = None;
+        let since_start = |sample: &'_ TimelineSample| Some(sample.time?.seconds() - start.seconds());
+        let mut samples = timeline.samples.iter().filter_map(|sample| Some((since_start(sample)?, sample))).peekable();
+        let mut before: Option<(f64, &TimelineSample)> = None;
         let bins = timeline.eviction_call_seconds.chunks_exact(in_a_second);
         let points = bins.enumerate().map(|(second, bins)| {
             let end = (second + 1) as f64;
-            let (mut newest, mut clients_waiting) = (None, None::<f64>);
+            let (mut newest, mut clients_waiting) = (None, None);
             while let Some(sample) = samples.next_if(|(at, _)| *at < end) {
                 newest = Some(sample);
-                let both = clients_waiting.into_iter().chain(sample.1.clients_waiting);
-                clients_waiting = both.reduce(f64::max);
+                clients_waiting = clients_waiting.max(sample.1.clients_waiting);
             }
-            let risen = |of: fn(&Sample) -> Option<f64>| {
+            let risen = |of: fn(&TimelineSample) -> Option<f64>| {
                 let ((from, before), (to, now)) = (before?, newest?);
                 Some((of(now)? - of(before)?).max(0.0) / (to - from))
             };
             let point = Point {
-                clients_waiting,
-                commands: risen(|sample| sample.commands_processed),
+                clients_waiting: clients_waiting.map(|clients| clients as f64),
+                commands: risen(|sample| Some(sample.commands_processed? as f64)),
                 stalled: risen(|sample| sample.stall_seconds).map(|share| share.min(1.0)),
                 evicting: evicting(bins, timeline.bin_seconds),
-                client_buffers: newest.and_then(|(_, sample)| sample.client_buffers_bytes),
+                client_buffers: newest.and_then(|(_, sample)| Some(sample.client_buffers_bytes? as f64)),
             };
             before = newest;
             point
@@ -205,17 +184,13 @@ fn evicting(bins: &[Option<f64>], bin_seconds: f64) -> Option<f64> {
     (length > 0.0).then(|| known.iter().sum::<f64>() / length)
 }
 
-/// Returns a time in seconds since 1970.
-fn seconds(time: &str) -> Option<f64> {
-    let time: Timestamp = time.parse().ok()?;
-    Some(time.as_millisecond() as f64 / 1e3)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{History, KEPT, Point, Rates, Timeline};
-    use crate::live::reading::tests::server;
-    use crate::live::reading::{
+    use evictscope_model::answers::TimelineAnswer;
+
+    use super::{History, KEPT, Point, Rates};
+    use crate::client::reading::tests::server;
+    use crate::client::reading::{
         CALL_SECONDS, CALLS, CLIENT_BUFFERS, COMMANDS, CYCLES, DURATIONS, OBSERVED, Reading, ServerReading,
     };
 
@@ -223,13 +198,13 @@ mod tests {
     /// observed, and calls up to each bound.
     fn reading(values: [f64; 5], calls: [u64; 3]) -> anyhow::Result<ServerReading> {
         let metrics = [COMMANDS, CALLS, CALL_SECONDS, CYCLES, OBSERVED];
-        let (histogram, labels) = (DURATIONS.0, "server=\"6379\",kind=\"evicting\"");
-        let mut text = format!("# TYPE {histogram} histogram\n");
+        let labels = "server=\"6379\",kind=\"evicting\"";
+        let mut text = format!("# TYPE {DURATIONS} histogram\n");
         for (bound, calls) in ["0.001", "0.002", "+Inf"].iter().zip(calls) {
-            text += &format!("{histogram}_bucket{{{labels},le=\"{bound}\"}} {calls}\n");
+            text += &format!("{DURATIONS}_bucket{{{labels},le=\"{bound}\"}} {calls}\n");
         }
-        for ((name, _), value) in metrics.iter().zip(values) {
-            text += &format!("{name}{{{labels}}} {value}\n");
+        for (metric, value) in metrics.iter().zip(values) {
+            text += &format!("{metric}{{{labels}}} {value}\n");
         }
         let mut reading = Reading::parse(&text)?;
         Ok(reading.servers.remove("6379").unwrap_or_default())
@@ -259,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_timeline_becomes_points_of_a_second() -> anyhow::Result<()> {
-        let timeline: Timeline = serde_json::from_value(serde_json::json!({
+        let timeline: TimelineAnswer = serde_json::from_value(serde_json::json!({
             "start": "2026-11-21T08:14:23.500Z",
             "bin_seconds": 0.5,
             "eviction_call_seconds": [0.0, 0.1, null, 0.2, null, null, 0.5],

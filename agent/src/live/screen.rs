@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use evictscope_model::answers::{ListedBurst, UnwatchedServer};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Color;
@@ -10,13 +11,12 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, ListState, Paragraph};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::agent::{Agent, Burst, Unwatched};
-use super::drawing::{SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
-use super::one::Server;
+use super::drawing::{SPARKLINES, TABLE_EXTRA, alarm, colour, lines, sparklines, table};
 use super::rates::{History, Readings};
-use super::reading::Reading;
+use super::server::{ShownServer, draw};
 use super::servers::{columns, notes, rows};
-use super::{colours, one};
+use crate::client::Agent;
+use crate::client::reading::Reading;
 use crate::text::wrapped;
 
 /// How often the agent is read.
@@ -58,8 +58,8 @@ struct Screen {
     histories: BTreeMap<String, History>,
     /// The servers whose history before the first reading was asked for.
     loaded: BTreeSet<String>,
-    bursts: Vec<Burst>,
-    unwatched: Vec<Unwatched>,
+    bursts: Vec<ListedBurst>,
+    unwatched: Vec<UnwatchedServer>,
     /// Why the last reading of the agent failed.
     failure: Option<String>,
     list: ListState,
@@ -155,8 +155,8 @@ impl Screen {
             None => "↑ ↓ select · enter open · q quit",
         };
         let (text, style) = match &self.failure {
-            Some(failure) => (failure.as_str(), colours::alarm()),
-            None => (keys, colours::of(Color::DarkGray)),
+            Some(failure) => (failure.as_str(), alarm()),
+            None => (keys, colour(Color::DarkGray)),
         };
         let text = wrapped(text, usize::from(area.width));
         let height = u16::try_from(text.len()).unwrap_or(u16::MAX);
@@ -215,16 +215,116 @@ impl Screen {
         };
         let newest_first = self.bursts.iter().rev();
         let bursts = newest_first.filter(|burst| burst.server == server);
-        let server = Server {
+        let server = ShownServer {
             name: server,
             reading,
             rates: self.readings.rates(server),
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
         };
-        one::draw(frame, area, &server);
+        draw(frame, area, &server);
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use evictscope_model::answers::UnwatchedReason;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::client::reading::tests::{TEXT, server};
+    use crate::client::reading::{CLIENTS_WAITING, STALLED};
+
+    fn shown(screen: &mut Screen, width: u16, height: u16) -> anyhow::Result<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height))?;
+        terminal.draw(|frame| screen.draw(frame))?;
+        Ok(terminal.backend().to_string())
+    }
+
+    #[test]
+    fn enter_opens_a_server_and_escape_goes_back() -> anyhow::Result<()> {
+        let reading = Reading::parse(TEXT)?;
+        let mut screen = Screen::new(reading.clone());
+        screen.remember(reading, 1.0);
+        let all = shown(&mut screen, 120, 40)?;
+        let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
+        assert!(all.contains(felt), "{all}");
+        assert!(all.contains("6380") && all.contains("saturated"), "{all}");
+        assert!(all.contains("part of the time"), "{all}");
+        assert!(!screen.press(KeyCode::Enter.into()));
+        for (width, height) in [(120, 40), (80, 24), (60, 20), (10, 5)] {
+            let one = shown(&mut screen, width, height)?;
+            assert!(!one.contains("6380"), "{one}");
+            let has_room = width >= 60;
+            let has_histogram = one.contains("evicting calls by duration");
+            assert_eq!(has_histogram, has_room, "{one}");
+            assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
+            let causes = "stalled by expire 9.0 s, eviction 2.5 s";
+            assert_eq!(one.contains(causes), has_room, "{one}");
+        }
+        screen.press(KeyCode::Esc.into());
+        assert!(shown(&mut screen, 80, 24)?.contains("6380"));
+        assert!(screen.press(KeyCode::Char('q').into()));
+        Ok(())
+    }
+
+    #[test]
+    fn without_a_server_or_an_agent_the_screen_says_so() -> anyhow::Result<()> {
+        let mut screen = Screen::new(Reading::default());
+        screen.unwatched = vec![UnwatchedServer {
+            server: "6380".to_owned(),
+            pid: 43,
+            reason: UnwatchedReason::Executable,
+            why: "too old".to_owned(),
+        }];
+        let page = shown(&mut screen, 80, 24)?;
+        assert!(page.contains("No server is watched"), "{page}");
+        assert!(page.contains("6380 (pid 43) is not watched: too old"), "{page}");
+        screen.failure = Some("agent ".repeat(30));
+        let page = shown(&mut screen, 60, 20)?;
+        assert_eq!(page.matches("agent ").count(), 30, "{page}");
+        Ok(())
+    }
+
+    /// Returns a screen with `count` servers.
+    fn many(count: u32) -> Screen {
+        let calm = server(&[(CLIENTS_WAITING, 0.0)]);
+        let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));
+        Screen::new(Reading { servers: servers.collect(), is_of_evictscope: true })
+    }
+
+    #[test]
+    fn it_says_how_many_servers_there_is_no_room_for() -> anyhow::Result<()> {
+        for (width, height) in [(80, 24), (60, 20), (200, 50), (80, 8)] {
+            let mut screen = many(64);
+            let page = shown(&mut screen, width, height)?;
+            let rows = page.lines().filter(|line| line.contains("│70")).count();
+            let below = format!("{} more below", 64 - rows);
+            assert!(rows >= 3 && page.contains(&below), "{rows}: {page}");
+            for _ in 0..100 {
+                screen.press(KeyCode::Down.into());
+            }
+            let page = shown(&mut screen, width, height)?;
+            assert!(page.contains(&format!("{} more above", 64 - rows)), "{page}");
+            assert!(page.contains("7063") && !page.contains("below"), "{page}");
+            let all = shown(&mut many(2), width, height)?;
+            assert!(!all.contains("more"), "{all}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_alarm_outside_the_screen_is_told() -> anyhow::Result<()> {
+        let mut screen = many(64);
+        let mut now = screen.readings.now.clone();
+        let servers = &mut screen.readings.now.servers;
+        servers.insert("7060".to_owned(), server(&[(STALLED, 1.0)]));
+        now.servers.insert("7060".to_owned(), server(&[(STALLED, 1.5)]));
+        assert!(!shown(&mut screen, 80, 24)?.contains("in red"));
+        screen.remember(now, 1.0);
+        let page = shown(&mut screen, 80, 24)?;
+        assert!(page.contains("more below (1 in red)"), "{page}");
+        Ok(())
+    }
+}

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use borsh::BorshDeserialize;
 use evictscope_host::{Executable, ProcessHandle, ProcessIdentity, debug_places, root_of};
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::CodeFile;
-use evictscope_web::Reason;
 use procfs::ProcError;
 use procfs::process::Process;
 
@@ -48,7 +48,7 @@ pub struct PlanRequest<'a> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct Failure {
-    pub reason: Reason,
+    pub reason: UnwatchedReason,
     /// Whether that will not change later.
     pub is_for_good: bool,
     /// What went wrong, for people.
@@ -81,7 +81,7 @@ impl PlanRequest<'_> {
             return Ok(planned);
         }
         let why = format!("what was said of {} cannot be a plan", self.exe.display());
-        Err(Failure { reason: Reason::Planning, is_for_good: true, why })
+        Err(Failure { reason: UnwatchedReason::Planning, is_for_good: true, why })
     }
 
     fn ask<T: BorshDeserialize>(&self, identified: Identified, option: Option<OsString>) -> Result<T, Failure> {

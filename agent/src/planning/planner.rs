@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{Executable, ExecutableId, mount_namespace, root_of};
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::ProbePlan;
-use evictscope_web::Reason;
 
 use super::answer::ContentHash;
 use super::{Failure, PlanRequest, Planned};
@@ -58,7 +58,7 @@ impl Planner {
     /// never planned. Fails as [`PlanRequest::plan`]; also fails if the plan would show nothing.
     pub fn plan(&self, executable: &Executable, exe: &Path, pid: u32) -> Result<Arc<ProbePlan>, Failure> {
         let namespace = mount_namespace(pid).map_err(|error| Failure {
-            reason: Reason::Permission,
+            reason: UnwatchedReason::Permission,
             is_for_good: false,
             why: format!("cannot tell which files it sees: {error}"),
         })?;
@@ -101,7 +101,7 @@ impl Planner {
         }
         if let Some(why) = plan.unusable_reason() {
             let why = format!("{why}; --process-match says which processes are servers");
-            return Err(Failure { reason: Reason::Executable, is_for_good: true, why });
+            return Err(Failure { reason: UnwatchedReason::Executable, is_for_good: true, why });
         }
         let plan = Arc::new(plan);
         self.known().contents.insert((content, among), Arc::downgrade(&plan));

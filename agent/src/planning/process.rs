@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use borsh::BorshDeserialize;
 use evictscope_host::{Executable, Scheduling};
-use evictscope_web::Reason;
+use evictscope_model::answers::UnwatchedReason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -57,7 +57,7 @@ pub fn ask<T: BorshDeserialize>(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<T, Failure> {
     let resources = |error: &dyn Display| Failure {
-        reason: Reason::Resources,
+        reason: UnwatchedReason::Resources,
         is_for_good: false,
         why: format!("{} could not be analysed: {error}", path.display()),
     };
@@ -76,7 +76,7 @@ pub fn ask<T: BorshDeserialize>(
         return Err(resources(&SILENT));
     };
     let failed = |why: String| Failure {
-        reason: Reason::Planning,
+        reason: UnwatchedReason::Planning,
         is_for_good: true,
         why: format!("{} could not be analysed: {why}", path.display()),
     };
@@ -90,8 +90,8 @@ pub fn ask<T: BorshDeserialize>(
     }
     let answer: Result<T, NoAnswer> = borsh::from_slice(&answer).map_err(|error| failed(error.to_string()))?;
     answer.map_err(|trouble| match trouble {
-        NoAnswer::Unreadable(why) => Failure { reason: Reason::Permission, is_for_good: false, why },
-        NoAnswer::Refused(why) => Failure { reason: Reason::Executable, is_for_good: true, why },
+        NoAnswer::Unreadable(why) => Failure { reason: UnwatchedReason::Permission, is_for_good: false, why },
+        NoAnswer::Refused(why) => Failure { reason: UnwatchedReason::Executable, is_for_good: true, why },
     })
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use evictscope_host::{
     Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias, lower_file, runs_code_of,
 };
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::ProbePlan;
 use evictscope_probes::PlannedServer;
-use evictscope_web::Reason;
 
 use super::reading::ServerReader;
 use crate::planning::{Failure, Planner};
@@ -30,9 +30,9 @@ pub enum NotWatched {
     /// It has ended, or runs another program by now.
     Gone,
     /// That will not change for as long as it runs.
-    ForGood(Reason, anyhow::Error),
+    ForGood(UnwatchedReason, anyhow::Error),
     /// That may change later.
-    ForNow(Reason, anyhow::Error),
+    ForNow(UnwatchedReason, anyhow::Error),
 }
 
 impl Prepared {
@@ -87,11 +87,11 @@ impl Prepared {
 impl NotWatched {
     /// Returns the refusal for a reason that may pass.
     pub fn for_now(error: impl Into<anyhow::Error>) -> Self {
-        Self::ForNow(Reason::Attach, error.into())
+        Self::ForNow(UnwatchedReason::Attach, error.into())
     }
 
     /// Returns why the server is not watched; `None` if it no longer runs.
-    pub fn why(&self) -> Option<(Reason, String)> {
+    pub fn why(&self) -> Option<(UnwatchedReason, String)> {
         match self {
             Self::Gone => None,
             Self::ForGood(reason, why) | Self::ForNow(reason, why) => Some((*reason, format!("{why:#}"))),
@@ -113,7 +113,7 @@ impl From<MemoryError> for NotWatched {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Gone => Self::Gone,
-            error @ MemoryError::Denied(_) => Self::ForNow(Reason::Permission, error.into()),
+            error @ MemoryError::Denied(_) => Self::ForNow(UnwatchedReason::Permission, error.into()),
             error @ MemoryError::Other(..) => Self::for_now(error),
         }
     }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evictscope_host::{MemoryError, ServerProcess};
+use evictscope_model::answers::UnwatchedReason;
 use evictscope_plan::{EVICTION_CALL, TracedFunction};
 use evictscope_probes::{Attachment, ProbeError, Probes, SocketIterator};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
-use evictscope_web::{ExportedServer, Reason, Shared};
+use evictscope_web::{ExportedServer, Shared};
 
 use super::RequestedMode;
 use super::endings::{Endings, Fate};
@@ -80,7 +81,7 @@ impl Watch {
         &self,
         process: &ServerProcess,
         label: &str,
-        tried: impl Fn(Option<(Reason, String)>),
+        tried: impl Fn(Option<(UnwatchedReason, String)>),
     ) -> ThreadOutcome {
         let pid = process.identity.pid;
         let mut before = String::new();
@@ -101,7 +102,7 @@ impl Watch {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
                     return ThreadOutcome::Refused;
                 }
-                Err(NotWatched::ForNow(Reason::Resources, _)) => return ThreadOutcome::Later,
+                Err(NotWatched::ForNow(UnwatchedReason::Resources, _)) => return ThreadOutcome::Later,
                 // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
                 // to end.
                 Err(NotWatched::ForNow(..)) if process.handle.has_ended() => return ThreadOutcome::Ended,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evictscope_host::ServerProcess;
+use evictscope_model::{Lost, UnixTime};
 use evictscope_plan::ProbePlan;
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{Burst, BurstKind, ProbeMode, Withdrawal};
-use evictscope_web::{Lost, lost, rfc3339};
 
 use crate::clock::since_1970;
 
@@ -58,7 +58,7 @@ impl ServerLog {
         }
         for missing in &plan.not_found {
             let (item, reason) = (&missing.item, &missing.reason);
-            let Lost { metrics, alerts } = lost(*item);
+            let Lost { metrics, alerts } = item.lost();
             let (metrics, alerts) = (metrics.join(", "), alerts.join(", "));
             tracing::warn!(
                 pid,
@@ -180,7 +180,7 @@ impl ServerLog {
                     server = self.server,
                     %kind,
                     record = record.map(RecordId::as_str),
-                    start = rfc3339(since_1970() + burst.started),
+                    start = UnixTime::new(since_1970() + burst.started).map(|time| time.to_string()),
                     duration_seconds = burst.duration.as_secs_f64(),
                     evicted_keys = burst.evicted_keys,
                     stalled_seconds = burst.stalled.map(|stalled| stalled.as_secs_f64()),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use evictscope_host::ServerProcess;
-use evictscope_web::Reason;
+use evictscope_model::answers::UnwatchedReason;
 
 use super::pace::RETRY_INTERVAL;
 use super::server::{ThreadOutcome, Watch};
@@ -32,7 +32,7 @@ pub struct ServerThread {
 enum Attempt {
     NotYet,
     Attached,
-    Failed(Reason, String),
+    Failed(UnwatchedReason, String),
 }
 
 impl ServerThread {
@@ -50,7 +50,7 @@ impl ServerThread {
             is_logged,
         };
         let (watch, last) = (watch.clone(), server.attempt.clone());
-        let tried = move |failed: Option<(Reason, String)>| {
+        let tried = move |failed: Option<(UnwatchedReason, String)>| {
             *lock(&last) = match failed {
                 Some((reason, why)) => Attempt::Failed(reason, why),
                 None => Attempt::Attached,
@@ -63,7 +63,7 @@ impl ServerThread {
             Ok(thread) => server.thread = Some(thread),
             Err(error) => {
                 let why = format!("cannot start a thread for it: {error}");
-                *server.attempt() = Attempt::Failed(Reason::Resources, why);
+                *server.attempt() = Attempt::Failed(UnwatchedReason::Resources, why);
                 server.put_off();
             }
         }
@@ -76,7 +76,7 @@ impl ServerThread {
     }
 
     /// Returns why that failed, if it did.
-    pub fn failed(&self) -> Option<(Reason, String)> {
+    pub fn failed(&self) -> Option<(UnwatchedReason, String)> {
         match &*self.attempt() {
             Attempt::Failed(reason, why) => Some((*reason, why.clone())),
             Attempt::NotYet | Attempt::Attached => None,
@@ -90,7 +90,7 @@ impl ServerThread {
 
     /// Returns whether it takes a place among the servers that wait for their first attempt.
     pub fn is_starting(&self) -> bool {
-        let waits = matches!(*self.attempt(), Attempt::NotYet | Attempt::Failed(Reason::Resources, _));
+        let waits = matches!(*self.attempt(), Attempt::NotYet | Attempt::Failed(UnwatchedReason::Resources, _));
         self.is_alive() && waits
     }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use evictscope_host::{HiddenServer, NewServer, ProcessIdentity, Scan, Scanner, ServerProcess, labels, printable};
+use evictscope_model::answers::{UnwatchedReason, UnwatchedServer};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
-use evictscope_web::{Reason, Unwatched};
 
 use super::server::{ThreadOutcome, Watch};
 use super::server_thread::ServerThread;
@@ -104,25 +104,25 @@ impl Watcher {
     }
 
     /// Returns the servers that are not watched, by ascending pid.
-    fn unwatched(&self) -> Vec<Unwatched> {
-        let hidden = self.hidden.values().map(|hidden| Unwatched {
+    fn unwatched(&self) -> Vec<UnwatchedServer> {
+        let hidden = self.hidden.values().map(|hidden| UnwatchedServer {
             server: format!("pid-{}", hidden.pid),
             pid: hidden.pid,
-            reason: if hidden.is_denied { Reason::Permission } else { Reason::Executable },
+            reason: if hidden.is_denied { UnwatchedReason::Permission } else { UnwatchedReason::Executable },
             why: printable(&hidden.why),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
             let (reason, why) = server.failed()?;
-            Some(Unwatched { server: server.label.clone(), pid: identity.pid, reason, why: printable(&why) })
+            Some(UnwatchedServer { server: server.label.clone(), pid: identity.pid, reason, why: printable(&why) })
         });
         let silent = self.servers.iter().filter(|(_, server)| self.stale.contains(&server.label));
-        let silent = silent.map(|(identity, server)| Unwatched {
+        let silent = silent.map(|(identity, server)| UnwatchedServer {
             server: server.label.clone(),
             pid: identity.pid,
-            reason: Reason::Resources,
+            reason: UnwatchedReason::Resources,
             why: "it has not been read for seconds: its memory, or the agent's own CPU time, is held up".to_owned(),
         });
-        let mut unwatched: Vec<Unwatched> = hidden.chain(failed).chain(silent).collect();
+        let mut unwatched: Vec<UnwatchedServer> = hidden.chain(failed).chain(silent).collect();
         unwatched.sort_unstable_by_key(|server| server.pid);
         unwatched
     }

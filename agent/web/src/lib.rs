@@ -8,24 +8,20 @@
 
 #![forbid(unsafe_code)]
 
+mod exported;
 mod families;
 #[cfg(test)]
 mod fixture;
 mod http;
 mod pages;
-mod published;
-mod rfc3339;
 mod routes;
+mod shared;
 pub mod version;
 mod web_config;
 
+pub use exported::ExportedServer;
 pub use families::families;
-pub use families::lost::{Lost, lost};
-pub use http::server::{bind, serve};
+pub use http::{bind, serve};
 pub use pages::record_page;
-pub use published::exported::ExportedServer;
-pub use published::requests::{Request, Requests};
-pub use published::shared::Shared;
-pub use published::unwatched::{Reason, Unwatched};
-pub use rfc3339::rfc3339;
+pub use shared::{Request, Requests, Shared};
 pub use web_config::{Web, WebConfig};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use evictscope_testkit::agent::Burst;
+use evictscope_model::answers::ListedBurst;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
 use evictscope_testkit::threads::Cores;
@@ -114,7 +114,7 @@ const SAME: f64 = 1.0;
 /// Times are seconds of load.
 pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &Cycle, burst: &Burst| (burst.start - cycle.start).abs() <= SAME;
+    let is_same = |cycle: &Cycle, burst: &ListedBurst| (burst.started_unix_seconds - cycle.start).abs() <= SAME;
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
         let (start, end, keys) = (start - begin, end - begin, known(keys, count));
         format!("{start:>8.3} s to {end:>8.3} s, {keys:>9} keys evicted, by {who}")
@@ -125,12 +125,13 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
         let who = if is_known { "the record" } else { "the record; evictscope does not have it" };
         lines.push((cycle.start, line(who, cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
     }
-    for burst in testimony.bursts.iter().filter(|burst| burst.start > begin) {
+    for burst in testimony.bursts.iter().filter(|burst| burst.started_unix_seconds > begin) {
+        let start = burst.started_unix_seconds;
         let is_known = outcome.cycles.iter().any(|cycle| is_same(cycle, burst));
         let who = if is_known { "evictscope" } else { "evictscope, not in the record" };
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line(who, burst.start, burst.end, burst.evicted_keys),
+            line(who, start, start + burst.duration_seconds, burst.evicted_keys.map(|keys| keys as f64)),
             burst.reclaim_seconds,
             known(burst.reclaimed_bytes, bytes),
             known(burst.client_buffers_peak_bytes, bytes),
@@ -138,7 +139,7 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
             burst.kind,
             burst.reason,
         );
-        lines.push((burst.start, text));
+        lines.push((start, text));
     }
     lines.sort_by(|left, right| left.0.total_cmp(&right.0));
     let stalled = known(testimony.stalled(), |seconds| format!("{seconds:.1} s"));

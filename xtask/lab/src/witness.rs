@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::agent::{Agent, Burst};
+use evictscope_model::answers::ListedBurst;
+use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::unix_time;
@@ -30,7 +31,7 @@ pub struct Witness {
 /// What the agent said at the end.
 pub struct Testimony {
     /// All finished bursts, the oldest first.
-    pub bursts: Vec<Burst>,
+    pub bursts: Vec<ListedBurst>,
     /// What is on `/metrics`.
     pub reading: Scrape,
 }

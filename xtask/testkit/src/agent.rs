@@ -10,10 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use jiff::Timestamp;
+use evictscope_model::answers::{BurstList, ListedBurst};
 use procfs::process::Process;
 use rustix::process::Signal;
-use serde::{Deserialize, Deserializer};
 use tempfile::TempDir;
 
 use crate::loopback::{Http, free_port};
@@ -189,10 +188,11 @@ impl Agent {
     }
 
     /// Returns the server's finished bursts, the oldest first.
-    pub fn bursts(&self, redis: &Redis) -> Result<Vec<Burst>> {
+    pub fn bursts(&self, redis: &Redis) -> Result<Vec<ListedBurst>> {
         let names = [redis.name(), format!("{}@{}", redis.name(), redis.pid())];
-        let all = Burst::all(&self.get("/api/v1/bursts")?)?.into_iter();
-        Ok(all.filter(|burst| names.contains(&burst.server)).collect())
+        let list: BurstList = serde_json::from_str(&self.get("/api/v1/bursts")?)
+            .context("the agent's bursts are not as docs/METRICS.md describes them")?;
+        Ok(list.bursts.into_iter().filter(|burst| names.contains(&burst.server)).collect())
     }
 
     pub fn wait_for(&self, server: &str) -> Result<()> {
@@ -213,51 +213,4 @@ impl Agent {
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
         self.process.end(signal)
     }
-}
-
-/// A finished burst, as the API describes it: the fields of docs/METRICS.md that tests and tasks use.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Burst {
-    /// The server's name.
-    pub server: String,
-    /// The first evicting call, in seconds since 1970.
-    #[serde(deserialize_with = "unix_seconds")]
-    pub start: f64,
-    /// The last evicting call, in seconds since 1970.
-    #[serde(deserialize_with = "unix_seconds")]
-    pub end: f64,
-    /// From `start` to `end`, in seconds.
-    pub duration_seconds: f64,
-    /// From `end` until memory had fallen, in seconds.
-    pub reclaim_seconds: f64,
-    /// Evicting calls, if they were counted.
-    pub evicting_calls: Option<f64>,
-    /// Keys evicted, if that is known.
-    pub evicted_keys: Option<f64>,
-    /// For how long clients were stalled, in seconds.
-    pub stalled_seconds: Option<f64>,
-    /// The highest client buffers.
-    pub client_buffers_peak_bytes: Option<u64>,
-    /// How far memory fell after the burst.
-    pub reclaimed_bytes: Option<u64>,
-    /// `self_amplifying`, `stalling`, `plain` or `unknown`.
-    pub kind: String,
-    /// Why it is of that kind.
-    pub reason: String,
-}
-
-impl Burst {
-    /// Reads the answer of `/api/v1/bursts`: the finished bursts of all servers, the oldest first.
-    fn all(json: &str) -> Result<Vec<Self>> {
-        #[derive(Deserialize)]
-        struct Answer {
-            bursts: Vec<Burst>,
-        }
-        let answer: Result<Answer, _> = serde_json::from_str(json);
-        Ok(answer.context("the agent's bursts are not as docs/METRICS.md describes them")?.bursts)
-    }
-}
-
-fn unix_seconds<'de, D: Deserializer<'de>>(time: D) -> Result<f64, D::Error> {
-    Ok(Timestamp::deserialize(time)?.as_millisecond() as f64 / 1e3)
 }

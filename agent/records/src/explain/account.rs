@@ -6,9 +6,8 @@
 use evictscope_telemetry::{ClientBuffers, Moment};
 
 use super::expiry::{self, Behind};
-use super::growth::{Growth, growth, growth_since_lowest};
+use super::growth::{Growth, growth, growth_since_lowest, rise};
 use super::step::{self, Step};
-use super::trend;
 use super::window::Window;
 use crate::text::{count, size};
 
@@ -176,7 +175,7 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
         Some((window.seconds_since_calm(moment), rest))
     };
     let values: Vec<_> = window.settled().iter().filter_map(rest).collect();
-    trend::rise(&values)
+    rise(&values)
 }
 
 /// Returns what `maxmemory` was lowered from and to, and used memory, if that was above the lower limit and within the

@@ -3,7 +3,7 @@
 //! Pure: a [`Record`] in, an [`Explanation`] out. `window::Window` divides a record into the calm before, what it is
 //! about, and what came after. `account::Account` says what memory went to. Each cause that needs more than that has a
 //! file: `big_key`, `buffers`, `expiry`, `stalls`, `step`. `causes` weighs them. `remedies` has what the lab showed to
-//! work, and `first_aid` what the runbooks say. `docs/TOUR.md` is for operators.
+//! work, and what the runbooks say. `docs/TOUR.md` is for operators.
 //!
 //! Deliberately absent: anything that guesses. If numbers are missing, or decide nothing, no cause is named.
 
@@ -14,7 +14,6 @@ mod causes;
 mod commands;
 mod expiry;
 mod finding;
-mod first_aid;
 mod growth;
 mod happened;
 #[cfg(test)]
@@ -24,7 +23,6 @@ mod stalls;
 mod step;
 #[cfg(test)]
 mod tests;
-mod trend;
 mod window;
 
 use std::fmt;
@@ -150,9 +148,10 @@ pub fn explain(record: &Record) -> Explanation {
 
 /// Adds why the server ended, as far as the kernel says. What came before is not said to be why.
 fn ended(ending: Ending, before: Explanation) -> Explanation {
-    let help = match ending.is_clean() {
-        true => "Nothing needs to be done.",
-        false => "The runbook EvictscopeServerDied says where to look.",
+    let help = if ending.is_clean() {
+        "Nothing needs to be done."
+    } else {
+        "The runbook EvictscopeServerDied says where to look."
     };
     let (mut why, mut help) = (format!("{}.", text::capital(ending.why())), help.to_owned());
     if !before.causes.is_empty() {
@@ -179,16 +178,17 @@ fn explained(window: &Window<'_>) -> Explanation {
     }
     let account = Account::of(window);
     let causes = causes::found(window, &account);
-    let mut why = match causes.is_empty() {
-        true => account.why_undecided(window),
-        false => joined(causes.iter().map(|cause| cause.summary.as_str())),
+    let mut why = if causes.is_empty() {
+        account.why_undecided(window)
+    } else {
+        joined(causes.iter().map(|cause| cause.summary.as_str()))
     };
     let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
     if !causes.iter().any(says_so) {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);
-    remedies.extend(first_aid::of(window, &causes));
+    remedies.extend(remedies::first_aid(window, &causes));
     let help = remedies::sentence(&causes, &remedies);
     Explanation { what, why, help, causes, remedies }
 }

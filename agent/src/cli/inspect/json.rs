@@ -91,9 +91,8 @@ use std::fmt;
 use std::path::Path;
 
 use evictscope_host::package_of;
-use evictscope_model::Member;
+use evictscope_model::{Lost, Member};
 use evictscope_plan::{Item, NotFound, ProbePlan, Reason};
-use evictscope_web::{Lost, lost};
 use serde::Serialize;
 
 use super::cost::Prediction;
@@ -132,7 +131,7 @@ pub fn missing<'a>(plan: &'a ProbePlan, lacks_symbols: bool, exe: &Path, root: &
     let describe = |NotFound { item, reason }: &'a NotFound| Missing {
         item: *item,
         why: reason,
-        lost: lost(*item),
+        lost: item.lost(),
         would_help: match reason {
             Reason::Unsupported(_) => "only another server".to_owned(),
             Reason::Budget => "nothing".to_owned(),

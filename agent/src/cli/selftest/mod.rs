@@ -12,8 +12,8 @@ use evictscope_host::{Confinement, LINKS};
 use evictscope_records::text;
 
 use super::check::Checklist;
-use crate::live::Agent;
-use crate::live::reading::*;
+use crate::client::Agent;
+use crate::client::reading::*;
 use crate::terminal::EndSignals;
 use child::Tied;
 pub use child::{TiedArguments, become_tied};

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
-use evictscope_testkit::agent::{Agent, Burst};
+use evictscope_model::answers::ListedBurst;
+use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
@@ -85,12 +86,12 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let is_right = (least.as_secs_f64()..=most.as_secs_f64()).contains(&all);
     ensure!(is_right, "{all} s in all phases after {least:?} to {most:?}");
 
-    let of_all = |value: fn(&Burst) -> Option<f64>| bursts.iter().map(value).sum::<Option<f64>>();
+    let of_all = |value: fn(&ListedBurst) -> Option<f64>| bursts.iter().map(value).sum::<Option<f64>>();
     let evicted = redis.info("evicted_keys")? - evicted;
-    let keys = of_all(|burst| burst.evicted_keys);
+    let keys = of_all(|burst| Some(burst.evicted_keys? as f64));
     ensure!(keys == Some(evicted), "{evicted} keys: {bursts:?}");
     let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
-    let of_bursts = of_all(|burst| burst.evicting_calls);
+    let of_bursts = of_all(|burst| Some(burst.evicting_calls as f64));
     ensure!(of_bursts == Some(calls), "{calls} evicting calls: {bursts:?}");
     let counted = scrape.sum("evictscope_bursts_total", &[])?;
     ensure!(counted == bursts.len() as f64, "{counted} on /metrics");
@@ -191,7 +192,7 @@ pub fn follow(
 }
 
 /// Returns the agent's bursts, which must be those of the server: the same number, from its first to its last eviction.
-pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<Vec<Burst>> {
+pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<Vec<ListedBurst>> {
     let bursts = agent.bursts(redis)?;
     let (least, most) = seen.bursts(QUIET);
     println!("{} bursts, by the server {least} to {most}", bursts.len());
@@ -199,6 +200,7 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
     let (first, last) = (bursts.first(), bursts.last());
     let (first, last) = first.zip(last).context("no burst")?;
     for (at, bounds) in [(first.start, seen.first()), (last.end, seen.last())] {
+        let at = at.context("no time")?.seconds();
         let (from, to) = bounds.context("no evictions")?;
         println!("{at} in {from} to {to}");
         ensure!((from - CLOCK..=to + CLOCK).contains(&at), "{at} is not in {from} to {to}: {bursts:?}");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use evictscope_model::answers::TimelineAnswer;
 use evictscope_records::explain::explain;
 use evictscope_records::{Occasion, Store};
 use evictscope_testkit::agent::{Agent, NO_STATE, STATE_DIRECTORY, evictscope};
@@ -55,15 +56,12 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         let bursts = agent.bursts(&redis)?;
         let burst = bursts.first().context("no burst")?;
         let timeline = agent.get(&format!("/api/v1/timeline?server={}", redis.name()))?;
-        let timeline: serde_json::Value = serde_json::from_str(&timeline)?;
-        let samples = timeline["samples"].as_array().context("no samples")?;
-        let times = samples.iter().filter_map(|sample| sample["time"].as_str()?.parse().ok());
-        let times: Vec<jiff::Timestamp> = times.collect();
-        let (first, last) = times.first().zip(times.last()).context("no times")?;
-        let seconds = |time: &jiff::Timestamp| time.as_millisecond() as f64 / 1e3;
-        let within = seconds(first) <= burst.start && burst.end <= seconds(last);
-        ensure!(within, "{} to {}, in {first} to {last}", burst.start, burst.end);
-        ensure!(seconds(last) - seconds(first) < HOUR, "{first} to {last}");
+        let timeline: TimelineAnswer = serde_json::from_str(&timeline)?;
+        let mut times = timeline.samples.iter().filter_map(|sample| sample.time);
+        let (first, last) = times.next().zip(times.next_back()).context("no times")?;
+        let (start, end) = burst.start.zip(burst.end).context("no time of the burst")?;
+        ensure!(first <= start && end <= last, "{start} to {end}, in {first} to {last}");
+        ensure!(last.seconds() - first.seconds() < HOUR, "{first} to {last}");
         // So has its record.
         let store = Store::at(agent.state());
         let id = until("there is a record", || {

@@ -1,16 +1,123 @@
-//! The families about the agent itself.
+//! The families about what is watched and how, what was not found, and what watching costs.
+//!
+//! Second observers, all watched: of hits, the breakpoints in the server's own memory and its counter of evicted keys
+//! (`not_run`, `unhit`); of the plan, the invariants of each call. Of the cost, only `cargo xtask bench`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evictscope_abi::{Fault, Probe, VARIABLES};
+use evictscope_model::answers::{UnwatchedReason, UnwatchedServer};
+use evictscope_model::catalogue;
+use evictscope_plan::{EXPIRE_CYCLE, FunctionKind, variable_name};
 use evictscope_records::{Ending, KeeperCounts};
+use evictscope_telemetry::ProbeMode;
 use prometheus::proto::MetricFamily;
 
-use super::family::{Family, Series, by, single};
-use crate::published::exported::ExportedServer;
-use crate::published::unwatched::{Reason, Unwatched};
+use super::family::{Family, Series, by, number, single};
+use crate::exported::ExportedServer;
 use crate::version;
+
+pub fn probes(server: &ExportedServer) -> Vec<Family<'_>> {
+    let method = |variable| {
+        let function = server.eviction_call();
+        let plan = function.and_then(|function| function.quantity(variable));
+        plan.map_or("none", |plan| plan.method.name())
+    };
+    let methods = VARIABLES.map(|variable| {
+        let labels = [("variable", variable_name(variable)), ("method", method(variable))];
+        Series::number(&labels, 1.0)
+    });
+    // The server is in no mode if its plan was withdrawn, or as long as probes are missing.
+    let is_probed = server.withdrawn.is_none() && !server.is_obstructed;
+    let is_on = |mode| mode == server.mode && is_probed;
+    // Several entries may be about the same item.
+    let missing = server.plan.not_found.iter();
+    let mut items: BTreeSet<String> = missing.map(|missing| missing.item.to_string()).collect();
+    if server.knows_no_expired {
+        items.insert("expired_keys".to_owned());
+    }
+    // One reason may be about both.
+    let of_cycles = server.cycles_withdrawn;
+    let of_cycles = of_cycles.filter(|_| of_cycles != server.withdrawn);
+    let withdrawn = server.withdrawn.into_iter().chain(of_cycles);
+    vec![
+        Family::new(&catalogue::SERVER_INFO, [info(server)]),
+        Family::new(&catalogue::PROBE_PLAN, methods),
+        by(&catalogue::PROBE_MODE, ProbeMode::ALL.map(|mode| (mode, number(is_on(mode))))),
+        by(&catalogue::PROBE_HITS, hits(server)),
+        single(&catalogue::OVERHEAD, server.overhead_ratio),
+        single(&catalogue::OVERHEAD_BUDGET, Some(server.overhead_budget_ratio)),
+        single(
+            &catalogue::FOREIGN_BREAKPOINTS,
+            (server.foreign_breakpoints > 0).then_some(server.foreign_breakpoints as f64),
+        ),
+        by(&catalogue::READ_FAULTS, faults(server)),
+        by(&catalogue::NOT_FOUND, items.into_iter().map(|item| (item, 1.0))),
+        by(&catalogue::PLAN_WITHDRAWN, withdrawn.map(|broken| (broken, 1.0))),
+    ]
+}
+
+fn info(server: &ExportedServer) -> Series<'static> {
+    let (identity, container) = (&server.plan.identity, &server.container);
+    let named = server.container_name.as_ref();
+    let pod = named.and_then(|named| named.pod.as_ref());
+    // To Prometheus, an empty label is no label.
+    let or_empty = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+    let labels = [
+        ("pid", &*server.pid.to_string()),
+        ("exe", &server.command),
+        ("file", &*server.exe.to_string_lossy()),
+        ("build_id", &or_empty(&identity.build_id)),
+        ("product", identity.product.unwrap_or_default()),
+        ("version", &or_empty(&identity.version)),
+        ("container_id", &or_empty(&container.id)),
+        ("container_name", named.map_or("", |named| &named.name)),
+        ("pod_uid", &or_empty(&container.pod_uid)),
+        ("pod_namespace", pod.map_or("", |pod| &pod.namespace)),
+        ("pod_name", pod.map_or("", |pod| &pod.name)),
+        ("cgroup", &container.cgroup),
+    ];
+    Series::number(&labels, 1.0)
+}
+
+/// Returns the hits of each probe of each traced function.
+fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
+    let mut hits = Vec::new();
+    for function in &server.plan.functions {
+        let FunctionKind { index, description } = function.kind;
+        let calls = server.state.counted.calls.get(index);
+        let mut push = |name, probe| {
+            let count = calls.map_or(0, |calls| calls.hits[probe as usize]);
+            hits.push((description.probe(name), count as f64));
+        };
+        // The entry of the expire cycle is never probed.
+        if description.inner.is_some() && description != EXPIRE_CYCLE.description {
+            push("enter", Probe::Enter);
+            push("return", Probe::Return);
+        }
+        // Without an inner site, calls are timed from the entry on.
+        push(description.inner.unwrap_or("enter"), Probe::Inner);
+        push(description.exit, Probe::Exit);
+    }
+    hits
+}
+
+/// Returns the faults that have occurred, with their counts.
+fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> {
+    let names = [
+        ("recipe", Fault::Recipe),
+        ("member", Fault::Member),
+        ("allocator", Fault::Allocator),
+        ("other_process", Fault::OtherProcess),
+        ("map", Fault::Map),
+    ];
+    let faults = &server.state.counted.faults;
+    let counted = names.map(|(name, fault)| (name, faults[fault as usize]));
+    let all = counted.into_iter().chain([("lost_exit", server.state.lost_exits())]);
+    all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64))
+}
 
 /// For how long a server that has ended has a series: long enough for a ticket that names it.
 const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
@@ -18,25 +125,16 @@ const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
 /// Returns the family that says what this agent was built from.
 pub fn build_info() -> MetricFamily {
     let built = [("commit", version::COMMIT.unwrap_or_default()), ("version", version::NUMBER)];
-    exported(&Family::new(
-        "evictscope_build_info",
-        "1, with the version of this agent, and the commit that a packed one was built from.",
-        [Series::number(&built, 1.0)],
-    ))
+    exported(&Family::new(&catalogue::BUILD_INFO, [Series::number(&built, 1.0)]))
 }
 
 /// Returns the family that counts the running servers that cannot be watched, by reason.
-pub fn servers_unwatched(servers: &[Unwatched]) -> MetricFamily {
+pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
     let count = |reason| {
         let servers = servers.iter().filter(|server| server.reason == reason);
         servers.count() as f64
     };
-    exported(&by(
-        "evictscope_servers_unwatched",
-        "Servers on this host that cannot be watched, by reason. /api/v1/unwatched has details of each.",
-        "reason",
-        Reason::ALL.map(|reason| (<&str>::from(reason), count(reason))),
-    ))
+    exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
 }
 
 /// Returns the families that say how servers ended. `ended` are the last ones.
@@ -60,17 +158,8 @@ pub fn servers_ended(
         Some(Series::number(&labels, at.as_secs_f64()))
     });
     let mut families = vec![
-        exported(&by(
-            "evictscope_servers_ended_total",
-            "Servers that ended while they were watched, by how: exit, signal, oom (by the OOM killer), or unknown.",
-            "how",
-            counts,
-        )),
-        exported(&Family::new(
-            "evictscope_server_ended_timestamp_seconds",
-            "When a server ended, for an hour after: seconds since 1970. status is its exit status, or the signal that ended it.",
-            series,
-        )),
+        exported(&by(&catalogue::SERVERS_ENDED, counts)),
+        exported(&Family::new(&catalogue::SERVER_ENDED, series)),
     ];
     families.retain(|family| !family.get_metric().is_empty());
     families
@@ -78,27 +167,18 @@ pub fn servers_ended(
 
 /// Returns the family that says when the run loop last turned, since 1970.
 pub fn loop_last_turn(unix_time: Duration) -> MetricFamily {
-    exported(&single(
-        "evictscope_loop_last_turn_timestamp_seconds",
-        "When the loop that watches the servers last turned: seconds since 1970. It turns several \
-         times a second; /-/healthy says whether it does.",
-        Some(unix_time.as_secs_f64()),
-    ))
+    exported(&single(&catalogue::LOOP_LAST_TURN, Some(unix_time.as_secs_f64())))
 }
 
 /// Returns the families that say what the agent keeps on disk.
 pub fn records(counts: KeeperCounts) -> [MetricFamily; 4] {
-    let families = [
-        ("evictscope_records", "Records of bursts, of stalls and of what was asked for that are kept.", counts.records),
-        ("evictscope_records_bytes", "Size of the records on disk. At most --keep-records.", counts.bytes),
-        ("evictscope_records_written_total", "Records that were written.", counts.written),
-        (
-            "evictscope_records_failed_total",
-            "Records that were lost: the disk is full or too slow, or the record is larger than all that may be kept. The log says which.",
-            counts.failed,
-        ),
-    ];
-    families.map(|(name, help, value)| exported(&single(name, help, Some(value as f64))))
+    [
+        (catalogue::RECORDS, counts.records),
+        (catalogue::RECORDS_BYTES, counts.bytes),
+        (catalogue::RECORDS_WRITTEN, counts.written),
+        (catalogue::RECORDS_FAILED, counts.failed),
+    ]
+    .map(|(metric, value)| exported(&single(&metric, Some(value as f64))))
 }
 
 fn exported(family: &Family<'_>) -> MetricFamily {

@@ -1,15 +1,19 @@
-//! The families about eviction calls, and what they tell about memory.
+//! The families about eviction calls and what they tell about memory, about phases and bursts, and about expire cycles.
 //!
 //! Second observers: of calls, the server's counter of evicted keys (watched: `unhit`) and of commands (in tests); of
 //! the goal variables, the allocator's counter, `maxmemory` and their sum (watched at each call); of durations, gdb and
 //! the lab (in tests); of refused commands, the server's count of errors of all kinds, which are never fewer (watched:
-//! `refused`).
+//! `refused`); of phases and bursts, the server's own counter of evicted keys, which phases follow while calls are not
+//! observed (else only the end-to-end tests compare with it); of expire cycles, the server's own time in cycles and its
+//! counter of expired keys (watched: `expire_time`, `expire_counter`).
 
-use evictscope_abi::{ResultKind, Variable, bounds};
-use evictscope_telemetry::HistogramView;
+use evictscope_abi::{CycleStats, ResultKind, Variable, bounds};
+use evictscope_model::{Member, catalogue};
+use evictscope_plan::{CycleEndPlan, Operand};
+use evictscope_telemetry::{BurstKind, Cycle, HistogramView, Phase};
 
-use super::family::{Family, Series, Unit, by, histogram, single};
-use crate::published::exported::ExportedServer;
+use super::family::{Family, Series, Unit, by, histogram, number, single};
+use crate::exported::ExportedServer;
 
 const RESULTS: [(&str, ResultKind); 4] = [
     ("ok", ResultKind::Ok),
@@ -66,7 +70,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
+pub fn calls(server: &ExportedServer) -> Vec<Family<'_>> {
     let state = &server.state;
     let counted = counted(server);
     let evicting = server.evicting_call();
@@ -75,47 +79,96 @@ pub fn families(server: &ExportedServer) -> Vec<Family<'_>> {
     let tells_waits = state.waits.is_known() && state.main_thread.is_known();
     let waited = evicting.filter(|_| tells_waits);
     vec![
-        Family::new(
-            "evictscope_eviction_call_duration_seconds",
-            "Wall time of eviction calls: performEvictions(), freeMemoryIfNeeded() before Redis 6.2. \
-             An evicting call is timed from when it has computed its goal, a no-op call from its entry.",
-            counted.iter().map(Kind::durations),
-        ),
-        Family::new(
-            "evictscope_eviction_calls_total",
-            "Eviction calls that have ended. Those of kind noop found memory within maxmemory; they \
-             are only counted, and only have a series, while the probe mode is every-call.",
-            counted.iter().flat_map(Kind::results),
-        ),
-        single(
-            "evictscope_refused_commands_total",
-            "Commands that the server refused because they may take memory and no key could be evicted: errorstat_OOM of INFO \
-             (Redis 6.2 or later; there without those in scripts).",
-            server.refused().map(|refused| refused as f64),
-        ),
-        single(
-            "evictscope_eviction_call_longest_seconds",
-            "The longest evicting call of the last 5 minutes, with the one under way, without the time in which it waited for a \
-             CPU; 0 where there was none.",
-            evicting.map(|_| state.longest.longest().as_secs_f64()),
-        ),
-        single(
-            "evictscope_eviction_call_cpu_wait_seconds_total",
-            "Time inside evicting calls in which the main thread waited for a CPU.",
-            waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9),
-        ),
-        by(
-            "evictscope_observed_seconds_total",
-            "Time in which calls of that kind were observed. Divide by it for rates: in the probe mode \
-             sampled, only what was observed is counted.",
-            "kind",
-            counted.iter().map(|kind| (kind.name, kind.observed)),
-        ),
-        histogram(
-            "evictscope_mem_tofree_bytes",
-            "Eviction goal of each evicting call: mem_used - maxmemory.",
-            notes(Variable::MemTofree).then(|| state.mem_tofree.view()),
-            Unit::Bytes,
-        ),
+        Family::new(&catalogue::EVICTION_CALL_DURATION, counted.iter().map(Kind::durations)),
+        Family::new(&catalogue::EVICTION_CALLS, counted.iter().flat_map(Kind::results)),
+        single(&catalogue::REFUSED_COMMANDS, server.refused().map(|refused| refused as f64)),
+        single(&catalogue::EVICTION_CALL_LONGEST, evicting.map(|_| state.longest.longest().as_secs_f64())),
+        single(&catalogue::EVICTION_CALL_CPU_WAIT, waited.map(|_| state.eviction().cpu_wait_ns as f64 / 1e9)),
+        by(&catalogue::OBSERVED, counted.iter().map(|kind| (kind.name, kind.observed))),
+        histogram(&catalogue::MEM_TOFREE, notes(Variable::MemTofree).then(|| state.mem_tofree.view()), Unit::Bytes),
     ]
+}
+
+pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
+    let each = |value: fn(&Cycle, Phase) -> f64| {
+        let values = move |cycle| Phase::ALL.map(|phase| (phase, value(cycle, phase)));
+        server.cycle().into_iter().flat_map(values)
+    };
+    [
+        by(&catalogue::PHASE, each(|cycle, phase| number(cycle.phases.phase == phase))),
+        by(&catalogue::PHASE_SECONDS, each(|cycle, phase| cycle.phases.time(phase).as_secs_f64())),
+    ]
+}
+
+pub fn bursts(server: &ExportedServer) -> Vec<Family<'_>> {
+    let cycle = server.cycle();
+    let totals = cycle.map(|cycle| &cycle.totals);
+    // What depends on a member is known only if that member was read.
+    let totals_with = |member| totals.filter(|_| server.members().get(member).is_some());
+    let with_memory = totals_with(Member::UsedMemory);
+    let with_buffers = totals_with(Member::StatClientsTypeMemory);
+    let finished = totals.map(|totals| BurstKind::ALL.map(|kind| (kind, totals.finished[kind as usize] as f64)));
+    let last_start = totals.and_then(|totals| Some(server.since_1970 + totals.last_start?));
+    vec![
+        by(&catalogue::BURSTS, finished.into_iter().flatten()),
+        single(&catalogue::BURST_OPEN, cycle.map(|cycle| number(cycle.has_open_burst()))),
+        histogram(&catalogue::BURST_DURATION, totals.map(|totals| totals.duration.view()), Unit::Seconds),
+        histogram(&catalogue::RECLAIM_DURATION, with_memory.map(|totals| totals.reclaim.view()), Unit::Seconds),
+        single(&catalogue::BURST_CLIENT_BUFFER_GROWTH, with_buffers.map(|totals| totals.client_buffer_growth as f64)),
+        single(&catalogue::BURST_RECLAIMED, with_memory.map(|totals| totals.reclaimed as f64)),
+        single(&catalogue::LAST_BURST_START, last_start.map(|start| start.as_secs_f64())),
+    ]
+}
+
+pub fn cycles(server: &ExportedServer) -> Vec<Family<'_>> {
+    let durations = server.cycles().map(|(name, totals)| {
+        let durations = HistogramView::of(bounds::CYCLE_NS, &totals.duration);
+        Series::histogram(&[("type", name)], durations, Unit::Seconds)
+    });
+    vec![
+        Family::new(&catalogue::EXPIRE_CYCLE_DURATION, durations),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_SAMPLED, counted_cycles(server, SAMPLED, server.cycles_of_keys())),
+        by(&catalogue::EXPIRE_CYCLE_KEYS_EXPIRED, counted_cycles(server, EXPIRED, server.cycles_of_keys())),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_SAMPLED, counted_cycles(server, SAMPLED, server.cycles_of_fields())),
+        by(&catalogue::EXPIRE_CYCLE_HASHES_EXPIRED, counted_cycles(server, EXPIRED, server.cycles_of_fields())),
+    ]
+}
+
+/// A count of keys or hashes in expire cycles.
+struct Count {
+    /// Where an end site has it.
+    place: fn(&CycleEndPlan) -> Option<&Operand>,
+    /// What was counted.
+    of: fn(&CycleStats) -> u64,
+}
+
+/// How many keys or hashes were looked at.
+const SAMPLED: Count = Count { place: |end| end.sampled.as_ref(), of: |totals| totals.sampled };
+/// How many of those had expired.
+const EXPIRED: Count = Count { place: |end| end.expired.as_ref(), of: |totals| totals.expired };
+
+/// Returns a count by type, if every end site has it: otherwise it would miss the cycles that end at the others.
+fn counted_cycles<'s>(
+    server: &ExportedServer,
+    Count { place, of }: Count,
+    cycles: impl Iterator<Item = (&'static str, &'s CycleStats)>,
+) -> impl Iterator<Item = (&'static str, f64)> {
+    let plan = server.expire_cycle().and_then(|function| function.plan.expire());
+    let are_known = plan.is_some_and(|plan| plan.ends.iter().all(|end| place(end).is_some()));
+    let counts = cycles.filter(move |_| are_known);
+    counts.map(move |(name, totals)| (name, of(totals) as f64))
+}
+
+/// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that,
+/// the sample. A test compares both with the keys that remain.
+pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
+    [held(server), estimated(server)]
+}
+
+fn held(server: &ExportedServer) -> Family<'static> {
+    single(&catalogue::EXPIRED_HELD, server.state.expired_held())
+}
+
+fn estimated(server: &ExportedServer) -> Family<'static> {
+    single(&catalogue::EXPIRE_STALE, server.members().stale_ratio())
 }

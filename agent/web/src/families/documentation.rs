@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evictscope_model::Member;
+use evictscope_model::{Member, catalogue};
 use evictscope_plan::{FunctionPlan, Method};
 use evictscope_records::{Ending, KeeperCounts};
 use evictscope_telemetry::{BrokenInvariant, Candidate, Snapshot, SocketLook, ThreadTimes};
@@ -13,9 +13,9 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{Metric, MetricFamily};
 
-use crate::families::{families, loop_last_turn, of_server, records, servers_ended, servers_unwatched};
+use super::{families, loop_last_turn, of_server, records, servers_ended, servers_unwatched};
+use crate::exported::ExportedServer;
 use crate::fixture::{before_a_burst, busy_server, partial_server};
-use crate::published::exported::ExportedServer;
 
 const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
 
@@ -237,10 +237,15 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
             }
         }
         assert_eq!(said, truth, "{name}");
+        if let Some(metric) = catalogue::ALL.iter().find(|metric| metric.name == name) {
+            assert!(unit == "likewise" || unit.split(';').next() == Some(metric.unit), "{name} is in {unit}");
+            let labels: BTreeSet<&str> = truth.labels.keys().map(String::as_str).collect();
+            let listed = metric.labels.iter().copied().chain(labels.get("server").copied());
+            assert_eq!(labels, listed.collect(), "{name}");
+        }
         for expected in ["seconds", "bytes"] {
             let in_name = name.trim_end_matches("_total").ends_with(expected);
-            let wrong = in_name && !unit.starts_with(expected);
-            assert!(!wrong, "{name} is in {unit}");
+            assert!(!in_name || unit.starts_with(expected), "{name} is in {unit}");
         }
     }
     Ok(())

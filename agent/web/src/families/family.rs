@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use evictscope_host::printable;
+use evictscope_model::{Member, MemberMetric, MetricEntry};
 use evictscope_telemetry::HistogramView;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
-/// A family: its type follows from its name and its series.
+/// A family with the series of one server.
 pub struct Family<'a> {
     pub name: &'static str,
     help: Cow<'static, str>,
+    kind: MetricType,
     pub series: Vec<Series<'a>>,
 }
 
@@ -33,31 +35,20 @@ pub enum Unit {
 }
 
 /// Returns a family with no label but `server`; it has no series if the value is not known.
-pub fn single(name: &'static str, help: impl Into<Cow<'static, str>>, value: Option<f64>) -> Family<'static> {
-    let series = value.map(|number| Series::number(&[], number));
-    Family::new(name, help, series)
+pub fn single(metric: &MetricEntry, value: Option<f64>) -> Family<'static> {
+    Family::new(metric, value.map(|number| Series::number(&[], number)))
 }
 
 /// Returns a histogram that has no label but `server`.
-pub fn histogram<'a>(
-    name: &'static str,
-    help: &'static str,
-    totals: Option<HistogramView<'a>>,
-    unit: Unit,
-) -> Family<'a> {
-    let series = totals.map(|totals| Series::histogram(&[], totals, unit));
-    Family::new(name, help, series)
+pub fn histogram<'a>(metric: &MetricEntry, totals: Option<HistogramView<'a>>, unit: Unit) -> Family<'a> {
+    Family::new(metric, totals.map(|totals| Series::histogram(&[], totals, unit)))
 }
 
-/// Returns a family with a series for each value of `label`.
-pub fn by<L: ToString>(
-    name: &'static str,
-    help: &'static str,
-    label: &'static str,
-    values: impl IntoIterator<Item = (L, f64)>,
-) -> Family<'static> {
+/// Returns a family with a series for each value of its first label.
+pub fn by<L: ToString>(metric: &MetricEntry, values: impl IntoIterator<Item = (L, f64)>) -> Family<'static> {
+    let label = metric.labels.first().copied().unwrap_or_default();
     let series = |(value, number): (L, f64)| Series::number(&[(label, &value.to_string())], number);
-    Family::new(name, help, values.into_iter().map(series))
+    Family::new(metric, values.into_iter().map(series))
 }
 
 /// Returns 1 for true and 0 for false.
@@ -66,12 +57,23 @@ pub fn number(value: bool) -> f64 {
 }
 
 impl<'a> Family<'a> {
-    pub fn new(
-        name: &'static str,
-        help: impl Into<Cow<'static, str>>,
-        series: impl IntoIterator<Item = Series<'a>>,
-    ) -> Self {
-        Self { name, help: help.into(), series: series.into_iter().collect() }
+    pub fn new(metric: &MetricEntry, series: impl IntoIterator<Item = Series<'a>>) -> Self {
+        Self {
+            name: metric.name,
+            help: metric.help.into(),
+            kind: if metric.is_histogram { MetricType::HISTOGRAM } else { kind_of(metric.name) },
+            series: series.into_iter().collect(),
+        }
+    }
+
+    /// Returns the family that exports a member of `server` unchanged.
+    pub fn of_member(member: Member, metric: MemberMetric, value: Option<u64>) -> Self {
+        Self {
+            name: metric.name,
+            help: member.help(metric).into(),
+            kind: kind_of(metric.name),
+            series: value.map(|value| Series::number(&[], value as f64)).into_iter().collect(),
+        }
     }
 
     /// Returns the exported form of the family, still without series.
@@ -79,22 +81,18 @@ impl<'a> Family<'a> {
         let mut family = MetricFamily::default();
         family.set_name(self.name.to_owned());
         family.set_help(self.help.clone().into_owned());
+        family.set_field_type(self.kind);
         family
     }
 
     /// Adds the series, with the label `server` if they belong to a server.
     pub fn add_to(&self, family: &mut MetricFamily, server: Option<&str>) {
-        for series in &self.series {
-            // Names of counters, and only those, end in `_total`.
-            let kind = match series.value {
-                Value::Histogram(..) => MetricType::HISTOGRAM,
-                Value::Number(_) if self.name.ends_with("_total") => MetricType::COUNTER,
-                Value::Number(_) => MetricType::GAUGE,
-            };
-            family.set_field_type(kind);
-            family.mut_metric().push(series.metric(server, kind));
-        }
+        family.mut_metric().extend(self.series.iter().map(|series| series.metric(server, self.kind)));
     }
+}
+
+fn kind_of(name: &str) -> MetricType {
+    if name.ends_with("_total") { MetricType::COUNTER } else { MetricType::GAUGE }
 }
 
 impl<'a> Series<'a> {

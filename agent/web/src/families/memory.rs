@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
+use evictscope_model::catalogue;
 use evictscope_telemetry::{Candidate, CostOrigin, Margins};
 
 use super::family::{Family, Series, Unit, by, histogram, single};
-use crate::published::exported::ExportedServer;
+use crate::exported::ExportedServer;
 
 pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
     let state = &server.state;
@@ -26,24 +27,9 @@ pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
         ]
     });
     vec![
-        histogram(
-            "evictscope_client_buffers_sample_bytes",
-            "Total client buffers, 10 times a second at most.",
-            samples,
-            Unit::Bytes,
-        ),
-        by(
-            "evictscope_client_buffers_bytes",
-            "Client buffers (input and output buffers and client structs) by class of client, at \
-             the last sample. The server brings its count up to date about once a second.",
-            "class",
-            classes.into_iter().flatten(),
-        ),
-        single(
-            "evictscope_client_buffers_peak_bytes",
-            "Highest total of client buffers since the process was found.",
-            peak.map(|bytes| bytes as f64),
-        ),
+        histogram(&catalogue::CLIENT_BUFFERS_SAMPLE, samples, Unit::Bytes),
+        by(&catalogue::CLIENT_BUFFERS, classes.into_iter().flatten()),
+        single(&catalogue::CLIENT_BUFFERS_PEAK, peak.map(|bytes| bytes as f64)),
     ]
 }
 
@@ -55,47 +41,22 @@ pub fn limit(server: &ExportedServer) -> [Family<'static>; 2] {
         Series::number(&[("role", role), ("applies", applies)], 1.0)
     });
     [
-        single(
-            "evictscope_not_counted_memory_bytes",
-            "Memory that does not count against maxmemory, at the last sample: replication output buffers and AOF buffer, as \
-             mem_not_counted_for_evict of INFO.",
-            server.not_counted().map(|bytes| bytes as f64),
-        ),
-        Family::new(
-            "evictscope_server_role_info",
-            "1 for the server's role, and for whether maxmemory applies to it now: not without a limit, to a replica that \
-             ignores it (replica-ignore-maxmemory), while the server loads, or while evictions are paused.",
-            info,
-        ),
+        single(&catalogue::NOT_COUNTED_MEMORY, server.not_counted().map(|bytes| bytes as f64)),
+        Family::new(&catalogue::SERVER_ROLE, info),
     ]
 }
 
 pub fn policy(server: &ExportedServer) -> Family<'static> {
     let policy = server.members().policy();
-    by(
-        "evictscope_maxmemory_policy_info",
-        "1 for the maxmemory-policy that is configured, at the last sample.",
-        "policy",
-        policy.map(|policy| (policy, 1.0)),
-    )
+    by(&catalogue::MAXMEMORY_POLICY, policy.map(|policy| (policy, 1.0)))
 }
 
 pub fn candidate(server: &ExportedServer) -> [Family<'static>; 2] {
     let candidate = server.candidate();
     let seconds = |time: fn(Candidate) -> Option<Duration>| Some(time(candidate?)?.as_secs_f64());
     [
-        single(
-            "evictscope_candidate_idle_seconds",
-            "Idle time of the longest-idle key in the server's eviction pool, from when it was taken in (policies by LRU). \
-             What is evicted next may have been idle for longer.",
-            seconds(Candidate::idle),
-        ),
-        single(
-            "evictscope_candidate_ttl_seconds",
-            "Time that the key in the server's eviction pool that expires first has to live (volatile-ttl). What is evicted next \
-             may expire sooner.",
-            seconds(Candidate::ttl),
-        ),
+        single(&catalogue::CANDIDATE_IDLE, seconds(Candidate::idle)),
+        single(&catalogue::CANDIDATE_TTL, seconds(Candidate::ttl)),
     ]
 }
 
@@ -107,19 +68,7 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
         CostOrigin::InTheLab => "lab",
     };
     [
-        by(
-            "evictscope_maxmemory_reached_seconds",
-            "Time until the memory that counts is at maxmemory, if it grows on as in the last hour, since evictions ended, or since \
-             the server was filled. No series where it does not grow, or the limit does not apply.",
-            "estimate",
-            reached.filter_map(|(estimate, seconds)| Some((estimate, seconds?))),
-        ),
-        by(
-            "evictscope_evictions_would_add_ratio",
-            "Share of the main thread that evictions would take at the limit: that growth, times the CPU time that they took for \
-             each byte when the server last evicted, or, where it has not yet, in the lab.",
-            "measured",
-            load.map(|load| (measured(load.measured), load.share)),
-        ),
+        by(&catalogue::MAXMEMORY_REACHED, reached.filter_map(|(estimate, seconds)| Some((estimate, seconds?)))),
+        by(&catalogue::EVICTIONS_WOULD_ADD, load.map(|load| (measured(load.measured), load.share))),
     ]
 }

@@ -1,5 +1,6 @@
-//! Every metric family of the agent, in the order of export. Families that export a member of `server` unchanged come
-//! from the list of members (`evictscope-plan`), and are placed between the others.
+//! What is exported: the values of each metric family of the catalogue (`evictscope-model`), in the order of export.
+//! Families that export a member of `server` unchanged come from the list of members, and are placed between the
+//! others.
 //!
 //! Each file says what would contradict its numbers, its *second observers*, and whether the agent watches them.
 //! Members of `server` that are exported unchanged are held against `INFO` in tests, and against `maxmemory` at each
@@ -8,28 +9,23 @@
 //! `docs/METRICS.md` describes them to users, and `documentation.rs` tests that it does.
 
 mod agent;
-mod bursts;
 mod calls;
 mod clients;
-pub(crate) mod complete;
-mod cycles;
 #[cfg(test)]
 mod documentation;
 mod family;
-pub(crate) mod lost;
 mod memory;
-mod probes;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+pub use agent::{loop_last_turn, records, servers_ended, servers_unwatched};
 use evictscope_model::{Member, MemberMetric};
+pub use family::Family;
 use prometheus::proto::MetricFamily;
 
-use crate::published::exported::ExportedServer;
-pub use agent::{loop_last_turn, records, servers_ended, servers_unwatched};
-pub use family::Family;
+use crate::exported::ExportedServer;
 
 /// Returns all families that have a series: those of the servers, and the build of this agent.
 pub fn families(servers: &[Arc<ExportedServer>]) -> Vec<MetricFamily> {
@@ -54,7 +50,7 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
         metric.name.starts_with("evictscope_expire_cycle_")
     }
     let is_other_counter = |metric: &MemberMetric| metric.is_counter() && !is_of_cycles(metric);
-    let mut all = calls::families(server);
+    let mut all = calls::calls(server);
     all.extend(memory::client_buffers(server));
     all.extend(members(server, |metric| !metric.is_counter()));
     all.extend(memory::limit(server));
@@ -62,14 +58,14 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
     all.extend(memory::candidate(server));
     all.extend(memory::margins(server));
     all.extend(members(server, is_other_counter));
-    all.extend(cycles::families(server));
+    all.extend(calls::cycles(server));
     all.extend(members(server, is_of_cycles));
-    all.extend(cycles::stale(server));
+    all.extend(calls::stale(server));
     all.extend(clients::main_thread(server));
-    all.extend(bursts::phases(server));
+    all.extend(calls::phases(server));
     all.extend(clients::families(server));
-    all.extend(bursts::families(server));
-    all.extend(probes::families(server));
+    all.extend(calls::bursts(server));
+    all.extend(agent::probes(server));
     all
 }
 
@@ -78,7 +74,6 @@ fn members(server: &ExportedServer, are_here: impl Fn(&MemberMetric) -> bool) ->
     let values = server.members();
     Member::ALL.iter().filter_map(move |member| {
         let metric = member.metric().filter(&are_here)?;
-        let value = values.get(*member).map(|value| value as f64);
-        Some(family::single(metric.name, member.help(metric), value))
+        Some(Family::of_member(*member, metric, values.get(*member)))
     })
 }

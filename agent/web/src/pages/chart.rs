@@ -11,9 +11,8 @@ use plotters::coord::ranged1d::Ranged;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::axis::framed;
 use super::columns::{Columns, runs};
-use super::ink::{Ink, swatch};
+use super::drawing::{Ink, framed, swatch};
 
 /// The shapes are drawn this wide, and stretched.
 const WIDTH: u32 = 1_200;
@@ -182,7 +181,7 @@ mod tests {
 
     use super::{Chart, Ink, Series, Shapes};
     use crate::pages::columns::Columns;
-    use crate::pages::span::Span;
+    use crate::pages::drawing::Span;
 
     fn drawn(shapes: fn(Vec<Series>) -> Shapes, known: std::ops::Range<usize>) -> String {
         let columns = Columns::of(&[], Span::new(1_700_000_000_000_000, 1_700_000_002_000_000));

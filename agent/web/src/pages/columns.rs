@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evictscope_telemetry::{Burst, Moment, Phase, microseconds};
 
-use super::span::Span;
+use super::drawing::Span;
 
 /// Readings are a tenth of a second apart while a server does not evict, and some are late: a shorter column may have
 /// none.
@@ -188,7 +188,7 @@ mod tests {
     use evictscope_telemetry::{Moment, Phase};
 
     use super::{Columns, runs};
-    use crate::pages::span::Span;
+    use crate::pages::drawing::Span;
 
     fn columns(moments: &[Moment]) -> anyhow::Result<Columns> {
         let span = Span::of(&burst_record().moments).context("the record has no moments")?;

@@ -6,9 +6,9 @@ use evictscope_records::{Listed, Occasion, Summary};
 use evictscope_telemetry::StallCause;
 use maud::{Markup, Render, html};
 
-use super::links;
-use super::times::{date_and_time, duration, size};
-use crate::published::exported::ExportedServer;
+use super::text;
+use super::text::{date_and_time, duration, size};
+use crate::exported::ExportedServer;
 
 /// Shows a fact in a list of facts.
 pub fn fact(name: &str, value: impl Render) -> Markup {
@@ -105,8 +105,8 @@ fn table(listed: &[Listed], with_server: bool) -> Markup {
 fn row(summary: &Summary, bytes: u64, with_server: bool) -> Markup {
     let lasted = Duration::from_micros(summary.ended_us.saturating_sub(summary.began_us));
     html! {
-        td.time { a href=(links::record(&summary.id)) { (date_and_time(summary.began_us)) } }
-        @if with_server { td.text { a href=(links::server(&summary.server)) { (summary.server) } } }
+        td.time { a href=(text::record_link(&summary.id)) { (date_and_time(summary.began_us)) } }
+        @if with_server { td.text { a href=(text::server_link(&summary.server)) { (summary.server) } } }
         td {
             (occasion(summary.occasion))
             @if let Some(name) = &summary.kind { ", " (kind(name)) }

@@ -6,8 +6,8 @@ use evictscope_telemetry::{OVER, Phase, StallCause, StallTime, Waits};
 use maud::{Markup, html};
 
 use super::facts::{self, fact};
-use super::times::{UNKNOWN, duration, grouped, or_unknown, round};
-use crate::published::exported::ExportedServer;
+use super::text::{UNKNOWN, duration, grouped, or_unknown, round};
+use crate::exported::ExportedServer;
 
 /// Shown if no look at a server's sockets has succeeded.
 const NOT_KNOWN: &str = "How long clients wait is not known: no look at the server's sockets has succeeded. It takes Linux 6.1 or newer \

@@ -8,8 +8,7 @@ use evictscope_records::profile::format::{Drawing, flame_graph};
 use evictscope_records::profile::{Activity, Profile};
 use maud::{Markup, html};
 
-use super::table::head;
-use super::times::{duration, grouped, percent};
+use super::text::{duration, grouped, head, percent};
 
 /// The most functions in the table.
 const MOST: usize = 20;

@@ -6,34 +6,23 @@
 //! Deliberately absent: reading files and locking anything. A page is made from copies, in a thread that may take its
 //! time.
 
-mod axis;
-mod bursts;
+mod calls;
 mod chart;
 mod columns;
+mod drawing;
 mod facts;
 mod felt;
 mod frame;
 mod functions;
-mod heat;
 pub(crate) mod heatmap;
-mod ink;
-mod latency;
-mod links;
-mod margins;
-mod numbers;
 mod overview;
 mod panels;
-mod phase_strip;
 mod record;
 mod server;
-mod slow_calls;
-mod span;
-mod stall_strip;
-mod table;
+mod strips;
 #[cfg(test)]
 mod tests;
-mod times;
-mod work;
+mod text;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use evictscope_model::Member;
+use evictscope_model::answers::UnwatchedServer;
 use evictscope_records::Listed;
 use maud::{Markup, html};
 
 use super::felt::{self, Felt};
 use super::frame::{Place, page};
-use super::table::head;
-use super::times::{UNKNOWN, grouped, or_unknown, size};
-use super::{facts, links};
-use crate::published::exported::ExportedServer;
-use crate::published::unwatched::Unwatched;
+use super::text::{UNKNOWN, grouped, head, or_unknown, size};
+use super::{facts, text};
+use crate::exported::ExportedServer;
 use crate::version;
 
 /// The most records on the page; all of them are at `/api/v1/records`.
@@ -23,7 +22,7 @@ pub struct Overview<'a> {
     /// The servers that are watched; `None` until the first scan is done.
     pub servers: Option<&'a [Arc<ExportedServer>]>,
     /// The servers that run here and are not watched.
-    pub unwatched: &'a [Unwatched],
+    pub unwatched: &'a [UnwatchedServer],
     /// The records, the newest first, or why there are none.
     pub records: Result<&'a [Listed], &'a str>,
 }
@@ -82,7 +81,7 @@ fn row(server: &ExportedServer) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a href=(links::server(&server.label)) { (server.label) }
+                a href=(text::server_link(&server.label)) { (server.label) }
                 @if let Some(container) = &server.container_name {
                     br; (container.name)
                     @if let Some(pod) = &container.pod { " of " (pod.namespace) "/" (pod.name) }
@@ -129,7 +128,7 @@ fn missing(server: &ExportedServer) -> Markup {
         @match (server.withdrawn, server.plan.not_found.len()) {
             (Some(broken), _) => { "probes are off: " (broken.meaning()) },
             (None, 0) => "–",
-            (None, count) => { a href={ (links::server(&server.label)) "#not-found" } { (count) " not found" } },
+            (None, count) => { a href={ (text::server_link(&server.label)) "#not-found" } { (count) " not found" } },
         }
     }
 }

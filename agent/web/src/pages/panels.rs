@@ -7,9 +7,9 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Series, Shapes, stacked};
 use super::columns::Columns;
-use super::ink::Ink;
-use super::times::percent;
-use super::{phase_strip, stall_strip};
+use super::drawing::Ink;
+use super::strips;
+use super::text::percent;
 
 /// Draws all of them. `columns` are made from `moments`.
 pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
@@ -39,8 +39,8 @@ pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
         main_thread(columns),
     ];
     html! {
-        (stall_strip::strip(moments, columns.span))
-        (phase_strip::strip(columns))
+        (strips::stalls(moments, columns.span))
+        (strips::phases(columns))
         @for chart in charts { (chart.figure(columns)) }
     }
 }
@@ -140,9 +140,10 @@ fn main_thread(columns: &Columns) -> Chart {
     };
     let mut all = vec![Series::new("evictions", Ink::Red, evictions)];
     let mut other = "other";
-    match expiring.iter().any(Option::is_some) {
-        true => all.push(Series::new("expire cycles", Ink::Green, expiring)),
-        false => other = "other, with expire cycles",
+    if expiring.iter().any(Option::is_some) {
+        all.push(Series::new("expire cycles", Ink::Green, expiring))
+    } else {
+        other = "other, with expire cycles"
     }
     all.push(Series::new(other, Ink::Blue, rest_where(true)));
     let unobserved = rest_where(false);

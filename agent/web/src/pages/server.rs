@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use evictscope_model::Member;
-use evictscope_records::Listed;
-use evictscope_telemetry::{Candidate, Cycle, Timeline, found_share, microseconds};
+use evictscope_records::{Listed, RecordId};
+use evictscope_telemetry::{Burst, Candidate, CostOrigin, Cycle, ProbeMode, Timeline, found_share, microseconds};
 use maud::{Markup, html};
 
 use super::columns::Columns;
+use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
-use super::span::Span;
-use super::times::{date_and_time, duration, grouped, limit, or_unknown, percent, round, size};
-use super::{bursts, felt, links, margins, panels, work};
-use crate::published::exported::ExportedServer;
+use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
+use super::{felt, panels, text};
+use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
 /// The most records on the page.
-const MOST: usize = 50;
+const MOST_RECORDS: usize = 50;
 
 /// What the page shows. All of it is a copy.
 pub struct ServerView<'a> {
@@ -46,7 +46,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }
                 (last_minutes(shown.timeline, server.since_1970))
-                (bursts::table(server, shown.records.unwrap_or_default()))
+                (bursts(server, shown.records.unwrap_or_default()))
             },
             None => p {
                 "It is not watched now: it has ended, or the agent has yet to attach to it. " a href="/" { "All servers" }
@@ -59,11 +59,11 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                     "It " (ending) ", on " (date_and_time(microseconds(ended.since_1970 + at))) " UTC: " (ending.why()) "."
                 }
             }
-            (bursts::table(ended, shown.records.unwrap_or_default()))
+            (bursts(ended, shown.records.unwrap_or_default()))
         }
         h2 { "Its records" }
         (records(shown))
-        @if let Some(server) = shown.server { (work::section(server)) }
+        @if let Some(server) = shown.server { (work(server)) }
     };
     let title = format!("Server {}", shown.label);
     page(&title, Place::Agent { refresh }, &body)
@@ -105,7 +105,7 @@ fn evictions(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
         @if server.cycle().is_some_and(Cycle::has_open_burst) {
             p { "A burst, or the reclaim after it, is under way." }
         }
-        (margins::words(server))
+        (margins(server))
     }
 }
 
@@ -156,11 +156,193 @@ fn last_minutes(timeline: Option<&Timeline>, since_1970: Duration) -> Markup {
 
 fn records(shown: &ServerView<'_>) -> Markup {
     html! {
-        (facts::records(shown.records, false, MOST))
+        (facts::records(shown.records, false, MOST_RECORDS))
         @if shown.records.is_ok() && shown.server.is_some() {
-            form method="post" action={ (links::server(shown.label)) "/record" } {
+            form method="post" action={ (text::server_link(shown.label)) "/record" } {
                 button { "Record now" } " of the last minute and the next half minute: it opens after that."
             }
         }
     }
+}
+
+/// A main thread that is busy for more of its time has little to spare.
+const CALM: f64 = 0.8;
+
+/// Says when memory reaches its limit, and whether the server would evict calmly there. Says nothing if the server has
+/// no limit, evicts, or has not been known for long enough.
+pub fn margins(server: &ExportedServer) -> Markup {
+    let members = server.members();
+    let has_limit = members.get(Member::Maxmemory) > Some(0);
+    if has_limit && members.limit_applies() == Some(false) {
+        let why = match members.ignores_limit() {
+            Some(true) => "replica-ignore-maxmemory",
+            _ => "the server loads, or evictions are paused",
+        };
+        return html! { p { "Its limit does not apply: " (why) "." } };
+    }
+    let Some((margins, growth)) =
+        server.forecasts().filter(|_| has_limit).and_then(|known| Some((known, known.growth()?)))
+    else {
+        return html! {};
+    };
+    let [earliest, Some(likely), latest] = server.reaches_limit_in() else {
+        return html! { p { "Memory did not grow in the last " (round(growth.over)) "." } };
+    };
+    if likely == 0.0 {
+        return html! { p { "Memory is at its limit." } };
+    }
+    html! {
+        p {
+            "If memory grows as in the last " (round(growth.over)) ", it reaches its limit in " (in_time(Some(likely)))
+            " (" (in_time(earliest)) " to " (in_time(latest)) "). "
+            @match (margins.busy(), margins.evictions_would_add()) {
+                (None, _) => "How busy its main thread is there is not known: it may spin for its io-threads.",
+                (_, None) => "What evictions would cost there is not known: few keys were evicted here, and the size of its keys is not known.",
+                (Some(busy), Some(added)) => {
+                    @let load = busy + added.share;
+                    @if load < CALM { "There it would evict calmly: the main thread is " }
+                    @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }
+                    @else { strong { "There it would stall its clients" } ": the main thread is " }
+                    (percent(busy)) " busy, and evictions would add " (percent(added.share))
+                    @if added.measured == CostOrigin::InTheLab { ", by what evicting keys of that size took in the lab" }
+                    @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
+                    "."
+                },
+            }
+        }
+    }
+}
+
+/// Returns the time until something that may never happen, as text.
+fn in_time(seconds: Option<f64>) -> String {
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.map_or_else(|| "never".to_owned(), round)
+}
+
+/// The most bursts on the page.
+const MOST_BURSTS: usize = 50;
+
+/// Lists finished bursts, the newest first, each with its record.
+pub fn bursts(server: &ExportedServer, records: &[Listed]) -> Markup {
+    let bursts: Vec<_> = server.bursts().rev().collect();
+    html! {
+        @if !bursts.is_empty() {
+            h2 { "Its last bursts" }
+            div.scroll {
+                table {
+                    (head([
+                        ("Began", false), ("Lasted", true), ("Kind", false), ("Clients stalled for", true),
+                        ("Most waiting", true), ("Evicted keys", true), ("Client buffers grew", true)
+                    ]))
+                    tbody {
+                        @for (burst, record) in bursts.iter().take(MOST_BURSTS) {
+                            (burst_row(burst, record.filter(|id| has(records, id))))
+                        }
+                    }
+                }
+            }
+            @if bursts.len() > MOST_BURSTS {
+                p { (bursts.len() - MOST_BURSTS) " more: " a href=(text::query_link("/api/v1/bursts", &server.label)) { "all as JSON" } }
+            }
+        }
+    }
+}
+
+fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
+    let began = date_and_time(microseconds(burst.started));
+    html! {
+        tr {
+            td.time {
+                @match record {
+                    Some(id) => a href=(text::record_link(id)) { (began) },
+                    None => (began),
+                }
+            }
+            td.number { (duration(burst.duration)) }
+            td { (facts::kind(&burst.kind().0.to_string())) }
+            td.number { (or_unknown(burst.stalled, duration)) }
+            td.number { (or_unknown(burst.clients_waiting_peak, grouped)) }
+            td.number { (or_unknown(burst.evicted_keys, grouped)) }
+            td.number { (or_unknown(burst.client_buffer_growth(), size)) }
+        }
+    }
+}
+
+/// Returns whether a record is there by now, and still.
+fn has(records: &[Listed], id: &RecordId) -> bool {
+    let mut summaries = records.iter().filter_map(|listed| listed.summary.as_ref().ok());
+    summaries.any(|summary| summary.id == *id)
+}
+
+/// Says what is watched and how, what was not found, and what it costs.
+pub fn work(server: &ExportedServer) -> Markup {
+    html! {
+        h2 { "The agent's work" }
+        dl {
+            (fact("Executable", maud::display(server.exe.display())))
+            (fact("Started as", &server.command))
+            @for (name, value) in container(server) { (fact(name, value)) }
+            (fact("Probe mode", mode(server)))
+        }
+        @if server.plan.not_found.is_empty() && server.withdrawn.is_none() {
+            p { "Everything that evictscope looks for was found in this executable." }
+        }
+        @if !server.plan.not_found.is_empty() {
+            h3 id="not-found" { "What was not found" }
+            ul { @for missing in &server.plan.not_found { li { (missing.item) ": " (missing.reason) } } }
+            p { code { "evictscope inspect " (server.pid) } " says what each of them costs, and what would help." }
+        }
+        p {
+            @match server.overhead_ratio {
+                Some(ratio) => {
+                    "In the last ten seconds, the probes took " (percent(ratio)) " of the main thread; the budget is "
+                    (percent(server.overhead_budget_ratio)) "."
+                },
+                None => {
+                    "Cost in the last ten seconds: " (UNKNOWN) "; the budget is " (percent(server.overhead_budget_ratio))
+                    " of the main thread."
+                },
+            }
+        }
+        p {
+            "Where the main thread spends its time: "
+            code { "go tool pprof 'http://HOST:PORT" (text::query_link("/debug/pprof/profile", &server.label)) "&seconds=30'" }
+        }
+    }
+}
+
+/// Says in which mode a server is probed, or why it is not.
+fn mode(server: &ExportedServer) -> Markup {
+    html! {
+        @match server.withdrawn {
+            Some(broken) => { "withdrawn: " (broken.meaning()) },
+            None => {
+                (server.mode)
+                @if server.is_obstructed {
+                    br; "some of its probes cannot be placed now: the log says why"
+                }
+                @if server.mode == ProbeMode::Sampled {
+                    br; "evicting calls are observed part of the time"
+                }
+            },
+        }
+    }
+}
+
+/// Returns where a server runs: its container, its pod and its control group, as far as it has them.
+fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, &String)> {
+    let container = &server.container;
+    let named = server.container_name.as_ref();
+    let pod = named.and_then(|named| named.pod.as_ref());
+    let cgroup = Some(&container.cgroup).filter(|path| !path.is_empty());
+    let facts = [
+        ("Container", named.map(|named| &named.name)),
+        ("Container id", container.id.as_ref()),
+        ("Namespace", pod.map(|pod| &pod.namespace)),
+        ("Pod", pod.map(|pod| &pod.name)),
+        ("Pod uid", container.pod_uid.as_ref()),
+        ("Control group", cgroup),
+    ];
+    let facts = facts.into_iter();
+    facts.filter_map(|(name, value)| Some((name, value?)))
 }

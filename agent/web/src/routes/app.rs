@@ -10,9 +10,8 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::published::exported::ExportedServer;
-use crate::published::requests::{Answer, Request};
-use crate::published::shared::Shared;
+use crate::exported::ExportedServer;
+use crate::shared::{Answer, Request, Shared};
 
 /// How many threads read files and draw at once: a crowd of readers must leave a CPU to the servers' threads.
 const THREADS: usize = 2;

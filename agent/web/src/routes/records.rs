@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use evictscope_model::UnixTime;
+use evictscope_model::answers::RecordMade;
 use evictscope_records::profile::format::pprof;
 use evictscope_records::{Listed, Occasion, Record, RecordId, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::app::{App, Refusal, Which, unavailable};
-use crate::published::requests::Request;
-use crate::published::shared::Shared;
-use crate::rfc3339::rfc3339;
+use crate::shared::{Request, Shared};
 
 /// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
@@ -32,8 +32,8 @@ struct Entry<'a> {
     server: &'a str,
     occasion: Occasion,
     kind: Option<&'a str>,
-    start: Option<String>,
-    end: Option<String>,
+    start: Option<UnixTime>,
+    end: Option<UnixTime>,
     bytes: u64,
 }
 
@@ -58,8 +58,8 @@ impl<'a> RecordList<'a> {
                         server: &summary.server,
                         occasion: summary.occasion,
                         kind: summary.kind.as_deref(),
-                        start: rfc3339(Duration::from_micros(summary.began_us)),
-                        end: rfc3339(Duration::from_micros(summary.ended_us)),
+                        start: UnixTime::new(Duration::from_micros(summary.began_us)),
+                        end: UnixTime::new(Duration::from_micros(summary.ended_us)),
                         bytes,
                     });
                 }
@@ -99,8 +99,7 @@ pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, 
 pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> Result<impl IntoResponse, Refusal> {
     let id = make(&app, which.server).await?;
     let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
-    let id = serde_json::json!({ "id": id });
-    Ok((StatusCode::CREATED, location, Json(id)))
+    Ok((StatusCode::CREATED, location, Json(RecordMade { id })))
 }
 
 /// Returns all records, the newest first, or why there are none. Reads files.

@@ -5,15 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use evictscope_host::read_regular;
+use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, version};
 
 use super::host_names::HostNames;
-use super::spec::{ClientAuth, Spec};
-use super::tls;
 use super::users::Users;
 
 /// How often the files are looked at.
@@ -159,7 +164,7 @@ impl Sources {
         let spec = Spec::parse(readable(path, &self.config)?).context(shown.clone())?;
         let demanded = spec.tls_server_config.as_ref();
         let tls = demanded.map(|tls| {
-            let acceptor = tls::acceptor(tls, |file| self.named(&beside(path, file)));
+            let acceptor = acceptor(tls, |file| self.named(&beside(path, file)));
             acceptor.with_context(|| format!("{shown}, tls_server_config"))
         });
         let tls = tls.transpose()?;
@@ -195,4 +200,142 @@ fn beside(file: &Path, named: &Path) -> PathBuf {
 fn readable<'a>(path: &Path, content: &'a Content) -> anyhow::Result<&'a [u8]> {
     let content = content.as_deref();
     content.map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+}
+
+/// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
+pub fn acceptor<'a>(spec: &TlsSpec, read: impl Fn(&Path) -> anyhow::Result<&'a [u8]>) -> anyhow::Result<TlsAcceptor> {
+    let provider = Arc::new(ring::default_provider());
+    let versions = match spec.min_version {
+        MinVersion::Tls12 => &[&version::TLS13, &version::TLS12][..],
+        MinVersion::Tls13 => &[&version::TLS13],
+    };
+    let chain = certificates(&spec.cert_file, read(&spec.cert_file)?)?;
+    let key = PrivateKeyDer::from_pem_slice(read(&spec.key_file)?)
+        .with_context(|| about(&spec.key_file, "is not a private key in PEM"))?;
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+    let builder = match verifier(spec, read, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config =
+        builder.with_single_cert(chain, key).with_context(|| about(&spec.cert_file, "does not match key_file"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Returns the verifier of clients' certificates; `None` if clients need no certificate.
+fn verifier<'a>(
+    spec: &TlsSpec,
+    read: impl Fn(&Path) -> anyhow::Result<&'a [u8]>,
+    provider: Arc<tokio_rustls::rustls::crypto::CryptoProvider>,
+) -> anyhow::Result<Option<Arc<dyn ClientCertVerifier>>> {
+    let file = match (spec.client_auth_type, &spec.client_ca_file) {
+        (ClientAuth::RequestClientCert | ClientAuth::RequireAnyClientCert, _) => bail!(
+            "client_auth_type: client certificates that are not verified protect nothing; \
+             write RequireAndVerifyClientCert or VerifyClientCertIfGiven"
+        ),
+        (ClientAuth::NoClientCert, None) => return Ok(None),
+        (ClientAuth::NoClientCert, Some(_)) => bail!(
+            "client_ca_file has no effect without client_auth_type: add \
+             client_auth_type: RequireAndVerifyClientCert"
+        ),
+        (_, None) => bail!("client_auth_type needs client_ca_file"),
+        (_, Some(file)) => file,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, read(file)?)? {
+        roots.add(certificate).with_context(|| about(file, "has a certificate that cannot be used"))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = match spec.client_auth_type {
+        ClientAuth::VerifyClientCertIfGiven => builder.allow_unauthenticated(),
+        _ => builder,
+    };
+    let verifier = builder.build();
+    Ok(Some(verifier.with_context(|| about(file, "cannot be used"))?))
+}
+
+/// Reads the certificates of a file; at least one.
+fn certificates(file: &Path, content: &[u8]) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.with_context(|| about(file, "is no certificate in PEM"))?;
+    ensure!(!certificates.is_empty(), about(file, "has no certificate in PEM"));
+    Ok(certificates)
+}
+
+fn about(file: &Path, what: &str) -> String {
+    format!("{} {what}", file.display())
+}
+
+/// The whole file.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    pub tls_server_config: Option<TlsSpec>,
+    /// Passwords' bcrypt hashes, by user.
+    pub basic_auth_users: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// The server's certificate and the intermediate ones, PEM.
+    pub cert_file: PathBuf,
+    /// Its private key, PEM.
+    pub key_file: PathBuf,
+    /// Whether clients have to show a certificate.
+    #[serde(default)]
+    pub client_auth_type: ClientAuth,
+    /// The authorities of clients' certificates, PEM.
+    pub client_ca_file: Option<PathBuf>,
+    /// The oldest version of TLS that is spoken.
+    #[serde(default)]
+    pub min_version: MinVersion,
+}
+
+/// Whether clients have to show a certificate, in the words of Go's `crypto/tls`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum ClientAuth {
+    #[default]
+    NoClientCert,
+    /// Asked for and not verified: refused, because it protects nothing.
+    RequestClientCert,
+    /// Required and not verified: refused, because it protects nothing.
+    RequireAnyClientCert,
+    /// They need none, but a wrong one is refused.
+    VerifyClientCertIfGiven,
+    RequireAndVerifyClientCert,
+}
+
+/// The oldest version of TLS.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum MinVersion {
+    #[default]
+    #[serde(rename = "TLS12")]
+    Tls12,
+    #[serde(rename = "TLS13")]
+    Tls13,
+}
+
+impl Spec {
+    /// Reads YAML; an empty file asks for nothing.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong, and in which line, but not the line itself, which may be a secret.
+    pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let text = std::str::from_utf8(text)?;
+        let options = serde_saphyr::options! { with_snippet: false };
+        let spec: Option<Self> =
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| anyhow::anyhow!("{error}"))?;
+        Ok(spec.unwrap_or_default())
+    }
+}
+
+impl TlsSpec {
+    /// Returns all files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = [&self.cert_file, &self.key_file].into_iter();
+        own.chain(&self.client_ca_file).map(PathBuf::as_path)
+    }
 }

@@ -3,7 +3,6 @@
 mod flame_graph;
 mod folded;
 mod pprof;
-mod without_script;
 
 pub use flame_graph::{Drawing, flame_graph};
 pub use folded::folded;

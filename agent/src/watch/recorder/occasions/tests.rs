@@ -1,12 +1,13 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use evictscope_model::threshold;
 use evictscope_records::Occasion;
 use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, Sight, WantedRecord};
+use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, SWOLLEN, Sight, WantedRecord};
 
 const START: Duration = Duration::from_secs(7_200);
 const TENTH: Duration = Duration::from_millis(100);
@@ -263,6 +264,12 @@ fn at_the_end_all_is_recorded_that_is_known() {
     let made = occasions.finish(Some(START + GAP * 3));
     let made: Vec<_> = made.iter().map(|record| record.occasion).collect();
     assert_eq!(made, [Occasion::Asked, Occasion::Stall, Occasion::Ended]);
+}
+
+#[test]
+fn limits_are_those_of_the_alerts() {
+    assert_eq!(threshold("SlowCall"), Some(LEAST_CALL.as_secs_f64()));
+    assert_eq!(threshold("SwollenShare"), Some(SWOLLEN));
 }
 
 proptest! {

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::routing::get;
 use evictscope_testkit::wait::until;
 
-use super::{Connections, MOST};
-use crate::http::server::bind;
+use super::{CALM, Connections, MOST, Trouble};
+use crate::http::bind;
 use crate::web_config::tests::{TLS, directory};
 use crate::{Web, WebConfig};
 
@@ -156,4 +156,13 @@ async fn those_who_asked_last_are_the_last_to_make_room() -> anyhow::Result<()> 
     }
     ask(&mut scraper)?;
     must_leave(&clients, MOST.get() - 1)
+}
+
+#[test]
+fn it_begins_once_and_again_after_a_minute_of_calm() {
+    let mut trouble = Trouble::default();
+    assert!(trouble.begins());
+    assert!(!trouble.begins());
+    trouble.last = tokio::time::Instant::now().checked_sub(2 * CALM);
+    assert!(trouble.begins());
 }

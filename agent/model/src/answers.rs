@@ -1,0 +1,169 @@
+//! The answers of the agent's API: what the daemon writes, and what `watch`, `report` and the tests read.
+//!
+//! Values that are not known are `null`. docs/METRICS.md says what they mean.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::UnixTime;
+
+/// The answer of `GET /api/v1/bursts`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BurstList {
+    /// For each server, the oldest first; servers that have ended come first.
+    pub bursts: Vec<ListedBurst>,
+}
+
+/// A finished burst. Memory is in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "docs/METRICS.md has a table of them")]
+pub struct ListedBurst {
+    pub server: String,
+    /// Its first evicting call.
+    pub start: Option<UnixTime>,
+    /// The end of its last evicting call.
+    pub end: Option<UnixTime>,
+    /// `self_amplifying`, `stalling`, `plain` or `unknown`.
+    pub kind: String,
+    /// Why it is of that kind.
+    pub reason: String,
+    pub hint: Option<String>,
+    /// The name of its record.
+    pub record: Option<String>,
+    /// How far memory fell after it.
+    pub reclaimed_bytes: Option<u64>,
+    pub started_unix_seconds: f64,
+    pub duration_seconds: f64,
+    pub reclaim_seconds: f64,
+    pub evicting_calls: u64,
+    pub observed_seconds: f64,
+    pub evicted_keys: Option<u64>,
+    pub commands_per_second: Option<f64>,
+    pub stalled_seconds: Option<f64>,
+    pub stalled_by_evictions_seconds: Option<f64>,
+    pub clients_waiting_before: Option<u64>,
+    pub clients_waiting_peak: Option<u64>,
+    pub expired_share_before: Option<f64>,
+    pub stale_ratio_before: Option<f64>,
+    pub expired_held_before: Option<f64>,
+    pub client_buffers_before_bytes: Option<u64>,
+    pub client_buffers_peak_bytes: Option<u64>,
+    pub memory_start_bytes: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    pub memory_end_bytes: Option<u64>,
+    pub memory_after_bytes: Option<u64>,
+    pub main_thread_cpu_share: Option<f64>,
+    pub main_thread_waiting_share: Option<f64>,
+    pub eviction_cpu_share: Option<f64>,
+}
+
+/// The answer of `GET /api/v1/timeline`: the last ten minutes of one server, in bins of the same length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimelineAnswer {
+    /// Its name.
+    pub server: String,
+    /// When the first bin began.
+    pub start: Option<UnixTime>,
+    /// How long a bin is.
+    pub bin_seconds: f64,
+    /// The time in each bin that was spent in evicting calls.
+    pub eviction_call_seconds: Vec<Option<f64>>,
+    /// The CPU time of the main thread in evicting calls.
+    pub cpu_eviction_seconds: Vec<Option<f64>>,
+    /// The CPU time of the main thread elsewhere.
+    pub cpu_other_seconds: Vec<Option<f64>>,
+    /// The oldest first.
+    pub samples: Vec<TimelineSample>,
+}
+
+/// A reading of a server. What is counted is counted since the server was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "docs/METRICS.md says what they are")]
+pub struct TimelineSample {
+    pub time: Option<UnixTime>,
+    pub used_memory_bytes: Option<u64>,
+    pub client_buffers_bytes: Option<u64>,
+    pub commands_processed: Option<u64>,
+    pub clients_waiting: Option<u64>,
+    pub longest_wait_seconds: Option<f64>,
+    pub stall_seconds: Option<f64>,
+}
+
+/// The answer of `GET /api/v1/unwatched`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UnwatchedList {
+    /// The servers that run on the agent's host and are not watched.
+    pub unwatched: Vec<UnwatchedServer>,
+}
+
+/// A server that runs on the agent's host and is not watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnwatchedServer {
+    /// What it would be called in the label `server`.
+    pub server: String,
+    /// Process id.
+    pub pid: u32,
+    /// The kind of reason.
+    pub reason: UnwatchedReason,
+    /// What went wrong and, if something can be done, what to do.
+    pub why: String,
+}
+
+/// Why a server is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnwatchedReason {
+    /// The agent may not look into it.
+    Permission,
+    /// Its executable cannot be analysed.
+    Executable,
+    /// The process that analysed it was ended, or failed.
+    Planning,
+    /// No process or thread could be started, or a file system does not answer. It is tried again.
+    Resources,
+    /// Its memory cannot be read, or the kernel refuses the probes. It is tried again.
+    Attach,
+}
+
+impl UnwatchedReason {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 5] = [Self::Permission, Self::Executable, Self::Planning, Self::Resources, Self::Attach];
+
+    /// Returns its spelling in the label `reason`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Permission => "permission",
+            Self::Executable => "executable",
+            Self::Planning => "planning",
+            Self::Resources => "resources",
+            Self::Attach => "attach",
+        }
+    }
+}
+
+/// The answer of `POST /api/v1/records`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RecordMade<Id> {
+    /// The name of the record.
+    pub id: Id,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{UnwatchedReason, UnwatchedServer};
+
+    #[test]
+    fn a_server_is_listed_with_the_reason_and_the_text() -> serde_json::Result<()> {
+        for reason in UnwatchedReason::ALL {
+            let server =
+                UnwatchedServer { server: "6380".to_owned(), pid: 43, reason, why: "Redis <5> is too old".to_owned() };
+            let reason = reason.label();
+            let json = format!(r#"{{"server":"6380","pid":43,"reason":"{reason}","why":"Redis <5> is too old"}}"#);
+            assert_eq!(serde_json::to_string(&server)?, json);
+            assert_eq!(serde_json::from_str::<UnwatchedServer>(&json)?, server);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last
+//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use evictscope_model::UnixTime;
+use evictscope_model::answers::{BurstList, ListedBurst, TimelineAnswer, TimelineSample};
+use evictscope_records::RecordId;
+use evictscope_telemetry::{BIN_NS, Burst, ClientBuffers, TimeBin, Timeline, microseconds};
+use prometheus::core::Collector as _;
+use prometheus::{TEXT_FORMAT, TextEncoder};
+
+use super::app::{App, Refusal, Which};
+use crate::exported::ExportedServer;
+use crate::families::{families, loop_last_turn, records, servers_ended, servers_unwatched};
+use crate::pages::heatmap;
+use crate::shared::Shared;
+
+pub(super) async fn metrics(State(app): State<App>) -> Response {
+    let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
+    let unwatched = app.shared.unwatched();
+    all.extend(unwatched.as_deref().map(servers_unwatched));
+    let (counts, ended) = (app.shared.endings(), app.shared.ended(None));
+    all.extend(servers_ended(counts, &ended));
+    all.extend(app.shared.last_turn().map(loop_last_turn));
+    if let Ok(keeper) = app.shared.keeper() {
+        all.extend(records(keeper.counts()));
+    }
+    all.extend(app.process.collect());
+    match TextEncoder::new().encode_to_string(&all) {
+        Ok(text) => {
+            let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
+            ([(header::CONTENT_TYPE, content_type)], text).into_response()
+        }
+        Err(error) => {
+            let text = format!("cannot encode the metrics: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+    }
+}
+
+/// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
+fn burst_list(servers: &[Arc<ExportedServer>]) -> BurstList {
+    let of_server = |server: &Arc<ExportedServer>| {
+        server.bursts().map(|(burst, record)| listed(&server.label, &burst, record)).collect::<Vec<_>>()
+    };
+    BurstList { bursts: servers.iter().flat_map(of_server).collect() }
+}
+
+fn listed(server: &str, burst: &Burst, record: Option<&RecordId>) -> ListedBurst {
+    let (kind, reason) = burst.kind();
+    let optional = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    ListedBurst {
+        server: server.to_owned(),
+        start: UnixTime::new(burst.started),
+        end: UnixTime::new(burst.started + burst.duration),
+        kind: kind.to_string(),
+        reason,
+        hint: burst.expiry_behind(),
+        record: record.map(RecordId::to_string),
+        reclaimed_bytes: burst.reclaimed(),
+        started_unix_seconds: burst.started.as_secs_f64(),
+        duration_seconds: burst.duration.as_secs_f64(),
+        reclaim_seconds: burst.reclaim.as_secs_f64(),
+        evicting_calls: burst.evicting_calls,
+        observed_seconds: burst.observed.as_secs_f64(),
+        evicted_keys: burst.evicted_keys,
+        commands_per_second: burst.commands_per_second,
+        stalled_seconds: optional(burst.stalled),
+        stalled_by_evictions_seconds: optional(burst.stalled_by_evictions),
+        clients_waiting_before: burst.clients_waiting_before,
+        clients_waiting_peak: burst.clients_waiting_peak,
+        expired_share_before: burst.expired_share_before,
+        stale_ratio_before: burst.stale_ratio_before,
+        expired_held_before: burst.expired_held_before,
+        client_buffers_before_bytes: burst.client_buffers_before,
+        client_buffers_peak_bytes: burst.client_buffers_peak,
+        memory_start_bytes: burst.memory_start,
+        memory_peak_bytes: burst.memory_peak,
+        memory_end_bytes: burst.memory_end,
+        memory_after_bytes: burst.memory_after,
+        main_thread_cpu_share: burst.cpu_share,
+        main_thread_waiting_share: burst.waiting_share,
+        eviction_cpu_share: burst.eviction_cpu_share,
+    }
+}
+
+pub(super) async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
+    // Ended servers come first: they ran earlier.
+    let mut servers = app.shared.ended(which.server.as_deref());
+    match which.server {
+        None => servers.extend(app.shared.servers().unwrap_or_default()),
+        Some(_) => match which.of(&app.shared) {
+            Ok(server) => servers.push(server),
+            Err(why) if servers.is_empty() => return Err(why),
+            Err(_) => {}
+        },
+    }
+    Ok(Json(burst_list(&servers)).into_response())
+}
+
+fn timeline_answer(server: &str, timeline: &Timeline, since_1970: Duration) -> TimelineAnswer {
+    let seconds = |part: fn(TimeBin) -> u32| timeline.bins().map(|bin| Some(f64::from(part(bin?)) / 1e9)).collect();
+    let seconds_of = |time: Option<Duration>| time.map(|time| microseconds(time) as f64 / 1e6);
+    let samples = timeline.samples(since_1970).map(|moment| TimelineSample {
+        time: UnixTime::new(moment.at),
+        used_memory_bytes: moment.used_memory,
+        client_buffers_bytes: moment.client_buffers.map(ClientBuffers::total),
+        commands_processed: moment.commands,
+        clients_waiting: moment.clients_waiting,
+        longest_wait_seconds: seconds_of(moment.longest_wait),
+        stall_seconds: seconds_of(moment.stalled),
+    });
+    TimelineAnswer {
+        server: server.to_owned(),
+        start: UnixTime::new(since_1970 + timeline.start()),
+        bin_seconds: BIN_NS as f64 / 1e9,
+        eviction_call_seconds: seconds(|bin| bin.evicting),
+        cpu_eviction_seconds: seconds(|bin| bin.cpu_eviction),
+        cpu_other_seconds: seconds(|bin| bin.cpu_other),
+        samples: samples.collect(),
+    }
+}
+
+pub(super) async fn timeline(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    app.aside(move |shared| {
+        let (server, timeline) = last_minutes(shared, &which)?;
+        Ok(Json(timeline_answer(&server.label, &timeline, server.since_1970)))
+    })
+    .await
+}
+
+pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
+    app.aside(move |shared| {
+        let (server, timeline) = last_minutes(shared, &which)?;
+        let svg = heatmap::svg(&server.label, &timeline, server.since_1970)
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))?;
+        Ok(([(header::CONTENT_TYPE, "image/svg+xml")], svg))
+    })
+    .await
+}
+
+/// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
+fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
+    let server = which.of(shared)?;
+    let timeline = server.timeline().map(|timeline| timeline.clone());
+    let timeline = timeline.ok_or_else(|| {
+        let text = "the evicting calls of this server are not seen; / says why\n";
+        (StatusCode::NOT_FOUND, text.to_owned())
+    })?;
+    Ok((server, timeline))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use evictscope_telemetry::BrokenInvariant;
+
+    use super::{burst_list, timeline_answer};
+    use crate::ExportedServer;
+    use crate::fixture::{busy_server, new_server, timeline};
+
+    #[test]
+    fn the_list_of_a_made_up_server() -> serde_json::Result<()> {
+        let servers = [Arc::new(busy_server())];
+        let json = serde_json::to_string_pretty(&burst_list(&servers))?;
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
+        Ok(())
+    }
+
+    #[test]
+    fn only_what_is_trusted_is_listed() {
+        let count = |server| burst_list(&[Arc::new(server)]).bursts.len();
+        assert_eq!(count(new_server()), 0);
+        assert_eq!(count(busy_server()), 1);
+        let withdrawn = Some(BrokenInvariant::LostExit);
+        assert_eq!(count(ExportedServer { withdrawn, ..busy_server() }), 0);
+    }
+
+    #[test]
+    fn the_answer_about_a_made_up_server() -> serde_json::Result<()> {
+        let json = serde_json::to_string(&timeline_answer("6379", &timeline(), Duration::from_secs(1_700_000_000)))?;
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(json) });
+        Ok(())
+    }
+}
