@@ -9,17 +9,17 @@
 //! than that many wrong numbers are counted before it is noticed. The goal variables are compared with each other at
 //! every call, but that proves nothing if the plan computes some of them from the others.
 
+use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use aya_log_ebpf::warn;
 use evictscope_abi::{
-    ALLOCATOR_SLACK, ALLOCATOR_STREAK, CHECKED_FIRST, CHECKED_ONE_IN, Check, EvictionStats, Fault, Noted, Probe,
-    QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
+    ALLOCATOR_SLACK, ALLOCATOR_STREAK, AllocatorCounters, CHECKED_FIRST, CHECKED_ONE_IN, COUNTER_BYTES, Check,
+    EvictionStats, Fault, Noted, Probe, QUIET_NS, ResultKind, SLOW_SLOTS, SlowEviction, Variable, bounds,
 };
 
 use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
-use crate::counters::{self, Sum};
 use crate::evaluate::{Known, copy_registers, is_within_limit, place, read_user, read_words, recipe};
-use crate::maps::{self, Error, Hit, count_fault, hit};
-use crate::report;
+use crate::maps::{self, COUNTER_WORDS, Counters, Error, Hit, count_fault, hit};
 
 /// With more allocator counters in use than this, `mem_reported` is not tested against them: it would cost
 /// an evicting call too much.
@@ -147,7 +147,7 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
             && tofree.value == used.value.wrapping_sub(maxmemory.value);
         if !check(stats, Check::Arithmetic, right) {
             let variables = [reported, overhead, used, tofree, maxmemory].map(|known| known.value);
-            report::arithmetic(hit.config.tgid, &variables);
+            report_arithmetic(hit.config.tgid, &variables);
         }
     }
     let member = hit.config.eviction.maxmemory;
@@ -155,7 +155,7 @@ fn evaluate_goal(hit: &Hit, stats: &mut EvictionStats) -> Result<Kind, Error> {
         match read_user(member) {
             Some(member) => {
                 if !check(stats, Check::Maxmemory, member == maxmemory.value) {
-                    report::maxmemory(hit.config.tgid, maxmemory.value, member);
+                    report_maxmemory(hit.config.tgid, maxmemory.value, member);
                 }
             }
             None => count_fault(hit.slot, Fault::Member),
@@ -190,7 +190,7 @@ fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Res
     }
     // SAFETY: an update is under way.
     let copy = unsafe { &mut *maps::counters(hit.slot)? };
-    let Sum { known, is_fault } = counters::sum::<CHECKED_COUNTERS>(&hit.config.eviction.used_memory, copy);
+    let Sum { known, is_fault } = sum::<CHECKED_COUNTERS>(&hit.config.eviction.used_memory, copy);
     if is_fault {
         count_fault(hit.slot, Fault::Allocator);
     }
@@ -201,7 +201,7 @@ fn check_allocator(hit: &Hit, stats: &mut EvictionStats, reported: Known) -> Res
     stats.allocator_far = if is_near { 0 } else { stats.allocator_far + 1 };
     let right = stats.allocator_far < ALLOCATOR_STREAK;
     if !check(stats, Check::Allocator, right) {
-        report::allocator(hit.config.tgid, reported.value, known.value);
+        report_allocator(hit.config.tgid, reported.value, known.value);
     }
     Ok(is_near)
 }
@@ -265,4 +265,101 @@ fn keep_slow(stats: &mut EvictionStats, call: SlowEviction) {
     {
         *kept = call;
     }
+}
+
+/// What the counters came to.
+struct Sum {
+    /// The sum; not known if it was not read.
+    known: Known,
+    /// Whether that is because memory could not be read.
+    is_fault: bool,
+}
+
+impl Sum {
+    const FAULT: Self = Self { known: Known::NOT, is_fault: true };
+    const SKIPPED: Self = Self { known: Known::NOT, is_fault: false };
+}
+
+/// Adds up the counters that are in use, read all at once. Skips them if there are more than `MOST`.
+#[inline(always)]
+fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum {
+    let mut count = of.count;
+    let mut sum = 0_u64;
+    if of.threads != 0 {
+        let Some(threads) = number_of_threads(of) else {
+            return Sum::FAULT;
+        };
+        if threads < count as u64 {
+            count = threads as u32;
+        } else if threads > count as u64 && of.overflow != 0 {
+            match read_user(of.overflow) {
+                Some(overflow) => sum = overflow,
+                None => return Sum::FAULT,
+            }
+        }
+    }
+    let stride = of.stride as u64;
+    let bytes = (count.wrapping_sub(1) as u64 * stride + 1) * 8;
+    if of.address == 0 || count == 0 || count > MOST || bytes > COUNTER_BYTES as u64 {
+        return Sum::SKIPPED;
+    }
+    // SAFETY: `copy` has COUNTER_BYTES; the helper checks the address and fails if it cannot be read.
+    let read = unsafe {
+        generated::bpf_probe_read_user(copy.as_mut_ptr().cast(), bytes as u32, of.address as *const core::ffi::c_void)
+    };
+    if read != 0 {
+        return Sum::FAULT;
+    }
+    for index in 0..MOST as u64 {
+        // Hidden from the optimiser, which would make it a pointer that the verifier cannot follow.
+        let word = core::hint::black_box(index * stride);
+        if index >= count as u64 || word >= COUNTER_WORDS as u64 {
+            break;
+        }
+        // Counters can be negative: the sum is modulo 2^64.
+        sum = sum.wrapping_add(copy[word as usize]);
+    }
+    Sum { known: Known { value: sum, is_known: true }, is_fault: false }
+}
+
+#[inline(always)]
+fn number_of_threads(of: &AllocatorCounters) -> Option<u64> {
+    if of.threads_width == 4 {
+        // SAFETY: the helper checks the address and fails if it cannot be read.
+        unsafe { bpf_probe_read_user(of.threads as *const u32) }.ok().map(u64::from)
+    } else {
+        read_user(of.threads)
+    }
+}
+
+// Reports of values that disagree, in the agent's log. Each begins with the server's process id, so that the agent can
+// add a name. The functions are not inlined, so they cost a program neither time nor stack until it calls one.
+
+/// Reports that `mem_reported` and the sum of the allocator's counters disagree.
+#[inline(never)]
+fn report_allocator(tgid: u32, mem_reported: u64, counted: u64) {
+    warn!(&(), "{}: mem_reported is {}, but the allocator counts {}", tgid, mem_reported, counted);
+}
+
+/// Reports that the goal variables do not add up: `mem_reported`, `overhead`, `mem_used`,
+/// `mem_tofree`, `maxmemory`.
+#[inline(never)]
+fn report_arithmetic(tgid: u32, variables: &[u64; 5]) {
+    let [reported, overhead, used, tofree, maxmemory] = *variables;
+    warn!(
+        &(),
+        "{}: mem_reported {} - overhead {} should be mem_used {}, and mem_used - maxmemory {} should be mem_tofree {}",
+        tgid,
+        reported,
+        overhead,
+        used,
+        maxmemory,
+        tofree
+    );
+}
+
+/// Reports that `maxmemory` in the calculation and in `server` disagree.
+#[inline(never)]
+fn report_maxmemory(tgid: u32, calculated: u64, configured: u64) {
+    warn!(&(), "{}: maxmemory is {} in the calculation, but server.maxmemory is {}", tgid, calculated, configured);
 }

@@ -5,12 +5,12 @@
 //! is not counted, nor is any after it.
 
 use aya_ebpf::programs::ProbeContext;
+use aya_log_ebpf::warn;
 use evictscope_abi::{CycleCheck, CycleType, EncodedTerm, ExpireStats, Fault, Probe, TermKind, bounds};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
 use crate::evaluate::{self, Known, Words, copy_registers};
 use crate::maps::{self, Error, count_fault, hit};
-use crate::report;
 
 /// A cycle has passed its early returns.
 #[inline(always)]
@@ -34,7 +34,7 @@ pub fn try_start(ctx: &ProbeContext) -> Result<(), Error> {
     let (value, job) = (value as u32 as u64, job.value as u32 as u64);
     if is_known && value | job > CycleType::Fast as u64 {
         stats.check_failures[CycleCheck::Type as usize] += 1;
-        report::cycle_type(hit.config.tgid, value, job);
+        report_type(hit.config.tgid, value, job);
         return Ok(());
     }
     stats.under_way = match (is_known, job) {
@@ -67,7 +67,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
     }
     if sampled.is_known && expired.is_known && expired.value > sampled.value {
         stats.check_failures[CycleCheck::Keys as usize] += 1;
-        report::cycle_keys(hit.config.tgid, sampled.value, expired.value);
+        report_keys(hit.config.tgid, sampled.value, expired.value);
         return Ok(());
     }
     // Hidden from the optimiser, as in `Histogram::record`.
@@ -96,4 +96,18 @@ fn place(slot: u32, place: &EncodedTerm, words: &Words) -> Known {
 fn has_failed(stats: &ExpireStats) -> bool {
     let [of_type, keys] = stats.check_failures;
     of_type | keys != 0
+}
+
+// Reports of values that disagree: see those of the eviction call.
+
+/// Reports that the type of an expire cycle is neither slow nor fast, or it is neither for keys nor for fields.
+#[inline(never)]
+fn report_type(tgid: u32, cycle_type: u64, job: u64) {
+    warn!(&(), "{}: the type of an expire cycle is {}, and its job {}, not 0 or 1", tgid, cycle_type, job);
+}
+
+/// Reports that more keys had expired than an expire cycle sampled.
+#[inline(never)]
+fn report_keys(tgid: u32, sampled: u64, expired: u64) {
+    warn!(&(), "{}: an expire cycle sampled {} keys, of which {} had expired", tgid, sampled, expired);
 }

@@ -7,12 +7,10 @@
 #![allow(missing_docs, reason = "the macros of aya-ebpf make public items without docs")]
 
 mod calls;
-mod counters;
 mod evaluate;
 mod eviction;
 mod expire;
 mod maps;
-mod report;
 mod stack;
 
 use aya_ebpf::macros::{uprobe, uretprobe};

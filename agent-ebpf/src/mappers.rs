@@ -48,7 +48,8 @@ struct Walk {
     before: u64,
     first: u64,
     last: u64,
-    own: u64,
+    /// The keeper's `struct mm_struct`.
+    keeper: u64,
     mappings: u32,
     held: u32,
 }
@@ -71,23 +72,19 @@ struct Links {
 #[unsafe(link_section = "iter/task_vma")]
 unsafe extern "C" fn mapper_look(context: *const Context) -> i32 {
     // SAFETY: both come from the kernel, whose verifier checks how they are read.
-    let (seq, own) = unsafe { ((*(*context).meta).seq, (*context).mapping) };
-    if own.is_null() {
+    let (seq, keepers) = unsafe { ((*(*context).meta).seq, (*context).mapping as u64) };
+    if keepers == 0 || member::<u64>(keepers, MapperMember::Start) != MAPPED_AT {
         return 0;
     }
-    let own = own as u64;
-    if member::<u64>(own, MapperMember::Start) != MAPPED_AT {
-        return 0;
-    }
-    let mapping = member(member(own, MapperMember::File), MapperMember::Mapping);
-    let first = member(own, MapperMember::Page);
+    let mapping = member(member(keepers, MapperMember::File), MapperMember::Mapping);
+    let first = member(keepers, MapperMember::Page);
     let mut walk = Walk {
         seq,
         node: member(mapping, MapperMember::Tree),
         before: 0,
         first,
-        last: last_page(own, first),
-        own: member(own, MapperMember::Space),
+        last: last_page(keepers, first),
+        keeper: member(keepers, MapperMember::Space),
         mappings: 0,
         held: 0,
     };
@@ -139,7 +136,7 @@ fn visit(walk: &mut Walk, mapping: u64) -> bool {
         return false;
     }
     let space: u64 = member(mapping, MapperMember::Space);
-    let is_other = last_page(mapping, first) >= walk.first && space != walk.own;
+    let is_other = last_page(mapping, first) >= walk.first && space != walk.keeper;
     // The kernel leaves alone what is being taken down, which may take long.
     if is_other && member::<u32>(space, MapperMember::Users) != 0 {
         walk.mappings += 1;

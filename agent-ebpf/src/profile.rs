@@ -86,9 +86,9 @@ fn take(ctx: &PerfEventContext, sample: *mut ProfileSample, cookie: u64, at_ns: 
         if read_volatile(addr_of!((*interrupted).cs)) & USER_MODE == USER_MODE {
             copy_registers(&mut (*sample).registers, interrupted);
         } else {
-            let own = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void;
+            let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void;
             let bytes = size_of::<[u64; SAVED_REGISTERS]>() as u32;
-            if bpf_probe_read_kernel((&raw mut (*sample).registers).cast(), bytes, own) != 0 {
+            if bpf_probe_read_kernel((&raw mut (*sample).registers).cast(), bytes, saved) != 0 {
                 return;
             }
         }

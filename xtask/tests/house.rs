@@ -100,16 +100,11 @@ fn root() -> &'static Path {
 fn a_crate_stands_on_those_below_it_only() -> Result<()> {
     let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?;
     for (height, name) in ORDER.iter().enumerate() {
-        let package = metadata.packages.iter().find(|one| one.name == *name);
+        let package = metadata.packages.iter().find(|package| package.name == *name);
         let package = package.with_context(|| format!("there is no crate {name}"))?;
-        for dependency in &package.dependencies {
-            let place = ORDER.iter().position(|one| *one == dependency.name);
-            let is_above = place.is_some_and(|place| place >= height);
-            ensure!(
-                dependency.kind == DependencyKind::Development || !is_above,
-                "{name} stands on {}",
-                dependency.name
-            );
+        for dependency in package.dependencies.iter().filter(|other| other.kind != DependencyKind::Development) {
+            let is_above = ORDER[height..].contains(&dependency.name.as_str());
+            ensure!(!is_above, "{name} stands on {}", dependency.name);
         }
     }
     Ok(())
@@ -153,8 +148,7 @@ fn what_opens_a_file_or_reads_memory_has_a_bound() -> Result<()> {
                 !is_kernels && OPENERS.iter().any(|opener| line.contains(opener))
             });
             if opens.next().is_some() {
-                let file = source.file.strip_prefix(root())?;
-                found.push(file.display().to_string());
+                found.push(source.file.strip_prefix(root())?.display().to_string());
             }
         }
     }
@@ -181,8 +175,7 @@ fn no_files_import_each_other_in_a_circle() -> Result<()> {
                 }
             }
         }
-        let circles = tarjan_scc(&imports).into_iter();
-        let circles: Vec<_> = circles.filter(|files| files.len() > 1).collect();
+        let circles: Vec<_> = tarjan_scc(&imports).into_iter().filter(|files| files.len() > 1).collect();
         ensure!(circles.is_empty(), "{circles:#?}");
     }
     Ok(())
@@ -208,30 +201,21 @@ fn the_documentation_has_no_more_words_than_somebody_reads() -> Result<()> {
 fn read(file: &Path, module: Segments, modules: &mut Modules) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let parsed = syn::parse_file(&text).with_context(|| file.display().to_string())?;
-    let is_first = ["lib", "main", "mod"].map(Some);
-    let stem = file.file_stem().and_then(|stem| stem.to_str());
-    let folder = match is_first.contains(&stem) {
-        true => file.parent().context("no folder")?.to_owned(),
-        false => file.with_extension(""),
-    };
+    let is_first = ["lib.rs", "main.rs", "mod.rs"].iter().any(|name| file.ends_with(name));
+    let folder = if is_first { file.parent().context("no folder")?.to_owned() } else { file.with_extension("") };
     let mut source = Source { file: file.to_owned(), exported: Vec::new(), imported: Vec::new() };
     for item in &parsed.items {
         match item {
             Item::Use(used) if !is_test(&used.attrs) => {
-                let is_exported = !matches!(used.vis, Visibility::Inherited);
-                let paths = match is_exported {
-                    true => &mut source.exported,
-                    false => &mut source.imported,
-                };
+                let is_own = matches!(used.vis, Visibility::Inherited);
+                let paths = if is_own { &mut source.imported } else { &mut source.exported };
                 flatten(&used.tree, &Vec::new(), paths);
             }
             Item::Mod(child) if child.content.is_none() && !is_test(&child.attrs) => {
                 let name = child.ident.to_string();
                 let files = [folder.join(&name).with_extension("rs"), folder.join(&name).join("mod.rs")];
-                let found = files.iter().find(|file| file.exists());
-                let found = found.with_context(|| format!("no file of {name}"))?;
-                let path = [module.clone(), vec![name]].concat();
-                read(found, path, modules)?;
+                let found = files.iter().find(|file| file.exists()).with_context(|| format!("no file of {name}"))?;
+                read(found, [module.clone(), vec![name]].concat(), modules)?;
             }
             Item::Mod(_) => {}
             other => Paths(&mut source.imported).visit_item(other),
@@ -254,11 +238,7 @@ fn flatten(tree: &UseTree, before: &Segments, paths: &mut Vec<Segments>) {
     let with = |name: String| [before.clone(), vec![name]].concat();
     match tree {
         UseTree::Path(path) => flatten(&path.tree, &with(path.ident.to_string()), paths),
-        UseTree::Group(group) => {
-            for tree in &group.items {
-                flatten(tree, before, paths);
-            }
-        }
+        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, paths)),
         UseTree::Name(name) if name.ident == "self" => paths.push(before.clone()),
         UseTree::Name(name) => paths.push(with(name.ident.to_string())),
         UseTree::Rename(renamed) => paths.push(with(renamed.ident.to_string())),
@@ -308,10 +288,7 @@ fn owner<'a>(modules: &'a Modules, module: &Segments, path: &[String], depth: us
         return None;
     }
     let source = modules.get(&at)?;
-    let exported = rest.first().and_then(|name| {
-        let mut exported = source.exported.iter();
-        exported.find(|path| path.last() == Some(name))
-    });
+    let exported = rest.first().and_then(|name| source.exported.iter().find(|path| path.last() == Some(name)));
     match exported.filter(|_| depth < 8) {
         Some(path) => owner(modules, &at, path, depth + 1),
         None => Some(&source.file),

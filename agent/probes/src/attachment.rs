@@ -4,16 +4,16 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use evictscope_abi::{Cookie, MAX_FUNCTIONS, Probe, ServerConfig, When};
-use evictscope_host::{Executable, MemoryError, Words};
+use evictscope_host::{Executable, MemoryError, Words, breakpoints, is_traced};
 use evictscope_model::FileOffset;
 use evictscope_plan::{Description, EVICTION_CALL, FunctionKind, ProbePlan, Site, TracedFunction};
 use evictscope_telemetry::{Counted, Unrun};
 
-use super::attach::{Probes, Slot};
 use super::config::server_config;
 use super::error::ProbeError;
 use super::keeper::{Leaving, Link};
-use super::left::take_out;
+use super::probes::{Probes, Slot};
+use super::programs::Programs;
 use super::target::Target;
 
 /// Which calls of a function are probed.
@@ -58,7 +58,7 @@ impl Coverage {
 const ATTACH_ORDER: [Probe; 4] = [Probe::Exit, Probe::Enter, Probe::Return, Probe::Inner];
 
 /// A server to attach to.
-pub struct Server {
+pub struct PlannedServer {
     /// Its process id.
     pub pid: u32,
     /// The executable that it runs, open.
@@ -71,7 +71,7 @@ pub struct Server {
 
 /// The probes on one server. Dropping it takes them off and waits until they are.
 pub struct Attachment {
-    server: Server,
+    server: PlannedServer,
     covered: Coverage,
     placed: Vec<Placed>,
     /// Probes that are being taken off. The kernel takes out the breakpoints of a uprobe_multi link at once, and then
@@ -99,22 +99,15 @@ impl Attachment {
     /// # Errors
     ///
     /// Fails if there is no free slot.
-    pub fn new(probes: &Arc<Probes>, server: Server) -> Result<Self, ProbeError> {
+    pub fn new(probes: &Arc<Probes>, server: PlannedServer) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
         let config = ServerConfig {
             run_delay: probes.run_delay.unwrap_or(0),
             ..server_config(server.pid, server.load_bias, &server.plan)
         };
         probes.maps.fill(slot.number, config)?;
-        Ok(Self {
-            server,
-            covered: Coverage::NOTHING,
-            placed: Vec::new(),
-            leaving: Vec::new(),
-            foreign: 0,
-            unrun: None,
-            slot,
-        })
+        let (placed, leaving) = (Vec::new(), Vec::new());
+        Ok(Self { server, covered: Coverage::NOTHING, placed, leaving, foreign: 0, unrun: None, slot })
     }
 
     /// Takes out the breakpoints that were left in the server's code. Call it before probes are placed.
@@ -129,11 +122,8 @@ impl Attachment {
     }
 
     fn target(&self) -> Target<'_> {
-        Target {
-            pid: self.server.pid,
-            // The very file that the plan was made for, whatever the process runs by now.
-            exe: self.server.exe.file().as_fd(),
-        }
+        // The very file that the plan was made for, whatever the process runs by now.
+        Target { pid: self.server.pid, exe: self.server.exe.file().as_fd() }
     }
 
     /// Returns whether no more probes are being taken off. Until then [`Attachment::set`] has no effect.
@@ -155,8 +145,7 @@ impl Attachment {
             return Ok(0);
         }
         let before = self.placed.len();
-        let placed = self.place_missing(wanted);
-        if let Err(error) = placed.and_then(|()| self.must_run(before, memory)) {
+        if let Err(error) = self.place_missing(wanted).and_then(|()| self.must_run(before, memory)) {
             let placed = self.placed.split_off(before);
             self.take_off(placed);
             return Err(error);
@@ -194,8 +183,7 @@ impl Attachment {
     /// Fails if the server's memory lacks a breakpoint of a probe that was placed at `from` or later.
     fn must_run(&mut self, from: usize, memory: &Words) -> Result<(), ProbeError> {
         let pid = self.server.pid;
-        let unrun = self.unrun_of(&self.placed[from..], memory);
-        self.unrun = unrun.map_err(|_| ProbeError::Gone(pid))?;
+        self.unrun = self.unrun_of(&self.placed[from..], memory).map_err(|_| ProbeError::Gone(pid))?;
         match self.unrun {
             Some(unrun) => Err(ProbeError::NotRun(pid, unrun)),
             None => Ok(()),
@@ -205,17 +193,13 @@ impl Attachment {
     /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does,
     /// or has ended.
     pub fn unrun(&self, memory: &Words) -> Option<Unrun> {
-        let now = || self.unrun_of(&self.placed, memory).ok().flatten();
-        self.unrun.or_else(now)
+        self.unrun.or_else(|| self.unrun_of(&self.placed, memory).ok().flatten())
     }
 
     fn unrun_of(&self, placed: &[Placed], memory: &Words) -> Result<Option<Unrun>, MemoryError> {
-        let sites = placed.iter().flat_map(|placed| {
-            let function = &self.server.plan.functions[placed.function];
-            sites(function, placed.probe)
-        });
-        let bias = self.server.load_bias;
-        let addresses: Vec<_> = sites.map(|(site, ..)| site.address.at(bias)).collect();
+        let functions = &self.server.plan.functions;
+        let sites = placed.iter().flat_map(|placed| sites(&functions[placed.function], placed.probe));
+        let addresses: Vec<_> = sites.map(|(site, ..)| site.address.at(self.server.load_bias)).collect();
         let missing = memory.without_breakpoint(&addresses)?;
         let placed = addresses.len();
         Ok((missing > 0).then_some(Unrun { missing, placed }))
@@ -223,14 +207,11 @@ impl Attachment {
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {
         let number = number(function.kind)?;
-        let sites = sites(function, probe).into_iter();
-        let sites = sites.map(|(place, site, when)| {
-            let cookie = Cookie { slot: self.slot.number, function: number, site, when };
-            (place.file_offset, cookie)
-        });
+        let cookie = |site, when| Cookie { slot: self.slot.number, function: number, site, when };
+        let sites =
+            sites(function, probe).into_iter().map(|(place, site, when)| (place.file_offset, cookie(site, when)));
         let sites: Vec<(FileOffset, Cookie)> = sites.collect();
-        let programs = &self.slot.probes.programs;
-        programs.attach(function.kind.description, probe, self.target(), &sites)
+        self.slot.probes.programs.attach(function.kind.description, probe, self.target(), &sites)
     }
 
     /// Takes off in the background what is no longer wanted. The probe that ends a call under way stays until the call
@@ -240,10 +221,7 @@ impl Attachment {
         let (functions, covered) = (&self.server.plan.functions, self.covered);
         let is_unwanted = |placed: &mut Placed| {
             let function = &functions[placed.function];
-            let end = match function.span.exits.is_empty() {
-                true => Probe::Return,
-                false => Probe::Exit,
-            };
+            let end = if function.span.exits.is_empty() { Probe::Return } else { Probe::Exit };
             let is_inside = |function| probes.maps.is_inside(*slot, function);
             let is_needed = placed.probe == end && number(function.kind).is_ok_and(is_inside);
             !is_needed && !is_wanted(function, placed.probe, covered)
@@ -254,16 +232,14 @@ impl Attachment {
 
     /// Begins to take probes off.
     fn take_off(&mut self, placed: Vec<Placed>) {
-        let links = placed.into_iter().flat_map(|placed| placed.links);
-        self.leaving.extend(links.map(Link::take_off));
+        self.leaving.extend(placed.into_iter().flat_map(|placed| placed.links).map(Link::take_off));
     }
 
     /// Stops waiting for the end of a call that is under way: the plan of this function is wrong, and the end may never
     /// be seen.
     pub fn give_up(&self, function: &Description) {
         let Slot { probes, number: slot } = &self.slot;
-        let planned = self.server.plan.function(function);
-        if let Some(Ok(function)) = planned.map(|planned| number(planned.kind)) {
+        if let Some(Ok(function)) = self.server.plan.function(function).map(|planned| number(planned.kind)) {
             probes.maps.give_up(*slot, function);
         }
     }
@@ -298,8 +274,7 @@ impl Drop for Attachment {
 
 /// Returns how many sites are probed in all.
 fn sites_of(placed: &[Placed]) -> usize {
-    let links = placed.iter().flat_map(|placed| &placed.links);
-    links.map(Link::sites).sum()
+    placed.iter().flat_map(|placed| &placed.links).map(Link::sites).sum()
 }
 
 /// Returns whether a probe of a function is needed for what is wanted. The return probe, if there is one, also ends
@@ -332,8 +307,7 @@ fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
     match probe {
         Probe::Enter | Probe::Return => only(function.every_call()),
         Probe::Inner if at_inner.is_empty() => {
-            let begins = (0..).zip(function.begins());
-            begins.map(|(number, site)| (site, number, When::NEVER)).collect()
+            (0..).zip(function.begins()).map(|(number, site)| (site, number, When::NEVER)).collect()
         }
         Probe::Inner => at_inner,
         Probe::Exit => elsewhere,
@@ -341,9 +315,52 @@ fn sites(function: &TracedFunction, probe: Probe) -> Vec<(&Site, u8, When)> {
 }
 
 /// Returns the number by which the programs know a function.
-pub(super) fn number(function: FunctionKind) -> Result<u16, ProbeError> {
-    let number = u16::try_from(function.index).ok();
-    number
-        .filter(|number| u32::from(*number) < MAX_FUNCTIONS)
-        .ok_or(ProbeError::Object("entry for another traced function"))
+fn number(function: FunctionKind) -> Result<u16, ProbeError> {
+    let number = u16::try_from(function.index).ok().filter(|number| u32::from(*number) < MAX_FUNCTIONS);
+    number.ok_or(ProbeError::Object("entry for another traced function"))
+}
+
+/// Takes out the breakpoints in the code of a process that runs this executable, as far as the kernel allows: an agent
+/// that was killed together with its keeper left them, and placing and taking off a probe there removes them. Returns
+/// how many stay: those of other tools.
+fn take_out(programs: &Programs, target: Target<'_>, executable: &Executable) -> usize {
+    let pid = target.pid;
+    let find = || breakpoints(pid, executable).unwrap_or_default();
+    let found = find();
+    // A debugger's would be taken out too, although the debugger still relies on them.
+    if found.is_empty() || is_traced(pid) {
+        return found.len();
+    }
+    programs.take_out(target, &found);
+    let left = find().len();
+    let taken = found.len().saturating_sub(left);
+    if taken > 0 {
+        tracing::info!(pid, taken, "took out breakpoints that were left in its code");
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
+    use evictscope_host::{Executable, breakpoints};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    #[test]
+    fn code_that_is_mapped_far_beyond_its_file_is_looked_at_to_the_end_of_that() -> anyhow::Result<()> {
+        let file = File::open("/proc/self/exe")?;
+        let (bytes, access) = (1 << 45, ProtFlags::READ | ProtFlags::EXEC);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: it is mapped where nothing else is, and nothing there is accessed.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &file, 0)? };
+        let executable = Executable::open(Path::new("/proc/self/exe"))?;
+        let found = breakpoints(std::process::id(), &executable);
+        // SAFETY: it was mapped above.
+        unsafe { munmap(mapped, bytes)? };
+        // Other tests may have probes in this process.
+        assert!(found.is_ok(), "{found:?}");
+        Ok(())
+    }
 }

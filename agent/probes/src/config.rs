@@ -50,7 +50,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
     let (Ok(stride), Ok(count)) = (u32::try_from(counters.stride / 8), u32::try_from(counters.most)) else {
         return AllocatorCounters::UNKNOWN;
     };
-    let at = |address: Option<FileAddress>| address.map_or(0, |own| own.at(load_bias).get());
+    let at = |address: Option<FileAddress>| address.map_or(0, |address| address.at(load_bias).get());
     AllocatorCounters {
         address: at(Some(counters.first)),
         stride,
@@ -62,8 +62,7 @@ fn allocator_counters(counters: &Counters, load_bias: u64) -> AllocatorCounters 
 }
 
 fn terms(planned: &Recipe, load_bias: u64) -> Vec<EncodedTerm> {
-    let terms = planned.terms.iter();
-    terms.map(|planned| term(&planned.operand, planned.negative, load_bias)).collect()
+    planned.terms.iter().map(|planned| term(&planned.operand, planned.negative, load_bias)).collect()
 }
 
 /// Returns where the terms are in memory, each place once, neighbouring words together.
@@ -75,8 +74,7 @@ fn reads<'a>(terms: impl Iterator<Item = &'a EncodedTerm>) -> [EncodedTerm; MAX_
     let mut reads = [EncodedTerm::ABSENT; MAX_READS];
     let mut used = 0;
     for place in places {
-        let before = reads[..used].last_mut();
-        if let Some(before) = before
+        if let Some(before) = reads[..used].last_mut()
             && before.width == 8
             && word_in(before, &place) == Some(1)
         {

@@ -1,13 +1,13 @@
 //! What can go wrong with the kernel, and what to do about it.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use aya::programs::ProgramError;
+use evictscope_abi::MOST_MAPPINGS;
 use evictscope_host::{Confinement, LINKS, MORE_FILES};
 use evictscope_telemetry::Unrun;
+use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
-
-use super::obstacle::Obstacle;
 
 /// How the packaged service gets the capability that perf events need.
 pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/systemd/system && mkdir -p evictscope.service.d && cp /usr/share/evictscope/older-kernels.conf evictscope.service.d/ && systemctl daemon-reload && systemctl restart evictscope`";
@@ -87,13 +87,13 @@ pub enum ProbeError {
     /// The agent's own executable, on which the cost of a hit is measured, cannot be opened, or its code cannot be
     /// found in it.
     #[error("cannot find evictscope's own code: {0}")]
-    OwnExecutable(std::io::Error),
+    OwnExecutable(io::Error),
     /// A map could not be mapped into memory.
     #[error("a BPF map cannot be mapped into memory: {0}")]
-    Mapping(std::io::Error),
+    Mapping(io::Error),
     /// The process that holds the probes cannot be started.
     #[error("cannot start `evictscope-keeper`, which holds the probes: {0}")]
-    NoKeeper(std::io::Error),
+    NoKeeper(io::Error),
     /// The process that holds the probes has ended.
     #[error(
         "`evictscope-keeper`, which holds the probes, has ended, so they are gone: something killed it; the next start removes what is left"
@@ -103,7 +103,7 @@ pub enum ProbeError {
     #[error(
         "this kernel has no perf events for probes ({0}): boot one built with CONFIG_UPROBE_EVENTS, as distributions' kernels are"
     )]
-    NoUprobeEvents(std::io::Error),
+    NoUprobeEvents(io::Error),
     /// Threads do not end.
     #[error(
         "the threads that watch {0} servers have not ended after a minute, though no probe is left: something blocks them; please report this"
@@ -114,14 +114,45 @@ pub enum ProbeError {
     Ending,
 }
 
+/// What keeps a probe from being placed or taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// This process maps the file and holds its own lock; 0 if the kernel does not tell which.
+    #[error(
+        "process {0} maps its executable and holds its own memory lock; until it lets go, a probe would stop the whole host: look at \
+         it (`ps -fp {0}`), or let only the server's user read the executable"
+    )]
+    Locked(u32),
+    /// The file is mapped so often that placing would take long.
+    #[error(
+        "its executable is mapped {MOST_MAPPINGS} times, so a probe would stop the whole host for too long: let only the server's \
+         user read the executable"
+    )]
+    Crowded,
+    /// The file is on a file system in user space.
+    #[error(
+        "its executable is on a file system in user space, which could stop the whole host while a probe is placed: start it from \
+         another"
+    )]
+    InUserSpace,
+}
+
+impl From<Obstacle> for io::Error {
+    fn from(obstacle: Obstacle) -> Self {
+        Self::new(ErrorKind::ResourceBusy, obstacle)
+    }
+}
+
 impl ProbeError {
     /// Converts an error from loading the object.
     pub(super) fn load(error: aya::EbpfError) -> Self {
         let reason = chain(&error);
-        match is_permission(&error) {
-            true => Self::NotPermitted(reason),
-            false if is_too_many_files(&error) => Self::TooManyFiles(reason),
-            false => Self::Load(reason),
+        if is_permission(&error) {
+            Self::NotPermitted(reason)
+        } else if is_too_many_files(&error) {
+            Self::TooManyFiles(reason)
+        } else {
+            Self::Load(reason)
         }
     }
 
@@ -131,22 +162,13 @@ impl ProbeError {
             return Self::TooManyFiles("loading the programs".to_owned());
         }
         // The verifier refuses with "permission denied", too, but says why.
-        let refused = matches!(
-            &error,
-            ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty()
-        );
-        match is_permission(&error) && !refused {
-            true => Self::NotPermitted(chain(&error)),
-            false => Self::Program(error),
-        }
+        let refused =
+            matches!(&error, ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty());
+        if is_permission(&error) && !refused { Self::NotPermitted(chain(&error)) } else { Self::Program(error) }
     }
 
     /// Converts an error from attaching one program by a perf event.
-    pub(super) fn attach_by_perf_event(
-        program: &'static str,
-        pid: u32,
-        error: &(dyn std::error::Error + 'static),
-    ) -> Self {
+    pub(super) fn attach_by_perf_event(program: &'static str, pid: u32, error: &AnyError) -> Self {
         match Self::attach(program, pid, error) {
             Self::NotPermitted(reason) => Self::PerfEventNotPermitted(reason),
             other => other,
@@ -154,41 +176,43 @@ impl ProbeError {
     }
 
     /// Converts an error from attaching one program.
-    pub(super) fn attach(program: &'static str, pid: u32, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(super) fn attach(program: &'static str, pid: u32, error: &AnyError) -> Self {
         let obstacle = io_error(error).and_then(|error| error.get_ref()?.downcast_ref());
+        let is_gone = |error: &io::Error| error.kind() == ErrorKind::NotFound || has_number(error, Errno::SRCH);
         if let Some(obstacle) = obstacle {
-            return Self::Obstructed(pid, *obstacle);
+            Self::Obstructed(pid, *obstacle)
+        } else if is_permission(error) {
+            Self::NotPermitted(chain(error))
+        } else if is_too_many_files(error) {
+            Self::TooManyFiles(format!("attaching to process {pid}"))
+        } else if io_error(error).is_some_and(is_gone) {
+            Self::Gone(pid)
+        } else {
+            Self::Attach { program, pid, reason: chain(error) }
         }
-        if is_permission(error) {
-            return Self::NotPermitted(chain(error));
-        }
-        if is_too_many_files(error) {
-            return Self::TooManyFiles(format!("attaching to process {pid}"));
-        }
-        if io_error(error).is_some_and(|error| {
-            error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
-        }) {
-            return Self::Gone(pid);
-        }
-        Self::Attach { program, pid, reason: chain(error) }
     }
 }
 
-fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+type AnyError = dyn std::error::Error + 'static;
+
+fn is_permission(error: &AnyError) -> bool {
     io_error(error).is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
-fn is_too_many_files(error: &(dyn std::error::Error + 'static)) -> bool {
-    let number = io_error(error).and_then(std::io::Error::raw_os_error);
-    number == Some(rustix::io::Errno::MFILE.raw_os_error())
+fn is_too_many_files(error: &AnyError) -> bool {
+    io_error(error).is_some_and(|error| has_number(error, Errno::MFILE))
 }
 
-fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
+fn has_number(error: &io::Error, number: Errno) -> bool {
+    error.raw_os_error() == Some(number.raw_os_error())
+}
+
+fn io_error(error: &AnyError) -> Option<&io::Error> {
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// Joins the error and all its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+fn chain(error: &AnyError) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in std::iter::successors(Some(error), |error| error.source()) {
         let text = part.to_string();

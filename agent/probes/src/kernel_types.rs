@@ -112,8 +112,7 @@ type OffsetOf<'a> = dyn Fn(&str, &str) -> Option<u32> + 'a;
 /// Calls a function with what tells offsets.
 fn with<T>(find: impl FnOnce(&OffsetOf<'_>) -> Result<T, ProbeError>) -> Result<T, ProbeError> {
     let bytes = std::fs::read(KERNEL_BTF).map_err(|error| ProbeError::NoBtf(error.to_string()))?;
-    let types = TypeInformation::new(&Bytes(&bytes));
-    let types = types.map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
+    let types = TypeInformation::new(&Bytes(&bytes)).map_err(|error| ProbeError::NoBtf(format!("{error:?}")))?;
     let structures = structures(&types);
     let offset = |structure: &str, member: &str| {
         let (_, offset) = types.offset_of(*structures.get(structure)?, member).ok()?;
@@ -160,8 +159,7 @@ struct Bytes<'a>(&'a [u8]);
 
 impl Readable for Bytes<'_> {
     fn read(&self, offset: u64, to: &mut [u8]) -> btfparse::Result<()> {
-        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..));
-        let from = from.and_then(|from| from.get(..to.len()));
+        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..to.len()));
         to.copy_from_slice(from.ok_or_else(|| io::Error::from(ErrorKind::UnexpectedEof))?);
         Ok(())
     }

@@ -9,43 +9,29 @@
 //! This is the only crate that uses aya, and, with `agent-ebpf`, the only one with `unsafe` code. It decides neither
 //! what to probe (`evictscope-plan`) nor when (`evictscope-telemetry`). `build.rs` compiles the programs.
 
-mod attach;
 mod attachment;
-mod calibration;
+mod bpf;
 mod config;
 mod error;
-mod exit_code;
-#[cfg(test)]
-mod expire_cycle;
-mod heap;
-mod iterator;
 mod keeper;
 mod kernel_types;
-mod left;
-mod loading;
-mod log;
-mod mapped;
 mod mappers;
 mod maps;
-mod multi;
-mod obstacle;
-mod own;
+mod probes;
 mod profile;
 mod programs;
 mod self_probes;
-mod signals;
 mod sockets;
+mod system;
 mod target;
 mod trace;
 
-pub use attach::Probes;
-pub use attachment::{Attachment, Coverage, Probed, Server};
+pub use attachment::{Attachment, Coverage, PlannedServer, Probed};
 pub use config::server_config;
 pub use error::{OLDER_KERNELS, ProbeError};
-pub use exit_code::exit_code;
-pub use heap::share_heaps;
 pub use keeper::{LinkKeeper, keep};
+pub use probes::Probes;
 pub use profile::{Sample, Sampler, Sampling};
-pub use signals::take_back_signals;
 pub use sockets::{Ports, SocketIterator};
+pub use system::{exit_code, share_heaps, take_back_signals};
 pub use trace::{TraceCosts, TraceCounts, Traced, Tracer, Tracing};

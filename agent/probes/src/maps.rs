@@ -1,16 +1,21 @@
-//! The maps of the programs: a slot for each server.
+//! The maps of the programs, with a slot for each server: mapped into memory, and copied whole while the programs
+//! update them.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::marker::PhantomData;
+use std::os::fd::AsFd as _;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use aya::Ebpf;
+use aya::maps::Map;
 use evictscope_abi::{
     CallStats, Cookie, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts, MAX_FUNCTIONS, MAX_SERVERS,
     ServerConfig, Updated, When,
 };
 use evictscope_telemetry::Counted;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::error::ProbeError;
-use super::mapped::{Mapped, whole};
 
 /// The maps.
 pub struct Maps {
@@ -23,16 +28,11 @@ pub struct Maps {
 
 /// Returns the index of a function's calls.
 fn calls_index(slot: u32, function: u16) -> u32 {
-    let cookie = Cookie { slot, function, site: 0, when: When::ALWAYS };
-    cookie.calls()
+    Cookie { slot, function, site: 0, when: When::ALWAYS }.calls()
 }
 
 impl Maps {
     /// Maps the maps of the loaded object.
-    ///
-    /// # Errors
-    ///
-    /// Fails if one is missing or the kernel refuses.
     pub fn of(ebpf: &Ebpf) -> Result<Self, ProbeError> {
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         Ok(Self {
@@ -45,14 +45,9 @@ impl Maps {
     }
 
     /// Gives a slot to the server of `config`. Counting begins at zero.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no such slot.
     pub fn fill(&self, slot: u32, config: ServerConfig) -> Result<(), ProbeError> {
         for function in (0..).take(MAX_FUNCTIONS as usize) {
-            let calls = Updated::<CallStats>::default();
-            self.calls.set(calls_index(slot, function), calls)?;
+            self.calls.set(calls_index(slot, function), Updated::default())?;
         }
         self.evictions.set(slot, EvictionStats::default())?;
         self.expires.set(slot, ExpireStats::default())?;
@@ -70,23 +65,18 @@ impl Maps {
 
     /// Sets whether calls of a function that begin from now on are counted.
     pub fn observe(&self, slot: u32, function: u16, is_observed: bool) {
-        let function = usize::from(function);
         if let Ok(config) = self.configs.entry(slot)
-            && function < MAX_FUNCTIONS as usize
+            && u32::from(function) < MAX_FUNCTIONS
         {
-            // SAFETY: as above.
-            let flag = unsafe {
-                let flags = (&raw mut (*config).is_observed).cast::<u32>();
-                AtomicU32::from_ptr(flags.add(function))
-            };
+            // SAFETY: as above, one of the flags.
+            let flag = unsafe { AtomicU32::from_ptr(&raw mut (*config).is_observed[usize::from(function)]) };
             flag.store(u32::from(is_observed), Ordering::SeqCst);
         }
     }
 
     /// Returns whether an inner call of a function is under way.
     pub fn is_inside(&self, slot: u32, function: u16) -> bool {
-        let since = self.inner_since(slot, function);
-        since.is_some_and(|since| since.load(Ordering::SeqCst) != 0)
+        self.inner_since(slot, function).is_some_and(|since| since.load(Ordering::SeqCst) != 0)
     }
 
     /// Gives up a function's inner call that is under way, if there is one.
@@ -108,21 +98,13 @@ impl Maps {
     pub fn read(&self, slot: u32, functions: u16, to: &mut Counted) {
         to.calls.resize(usize::from(functions), CallStats::default());
         for (function, place) in (0..functions).zip(&mut to.calls) {
-            let Ok(calls) = self.calls.entry(calls_index(slot, function)) else {
-                continue;
-            };
+            let Ok(calls) = self.calls.entry(calls_index(slot, function)) else { continue };
             let lock = calls.cast_const();
             // SAFETY: valid entries of integers; programs update both under the lock of the first.
             unsafe {
                 match function {
-                    EVICTION => {
-                        let others = self.evictions.entry(slot);
-                        copy_both(lock, others, place, &mut to.evictions);
-                    }
-                    EXPIRE => {
-                        let others = self.expires.entry(slot);
-                        copy_both(lock, others, place, &mut to.expires);
-                    }
+                    EVICTION => copy_both(lock, self.evictions.entry(slot), place, &mut to.evictions),
+                    EXPIRE => copy_both(lock, self.expires.entry(slot), place, &mut to.expires),
                     _ => *place = whole(lock, || value(lock)).unwrap_or(*place),
                 }
             }
@@ -156,12 +138,160 @@ unsafe fn copy_both<T>(
     to: &mut CallStats,
     to_others: &mut T,
 ) {
-    let Ok(others) = others else {
-        return;
-    };
+    let Ok(others) = others else { return };
     // SAFETY: the caller guarantees validity.
-    let both = unsafe { whole(lock, || (value(lock), others.read_volatile())) };
-    if let Some(both) = both {
+    if let Some(both) = unsafe { whole(lock, || (value(lock), others.read_volatile())) } {
         (*to, *to_others) = both;
+    }
+}
+
+/// How often a copy is tried while updates tear it.
+const MAX_TORN_COPIES: usize = 64;
+
+/// The entries of an array map, each a `T`. Programs read and write them at any time.
+pub struct Mapped<T> {
+    entries: NonNull<T>,
+    len: usize,
+    _of: PhantomData<T>,
+}
+
+// SAFETY: threads, like the programs, reach the entries only through raw pointers.
+unsafe impl<T: Send> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Mapped<T> {}
+
+impl<T: Copy> Mapped<T> {
+    /// Maps an array of `len` entries.
+    pub fn of(map: &Map, len: u32) -> Result<Self, ProbeError> {
+        let Map::Array(map) = map else { return Err(ProbeError::Object("array that can be mapped")) };
+        let (len, fd) = (len as usize, map.fd().as_fd());
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let entries = unsafe { mmap(std::ptr::null_mut(), len * size_of::<T>(), protection, flags, fd, 0) }
+            .map_err(|error| ProbeError::Mapping(error.into()))?;
+        Ok(Self { entries: NonNull::new(entries.cast()).ok_or(ProbeError::Object("map"))?, len, _of: PhantomData })
+    }
+
+    /// Returns the address of an entry, which is valid as long as `self` is.
+    pub fn entry(&self, index: u32) -> Result<*mut T, ProbeError> {
+        let index = index as usize;
+        if index >= self.len {
+            return Err(ProbeError::Object("map entry for another server"));
+        }
+        // SAFETY: within the mapping.
+        Ok(unsafe { self.entries.as_ptr().add(index) })
+    }
+
+    /// Writes an entry that no program uses.
+    pub fn set(&self, index: u32, value: T) -> Result<(), ProbeError> {
+        let entry = self.entry(index)?;
+        // SAFETY: a valid entry. Programs that may still use it only read and write integers.
+        unsafe { entry.write_volatile(value) };
+        Ok(())
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length. A failure leaves it mapped.
+        let _ = unsafe { munmap(self.entries.as_ptr().cast(), self.len * size_of::<T>()) };
+    }
+}
+
+/// Copies what a sequence lock protects. Returns `None` if updates tore every copy.
+///
+/// # Safety
+///
+/// `lock` and all that `copy` reads must be valid. `copy` must read what the lock protects with volatile
+/// loads and must not use it, because it may be torn.
+unsafe fn whole<T, C>(lock: *const Updated<T>, copy: impl Fn() -> C) -> Option<C> {
+    // SAFETY: fields of a valid structure, each of which the writer sets in a single store.
+    let (finished, begun) = unsafe {
+        let finished = AtomicU64::from_ptr((&raw const (*lock).finished).cast_mut());
+        let begun = AtomicU64::from_ptr((&raw const (*lock).begun).cast_mut());
+        (finished, begun)
+    };
+    for _ in 0..MAX_TORN_COPIES {
+        let before = finished.load(Ordering::Acquire);
+        let copied = copy();
+        // The copy is loaded before `begun` is.
+        fence(Ordering::Acquire);
+        if begun.load(Ordering::Relaxed) == before {
+            return Some(copied);
+        }
+        std::hint::spin_loop();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+
+    use evictscope_abi::Updated;
+
+    use super::whole;
+
+    /// Large enough for updates to come during a copy.
+    type Words = [u64; 512];
+
+    struct Shared(UnsafeCell<Updated<Words>>);
+
+    // SAFETY: one thread writes as the programs do, the other one reads with `whole`.
+    unsafe impl Sync for Shared {}
+
+    /// Writes as the programs do, with `rest` turns of an idle loop between two updates.
+    fn write(shared: &Shared, stop: &AtomicBool, rest: u32) {
+        let counted = shared.0.get();
+        for round in 1_u64.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            // SAFETY: the only writer.
+            unsafe {
+                (&raw mut (*counted).begun).write_volatile(round);
+                compiler_fence(Ordering::Release);
+                for index in 0..512 {
+                    (&raw mut (*counted).value[index]).write_volatile(round);
+                }
+                compiler_fence(Ordering::Release);
+                (&raw mut (*counted).finished).write_volatile(round);
+            }
+            for _ in 0..rest {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Returns how many copies were made while such a writer updates, and how many of them were torn.
+    fn copies(rest: u32) -> (usize, usize) {
+        let shared = Shared(UnsafeCell::new(Updated { finished: 0, value: [0; 512], begun: 0 }));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&shared, &stop, rest));
+            let (mut made, mut torn) = (0, 0);
+            for _ in 0..20_000 {
+                let counted = shared.0.get().cast_const();
+                // SAFETY: valid for as long as this scope; integers are copied.
+                let copy = unsafe { whole(counted, || (&raw const (*counted).value).read_volatile()) };
+                if let Some(words) = copy {
+                    made += 1;
+                    torn += usize::from(words.iter().any(|word| *word != words[0]));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            (made, torn)
+        })
+    }
+
+    #[test]
+    fn a_copy_is_whole_however_often_it_is_updated() {
+        for rest in [2_000, 0] {
+            let (made, torn) = copies(rest);
+            // A writer that never rests may tear each.
+            assert!(made > 0 || rest == 0, "no copy was made");
+            assert_eq!(torn, 0, "of {made} copies");
+        }
     }
 }

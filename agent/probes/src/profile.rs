@@ -1,24 +1,22 @@
 //! The event of profiles, and the program that copies a main thread's registers and stack at each event.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::PerfEvent;
-use aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT;
+use aya_obj::generated::perf_event_attr;
 use aya_obj::generated::perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK;
 use aya_obj::generated::perf_type_id::PERF_TYPE_SOFTWARE;
-use aya_obj::generated::{bpf_cmd, perf_event_attr};
 use evictscope_abi::{MAX_PROFILES, ProfileCounts, ProfileSample, SAVED_REGISTERS, STACK_PAGE, profile_slot};
 
+use super::bpf::{link_perf_event, perf_event};
 use super::error::ProbeError;
-use super::keeper::perf_event;
-use super::loading::load;
-use super::mapped::Mapped;
-use super::multi::{bpf, zeroed};
+use super::maps::Mapped;
+use super::programs::load;
 
 const PROGRAM: &str = "profile_sample";
 
@@ -82,8 +80,7 @@ impl Sample<'_> {
         let page = STACK_PAGE as u64;
         let begin = self.registers[ProfileSample::RSP] / page * page;
         let offset = usize::try_from(address.checked_sub(begin)?).ok()?;
-        let bytes = self.stack.get(offset..)?.first_chunk()?;
-        Some(u64::from_ne_bytes(*bytes))
+        Some(u64::from_ne_bytes(*self.stack.get(offset..)?.first_chunk()?))
     }
 }
 
@@ -96,13 +93,11 @@ impl Sampler {
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
         let mut ebpf = load(object)?;
-        let counts = ebpf.map("PROFILES").ok_or(ProbeError::Object("PROFILES"))?;
-        let counts = Mapped::of(counts, MAX_PROFILES)?;
-        let samples: Map = (ebpf.take_map("SAMPLES")).ok_or(ProbeError::Object("SAMPLES"))?;
+        let counts = Mapped::of(ebpf.map("PROFILES").ok_or(ProbeError::Object("PROFILES"))?, MAX_PROFILES)?;
+        let samples: Map = ebpf.take_map("SAMPLES").ok_or(ProbeError::Object("SAMPLES"))?;
         let unusable = |_| ProbeError::Object("map of another kind");
-        let program = ebpf.program_mut(PROGRAM);
-        let program = program.ok_or(ProbeError::Object(PROGRAM))?;
-        let program: &mut PerfEvent = program.try_into().map_err(ProbeError::program)?;
+        let program: &mut PerfEvent =
+            ebpf.program_mut(PROGRAM).ok_or(ProbeError::Object(PROGRAM))?.try_into().map_err(ProbeError::program)?;
         program.load().map_err(ProbeError::program)?;
         Ok(Self(Arc::new(Shared {
             ebpf,
@@ -125,24 +120,16 @@ impl Sampler {
         let cookie = self.cookies().take().ok_or(io::ErrorKind::StorageFull)?;
         let mut sampling = Sampling { sampler: self.clone(), cookie, attached: None };
         let counts = ProfileCounts { tgid: pid.into(), ..ProfileCounts::default() };
-        let slot = profile_slot(cookie);
-        self.0.counts.set(slot, counts).map_err(io::Error::other)?;
+        self.0.counts.set(profile_slot(cookie), counts).map_err(io::Error::other)?;
         let event = cpu_clock(pid, hz)?;
-        let mut attr = zeroed();
-        attr.link_create.__bindgen_anon_1.prog_fd = program.as_fd().as_raw_fd().cast_unsigned();
-        attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
-        attr.link_create.attach_type = BPF_PERF_EVENT as u32;
-        attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
-        // SAFETY: it has no pointers.
-        let link = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &attr) }?;
+        let link = link_perf_event(program.as_fd(), &event, cookie)?;
         sampling.attached = Some((link, event));
         Ok(sampling)
     }
 
     /// Calls `each` for each sample taken since the last time, in order, and drops it.
     pub fn drain(&self, mut each: impl FnMut(Sample<'_>)) {
-        let samples = &self.0.samples;
-        let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.0.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.next() {
             each_of(&item, &mut each);
         }
@@ -160,9 +147,8 @@ impl Sampler {
         entry.map_or_else(|_| ProfileCounts::default(), |entry| unsafe { entry.read_volatile() })
     }
 
-    fn cookies(&self) -> std::sync::MutexGuard<'_, Cookies> {
-        let cookies = &self.0.cookies;
-        cookies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cookies(&self) -> MutexGuard<'_, Cookies> {
+        self.0.cookies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,15 +157,11 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
     const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
     const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
-    let word = |at: usize| {
-        let bytes = bytes.get(at..)?.first_chunk()?;
-        Some(u64::from_ne_bytes(*bytes))
-    };
+    let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
     let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else {
         return;
     };
-    let register = |index: usize| word(REGISTERS + index * 8).unwrap_or(0);
-    let registers = std::array::from_fn(register);
+    let registers = std::array::from_fn(|index| word(REGISTERS + index * 8).unwrap_or(0));
     let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
     each(Sample {
         cookie,
@@ -191,25 +173,20 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
 
 /// Opens the event: a timer of the CPU time of one thread.
 fn cpu_clock(tid: u32, hz: u32) -> io::Result<OwnedFd> {
-    // SAFETY: integers only, so zero is valid.
-    let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
-    attr.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
-    attr.type_ = PERF_TYPE_SOFTWARE as u32;
-    attr.config = PERF_COUNT_SW_CPU_CLOCK as u64;
-    attr.set_freq(1);
-    attr.__bindgen_anon_1.sample_freq = hz.into();
-    let tid = i32::try_from(tid).map_err(io::Error::other)?;
-    // SAFETY: `attr` has no pointers.
-    unsafe { perf_event(&attr, tid) }
+    let fill = |attr: &mut perf_event_attr| {
+        attr.type_ = PERF_TYPE_SOFTWARE as u32;
+        attr.config = PERF_COUNT_SW_CPU_CLOCK as u64;
+        attr.set_freq(1);
+        attr.__bindgen_anon_1.sample_freq = hz.into();
+    };
+    // SAFETY: it sets no pointers.
+    unsafe { perf_event(tid, fill) }
 }
 
 impl Cookies {
     /// Returns a cookie that was never used, and whose entry is free; `None` if all are in use.
     fn take(&mut self) -> Option<u64> {
-        let is_free = |cookie: &u64| {
-            let mut used = self.used.iter();
-            used.all(|used| profile_slot(*used) != profile_slot(*cookie))
-        };
+        let is_free = |cookie: &u64| self.used.iter().all(|used| profile_slot(*used) != profile_slot(*cookie));
         let cookie = (self.next..).take(MAX_PROFILES as usize).find(is_free)?;
         self.next = cookie + 1;
         self.used.push(cookie);
@@ -239,7 +216,6 @@ impl Sampling {
 impl Drop for Sampling {
     fn drop(&mut self) {
         self.stop();
-        let mut cookies = self.sampler.cookies();
-        cookies.used.retain(|used| *used != self.cookie);
+        self.sampler.cookies().used.retain(|used| *used != self.cookie);
     }
 }

@@ -1,19 +1,19 @@
-//! Attaches the loaded programs.
+//! Loads the programs, and attaches them.
 
 use std::io;
 use std::os::fd::AsFd as _;
 
-use aya::Ebpf;
 use aya::programs::UProbe;
+use aya::{Ebpf, EbpfLoader};
 use evictscope_abi::{Cookie, Probe, When};
 use evictscope_model::FileOffset;
 use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE};
 
-use super::error::ProbeError;
+use super::bpf::MultiPrograms;
+use super::error::{Obstacle, ProbeError};
 use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
-use super::multi::Multi;
-use super::obstacle::Obstacle;
-use super::target::{Own, Target};
+use super::system::give_back;
+use super::target::{OwnExecutable, Target, own_sites};
 
 /// The cookie of a probe that counts nothing.
 const UNUSED: Cookie = Cookie { slot: u32::MAX, function: 0, site: 0, when: When::ALWAYS };
@@ -38,7 +38,7 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// Returns the name of the program for a probe of a traced function.
-fn program(function: &Description, probe: Probe) -> &'static str {
+fn name_of(function: &Description, probe: Probe) -> &'static str {
     let programs = if function == EVICTION_CALL.description {
         EVICTION
     } else if function == EXPIRE_CYCLE.description {
@@ -51,21 +51,21 @@ fn program(function: &Description, probe: Probe) -> &'static str {
 
 /// The loaded programs, and the keeper that attaches them.
 pub struct Programs {
-    keeper: LinkKeeper,
+    pub keeper: LinkKeeper,
     loaded: Loaded,
 }
 
 /// The loaded programs, and how the kernel lets them be attached.
 enum Loaded {
     /// By uprobe_multi links, one for all sites of a program in a process (Linux 6.6).
-    Multi(Multi),
+    Multi(MultiPrograms),
     /// By perf events, one for each site, with the kernel's number for such events.
     Perf(Ebpf, u32),
 }
 
 impl Programs {
     /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if
-    /// such links cannot be used, which is tried at `site` of this process.
+    /// such links cannot be used, which is tried at a function of this process.
     ///
     /// # Errors
     ///
@@ -75,7 +75,6 @@ impl Programs {
         object: &[u8],
         ebpf: &Ebpf,
         mut names: impl Iterator<Item = &'static str> + Clone,
-        site: FileOffset,
     ) -> Result<Option<Self>, ProbeError> {
         let all = names.clone();
         let first = names.next().ok_or(ProbeError::Object("program"))?;
@@ -86,13 +85,13 @@ impl Programs {
         let with = |multi| Self { keeper: keeper.clone(), loaded: Loaded::Multi(multi) };
         // Tries the first program, which has no map of programs: a program that is loaded for one kind of link claims
         // such a map for that kind (`bpf_prog_map_compatible`, kernel/bpf/core.c).
-        let trial = match Multi::load(object, ebpf, std::iter::once(first)) {
+        let trial = match MultiPrograms::load(object, ebpf, std::iter::once(first)) {
             Ok(trial) => with(trial),
             Err(error) => return Ok(refused(error)),
         };
-        let own = Own::open()?;
-        let made = trial.link(first, false, Kind::Multi, own.target(), &[(site, UNUSED)]);
-        match made? {
+        let executable = OwnExecutable::open()?;
+        let [site, ..] = own_sites()?;
+        match trial.link(first, false, Kind::Multi, executable.target(), &[(site, UNUSED)])? {
             Ok(_) => {}
             // The keeper has not asked the kernel.
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Obstacle>()) => {}
@@ -100,10 +99,9 @@ impl Programs {
                 tracing::debug!("this kernel has no uprobe_multi links (Linux 6.6)");
                 return Ok(None);
             }
-            Err(error) => return Err(ProbeError::attach(first, own.target().pid, &error)),
+            Err(error) => return Err(ProbeError::attach(first, executable.target().pid, &error)),
         }
-        let all = Multi::load(object, ebpf, all);
-        Ok(all.map(with).map_or_else(refused, Some))
+        Ok(MultiPrograms::load(object, ebpf, all).map(with).map_or_else(refused, Some))
     }
 
     /// Loads the programs for perf events.
@@ -117,18 +115,13 @@ impl Programs {
         names: impl Iterator<Item = &'static str>,
     ) -> Result<Self, ProbeError> {
         for name in names {
-            let program = ebpf.program_mut(name).ok_or(ProbeError::Object(name))?;
-            let program: &mut UProbe = program.try_into().map_err(ProbeError::program)?;
+            let program: &mut UProbe =
+                ebpf.program_mut(name).ok_or(ProbeError::Object(name))?.try_into().map_err(ProbeError::program)?;
             program.load().map_err(ProbeError::program)?;
         }
-        let event = std::fs::read_to_string(EVENT_TYPE).map_err(ProbeError::NoUprobeEvents)?;
-        let event = event.trim().parse().map_err(io::Error::other);
+        let event =
+            std::fs::read_to_string(EVENT_TYPE).and_then(|event| event.trim().parse().map_err(io::Error::other));
         Ok(Self { keeper: keeper.clone(), loaded: Loaded::Perf(ebpf, event.map_err(ProbeError::NoUprobeEvents)?) })
-    }
-
-    /// Returns the keeper that attaches them.
-    pub fn keeper(&self) -> &LinkKeeper {
-        &self.keeper
     }
 
     /// Returns whether probes are attached by uprobe_multi links.
@@ -148,8 +141,7 @@ impl Programs {
         target: Target<'_>,
         sites: &[(FileOffset, Cookie)],
     ) -> Result<Vec<Link>, ProbeError> {
-        let name = program(function, probe);
-        self.attach_program(name, probe == Probe::Return, target, sites)
+        self.attach_program(name_of(function, probe), probe == Probe::Return, target, sites)
     }
 
     /// Attaches a program at these sites.
@@ -174,26 +166,21 @@ impl Programs {
             Loaded::Multi(_) => (Kind::Multi, sites.len().max(1)),
             Loaded::Perf(_, event) => (Kind::Perf(event), 1),
         };
-        let link = |sites| {
-            let link = self.link(name, is_return, kind, target, sites)?;
-            link.map_err(refused)
-        };
+        let link = |sites: &[_]| self.link(name, is_return, kind, target, sites)?.map_err(refused);
         sites.chunks(most).map(link).collect()
     }
 
     /// Takes out breakpoints that nobody needs any more: places probes there that count nothing and takes them off,
     /// which makes the kernel restore the code. A breakpoint of another tool's probe stays.
     pub fn take_out(&self, target: Target<'_>, places: &[FileOffset]) {
-        let places = places.iter().take(MOST_TAKEN_OUT);
-        let links = places.filter_map(|place| {
-            let sites = [(*place, UNUSED)];
+        let links = places.iter().take(MOST_TAKEN_OUT).filter_map(|place| {
             // If the kernel refuses, it is not one of ours.
-            self.attach_program(ANY[0], false, target, &sites).ok()
+            self.attach_program(ANY[0], false, target, &[(*place, UNUSED)]).ok()
         });
+        // All are placed before the first is taken off.
         let links: Vec<Link> = links.flatten().collect();
-        let leaving: Vec<Leaving> = links.into_iter().map(Link::take_off).collect();
         // Dropping each waits.
-        drop(leaving);
+        drop(links.into_iter().map(Link::take_off).collect::<Vec<Leaving>>());
     }
 
     /// Makes a link. The inner result is the kernel's answer.
@@ -213,13 +200,41 @@ impl Programs {
                 program.fd().map_err(ProbeError::program)?.as_fd()
             }
         };
-        let sites = sites.iter();
-        let attach = Attach {
-            kind,
-            is_return,
-            pid: target.pid,
-            sites: sites.map(|(offset, cookie)| (offset.get(), cookie.encode())).collect(),
-        };
-        Ok(self.keeper.attach(program, target.exe, &attach))
+        let sites = sites.iter().map(|(offset, cookie)| (offset.get(), cookie.encode())).collect();
+        Ok(self.keeper.attach(program, target.exe, &Attach { kind, is_return, pid: target.pid, sites }))
+    }
+}
+
+/// Loads programs that do not use the kernel's own types. By default, aya parses those twice, taking 30 MB each time.
+/// Here it parses them once, and the memory is given back.
+pub fn load(object: &[u8]) -> Result<Ebpf, ProbeError> {
+    // Kernels without time namespaces have no such file.
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    if let Some(shift) = clock_shift(&offsets) {
+        return Err(ProbeError::OtherTimeNamespace(shift));
+    }
+    let loaded = EbpfLoader::new().btf(None).load(object);
+    give_back();
+    loaded.map_err(ProbeError::load)
+}
+
+/// Returns by how much the monotonic clock differs from the kernel's, seconds and nanoseconds (`time_namespaces(7)`):
+/// the programs have the kernel's.
+fn clock_shift(offsets: &str) -> Option<String> {
+    let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
+    let shift: Vec<&str> = line.split_whitespace().collect();
+    (shift != ["0", "0"]).then(|| shift.join(" s, ") + " ns")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clock_shift;
+
+    #[test]
+    fn only_a_clock_that_differs_is_shifted() {
+        let offsets = |monotonic| format!("monotonic {monotonic}\nboottime          -5         0\n");
+        assert_eq!(clock_shift(&offsets("          0         0")), None);
+        assert_eq!(clock_shift(&offsets("      -3000         7")).as_deref(), Some("-3000 s, 7 ns"));
+        assert_eq!(clock_shift(""), None);
     }
 }

@@ -1,35 +1,81 @@
-//! What to attach to.
+//! What probes are attached to: a process, or this one, which has functions of its own for trying them and measuring
+//! what they cost.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
+
+use evictscope_host::offsets_of_code;
+use evictscope_model::{FileOffset, ProcessAddress};
 
 use super::error::ProbeError;
 
 /// A running process to attach to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Process id.
     pub pid: u32,
     /// The executable that it runs.
     pub exe: BorrowedFd<'a>,
 }
 
-/// This very process.
-pub struct Own(File);
+/// The executable of this process.
+pub struct OwnExecutable(File);
 
-impl Own {
-    /// Opens its executable.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it cannot be opened.
+impl OwnExecutable {
     pub fn open() -> Result<Self, ProbeError> {
-        let own = File::open("/proc/self/exe");
-        own.map(Self).map_err(ProbeError::OwnExecutable)
+        File::open("/proc/self/exe").map(Self).map_err(ProbeError::OwnExecutable)
     }
 
-    /// Returns it as a target.
     pub fn target(&self) -> Target<'_> {
         Target { pid: std::process::id(), exe: self.0.as_fd() }
     }
+}
+
+std::arch::global_asm!(
+    ".pushsection .text.evictscope_calibration, \"ax\", @progbits",
+    ".globl evictscope_calibration_emulated",
+    "evictscope_calibration_emulated:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_emulated_too",
+    "evictscope_calibration_emulated_too:",
+    "push rbx",
+    "pop rbx",
+    "ret",
+    ".globl evictscope_calibration_stepped",
+    "evictscope_calibration_stepped:",
+    "mov eax, edi",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn evictscope_calibration_emulated();
+    fn evictscope_calibration_emulated_too();
+    fn evictscope_calibration_stepped();
+}
+
+/// A function that takes nothing and returns nothing.
+pub type Function = unsafe extern "C" fn();
+
+/// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it
+/// single-steps.
+pub const FUNCTIONS: [Function; 3] =
+    [evictscope_calibration_emulated, evictscope_calibration_emulated_too, evictscope_calibration_stepped];
+
+/// Returns where [`FUNCTIONS`] are in the agent's own executable.
+pub fn own_sites() -> Result<[FileOffset; 3], ProbeError> {
+    own_offsets(FUNCTIONS.map(|function| function as usize as u64))
+}
+
+/// Returns where the code at these addresses is in the agent's own executable.
+pub fn own_offsets<const N: usize>(addresses: [u64; N]) -> Result<[FileOffset; N], ProbeError> {
+    offsets_of_code(std::process::id(), addresses.map(ProcessAddress::new)).map_err(ProbeError::OwnExecutable)
+}
+
+/// Lets one test at a time probe this process: otherwise each would count the calls of the others.
+#[cfg(test)]
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

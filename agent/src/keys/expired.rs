@@ -107,10 +107,13 @@ mod tests {
         let tables = Tables::new(vec![Keys { all, expires }]);
         let sample = draw(&memory, &REDIS_7_0, &tables);
         assert_eq!(sample.keys, 4_096);
-        assert!((ENOUGH..ENOUGH + 2).contains(&sample.looked_at), "{sample:?}");
+        // On a busy machine its time may run out first.
+        assert!(memory.is_spent() || sample.looked_at >= ENOUGH, "{sample:?}");
+        assert!(sample.looked_at < ENOUGH + 2, "{sample:?}");
         let ratio = sample.ratio().unwrap_or_default();
-        // Chains are drawn, and both of their keys are alike: four standard errors of 200 draws.
-        assert!((ratio - 0.75).abs() < 0.13, "{sample:?}");
+        // Chains are drawn, and both of their keys are alike: four standard errors.
+        let error = (0.75 * 0.25 / (sample.looked_at as f64 / 2.0)).sqrt();
+        assert!((ratio - 0.75).abs() < 4.0 * error, "{sample:?}");
         let none = draw(&memory, &REDIS_7_0, &Tables::new(Vec::new()));
         assert_eq!((none.keys, none.looked_at, none.ratio()), (0, 0, None));
         Ok(())

@@ -7,7 +7,7 @@ use evictscope_host::{
     Executable, ExecutableError, MemoryError, ServerProcess, Words, load_bias, lower_file, runs_code_of,
 };
 use evictscope_plan::ProbePlan;
-use evictscope_probes::Server;
+use evictscope_probes::PlannedServer;
 use evictscope_web::Reason;
 
 use super::reading::Reader;
@@ -81,8 +81,8 @@ impl Prepared {
     }
 
     /// Returns the server as its probes need it.
-    pub fn server(&self, pid: u32) -> Server {
-        Server { pid, exe: self.executable.clone(), load_bias: self.load_bias, plan: self.plan.clone() }
+    pub fn server(&self, pid: u32) -> PlannedServer {
+        PlannedServer { pid, exe: self.executable.clone(), load_bias: self.load_bias, plan: self.plan.clone() }
     }
 }
 

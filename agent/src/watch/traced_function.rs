@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use evictscope_host::{Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
 use evictscope_plan::{EVICTION_CALL, plan_functions};
-use evictscope_probes::{Attachment, LinkKeeper, Probes, Server};
+use evictscope_probes::{Attachment, LinkKeeper, PlannedServer, Probes};
 use evictscope_records::NoProfile;
 use evictscope_telemetry::{HitCosts, ProbeMode, STALL_THRESHOLD};
 use evictscope_testkit::process::{self, Owned};
@@ -63,7 +63,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let none = "a test takes none";
     let subject = Subject { profiler: Err(NoProfile(none.to_owned())), process, executable: executable.clone() };
     let around = Surroundings { keeper: Err(none.to_owned()), requests: Requests::default(), budget: 0.01 };
-    let server = Server { pid, exe: executable, load_bias, plan: plan.clone() };
+    let server = PlannedServer { pid, exe: executable, load_bias, plan: plan.clone() };
     let attachment = Attachment::new(&probes, server)?;
     let sources = Sources {
         probing: Probing::new(plan, attachment, HitCosts::DOCUMENTED, "1%".parse()?),

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::sbom::Bill;
@@ -132,13 +132,9 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let rpm = make_rpm(&directory, &files, commit, &generated)?;
     let tarball = directory.join(format!("{stem}-linux.tar.gz"));
     // Of the files, below one directory, named as here.
-    process::succeed(
-        tar(commit)
-            .args(["--gzip", "--create", "--file"])
-            .arg(&tarball)
-            .arg("--directory")
-            .args([&generated, Path::new(&name(&files)?)]),
-    )?;
+    let mut archive = tar(commit);
+    archive.args(["--gzip", "--create", "--file"]).arg(&tarball).arg("--directory");
+    process::succeed(archive.args([&generated, Path::new(&name(&files)?)]))?;
     let libraries = sbom::of(&files.join(image::PROGRAM))?;
     let image = directory.join(format!("{stem}.oci.tar"));
     image::make(&image, &files, &libraries, commit, &generated)?;
@@ -149,13 +145,11 @@ fn pack(commit: &Commit) -> Result<Packages> {
         products.extend([product.clone(), bill.write_beside(product)?]);
     }
     bill.add(&libraries)?;
-    let beside_image = bill.write_beside(&image)?;
-    products.extend([image.clone(), beside_image]);
+    products.extend([image.clone(), bill.write_beside(&image)?]);
     products.extend(kubernetes::make(&directory, commit)?);
     // For hosts that have only the image.
-    let filter_beside = directory.join(SECCOMP);
-    fs::copy(&filter, &filter_beside).with_context(|| format!("cannot copy {SECCOMP}"))?;
-    products.push(filter_beside);
+    products.push(directory.join(SECCOMP));
+    fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
     let sums = sums(&directory, &products)?;
     fs::remove_dir_all(&generated).context("cannot remove what was generated")?;
     println!("{}:\n{}", directory.display(), sums.trim_end());
@@ -180,11 +174,9 @@ fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
 
 /// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
-    let files: [PathBuf; 1] = workspace::files_ending(directory, ending)?
-        .try_into()
-        .map_err(|files| anyhow!("one *.{ending} was expected, not {files:?}"))?;
-    let [file] = files;
-    Ok(file)
+    let mut files = workspace::files_ending(directory, ending)?;
+    ensure!(files.len() == 1, "one *.{ending} was expected, not {files:?}");
+    Ok(files.remove(0))
 }
 
 /// Returns a `tar` that makes the same bytes from the same files.

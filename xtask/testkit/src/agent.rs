@@ -63,13 +63,6 @@ pub fn evictscope_without_privileges() -> Command {
     command
 }
 
-/// Makes a directory for what an agent keeps, whichever user it runs as.
-fn state_directory() -> Result<TempDir> {
-    let directory = tempfile::tempdir().context("cannot make a state directory")?;
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
-    Ok(directory)
-}
-
 /// A running agent, which is killed when this is dropped.
 pub struct Agent {
     process: Owned,
@@ -107,7 +100,9 @@ impl Agent {
 
     /// Starts an agent by another command that ends in `evictscope run`, on this loopback port.
     pub fn start_command(mut run: Command, port: u16, options: &[&str]) -> Result<Self> {
-        let state = state_directory()?;
+        let state = tempfile::tempdir().context("cannot make a state directory")?;
+        // Whichever user it runs as.
+        fs::set_permissions(state.path(), Permissions::from_mode(0o777))?;
         run.arg(format!("--listen=127.0.0.1:{port}")).env(STATE_DIRECTORY, state.path()).args(options);
         let agent = Self { process: Owned::start(&mut run)?, http: Http::new(port), state };
         agent.process.until("evictscope is ready", || Ok(agent.http.get("/-/ready").ok()))?;
@@ -171,8 +166,8 @@ impl Agent {
             last = until("the agent reads its servers", || {
                 let scrape = scrape()?;
                 let now = observed(&scrape);
-                let is_older = |(server, seconds): (&String, &f64)| now.get(server) == Some(seconds);
-                Ok((!before.iter().any(is_older)).then_some(scrape))
+                let is_new = before.iter().all(|(server, seconds)| now.get(server) != Some(seconds));
+                Ok(is_new.then_some(scrape))
             })?;
         }
         let observed = observed(&last);
@@ -186,8 +181,7 @@ impl Agent {
     /// Returns what /metrics says about one server, once it says something: an agent that had no CPU for seconds
     /// exports nothing, because nothing that it knows is new.
     pub fn reading(&self, redis: &Redis) -> Result<Scrape> {
-        let about = || Ok(self.scrape()?.of_server(redis.pid()).ok());
-        self.process.until("evictscope shows the server", about)
+        self.process.until("evictscope shows the server", || Ok(self.scrape()?.of_server(redis.pid()).ok()))
     }
 
     pub fn watches(&self, redis: &Redis) -> Result<()> {
@@ -259,13 +253,11 @@ impl Burst {
         struct Answer {
             bursts: Vec<Burst>,
         }
-        let answer: Answer =
-            serde_json::from_str(json).context("the agent's bursts are not as docs/METRICS.md describes them")?;
-        Ok(answer.bursts)
+        let answer: Result<Answer, _> = serde_json::from_str(json);
+        Ok(answer.context("the agent's bursts are not as docs/METRICS.md describes them")?.bursts)
     }
 }
 
 fn unix_seconds<'de, D: Deserializer<'de>>(time: D) -> Result<f64, D::Error> {
-    let time = Timestamp::deserialize(time)?;
-    Ok(time.as_millisecond() as f64 / 1e3)
+    Ok(Timestamp::deserialize(time)?.as_millisecond() as f64 / 1e3)
 }

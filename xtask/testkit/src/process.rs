@@ -118,16 +118,13 @@ pub fn display(command: &Command) -> String {
     let variables =
         command.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.display(), quoted(value?))));
     // rustup's `cargo` sets `CARGO` to the path of the real one.
-    let program = Path::new(command.get_program()).file_name();
-    let words = program.into_iter().chain(command.get_args());
-    let words = variables.chain(words.map(quoted));
-    words.collect::<Vec<_>>().join(" ")
+    let words = Path::new(command.get_program()).file_name().into_iter().chain(command.get_args());
+    variables.chain(words.map(quoted)).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
     // Only a word with a NUL cannot be quoted, and no command has one.
-    shlex::try_quote(&word).unwrap_or_default().into_owned()
+    shlex::try_quote(&word.to_string_lossy()).unwrap_or_default().into_owned()
 }
 
 /// A running child, which is killed when this is dropped.
@@ -153,13 +150,9 @@ impl Owned {
         let errors = log.reopen().context("cannot open a log file")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let owned = Self::spawn(command, log)?;
-        let mut child = owned.child();
-        let pipes = (child.stdin.take(), child.stdout.take());
-        drop(child);
-        match pipes {
-            (Some(input), Some(output)) => Ok((owned, input, output)),
-            _ => bail!("{} has no pipes", owned.name),
-        }
+        let (input, output) = (owned.child().stdin.take(), owned.child().stdout.take());
+        let (input, output) = input.zip(output).with_context(|| format!("{} has no pipes", owned.name))?;
+        Ok((owned, input, output))
     }
 
     fn spawn(command: &mut Command, log: NamedTempFile) -> Result<Self> {
@@ -195,10 +188,10 @@ impl Owned {
     }
 
     pub fn must_be_alive(&self) -> Result<()> {
-        let Some(status) = self.child().try_wait()? else {
-            return Ok(());
-        };
-        bail!("{} ended ({status}){}", self.name, self.log_for_error());
+        match self.child().try_wait()? {
+            Some(status) => bail!("{} ended ({status}){}", self.name, self.log_for_error()),
+            None => Ok(()),
+        }
     }
 
     /// Fails with its log if it has ended with an error.
@@ -317,9 +310,7 @@ mod tests {
     #[test]
     fn a_child_that_ended_leaves_its_log_in_the_error() -> Result<()> {
         let owned = Owned::start(Command::new("sh").args(["-c", "echo because; exit 3"]))?;
-        let never = || Ok(None::<()>);
-        let ended = owned.until("it never happens", never);
-        let error = ended.map_err(|error| error.to_string());
+        let error = owned.until("it never happens", || Ok(None::<()>)).map_err(|error| error.to_string());
         assert!(error.is_err_and(|error| error.contains("because")));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,9 +18,6 @@ use crate::wait::unix_time;
 
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
-
-/// How a group of rules asks for a slower pace than the others.
-const SLOWER: &str = "interval: 1m";
 
 /// A running Prometheus, which is killed when this is dropped.
 pub struct Prometheus {
@@ -65,15 +62,15 @@ impl Prometheus {
     /// Starts a Prometheus that, once in each `pace`, scrapes the agent on this loopback port as [`JOB`] and itself,
     /// and evaluates all rules.
     pub fn start(agent_port: u16, rules: &[PathBuf], pace: Duration) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("evictscope-prometheus-")
-            .tempdir()
-            .context("cannot make a temporary directory")?;
+        let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+        let (port, seconds) = (free_port()?, pace.as_secs());
         for rule in rules {
-            copy_at_pace(rule, directory.path(), pace)?;
+            let text = fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
+            // All groups are evaluated at this pace, even those that ask for a slower one.
+            let text = text.replace("interval: 1m", &format!("interval: {seconds}s"));
+            let name = rule.file_name().context("a rule file has no name")?;
+            fs::write(directory.path().join(name), text).context("cannot copy a rule file")?;
         }
-        let port = free_port()?;
-        let seconds = pace.as_secs();
         let config = format!(
             "global: {{scrape_interval: {seconds}s, evaluation_interval: {seconds}s}}\n\
              rule_files: ['*.yaml']\n\
@@ -157,12 +154,4 @@ impl Prometheus {
         let data = answer["data"].pointer(place).with_context(read)?;
         T::deserialize(data).with_context(read)
     }
-}
-
-/// Copies a rule file and lets all its groups be evaluated at this pace.
-fn copy_at_pace(rule: &Path, to: &Path, pace: Duration) -> Result<()> {
-    let text = fs::read_to_string(rule).with_context(|| format!("cannot read {}", rule.display()))?;
-    let name = rule.file_name().context("a rule file has no name")?;
-    let pace = format!("interval: {}s", pace.as_secs());
-    fs::write(to.join(name), text.replace(SLOWER, &pace)).context("cannot copy a rule file")
 }

@@ -183,16 +183,14 @@ impl Redis {
         // More requests than keys, because they choose at random.
         let write = format!("-n {} {among} set short:__rand_int__ x", 6 * keys);
         process::answer_of(&mut self.benchmark(&write))?;
-        let moment = SystemTime::now() + TO_EXPIRE;
-        let moment = moment.duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
+        let moment = (SystemTime::now() + TO_EXPIRE).duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
         // Fewer of these, because the last must arrive before that moment, even on a busy machine.
         let expire = format!("-n {} {among} pexpireat short:__rand_int__ {moment}", 2 * keys);
         process::answer_of(&mut self.benchmark(&expire))?;
-        let none_is_left = || {
+        until_true("all keys expire", || {
             let keys = self.cli(&["info", "keyspace"])?;
             Ok(!keys.contains("expires=") || keys.contains("expires=0"))
-        };
-        until_true("all keys expire", none_is_left)
+        })
     }
 
     /// Looks up a key that exists, twice, and one that does not.
@@ -234,15 +232,14 @@ impl Info {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let value = value.with_context(|| format!("INFO has no {field}"))?;
-        let number = value.trim().parse();
-        number.with_context(|| format!("INFO {field} is {value}"))
+        value.trim().parse().with_context(|| format!("INFO {field} is {value}"))
     }
 }
 
 /// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
-    let program =
-        which::which("redis-server").context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
+    let program = which::which("redis-server");
+    let program = program.context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
     program.canonicalize().context("redis-server is a broken link")
 }
 
@@ -282,13 +279,9 @@ impl PrivateBuild {
 
     /// Copies an executable into another root directory, if one is given. Its servers run there, which needs root.
     pub fn in_root(executable: &Path, root: Option<&Path>) -> Result<Self> {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let own = Self {
-            directory: match root {
-                Some(root) => tempfile::tempdir_in(root)?,
-                None => tempfile::tempdir()?,
-            },
-            name: format!("{}{number}", prefix()),
+            directory: root.map_or_else(tempfile::tempdir, tempfile::tempdir_in)?,
+            name: format!("{}{}", prefix(), MADE.fetch_add(1, Ordering::Relaxed)),
             root: root.map(Path::to_owned),
         };
         own.replace(executable)?;

@@ -56,10 +56,8 @@ impl Scrape {
     /// Fails if there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let values = self.matching(name, labels).filter_map(number);
-        values.reduce(|sum, value| sum + value).with_context(|| {
-            let series = self.samples.len();
-            format!("no {name} with {labels:?} among {series} series of /metrics")
-        })
+        let absent = || format!("no {name} with {labels:?} among {} series of /metrics", self.samples.len());
+        values.reduce(|sum, value| sum + value).with_context(absent)
     }
 
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {

@@ -48,8 +48,7 @@ pub fn path(name: &str) -> Result<PathBuf> {
     if name == DEBIAN {
         return Ok("/usr/bin/redis-server".into());
     }
-    let servers = workspace::target_directory()?.join("servers");
-    Ok(servers.join(name).join("redis-server"))
+    Ok(workspace::target_directory()?.join("servers").join(name).join("redis-server"))
 }
 
 /// Returns the file of a server, or says that its test is skipped.
@@ -60,13 +59,10 @@ pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
     if path.is_file() {
         return Ok(Some(path));
     }
-    let path = path.display();
-    skip(&format!("there is no {path}: `cargo xtask setup` gets it"))?;
-    Ok(None)
+    skip(&format!("there is no {}: `cargo xtask setup` gets it", path.display())).map(|()| None)
 }
 
 /// Writes a copy of a server without symbols and debug information.
 pub fn strip(server: &Path, stripped: &Path) -> Result<()> {
-    process::answer_of(Command::new("strip").arg("-o").args([stripped, server]))?;
-    Ok(())
+    process::answer_of(Command::new("strip").arg("-o").args([stripped, server])).map(drop)
 }

@@ -64,9 +64,7 @@ impl Installed {
         let installed = Self(root.to_owned());
         unit_must_ask_for_these_privileges(&installed.path(UNIT))?;
         let mut make = root::enter(root, "install");
-        make.args(["--directory", "--mode=0750"]);
-        make.args(["--owner", USER, "--group", USER, STATE]);
-        process::answer_of(&mut make)?;
+        process::answer_of(make.args(["--directory", "--mode=0750", "--owner", USER, "--group", USER, STATE]))?;
         Ok(installed)
     }
 
@@ -79,31 +77,24 @@ impl Installed {
     pub fn start(&self, options: &[&str]) -> Command {
         let mut command = root::enter(&self.0, "setpriv");
         give_privileges(&mut command, USER);
-        command.args([PROGRAM, "run", "--state-dir", STATE]);
-        command.args(options);
+        command.args([PROGRAM, "run", "--state-dir", STATE]).args(options);
         command
     }
 
     /// Checks that a process is the installed program and has the unit's user and privileges.
-    ///
-    /// Fails if one of them differs, or if the process has ended.
     pub fn must_be(&self, pid: u32) -> anyhow::Result<()> {
         let file = |path: &Path| {
-            let file = fs::metadata(path);
-            let file = file.with_context(|| format!("cannot look at {}", path.display()))?;
+            let file = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
             anyhow::Ok((file.dev(), file.ino()))
         };
         ensure!(
             file(Path::new(&format!("/proc/{pid}/exe")))? == file(&self.path(PROGRAM))?,
             "process {pid} is not the installed {PROGRAM}"
         );
-        let number = |list| self.number_in(list);
-        must_have_these_privileges(pid, number("/etc/passwd")?, number("/etc/group")?)
+        must_have_these_privileges(pid, self.number_in("/etc/passwd")?, self.number_in("/etc/group")?)
     }
 
     /// Waits until nothing runs as the unit's user: the keeper of an agent that was killed still removes probes.
-    ///
-    /// Fails if the root has no such user, or if something keeps running.
     pub fn wait_for_end(&self) -> anyhow::Result<()> {
         let user = self.number_in("/etc/passwd")?;
         until_true("all processes of the unit's user end", || {
@@ -114,8 +105,7 @@ impl Installed {
 
     /// Returns the number of the unit's user in the root's list of users or of groups.
     fn number_in(&self, list: &str) -> anyhow::Result<u32> {
-        let entries = fs::read_to_string(self.path(list));
-        let entries = entries.with_context(|| format!("cannot read the root's {list}"))?;
+        let entries = fs::read_to_string(self.path(list)).with_context(|| format!("cannot read the root's {list}"))?;
         let mut entries = entries.lines().map(|line| line.split(':'));
         entries
             .find_map(|mut entry| (entry.next() == Some(USER)).then(|| entry.nth(1))?)
@@ -130,8 +120,6 @@ const PASSED_ON: u64 = 1 << 2 | 1 << 19;
 
 /// Checks that each thread of a process has this user and this group, holds the unit's capabilities, can pass on only
 /// those that opening executables needs, and can gain none.
-///
-/// Fails if a thread differs, or if the process has ended.
 pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Result<()> {
     let allowed = CAPABILITIES.iter().map(|(_, number)| 1 << number).sum();
     for task in Process::new(pid.try_into()?)?.tasks()? {
@@ -160,8 +148,7 @@ pub fn must_have_these_privileges(pid: u32, user: u32, group: u32) -> anyhow::Re
 
 /// Checks that a unit has one line for each of the privileges that this module gives, with the same value.
 fn unit_must_ask_for_these_privileges(unit: &Path) -> anyhow::Result<()> {
-    let text = fs::read_to_string(unit);
-    let text = text.with_context(|| format!("cannot read {}", unit.display()))?;
+    let text = fs::read_to_string(unit).with_context(|| format!("cannot read {}", unit.display()))?;
     let capabilities = CAPABILITIES.map(|(name, _)| name).join(" ");
     for (directive, value) in [
         ("ExecStart=", format!("{PROGRAM} run")),

@@ -41,12 +41,8 @@ pub fn cargo() -> Command {
 
 /// Returns the directory in which cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new()
-        .current_dir(root())
-        .no_deps()
-        .exec()
-        .context("cannot ask cargo for the target directory")?;
-    Ok(metadata.target_directory.into_std_path_buf())
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec();
+    Ok(metadata.context("cannot ask cargo for the target directory")?.target_directory.into_std_path_buf())
 }
 
 /// Returns the path of the agent's release binary, which `cargo xtask build` makes.
@@ -56,9 +52,8 @@ pub fn agent_binary() -> Result<PathBuf> {
 
 /// Returns all that is in a directory, sorted by name.
 pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let list = || fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect();
-    let entries: std::io::Result<Vec<PathBuf>> = list();
-    let mut entries = entries.with_context(|| format!("cannot list {}", directory.display()))?;
+    let list = || fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
+    let mut entries = list().with_context(|| format!("cannot list {}", directory.display()))?;
     entries.sort();
     Ok(entries)
 }

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::redis::PrivateBuild;
-use evictscope_testkit::redis::Redis;
+use evictscope_testkit::redis::{PrivateBuild, Redis};
 use evictscope_testkit::threads::Cores;
 use evictscope_testkit::{debian, process};
 
@@ -61,9 +60,6 @@ const EVERY_CALL: &str = "every-call";
 /// The probe mode that switches between the others, by what they cost.
 const AUTO: &str = "auto";
 
-/// The names of the eviction function: since Redis 6.2, and before.
-const FUNCTIONS: [&str; 2] = ["performEvictions", "freeMemoryIfNeeded"];
-
 /// A state of the servers.
 struct Condition {
     name: &'static str,
@@ -96,11 +92,11 @@ const COUNTED: f64 = 0.99;
 
 /// Installs what is compared with this agent, measures, and prints the results. Needs root.
 pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
-    let absent = SIDES.iter().filter_map(|side| match side {
+    let package = |side: &Side| match side {
         Side::Rival(name, package) if rival(name).is_err() => Some((*package).to_owned()),
         _ => None,
-    });
-    let absent: Vec<String> = absent.collect();
+    };
+    let absent: Vec<String> = SIDES.iter().filter_map(package).collect();
     if !absent.is_empty() {
         debian::installable().with_context(|| format!("install these to measure with: {}", absent.join(", ")))?;
         debian::install(&absent)?;
@@ -209,8 +205,8 @@ fn attach(name: &str, server: &Redis, target: &Target) -> Result<Owned> {
     // A tool says that it is attached before it is, or only into a buffer, so its open probes are counted.
     let (mut probes, mut since) = (0, Instant::now());
     process.until("the probes are attached", || {
-        let links = fs::read_dir(format!("/proc/{}/fd", process.pid()))?
-            .filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        let files = fs::read_dir(format!("/proc/{}/fd", process.pid()))?;
+        let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         let now = links.filter(|link| link.as_os_str() == "anon_inode:[perf_event]").count();
         if now != probes {
             (probes, since) = (now, Instant::now());
@@ -232,21 +228,15 @@ struct Target {
 impl Target {
     /// Examines a program, by default the `redis-server` on `PATH`.
     fn find(program: Option<&Path>) -> Result<Self> {
-        let program = match program {
-            Some(program) => program.to_owned(),
-            None => which::which("redis-server").context("no redis-server on PATH")?,
-        };
-        let symbols =
-            process::answer_of(Command::new("readelf").args(["--wide", "--syms", "--dyn-syms"]).arg(&program))?;
-        let function =
-            FUNCTIONS.into_iter().find(|name| symbols.lines().any(|line| line.ends_with(&format!(" {name}"))));
-        let function = function.with_context(|| {
-            format!(
-                "{} names no function {}: the rivals find functions by name only",
-                program.display(),
-                FUNCTIONS.join(" or ")
-            )
-        })?;
+        let on_path = || which::which("redis-server").context("no redis-server on PATH");
+        let program = program.map_or_else(on_path, |program| Ok(program.to_owned()))?;
+        let mut list = Command::new("readelf");
+        let symbols = process::answer_of(list.args(["--wide", "--syms", "--dyn-syms"]).arg(&program))?;
+        // Its names since Redis 6.2, and before.
+        let mut names = ["performEvictions", "freeMemoryIfNeeded"].into_iter();
+        let function = names.find(|name| symbols.lines().any(|line| line.ends_with(&format!(" {name}"))));
+        let why = || format!("{} names no eviction function: rivals find functions by name only", program.display());
+        let function = function.with_context(why)?;
         let version = process::answer_of(Command::new(&program).arg("--version"))?;
         println!("{}: {}\n{function} is watched", program.display(), version.trim());
         Ok(Self { watched: PrivateBuild::of(&program)?, program, function })
@@ -269,10 +259,7 @@ impl Twins {
                 keys: condition.keys,
             })
         };
-        let twins = match cores {
-            Some(cores) => cores.on_the_servers(start)?,
-            None => start()?,
-        };
+        let twins = cores.map_or_else(start, |cores| cores.on_the_servers(start))?;
         for server in [&twins.watched, &twins.other] {
             server.set_keys(condition.keys, condition.keys.max(1_000_000))?;
         }
@@ -321,10 +308,7 @@ impl Twins {
         if mode == EVERY_CALL {
             let calls = evicting + calls("noop")?;
             let all = calls >= COUNTED * commands;
-            ensure!(
-                all,
-                "{calls} calls were counted of {commands} commands: the probes were not attached all the time"
-            );
+            ensure!(all, "{calls} of {commands} calls were counted: the probes were not attached all the time");
         }
         if since.elapsed() < WINDOW {
             let ratio = reading.sum("evictscope_overhead_ratio", &[])?;

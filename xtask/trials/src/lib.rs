@@ -16,7 +16,7 @@ use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::{text, workspace};
 
 use crate::builds::Found;
-use crate::kernels::{KERNELS, systemd};
+use crate::kernels::{KERNELS, Kernel, systemd};
 use crate::table::Row;
 
 /// Where users read the tables.
@@ -86,10 +86,9 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
     require(&[&MATRIX])?;
     let agent = workspace::agent_binary()?;
-    let mut rows = Vec::new();
-    for kernel in KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite)) {
-        rows.push(timed(kernel.suite, || kernels::run(kernel, &agent))?);
-    }
+    let kernels = KERNELS.iter().filter(|kernel| arguments.wanted(kernel.suite));
+    let run = |kernel: &'static Kernel| timed(kernel.suite, || kernels::run(kernel, &agent));
+    let mut rows = kernels.map(run).collect::<Result<Vec<_>>>()?;
     let mut services = Vec::new();
     // One that needs the drop-in, and one that does not.
     let under_systemd = KERNELS[..2].iter().map(|kernel| (kernel, format!("systemd-{}", kernel.suite)));

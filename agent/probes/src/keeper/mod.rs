@@ -3,12 +3,11 @@
 //! What the kernel does for a process that is killed (SIGKILL) ends half-way: a breakpoint that was being placed or
 //! taken out stays in the server (`failed to unregister, leaking uprobe`). So the agent sends the keeper a [`request`]
 //! for each link, and the keeper makes it ([`links`]). Each link has a pair of sockets: when the agent's end is closed,
-//! however the agent ends, the keeper has the link released ([`hands`]), and then closes its own end. The keeper ends
-//! after the agent ([`process`]).
+//! however the agent ends, the keeper has the link released, and then closes its own end. The keeper ends after the
+//! agent ([`process`]).
 //!
 //! It makes one link at a time, as the kernel does (`dup_mmap_sem`, kernel/events/uprobes.c).
 
-mod hands;
 mod links;
 mod process;
 mod request;
@@ -28,7 +27,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) use links::perf_event;
 pub use process::keep;
 pub(crate) use request::{Attach, Kind};
 
@@ -114,12 +112,8 @@ impl LinkKeeper {
     ) -> Result<Self, ProbeError> {
         let connect = || {
             let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            io::Result::Ok(Self(Arc::new(Owner {
-                socket,
-                look,
-                process: Mutex::new(start(other)?),
-                is_ending: AtomicBool::new(false),
-            })))
+            let process = Mutex::new(start(other)?);
+            io::Result::Ok(Self(Arc::new(Owner { socket, look, process, is_ending: AtomicBool::new(false) })))
         };
         connect().map_err(ProbeError::NoKeeper)
     }
@@ -131,17 +125,15 @@ impl LinkKeeper {
     /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`]
     /// if there is one.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<Link> {
-        let (mut own, keepers) = UnixStream::pair()?;
-        let look = self.0.look.as_ref().map(OwnedFd::as_fd);
-        let descriptors = [keepers.as_fd(), program, exe].into_iter().chain(look);
-        let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
+        let (mut socket, keepers) = UnixStream::pair()?;
+        let mut descriptors = vec![keepers.as_fd(), program, exe];
+        descriptors.extend(self.0.look.as_ref().map(OwnedFd::as_fd));
         request::send(&self.0.socket, attach, &descriptors)?;
         drop(keepers);
         let mut answer = [0; request::ANSWER];
-        let ended = |_| io::ErrorKind::BrokenPipe;
-        own.read_exact(&mut answer).map_err(ended)?;
+        socket.read_exact(&mut answer).map_err(|_| io::ErrorKind::BrokenPipe)?;
         request::decode(answer)?;
-        Ok(Link { sites: attach.sites.len(), leaving: Leaving(own) })
+        Ok(Link { sites: attach.sites.len(), leaving: Leaving(socket) })
     }
 
     /// Has all links released, and waits until they are. No more can be made.
@@ -158,17 +150,12 @@ impl LinkKeeper {
     /// Has the keeper go on if something has stopped it (SIGSTOP). Returns whether it is stopped all the same, as by a
     /// debugger.
     pub(crate) fn is_stopped(&self) -> bool {
-        let process = self.0.process.lock();
-        let process = process.unwrap_or_else(PoisonError::into_inner);
-        process.as_ref().is_some_and(is_stopped)
+        self.0.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_stopped)
     }
 
     /// Returns why nothing can be attached any more once the keeper has ended.
     pub(crate) fn why_ended(&self) -> ProbeError {
-        match self.0.is_ending.load(Ordering::SeqCst) {
-            true => ProbeError::Ending,
-            false => ProbeError::KeeperEnded,
-        }
+        if self.0.is_ending.load(Ordering::SeqCst) { ProbeError::Ending } else { ProbeError::KeeperEnded }
     }
 }
 
@@ -177,8 +164,7 @@ impl Owner {
         self.is_ending.store(true, Ordering::SeqCst);
         // If it is closed already, the keeper has ended.
         let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
-        let process = self.process.lock();
-        let process = process.unwrap_or_else(PoisonError::into_inner).take();
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut process) = process else { return };
         let mut stopped = 0;
         // If it is no longer a child, it has ended.
@@ -249,6 +235,5 @@ impl Drop for Leaving {
 /// Waits up to `patience`, or without limit, for the other end of a socket to be closed, and returns whether it is.
 fn is_closed(socket: &impl AsFd, patience: Option<&Timespec>) -> bool {
     let mut waited = [PollFd::new(socket, PollFlags::empty())];
-    let closed = rustix::io::retry_on_intr(|| poll(&mut waited, patience));
-    closed.is_ok_and(|closed| closed > 0)
+    rustix::io::retry_on_intr(|| poll(&mut waited, patience)).is_ok_and(|closed| closed > 0)
 }

@@ -13,9 +13,9 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use super::hands::{Hands, MOST};
-use super::links::{Kept, Place, create};
+use super::links::{CodeRange, KeptLink, MOST_RELEASERS, Releasers, create};
 use super::request::{Kind, encode, receive};
+use crate::system::block_signals;
 
 /// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
 const LINKS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Keeper {
-    links: Vec<Kept>,
-    hands: Hands,
+    links: Vec<KeptLink>,
+    releasers: Releasers,
     /// The program that looks who maps an executable, once it has come.
     look: Option<Rc<OwnedFd>>,
 }
@@ -66,18 +66,14 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     while !keeper.links.is_empty() {
         let links = std::mem::take(&mut keeper.links);
-        let mut free = match Instant::now() < until {
-            true => keeper.without_obstacle(links),
-            false => links,
-        };
+        let mut free = if Instant::now() < until { keeper.without_obstacle(links) } else { links };
         if free.is_empty() {
             sleep(AGAIN);
         }
         while !free.is_empty() {
-            let some = free.len().saturating_sub(MOST);
-            keeper.hands.release(free.split_off(some));
+            keeper.releasers.release(free.split_off(free.len().saturating_sub(MOST_RELEASERS)));
             // Dropping them waits.
-            keeper.hands = Hands::default();
+            keeper.releasers = Releasers::default();
         }
     }
     served
@@ -86,54 +82,49 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
 impl Keeper {
     /// Waits for something to do, and does it. Returns whether there may be more.
     fn turn(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let hands: Vec<BorrowedFd<'_>> = self.hands.processes().collect();
-        // No more links are released until one of the hands is free.
-        let room = MOST - hands.len().min(MOST);
+        let releasers: Vec<BorrowedFd<'_>> = self.releasers.processes().collect();
+        // No more links are released until one of the releasers is free.
+        let room = MOST_RELEASERS.saturating_sub(releasers.len());
         let now = Instant::now();
-        let is_due = |kept: &Kept| room > 0 && kept.again.is_none_or(|again| again <= now);
+        let is_due = |kept: &KeptLink| room > 0 && kept.again.is_none_or(|again| again <= now);
         let later = self.links.iter().filter_map(|kept| kept.again).min();
-        let later = later.map(|again| again.saturating_duration_since(now));
-        let later = later.and_then(|later| Timespec::try_from(later).ok());
-        let links = self.links.iter().filter(|kept| is_due(kept));
-        let waited = [socket].into_iter().chain(hands.iter().copied());
-        let mut waited: Vec<PollFd<'_>> = waited
-            .chain(links.map(|kept| kept.agent.as_fd()))
+        let later = later.and_then(|again| Timespec::try_from(again.saturating_duration_since(now)).ok());
+        let due = self.links.iter().filter(|kept| is_due(kept)).map(|kept| kept.agent.as_fd());
+        let mut waited: Vec<PollFd<'_>> = std::iter::once(socket)
+            .chain(releasers.iter().copied())
+            .chain(due)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         rustix::io::retry_on_intr(|| poll(&mut waited, later.as_ref()))?;
         let mut is_ready = waited.iter().map(|fd| !fd.revents().is_empty());
         let is_asked = is_ready.next() == Some(true);
-        let unwanted: Vec<bool> = is_ready.skip(hands.len()).collect();
+        let unwanted: Vec<bool> = is_ready.skip(releasers.len()).collect();
 
-        self.hands.drop_ended();
+        self.releasers.drop_ended();
         let mut unwanted = unwanted.into_iter();
-        let is_unwanted = |kept: &mut Kept| is_due(kept) && unwanted.next() == Some(true);
+        let is_unwanted = |kept: &mut KeptLink| is_due(kept) && unwanted.next() == Some(true);
         let unwanted = self.links.extract_if(.., is_unwanted).take(room).collect();
         let free = self.without_obstacle(unwanted);
-        self.hands.release(free);
-        match is_asked {
-            true => self.attach(socket),
-            false => Ok(true),
-        }
+        self.releasers.release(free);
+        if is_asked { self.attach(socket) } else { Ok(true) }
     }
 
     /// Returns those of these links that can be released without holding up the host, and keeps the others until later.
-    fn without_obstacle(&mut self, links: Vec<Kept>) -> Vec<Kept> {
-        let mut looked: Vec<(Place, bool)> = Vec::new();
-        let all: Vec<Place> = (links.iter()).filter_map(|kept| kept.place.clone()).collect();
-        let mut has_obstacle = |place: &Place| {
-            let known = looked.iter().find(|(other, _)| other.shares(place));
-            if let Some((_, has_obstacle)) = known {
+    fn without_obstacle(&mut self, links: Vec<KeptLink>) -> Vec<KeptLink> {
+        let mut looked: Vec<(CodeRange, bool)> = Vec::new();
+        let ranges: Vec<CodeRange> = links.iter().filter_map(|kept| kept.range.clone()).collect();
+        let mut has_obstacle = |range: &CodeRange| {
+            if let Some((_, has_obstacle)) = looked.iter().find(|(other, _)| other.shares(range)) {
                 return *has_obstacle;
             }
-            let has_obstacle = place.around(&all).obstacle().is_some();
-            looked.push((place.clone(), has_obstacle));
+            let has_obstacle = range.around(&ranges).obstacle().is_some();
+            looked.push((range.clone(), has_obstacle));
             has_obstacle
         };
-        let (kept, free) =
-            (links.into_iter()).partition::<Vec<Kept>, _>(|kept| kept.place.as_ref().is_some_and(&mut has_obstacle));
+        let (kept, free): (Vec<KeptLink>, _) =
+            links.into_iter().partition(|kept| kept.range.as_ref().is_some_and(&mut has_obstacle));
         let again = Some(Instant::now() + AGAIN);
-        self.links.extend(kept.into_iter().map(|kept| Kept { again, ..kept }));
+        self.links.extend(kept.into_iter().map(|kept| KeptLink { again, ..kept }));
         free
     }
 
@@ -151,24 +142,22 @@ impl Keeper {
         if self.look.is_none() {
             self.look = descriptors.next().map(Rc::new);
         }
-        let (made, place) = match (program, exe) {
+        let (made, range) = match (program, exe) {
             (Some(program), Some(exe)) => {
                 let exe = Rc::new(exe);
-                let look = self.look.clone();
-                let place = look.and_then(|look| Place::of(look, exe.clone(), &attach, &self.links));
-                let obstacle = place.as_ref().and_then(Place::obstacle);
-                let made = match obstacle {
+                let range = self.look.clone().and_then(|look| CodeRange::of(look, exe.clone(), &attach, &self.links));
+                let made = match range.as_ref().and_then(CodeRange::obstacle) {
                     Some(obstacle) => Err(obstacle.into()),
                     None => create(program.as_fd(), exe.as_fd(), &attach),
                 };
-                (made, place)
+                (made, range)
             }
             _ => (Err(io::Error::from_raw_os_error(libc::EMFILE)), None),
         };
         // If the agent has just ended, nobody receives it.
         let _ = rustix::net::send(&agent, &encode(made.as_ref().err()), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
-            self.links.push(Kept { link, agent, place, again: None });
+            self.links.push(KeptLink { link, agent, range, again: None });
             if attach.kind == Kind::Multi {
                 // Only perf events need more.
                 limit_to(LINKS)?;
@@ -181,22 +170,7 @@ impl Keeper {
 /// Gives up all other capabilities. CAP_SYS_ADMIN stays if one of [`LINKS`] is missing.
 fn limit_to(wanted: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?.permitted;
-    let wanted = match held.contains(LINKS) {
-        true => wanted,
-        false => LINKS | CapabilitySet::SYS_ADMIN,
-    };
-    let kept =
-        CapabilitySets { effective: held & wanted, permitted: held & wanted, inheritable: CapabilitySet::empty() };
-    Ok(set_capabilities(None, kept)?)
-}
-
-/// Blocks all signals that can be blocked: those that end a process would interrupt the kernel's work for it.
-fn block_signals() {
-    // SAFETY: the set is filled before it is read, and belongs to this function. Signals are blocked in this thread,
-    // the only one.
-    unsafe {
-        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
-    }
+    let kept = held & if held.contains(LINKS) { wanted } else { LINKS | CapabilitySet::SYS_ADMIN };
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })?)
 }

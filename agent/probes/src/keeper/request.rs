@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::obstacle::Obstacle;
+use crate::error::Obstacle;
 
 /// The longest message, bytes: enough for more than a thousand sites.
 const LONGEST: usize = 1 << 16;
@@ -108,18 +108,18 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<(Attach, Vec<OwnedFd>)>> 
     if received.bytes == 0 {
         return Ok(None);
     }
-    let messages = beside.drain();
-    let descriptors = messages.filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(own) => Some(own),
-        _ => None,
-    });
-    let descriptors = descriptors.flatten().collect();
-    let attach = serde_json::from_slice(&bytes[..received.bytes])?;
-    Ok(Some((attach, descriptors)))
+    let mut descriptors = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, descriptors)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::os::fd::AsFd as _;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -128,31 +128,31 @@ mod tests {
 
     #[test]
     fn an_answer_tells_what_came_of_it() {
-        let said = |error: std::io::Error| decode(encode(Some(&error))).map_err(|told| told.to_string());
+        let answer = |error: io::Error| decode(encode(Some(&error))).map_err(|decoded| decoded.to_string());
         assert!(decode(encode(None)).is_ok());
         for obstacle in [Obstacle::Locked(u32::MAX), Obstacle::Crowded, Obstacle::InUserSpace] {
-            assert_eq!(said(obstacle.into()), Err(obstacle.to_string()));
+            assert_eq!(answer(obstacle.into()), Err(obstacle.to_string()));
         }
-        let refused = std::io::Error::from_raw_os_error(libc::EINVAL);
-        assert_eq!(said(refused), Err(std::io::Error::from_raw_os_error(libc::EINVAL).to_string()));
+        let refused = io::Error::from_raw_os_error(libc::EINVAL);
+        assert_eq!(answer(refused), Err(io::Error::from_raw_os_error(libc::EINVAL).to_string()));
     }
 
     #[test]
     fn what_is_sent_is_received() -> anyhow::Result<()> {
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let with = [one.as_fd(), other.as_fd(), one.as_fd()];
+        let (agents, keepers) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let with = [agents.as_fd(), keepers.as_fd(), agents.as_fd()];
         let mut attach =
             Attach { kind: Kind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
-        send(&one, &attach, &with)?;
-        let (received, descriptors) = receive(&other)?.unwrap_or_else(|| panic!("closed"));
+        send(&agents, &attach, &with)?;
+        let (received, descriptors) = receive(&keepers)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);
         assert_eq!(descriptors.len(), with.len());
         // One server with too many sites does not harm the others.
         attach.sites = vec![(u64::MAX, u64::MAX); 10_000];
-        assert!(send(&one, &attach, &with).is_err());
+        assert!(send(&agents, &attach, &with).is_err());
         drop(descriptors);
-        drop(one);
-        assert!(receive(&other)?.is_none());
+        drop(agents);
+        assert!(receive(&keepers)?.is_none());
         Ok(())
     }
 }

@@ -3,27 +3,22 @@
 //! The kernel walks over the open files of one process, and calls a program for each, in the thread that reads: it
 //! costs the server nothing.
 
-mod ports;
 mod records;
 #[cfg(test)]
 mod tests;
-mod ticks;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use aya::programs::Iter;
-use aya::{Btf, Ebpf, EbpfLoader};
 use evictscope_telemetry::SocketLook;
-use ticks::Ticks;
 
-pub use ports::Ports;
+pub use records::Ports;
+use records::Ticks;
 
+use super::bpf::{load_iterator, open_iterator};
 use super::error::ProbeError;
-use super::heap::give_back;
-use super::iterator::{self, iterator};
 use super::kernel_types;
 
 const PROGRAM: &str = "socket_look";
@@ -35,8 +30,7 @@ const BUFFER: usize = 32 << 10;
 pub struct SocketIterator(Arc<Loaded>);
 
 struct Loaded {
-    /// Keeps the program and its table of offsets.
-    ebpf: Ebpf,
+    program: OwnedFd,
     run_delay: Option<u32>,
 }
 
@@ -49,18 +43,11 @@ impl SocketIterator {
     /// the program.
     pub fn load() -> Result<Self, ProbeError> {
         let offsets = kernel_types::of_kernel()?;
-        let btf = Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(error.to_string()))?;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
-        let mut loader = EbpfLoader::new();
-        let loader = loader.btf(Some(&btf));
-        let ticks = Ticks::now().per_second();
-        let loader = loader.override_global("OFFSETS", &offsets.sockets[..], true);
-        let loader = loader.override_global("TICKS_PER_SECOND", &ticks, true);
-        let ebpf = iterator::load(loader, object, PROGRAM, "task_file", &btf)?;
-        drop(btf);
-        give_back();
-        let run_delay = offsets.run_delay;
-        Ok(Self(Arc::new(Loaded { ebpf, run_delay })))
+        let ticks = [Ticks::now().per_second()];
+        let globals: [(&str, &[u32]); 2] = [("OFFSETS", &offsets.sockets), ("TICKS_PER_SECOND", &ticks)];
+        let program = load_iterator(object, PROGRAM, "task_file", &globals)?;
+        Ok(Self(Arc::new(Loaded { program, run_delay: offsets.run_delay })))
     }
 
     /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)
@@ -76,7 +63,7 @@ impl SocketIterator {
     ///
     /// Returns "not found" if the process has ended; otherwise the kernel's error.
     pub fn look(&self, pid: u32, ports: &mut Ports) -> io::Result<SocketLook> {
-        let mut iterator = File::from(self.iterator(pid)?);
+        let mut iterator = File::from(open_iterator(self.0.program.as_fd(), pid)?);
         let mut bytes = vec![0; BUFFER];
         let mut len = 0;
         loop {
@@ -90,13 +77,5 @@ impl SocketIterator {
             }
         }
         records::look(&bytes[..len], Ticks::now(), ports)
-    }
-
-    /// Returns an iterator over the files of the process.
-    fn iterator(&self, pid: u32) -> io::Result<OwnedFd> {
-        let program = self.0.ebpf.program(PROGRAM);
-        let program: &Iter = program.ok_or(ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
-        let program = program.fd().map_err(io::Error::other)?;
-        iterator(program.as_fd(), pid)
     }
 }

@@ -1,5 +1,6 @@
-//! Parses what the program writes.
+//! Parses what the program writes: which of a server's connections are those of clients, and when what happened.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
 use std::time::Duration;
@@ -9,9 +10,7 @@ use evictscope_abi::{
     PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
 };
 use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
-
-use super::ports::Ports;
-use super::ticks::Ticks;
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 /// How many [`IdleSocket::sent`] a second has.
 const SENT_PER_SECOND: u32 = 32;
@@ -22,18 +21,17 @@ const SENT_PER_SECOND: u32 = 32;
 ///
 /// Returns "not found" if the process has no files because it has ended; "invalid data" if the records are not a whole
 /// look.
-pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<SocketLook> {
-    const IDLE_LEN: usize = size_of::<IdleSocket>();
-    const ACTIVE: usize = size_of::<ActiveSocket>();
-    const END: usize = size_of::<LookEnd>();
+pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<SocketLook> {
     let (mut idle, mut active) = (Vec::new(), Vec::new());
     let end = loop {
         match bytes {
             [IDLE | LISTENS | NOT_SEEN, ..] => {
-                let (record, rest) = bytes.split_first_chunk::<IDLE_LEN>().ok_or(ErrorKind::InvalidData)?;
-                match record[0] {
-                    LISTENS => ports.listens(port(record)),
-                    _ => idle.push(record),
+                let (record, rest) =
+                    bytes.split_first_chunk::<{ size_of::<IdleSocket>() }>().ok_or(ErrorKind::InvalidData)?;
+                if record[0] == LISTENS {
+                    ports.listens(port(record));
+                } else {
+                    idle.push(record);
                 }
                 bytes = rest;
             }
@@ -42,11 +40,12 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
                 | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
                 ..,
             ] => {
-                let (record, rest) = bytes.split_first_chunk::<ACTIVE>().ok_or(ErrorKind::InvalidData)?;
+                let (record, rest) =
+                    bytes.split_first_chunk::<{ size_of::<ActiveSocket>() }>().ok_or(ErrorKind::InvalidData)?;
                 active.push(record);
                 bytes = rest;
             }
-            [LOOK_END, ..] => break bytes.first_chunk::<END>().ok_or(ErrorKind::InvalidData)?,
+            [LOOK_END, ..] => break bytes.first_chunk::<{ size_of::<LookEnd>() }>().ok_or(ErrorKind::InvalidData)?,
             _ => return Err(ErrorKind::InvalidData.into()),
         }
     };
@@ -69,37 +68,31 @@ pub(super) fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Res
         if !ports.is_of_clients(port(record)) {
             continue;
         }
+        let (mut kind, mut bytes) = (record[0], half(record, offset_of!(ActiveSocket, bytes))?);
+        if let PENDING_TCP | PENDING_MPTCP | PENDING_UNIX = kind {
+            let Some(pending) = pending(kind, record[1], bytes) else { continue };
+            (kind, bytes) = pending;
+        } else {
+            sent = sent.min(record[1]);
+        }
         let socket = word(record, offset_of!(ActiveSocket, socket))?;
         let read_to = half(record, offset_of!(ActiveSocket, read_to))?;
         let answered_to = half(record, offset_of!(ActiveSocket, answered_to))?;
-        let bytes = half(record, offset_of!(ActiveSocket, bytes))?;
         let time = |at| io::Result::Ok(ticks.before(look.at, now.wrapping_sub(half(record, at)?)));
         let came = time(offset_of!(ActiveSocket, came))?;
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
-        let (kind, bytes) = match record[0] {
-            kind @ (PENDING_TCP | PENDING_MPTCP | PENDING_UNIX) => match pending(kind, record[1], bytes) {
-                Some(pending) => pending,
-                None => continue,
-            },
-            kind => {
-                sent = sent.min(record[1]);
-                (kind, bytes)
-            }
-        };
         look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
         match kind {
             IDLE => {}
-            kind @ (OWED_TCP | PERHAPS_OWED_TCP) => {
-                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP })
+            OWED_TCP | PERHAPS_OWED_TCP => {
+                look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP });
             }
             ANSWERED_TCP => look.answered.push(Answered { socket, came, left }),
-            GAVE_UP | PERHAPS_GAVE_UP => look.gave_up.push(GaveUp {
-                socket,
-                answered_to,
-                came: (!is_unix).then_some(came),
-                is_certain: kind == GAVE_UP,
-            }),
+            GAVE_UP | PERHAPS_GAVE_UP => {
+                let (came, is_certain) = ((!is_unix).then_some(came), kind == GAVE_UP);
+                look.gave_up.push(GaveUp { socket, answered_to, came, is_certain });
+            }
             _ => look.unread.push(Unread { socket, read_to, answered_to, bytes, came: (!is_unix).then_some(came) }),
         }
     }
@@ -140,6 +133,73 @@ fn word(record: &[u8], at: usize) -> io::Result<u64> {
 fn half(record: &[u8], at: usize) -> io::Result<u32> {
     let bytes = record.get(at..).and_then(<[u8]>::first_chunk);
     Ok(u32::from_ne_bytes(*bytes.ok_or(ErrorKind::InvalidData)?))
+}
+
+/// The cluster bus is at a server's port plus this, unless `cluster-port` says otherwise.
+const BUS_OFFSET: u16 = 10_000;
+
+/// The ports of one server. What it has accepted on a port at which it listens is a connection of a client, unless that
+/// port is the cluster bus; what it has connected itself has another port.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// Where it listens, or has listened since it was first looked at: connections outlive that.
+    listened: BTreeSet<u16>,
+    /// Whether it is of a cluster; `None` if that is not known.
+    pub is_cluster: Option<bool>,
+    /// The port of the cluster bus, if it was set.
+    pub bus: Option<u16>,
+}
+
+impl Ports {
+    /// Notes that it listens at a port.
+    pub fn listens(&mut self, port: u16) {
+        self.listened.insert(port);
+    }
+
+    /// Returns whether its connections with this port, 0 for Unix sockets, are those of clients.
+    pub fn is_of_clients(&self, port: u16) -> bool {
+        port == 0 || self.listened.contains(&port) && !self.is_bus(port)
+    }
+
+    fn is_bus(&self, port: u16) -> bool {
+        let is_offset = || port.checked_sub(BUS_OFFSET).is_some_and(|of| self.listened.contains(&of));
+        self.is_cluster != Some(false) && self.bus.map_or_else(is_offset, |bus| bus == port)
+    }
+}
+
+/// How long a tick is, and when the last one was. The coarse clock advances with the same ticks as `jiffies`, even when
+/// they are late, and its resolution is their length.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks {
+    pub length: Duration,
+    /// Monotonic time of the last one.
+    pub last: Duration,
+}
+
+impl Ticks {
+    /// Returns the last tick.
+    pub fn now() -> Self {
+        Self {
+            length: duration(clock_getres(ClockId::MonotonicCoarse)),
+            last: duration(clock_gettime(ClockId::MonotonicCoarse)),
+        }
+    }
+
+    /// Returns how many there are in a second.
+    pub fn per_second(self) -> u32 {
+        u32::try_from(1_000_000_000 / self.length.as_nanos().max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the time of the tick that came `ticks` ticks before the last one at `at`.
+    pub fn before(self, at: Duration, ticks: u32) -> Duration {
+        let later = self.last.saturating_sub(at).as_nanos().div_ceil(self.length.as_nanos().max(1));
+        let ticks = ticks.saturating_add(u32::try_from(later).unwrap_or(u32::MAX));
+        self.last.saturating_sub(self.length.saturating_mul(ticks))
+    }
+}
+
+fn duration(time: Timespec) -> Duration {
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -207,8 +267,7 @@ mod tests {
             sent: Some(Duration::ZERO),
             not_seen: 1,
         };
-        let mut ports = Ports::default();
-        assert_eq!(look(&bytes.concat(), TICKS, &mut ports)?, expected);
+        assert_eq!(look(&bytes.concat(), TICKS, &mut Ports::default())?, expected);
         Ok(())
     }
 
@@ -222,5 +281,44 @@ mod tests {
             assert_eq!(kind(&whole[..len]), Err(ErrorKind::InvalidData), "{len}");
         }
         assert_eq!(kind(&[19, IDLE]), Err(ErrorKind::InvalidData));
+    }
+
+    fn clients(mut ports: Ports) -> Vec<u16> {
+        for port in [6379, 6380, 16379] {
+            ports.listens(port);
+        }
+        let all = [0, 6379, 6380, 16379, 43210];
+        Vec::from_iter(all.into_iter().filter(|port| ports.is_of_clients(*port)))
+    }
+
+    #[test]
+    fn the_bus_and_what_the_server_connected_are_no_clients() {
+        let none = Ports::default();
+        assert_eq!(clients(none.clone()), [0, 6379, 6380]);
+        let alone = Ports { is_cluster: Some(false), ..none.clone() };
+        assert_eq!(clients(alone), [0, 6379, 6380, 16379]);
+        let set = Ports { is_cluster: Some(true), bus: Some(6380), ..none };
+        assert_eq!(clients(set), [0, 6379, 16379]);
+    }
+
+    #[test]
+    fn ticks_are_counted_from_the_last_one_before_the_look() {
+        let (ms, ticks) = (Duration::from_millis, TICKS);
+        assert_eq!(ticks.before(ms(1001), 0), ms(1000));
+        assert_eq!(ticks.before(ms(1009), 0), ms(1000), "ticks are late");
+        assert_eq!(ticks.before(ms(1001), 25), ms(900));
+        assert_eq!(ticks.before(ms(1000), 1), ms(996));
+        assert_eq!(ticks.before(ms(999), 1), ms(992), "one has come since the look");
+        assert_eq!(ticks.before(ms(991), 1), ms(984));
+        assert_eq!(ticks.before(ms(991), u32::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn this_kernel_has_ticks() {
+        let ticks = Ticks::now();
+        assert!(Duration::from_micros(100) <= ticks.length, "{ticks:?}");
+        assert!(ticks.length <= Duration::from_millis(20), "{ticks:?}");
+        let now = duration(clock_gettime(ClockId::Monotonic));
+        assert!(ticks.last <= now, "{ticks:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -10,17 +10,17 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use evictscope_telemetry::{Owed, SocketLook, Unread};
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::ticks::Ticks;
+use super::records::Ticks;
 use super::{Ports, SocketIterator};
 
 const PING: &[u8] = b"PING\r\n";
@@ -31,6 +31,19 @@ impl<T: Read + Write> Connection for T {}
 
 fn tcp(redis: &Redis) -> Result<TcpStream> {
     Ok(TcpStream::connect(("127.0.0.1", redis.port()))?)
+}
+
+/// Connects clients, whose connections the server has accepted when this returns.
+fn connect(redis: &Redis, count: usize) -> Result<Vec<TcpStream>> {
+    let mut clients = (0..count).map(|_| tcp(redis)).collect::<Result<Vec<_>>>()?;
+    for client in &mut clients {
+        ask(client, PING, PONG)?;
+    }
+    Ok(clients)
+}
+
+fn look_at(iterator: &SocketIterator, pid: u32) -> io::Result<SocketLook> {
+    iterator.look(pid, &mut Ports::default())
 }
 
 /// Returns when the answer is there, so that the server has accepted the connection and read everything.
@@ -51,7 +64,7 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
 /// Returns when it has stopped.
 fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
     until("the server has closed all other connections", || {
-        Ok((iterator.look(pid, &mut Ports::default())?.connected as usize == connected).then_some(()))
+        Ok((look_at(iterator, pid)?.connected as usize == connected).then_some(()))
     })?;
     signal(pid, Signal::STOP)?;
     until("the server stops", || {
@@ -64,13 +77,13 @@ fn stop(iterator: &SocketIterator, pid: u32, connected: usize) -> Result<()> {
 /// Waits until `count` connections have bytes unread, and returns the look.
 fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLook> {
     until("as many have bytes unread", || {
-        let look = iterator.look(pid, &mut Ports::default())?;
+        let look = look_at(iterator, pid)?;
         Ok((look.unread.len() == count).then_some(look))
     })
 }
 
 fn bytes(look: &SocketLook) -> Vec<u32> {
-    let mut bytes: Vec<_> = look.unread.iter().map(|one| one.bytes).collect();
+    let mut bytes: Vec<_> = look.unread.iter().map(|unread| unread.bytes).collect();
     bytes.sort_unstable();
     bytes
 }
@@ -85,8 +98,8 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         skip("this host has no IPv6")?;
     }
     let folder = tempfile::tempdir()?;
-    let path = folder.path().join("socket");
-    let path = path.to_str().context("an odd path")?;
+    let socket = folder.path().join("socket");
+    let path = socket.to_str().context("an odd path")?;
     let bind: &[&str] = if has_ipv6 { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
     let redis = Redis::start(&[&["--unixsocket", path, "--bind"], bind].concat())?;
     let pid = redis.pid();
@@ -95,8 +108,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         clients.push(Box::new(tcp(&redis)?));
         clients.push(Box::new(UnixStream::connect(path)?));
         if has_ipv6 {
-            let address = (Ipv6Addr::LOCALHOST, redis.port());
-            clients.push(Box::new(TcpStream::connect(address)?));
+            clients.push(Box::new(TcpStream::connect((Ipv6Addr::LOCALHOST, redis.port()))?));
         }
     }
     for client in &mut clients {
@@ -106,7 +118,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
     let mut before: Vec<Unread> = Vec::new();
     for round in 0..2 {
         stop(&iterator, pid, clients.len())?;
-        let look = iterator.look(pid, &mut Ports::default())?;
+        let look = look_at(&iterator, pid)?;
         assert_eq!((look.connected, look.unread.len()), (connected, 0));
 
         let begun = Ticks::now();
@@ -121,18 +133,18 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         assert_eq!(bytes(&look), sent);
         assert!(look.at >= ended.last, "{look:?}");
         let tick = begun.length;
-        let came = look.unread.iter().filter_map(|one| one.came);
+        let came = look.unread.iter().filter_map(|unread| unread.came);
         assert_eq!(came.clone().count(), 6);
         for came in came {
-            let is_right = came + tick >= begun.last && came <= ended.last + tick;
-            assert!(is_right, "round {round}: {begun:?} to {ended:?}: {came:?}");
+            assert!(
+                came + tick >= begun.last && came <= ended.last + tick,
+                "round {round}: {begun:?} to {ended:?}: {came:?}"
+            );
         }
-        for one in &look.unread {
-            let same = before.iter().find(|other| other.socket == one.socket);
-            let is_tcp = one.came.is_some();
+        for tcp in look.unread.iter().filter(|unread| unread.came.is_some()) {
             // What it sent before was read.
-            if let Some(same) = same.filter(|_| is_tcp) {
-                assert_eq!(one.read_to, same.read_to.wrapping_add(same.bytes));
+            if let Some(same) = before.iter().find(|other| other.socket == tcp.socket) {
+                assert_eq!(tcp.read_to, same.read_to.wrapping_add(same.bytes));
             }
         }
         before = look.unread;
@@ -153,13 +165,9 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
     let iterator = SocketIterator::load()?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
-    let mut clients = (0..5).map(|_| tcp(&redis)).collect::<Result<Vec<_>>>()?;
-    for client in &mut clients {
-        ask(client, PING, PONG)?;
-    }
-    stop(&iterator, pid, clients.len())?;
-    let clients = <[TcpStream; 5]>::try_from(clients);
+    let clients = <[TcpStream; 5]>::try_from(connect(&redis, 5)?);
     let [mut half, silent, mut closed, mut reset, _open] = clients.map_err(|_| anyhow!("not five"))?;
+    stop(&iterator, pid, 5)?;
     reset.write_all(PING)?;
     set_socket_linger(&reset, Some(Duration::ZERO))?;
     drop(reset);
@@ -169,25 +177,23 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
     half.write_all(PING)?;
     half.shutdown(Shutdown::Write)?;
     let look = until("three gave up, and all that closed are known to", || {
-        let look = iterator.look(pid, &mut Ports::default())?;
+        let look = look_at(&iterator, pid)?;
         let states = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
         let port = format!(":{:04X} ", redis.port());
         // The server's own ends, whose port comes first. CLOSE_WAIT is 08.
         let ended = states.lines().filter(|line| {
             let mut words = line.split_whitespace().skip(1);
-            let is_own = words.next().is_some_and(|own| format!("{own} ").ends_with(&port));
-            is_own && words.nth(1) == Some("08")
+            let is_servers = words.next().is_some_and(|address| format!("{address} ").ends_with(&port));
+            is_servers && words.nth(1) == Some("08")
         });
-        let certain = look.gave_up.iter().filter(|one| one.is_certain);
+        let certain = look.gave_up.iter().filter(|gave_up| gave_up.is_certain);
         Ok((certain.count() == 3 && ended.count() == 3).then_some(look))
     })?;
     assert_eq!((look.connected, look.unread), (1, Vec::new()));
     signal(pid, Signal::CONT)?;
     ask(&mut half, b"", PONG)?;
-    until("only the last one is left", || {
-        Ok((iterator.look(pid, &mut Ports::default())?.connected == 1).then_some(()))
-    })?;
-    assert_eq!(iterator.look(pid, &mut Ports::default())?.unread, []);
+    until("only the last one is left", || Ok((look_at(&iterator, pid)?.connected == 1).then_some(())))?;
+    assert_eq!(look_at(&iterator, pid)?.unread, []);
     Ok(())
 }
 
@@ -201,8 +207,7 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     let path = folder.path().join("socket");
     let redis = Redis::start(&["--unixsocket", path.to_str().context("an odd path")?])?;
     let pid = redis.pid();
-    let mut first = tcp(&redis)?;
-    ask(&mut first, PING, PONG)?;
+    let _first = connect(&redis, 1)?;
     stop(&iterator, pid, 1)?;
     // A port scanner's stays the first of the list.
     let reset = tcp(&redis)?;
@@ -213,7 +218,7 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     let look = unread(&iterator, pid, 1)?;
     assert_eq!((look.connected, look.unread[0].came), (2, None));
     drop(local);
-    let gave_up = iterator.look(pid, &mut Ports::default())?.gave_up;
+    let gave_up = look_at(&iterator, pid)?.gave_up;
     assert_eq!(gave_up.len(), 1, "{gave_up:?}");
 
     let mut clients = (0..MANY).map(|_| tcp(&redis)).collect::<Result<Vec<_>>>()?;
@@ -225,10 +230,10 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     let ended = Ticks::now();
     let look = unread(&iterator, pid, MANY)?;
     assert_eq!((look.connected as usize, bytes(&look)), (MANY + 2, vec![6; MANY]));
-    let before: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let before: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!(before.len(), MANY);
-    for one in look.unread {
-        let came = one.came.context("when it came is not known")?;
+    for unread in look.unread {
+        let came = unread.came.context("when it came is not known")?;
         assert!(is_between(came, begun, ended), "{begun:?} to {ended:?}: {came:?}");
     }
     signal(pid, Signal::CONT)?;
@@ -241,7 +246,7 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
         client.write_all(PING)?;
     }
     let look = unread(&iterator, pid, MANY)?;
-    let after: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let after: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!((look.connected as usize, after), (MANY + 2, before));
     Ok(())
 }
@@ -259,11 +264,8 @@ fn blocked_clients_do_not_wait() -> Result<()> {
     let iterator = SocketIterator::load()?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
-    let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
-    for client in &mut clients {
-        ask(client, PING, PONG)?;
-    }
-    let [popping, subscribed, monitor] = &mut clients;
+    let mut clients = connect(&redis, 3)?;
+    let [popping, subscribed, monitor] = &mut clients[..] else { bail!("not three") };
     popping.write_all(b"BLPOP nothing 0\r\n")?;
     subscribed.write_all(b"SUBSCRIBE news\r\n")?;
     ask(monitor, b"MONITOR\r\n", b"+OK\r\n")?;
@@ -271,7 +273,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
         Ok((redis.info("blocked_clients")? == 1.0 && redis.info("pubsub_channels")? == 1.0).then_some(()))
     })?;
     stop(&iterator, pid, clients.len())?;
-    let look = iterator.look(pid, &mut Ports::default())?;
+    let look = look_at(&iterator, pid)?;
     assert_eq!((look.connected, look.unread), (3, Vec::new()));
     assert_eq!(look.owed.len(), 1, "the one that pops: {:?}", look.owed);
     Ok(())
@@ -297,7 +299,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
         second.write_all(&SET.repeat(3))?;
         let ended = Ticks::now();
         let owed = until("the server has read what two have sent", || {
-            let look = iterator.look(pid, &mut Ports::default())?;
+            let look = look_at(&iterator, pid)?;
             Ok((look.unread.is_empty() && look.owed.len() == 2).then_some(look.owed))
         })?;
         for Owed { came, .. } in owed {
@@ -307,7 +309,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
         ask(first, b"", OK)?;
         ask(second, b"", &OK.repeat(3))?;
         until("nobody is owed an answer", || {
-            let look = iterator.look(pid, &mut Ports::default())?;
+            let look = look_at(&iterator, pid)?;
             Ok((look.connected == 4 && look.owed.is_empty()).then_some(()))
         })?;
     }
@@ -326,19 +328,19 @@ fn a_keepalive_is_no_answer() -> Result<()> {
     ask(&mut first, PING, PONG)?;
     first.write_all(b"DEBUG SLEEP 4\r\n")?;
     let owed = until("the server sleeps", || {
-        let look = iterator.look(pid, &mut Ports::default())?;
+        let look = look_at(&iterator, pid)?;
         Ok(look.owed.first().copied())
     })?;
     second.write_all(PING)?;
     let mut uncertain = 0;
     let (mut waited, mut answered) = (Duration::ZERO, Vec::new());
     while answered.is_empty() {
-        let look = iterator.look(pid, &mut Ports::default())?;
+        let look = look_at(&iterator, pid)?;
         answered = look.answered;
-        let own = look.owed.iter().find(|one| one.socket == owed.socket);
-        ensure!(own.is_some() || !answered.is_empty(), "an answer after {waited:?}");
+        let same = look.owed.iter().find(|other| other.socket == owed.socket);
+        ensure!(same.is_some() || !answered.is_empty(), "an answer after {waited:?}");
         waited = look.at.saturating_sub(owed.came);
-        uncertain += u32::from(own.is_some_and(|own| !own.is_certain));
+        uncertain += u32::from(same.is_some_and(|same| !same.is_certain));
         thread::sleep(Duration::from_millis(10));
     }
     println!("{uncertain} looks were not certain");
@@ -356,10 +358,7 @@ fn links_between_servers_are_no_clients() -> Result<()> {
     let port = primary.port().to_string();
     let replica = Redis::start(&["--replicaof", "127.0.0.1", &port])?;
     until("they are connected", || Ok((primary.info("connected_slaves")? == 1.0).then_some(())))?;
-    let connected = |redis: &Redis| {
-        let look = iterator.look(redis.pid(), &mut Ports::default())?;
-        anyhow::Ok(look.connected)
-    };
+    let connected = |redis: &Redis| anyhow::Ok(look_at(&iterator, redis.pid())?.connected);
     until("no other client", || Ok((connected(&primary)? == 1 && connected(&replica)? == 0).then_some(())))
 }
 
@@ -374,8 +373,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     // Only this thread, which ends, enters the namespace.
     let connect = || {
         let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
-        let network = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(namespace.as_fd(), network)?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         TcpStream::connect(("127.0.0.1", 6379))
     };
     let mut client = server.until("redis-server answers", || {
@@ -385,8 +383,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
         };
         Ok(ask(&mut client, PING, PONG).ok().map(|()| client))
     })?;
-    let own = fs::read_link("/proc/self/ns/net")?;
-    assert_ne!(own, fs::read_link(format!("/proc/{pid}/ns/net"))?);
+    assert_ne!(fs::read_link("/proc/self/ns/net")?, fs::read_link(format!("/proc/{pid}/ns/net"))?);
     stop(&iterator, pid, 1)?;
     client.write_all(PING)?;
     let look = unread(&iterator, pid, 1)?;
@@ -401,16 +398,10 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     const MANY: u32 = 1_500;
     let iterator = SocketIterator::load()?;
     let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    setrlimit(Resource::Nofile, raised)?;
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let redis = Redis::start(&["--maxclients", "2000"])?;
     let pid = redis.pid();
-    let mut clients = Vec::new();
-    for _ in 0..MANY {
-        let mut client = tcp(&redis)?;
-        ask(&mut client, PING, PONG)?;
-        clients.push(client);
-    }
+    let mut clients = connect(&redis, MANY as usize)?;
     stop(&iterator, pid, clients.len())?;
     for (index, client) in clients.iter_mut().enumerate() {
         // Idle ones in between, so that records of both lengths meet the end of the buffer.
@@ -421,16 +412,16 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
     let waiting = MANY as usize * 9 / 10;
     let look = unread(&iterator, pid, waiting)?;
     assert_eq!(look.connected, MANY);
-    let sockets: BTreeSet<_> = look.unread.iter().map(|one| one.socket).collect();
+    let sockets: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!(sockets.len(), waiting);
     thread::scope(|scope| {
-        let looks = || (0..20).map(|_| iterator.look(pid, &mut Ports::default())).collect::<Vec<_>>();
+        let looks = || (0..20).map(|_| look_at(&iterator, pid)).collect::<Vec<_>>();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(looks)).collect();
         for thread in threads {
             for other in thread.join().map_err(|_| anyhow!("a thread panicked"))? {
                 let other = other?;
                 assert_eq!(other.connected, MANY);
-                let others: BTreeSet<_> = other.unread.iter().map(|one| one.socket).collect();
+                let others: BTreeSet<_> = other.unread.iter().map(|unread| unread.socket).collect();
                 assert!(other.unread.len() == waiting && others == sockets);
             }
         }
@@ -445,7 +436,7 @@ fn a_process_that_has_ended_is_not_found() -> Result<()> {
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;
-    let error = iterator.look(pid, &mut Ports::default()).err().context("it was found")?;
+    let error = look_at(&iterator, pid).err().context("it was found")?;
     assert_eq!(error.kind(), ErrorKind::NotFound);
     Ok(())
 }

@@ -1,25 +1,23 @@
 //! The probes of `evictscope trace`: programs in an object of their own, which time the calls of one function.
 
-mod counts;
-mod tracing;
-
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
-use evictscope_abi::{Cookie, EvictionConfig, SlowCall, TraceConfig, TraceShared, TracedThread, When};
-use evictscope_model::FileOffset;
+use evictscope_abi::{
+    Cookie, EVICTION, EvictionConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared, TracedThread, When,
+};
+use evictscope_host::{Executable, Words};
+use evictscope_model::{FileOffset, ProcessAddress};
+use evictscope_telemetry::Unrun;
 
-use super::calibration::time;
 use super::error::ProbeError;
-use super::keeper::{Link, LinkKeeper};
-use super::loading::load;
-use super::mapped::Mapped;
-use super::own::{FUNCTIONS, Function, own_sites};
-use super::programs::Programs;
-use super::target::{Own, Target};
-pub use counts::TraceCounts;
-pub use tracing::{Traced, Tracing};
+use super::keeper::{Leaving, Link, LinkKeeper};
+use super::maps::Mapped;
+use super::programs::{Programs, load};
+use super::self_probes::time;
+use super::target::{FUNCTIONS, Function, OwnExecutable, Target, own_sites};
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
@@ -71,12 +69,8 @@ impl Tracer {
     fn load_for(keeper: &LinkKeeper, multi: bool) -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-trace"));
         let mut ebpf = load(object)?;
-        let [site, ..] = own_sites()?;
         let names = [ENTER, RETURN, EVICTION_BEGINS, CYCLE].into_iter();
-        let multi = match multi {
-            true => Programs::by_multi_links(keeper, object, &ebpf, names.clone(), site)?,
-            false => None,
-        };
+        let multi = if multi { Programs::by_multi_links(keeper, object, &ebpf, names.clone())? } else { None };
         let map = |name| ebpf.map(name).ok_or(ProbeError::Object(name));
         let config = Mapped::of(map("TRACE_CONFIG")?, 1)?;
         let shared = Mapped::of(map("TRACE_SHARED")?, 1)?;
@@ -108,15 +102,12 @@ impl Tracer {
     pub fn calibrate(&mut self, is_emulated: bool, reads: bool) -> Result<TraceCosts, ProbeError> {
         let [push, _, stepped] = FUNCTIONS;
         let [push_at, _, stepped_at] = own_sites()?;
-        let (function, site) = match is_emulated {
-            true => (push, push_at),
-            false => (stepped, stepped_at),
-        };
+        let (function, site) = if is_emulated { (push, push_at) } else { (stepped, stepped_at) };
         let call_ns = self.cost(&[ENTER, RETURN], function, site, reads)?;
         let cycle_ns = self.cost(&[EVICTION_BEGINS], push, push_at, false)?;
         let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         self.threads.remove(&thread).map_err(|_| ProbeError::OtherPidNamespace)?;
-        self.set_config(TraceConfig::default())?;
+        self.config.set(0, TraceConfig::default())?;
         Ok(TraceCosts { call_ns, cycle_ns })
     }
 
@@ -129,38 +120,56 @@ impl Tracer {
         reads: bool,
     ) -> Result<f64, ProbeError> {
         static EVICTED_KEYS: u64 = 0;
-        let evicted_keys = &raw const EVICTED_KEYS as u64;
         let bare = time(&[function]);
-        self.set_config(TraceConfig {
-            tgid: std::process::id(),
-            is_observed: 1,
-            generation: 0,
-            slower_ns: u64::MAX,
-            evicted_keys: if reads { evicted_keys } else { 0 },
-        })?;
-        let own = Own::open()?;
+        self.config.set(
+            0,
+            TraceConfig {
+                tgid: std::process::id(),
+                is_observed: 1,
+                generation: 0,
+                slower_ns: u64::MAX,
+                evicted_keys: if reads { &raw const EVICTED_KEYS as u64 } else { 0 },
+            },
+        )?;
+        let executable = OwnExecutable::open()?;
         let mut links = Vec::new();
         for program in programs {
-            links.extend(self.attach(program, own.target(), &[(site, 0)])?);
+            links.extend(self.attach(program, executable.target(), site, 0)?);
         }
         Ok((time(&[function]) - bare).max(0.0) * IN_A_SERVER)
     }
 
+    /// Begins to trace: nothing is probed yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails only if the built object lacks something.
+    pub fn trace(self, traced: Traced) -> Result<Tracing, ProbeError> {
+        self.config.set(
+            0,
+            TraceConfig {
+                tgid: traced.pid,
+                is_observed: 0,
+                generation: 0,
+                slower_ns: traced.slower_ns.unwrap_or(u64::MAX),
+                evicted_keys: traced.evicted_keys.map_or(0, ProcessAddress::get),
+            },
+        )?;
+        self.shared.set(0, TraceShared::NEW)?;
+        self.eviction.set(0, traced.eviction)?;
+        Ok(Tracing { tracer: self, traced, placed: Vec::new(), generation: 0, leaving: Vec::new() })
+    }
+
+    /// Attaches a program at a site; `function` is the number of the traced function whose calls begin there.
     fn attach(
         &self,
         program: &'static str,
         target: Target<'_>,
-        sites: &[(FileOffset, u16)],
+        site: FileOffset,
+        function: u16,
     ) -> Result<Vec<Link>, ProbeError> {
-        let cookie = |function: u16| Cookie { slot: 0, function, site: 0, when: When::ALWAYS };
-        let sites = sites.iter().map(|(site, number)| (*site, cookie(*number)));
-        let sites: Vec<(FileOffset, Cookie)> = sites.collect();
-        let programs = &self.programs;
-        programs.attach_program(program, program == RETURN, target, &sites)
-    }
-
-    fn set_config(&self, config: TraceConfig) -> Result<(), ProbeError> {
-        self.config.set(0, config)
+        let cookie = Cookie { slot: 0, function, site: 0, when: When::ALWAYS };
+        self.programs.attach_program(program, program == RETURN, target, &[(site, cookie)])
     }
 
     /// Sets whether calls that begin from now on are counted.
@@ -192,18 +201,16 @@ impl Tracer {
             counts.slow_lost += thread.slow_lost;
             counts.longest_ns = counts.longest_ns.max(thread.longest_ns);
             counts.sum_ns = counts.sum_ns.wrapping_add(thread.sum_ns);
-            for (sum, own) in counts.durations.iter_mut().zip(thread.durations) {
-                *sum += own;
+            for (sum, duration) in counts.durations.iter_mut().zip(thread.durations) {
+                *sum += duration;
             }
         }
         if let Ok(shared) = self.shared.entry(0) {
             // SAFETY: fields of a valid entry, integers that programs write whole.
-            let (hits, crowded) = unsafe {
-                let hits = (&raw const (*shared).cycle_hits).read_volatile();
-                (hits, (&raw const (*shared).crowded).read_volatile())
-            };
-            counts.cycle_hits = hits;
-            counts.is_crowded = crowded != 0;
+            unsafe {
+                counts.cycle_hits = (&raw const (*shared).cycle_hits).read_volatile();
+                counts.is_crowded = (&raw const (*shared).crowded).read_volatile() != 0;
+            }
         }
         counts
     }
@@ -218,6 +225,174 @@ impl Tracer {
             }
         }
         calls
+    }
+}
+
+/// What was counted up to one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceCounts {
+    /// Hits at the entry, counted or not.
+    pub entry_hits: u64,
+    /// Calls that began while they were observed.
+    pub begun: u64,
+    /// Calls that the function made to itself inside a counted one.
+    pub nested: u64,
+    /// Calls that were not seen to end.
+    pub lost: u64,
+    /// Slow calls that were not reported.
+    pub slow_lost: u64,
+    /// Hits where evicting calls and expire cycles begin.
+    pub cycle_hits: u64,
+    /// The longest call, nanoseconds.
+    pub longest_ns: u64,
+    /// Sum of all durations, nanoseconds.
+    pub sum_ns: u64,
+    /// Calls that ended, by the bucket of their duration.
+    pub durations: [u64; TRACE_BUCKETS],
+    /// Whether there was no room for a thread, so that its calls are missing.
+    pub is_crowded: bool,
+}
+
+impl TraceCounts {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        entry_hits: 0,
+        begun: 0,
+        nested: 0,
+        lost: 0,
+        slow_lost: 0,
+        cycle_hits: 0,
+        longest_ns: 0,
+        sum_ns: 0,
+        durations: [0; TRACE_BUCKETS],
+        is_crowded: false,
+    };
+
+    /// Returns how many calls ended.
+    pub fn ended(&self) -> u64 {
+        self.durations.iter().sum()
+    }
+}
+
+/// What to trace.
+pub struct Traced {
+    /// The process.
+    pub pid: u32,
+    /// The executables that it may run, open: the first one in which probes appear in its memory.
+    pub exes: Vec<Executable>,
+    /// Its memory.
+    pub memory: Words,
+    /// Where probes appear there.
+    pub addresses: Vec<ProcessAddress>,
+    /// Where the entry probe and the return probe go.
+    pub entry: FileOffset,
+    /// Where evicting calls and expire cycles begin, with the number of the traced function.
+    pub cycles: Vec<(FileOffset, u16)>,
+    /// What is read at the goal site.
+    pub eviction: EvictionConfig,
+    /// Where the server counts evicted keys.
+    pub evicted_keys: Option<ProcessAddress>,
+    /// Calls that take longer are reported one by one, nanoseconds.
+    pub slower_ns: Option<u64>,
+}
+
+/// The probes on one function. Dropping it takes them off and waits until they are.
+pub struct Tracing {
+    tracer: Tracer,
+    traced: Traced,
+    placed: Vec<Link>,
+    generation: u64,
+    /// Probes that are being taken off.
+    leaving: Vec<Leaving>,
+}
+
+impl Tracing {
+    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process is gone, the kernel refuses, or the process runs none of these executables.
+    pub fn place(&mut self) -> Result<(), ProbeError> {
+        // Both together would count each call twice.
+        self.settle();
+        let pid = self.traced.pid;
+        let placed = self.traced.addresses.len();
+        loop {
+            // The very file in which the function was found, whatever the process runs by now.
+            let Some(exe) = self.traced.exes.first() else {
+                return Err(ProbeError::NotRun(pid, Unrun { missing: placed, placed }));
+            };
+            let links = self.place_in(exe)?;
+            let missing = self.traced.memory.without_breakpoint(&self.traced.addresses);
+            if missing.map_err(|_| ProbeError::Gone(pid))? == 0 {
+                self.placed = links;
+                self.tracer.observe(true);
+                return Ok(());
+            }
+            drop(links);
+            self.traced.exes.remove(0);
+        }
+    }
+
+    fn place_in(&self, exe: &Executable) -> Result<Vec<Link>, ProbeError> {
+        let Traced { pid, entry, cycles, .. } = &self.traced;
+        let target = Target { pid: *pid, exe: exe.file().as_fd() };
+        let mut placed = Vec::new();
+        for (site, function) in cycles {
+            let program = if *function == EVICTION { EVICTION_BEGINS } else { CYCLE };
+            placed.extend(self.tracer.attach(program, target, *site, *function)?);
+        }
+        for program in [RETURN, ENTER] {
+            placed.extend(self.tracer.attach(program, target, *entry, 0)?);
+        }
+        Ok(placed)
+    }
+
+    /// Stops counting calls that begin from now on; those under way are still seen to end.
+    pub fn stop_observing(&self) {
+        self.tracer.observe(false);
+    }
+
+    /// Takes the probes off in the background. Stops counting calls that are under way.
+    pub fn take_off(&mut self) {
+        self.tracer.observe(false);
+        // What threads remember of those calls means nothing once probes are placed again.
+        self.generation += 1;
+        self.tracer.set_generation(self.generation);
+        self.leaving.extend(self.placed.drain(..).map(Link::take_off));
+    }
+
+    /// Waits until the probes that were taken off are gone.
+    pub fn settle(&mut self) {
+        // Dropping each waits.
+        self.leaving.clear();
+    }
+
+    /// Returns whether the keeper has ended. If so, no probe is left.
+    pub fn has_lost_keeper(&self) -> bool {
+        self.tracer.programs.keeper.has_failed()
+    }
+
+    /// Returns how many sites are probed.
+    pub fn sites(&self) -> usize {
+        self.placed.iter().map(Link::sites).sum()
+    }
+
+    /// Returns what was counted until now.
+    pub fn counts(&self) -> TraceCounts {
+        self.tracer.counts()
+    }
+
+    /// Returns the slow calls since the last time, in the order in which they ended.
+    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
+        self.tracer.slow_calls()
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.take_off();
+        self.settle();
     }
 }
 

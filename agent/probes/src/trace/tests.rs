@@ -2,8 +2,8 @@ use evictscope_abi::{EvictionConfig, TraceConfig};
 use evictscope_host::{Executable, Words};
 use evictscope_model::ProcessAddress;
 
-use super::{ENTER, LinkKeeper, Own, RETURN, TraceCounts, Traced, Tracer};
-use crate::own::{alone, own_offsets};
+use super::{ENTER, LinkKeeper, OwnExecutable, RETURN, TraceCounts, Traced, Tracer};
+use crate::target::{alone, own_offsets};
 
 // One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a
 // longjmp does.
@@ -45,22 +45,16 @@ unsafe extern "C" {
 fn traced(multi: bool, function: usize, slower_ns: u64, call: impl Fn()) -> anyhow::Result<(TraceCounts, Vec<u64>)> {
     let _alone = alone();
     let mut tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
-    let own = Own::open()?;
+    let executable = OwnExecutable::open()?;
     let [site] = own_offsets([function as u64])?;
     let mut links = Vec::new();
     for program in [RETURN, ENTER] {
-        links.extend(tracer.attach(program, own.target(), &[(site, 0)])?);
+        links.extend(tracer.attach(program, executable.target(), site, 0)?);
     }
-    tracer.set_config(TraceConfig {
-        tgid: std::process::id(),
-        is_observed: 1,
-        generation: 1,
-        slower_ns,
-        evicted_keys: 0,
-    })?;
+    let tgid = std::process::id();
+    tracer.config.set(0, TraceConfig { tgid, is_observed: 1, generation: 1, slower_ns, evicted_keys: 0 })?;
     call();
-    let slow = tracer.slow_calls().into_iter();
-    let slow = slow.map(|call| call.duration_ns).collect();
+    let slow = tracer.slow_calls().iter().map(|call| call.duration_ns).collect();
     Ok((tracer.counts(), slow))
 }
 

@@ -3,7 +3,7 @@
 mod plan;
 mod watched;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -51,11 +51,8 @@ pub fn provide(name: &str) -> Result<()> {
 /// servers that are not Debian's need `libstdc++6`.
 fn root(suite: Suite, product: &str) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
-    debian::unpacked(
-        &format!("{}-{product}", suite.0),
-        suite,
-        &[&packages[0], &packages[1], "base-files", "libstdc++6"],
-    )
+    let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
+    debian::unpacked(&format!("{}-{product}", suite.0), suite, &packages)
 }
 
 /// Returns the builds in a package of Debian's.
@@ -80,18 +77,12 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
     Build { name: name.to_owned(), program, root }.and_stripped()
 }
 
-/// Returns the builds of an executable that runs on this machine.
-fn of_program(program: &Path) -> Result<Vec<Build>> {
-    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
-    Build { name, program: program.to_owned(), root: None }.and_stripped()
-}
-
 impl Build {
     /// Returns this build, and a copy without symbols if it has any that it does not need to run.
     fn and_stripped(self) -> Result<Vec<Self>> {
-        let mut sections = Command::new("readelf");
-        sections.args(["--wide", "--section-headers"]).arg(&self.program);
-        if !process::answer_of(&mut sections)?.contains(" .symtab ") {
+        let sections =
+            process::answer_of(Command::new("readelf").args(["--wide", "--section-headers"]).arg(&self.program))?;
+        if !sections.contains(" .symtab ") {
             return Ok(vec![self]);
         }
         let name = format!("{}{STRIPPED}", self.name);
@@ -127,7 +118,9 @@ impl Found {
             found.try_all(server, of_server(server));
         }
         for program in programs {
-            found.try_all(&program.to_string_lossy(), of_program(program));
+            let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+            let build = Build { name, program: program.clone(), root: None };
+            found.try_all(&program.to_string_lossy(), build.and_stripped());
         }
         found
     }
@@ -193,9 +186,10 @@ impl Found {
             text += "\nNot found, and why:\n\n";
         }
         for (reason, builds) in &self.reasons {
-            let is_like_whole =
-                |build: &str| build.strip_suffix(STRIPPED).is_some_and(|whole| builds.iter().any(|own| own == whole));
-            let named: Vec<_> = builds.iter().map(String::as_str).filter(|build| !is_like_whole(build)).collect();
+            let is_new = |build: &&str| {
+                build.strip_suffix(STRIPPED).is_none_or(|whole| !builds.iter().any(|other| other == whole))
+            };
+            let named: Vec<_> = builds.iter().map(String::as_str).filter(is_new).collect();
             text += &format!("- {reason} ({})\n", named.join("; "));
         }
         text

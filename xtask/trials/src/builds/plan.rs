@@ -33,12 +33,8 @@ impl Plan {
         let output = command.args(["inspect", "--json"]).arg(program).output().context("cannot start the agent")?;
         let shown = process::display(&command);
         // It is 1 if something was not found.
-        ensure!(
-            matches!(output.status.code(), Some(0 | 1)),
-            "`{shown}` failed ({}): {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        let why = String::from_utf8_lossy(&output.stderr);
+        ensure!(matches!(output.status.code(), Some(0 | 1)), "`{shown}` failed ({}): {}", output.status, why.trim());
         Ok(Self(serde_json::from_slice(&output.stdout).with_context(|| format!("`{shown}` printed no JSON"))?))
     }
 
@@ -51,11 +47,8 @@ impl Plan {
     pub fn report(&self, row: &mut Row) {
         let server = self.0["product"].as_str().zip(self.0["version"].as_str());
         row.fact("server", server.map_or("-".to_owned(), |(product, version)| format!("{product} {version}")));
-        let missing: Vec<_> = self.not_found().iter().map(|(item, _)| *item).collect();
-        row.fact(
-            "plan",
-            if missing.is_empty() { "complete".to_owned() } else { format!("without {}", missing.join(", ")) },
-        );
+        let missing = self.not_found().iter().map(|(item, _)| *item).collect::<Vec<_>>().join(", ");
+        row.fact("plan", if missing.is_empty() { "complete".to_owned() } else { format!("without {missing}") });
         let quantities = self.eviction_call()["inner"]["quantities"].as_array();
         let found = quantities.into_iter().flatten().chain(self.list("members"));
         let methods: BTreeSet<_> = found.filter_map(|item| item["method"].as_str()).collect();
@@ -99,13 +92,12 @@ impl Plan {
         fs::write(&script, include_str!("goal.py"))?;
         fs::write(&plan, self.0.to_string())?;
         let _load = redis.load("-t set -d 500 -r 10000000 -P 4 -n 300000")?;
+        // gdb waits forever if no hit comes.
+        let mut gdb = Command::new("timeout");
+        gdb.args([&HANG.as_secs().to_string(), "gdb", "--batch", "--nx", "-p", &redis.pid().to_string()]);
+        gdb.args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-x"]);
         let said = process::answer_of(
-            // gdb waits forever if no hit comes.
-            Command::new("timeout")
-                .arg(HANG.as_secs().to_string())
-                .args(["gdb", "--batch", "--nx", "-p", &redis.pid().to_string()])
-                .args(["-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-x"])
-                .args([&script, &own.path()])
+            gdb.args([&script, &own.path()])
                 .env("PLAN", &plan)
                 .env("SITE", address(redis.pid(), offset)?.to_string())
                 .env("HITS", HITS.to_string()),

@@ -266,8 +266,8 @@ const NOT_COUNTED: f64 = 8e6;
 fn exceed_by_what_does_not_count(redis: &Redis) -> Result<()> {
     // What is kept for a replica counts up to this.
     redis.config_set("repl-backlog-size", "16384")?;
-    let mut replica =
-        TcpStream::connect((Ipv4Addr::LOCALHOST, redis.port())).context("cannot connect to the server")?;
+    let replica = TcpStream::connect((Ipv4Addr::LOCALHOST, redis.port()));
+    let mut replica = replica.context("cannot connect to the server")?;
     replica.write_all(b"SYNC\r\n")?;
     let mut before = None;
     let limit = until("the sockets to a replica are full", || {

@@ -33,10 +33,9 @@ pub struct Machine {
 impl Machine {
     /// Begins one with the kernel and the busybox in `packages`, the first process (a script), and `answers.sh`.
     pub fn begin(name: &str, packages: &Path, init: &str) -> Result<Self> {
-        let find = |path: &str| {
+        let find = |path: &str| -> Result<PathBuf> {
             let found = process::answer_of(Command::new("find").arg(packages).args(["-type", "f", "-path", path]))?;
-            let first = found.lines().next().with_context(|| format!("{} has no {path}", packages.display()))?;
-            anyhow::Ok(PathBuf::from(first))
+            Ok(found.lines().next().with_context(|| format!("{} has no {path}", packages.display()))?.into())
         };
         let root = debian::directory()?.join(format!("{name}.root"));
         if root.exists() {

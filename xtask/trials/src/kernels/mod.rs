@@ -66,10 +66,8 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     }
     machine.add_program(agent, "evictscope")?;
     let small_set = ambient(UNIT)?;
-    let capabilities = match kernel.has_multi_links {
-        true => small_set.clone(),
-        false => format!("{small_set},{}", ambient(DROP_IN)?),
-    };
+    let multi = kernel.has_multi_links;
+    let capabilities = if multi { small_set.clone() } else { format!("{small_set},{}", ambient(DROP_IN)?) };
     // The kernel passes options that it does not know to the first process, in its environment.
     let ports = PORTS.map(|port| port.to_string()).join(" ");
     let options = format!("CAPABILITIES={capabilities} SMALL_SET={small_set} \"PORTS={ports}\"");
@@ -82,15 +80,16 @@ pub fn run(kernel: &Kernel, agent: &Path) -> Result<Row> {
     let sees = check.text.contains("ok    sockets: ");
     row.check("sockets", sees, if sees { "seen" } else { "not seen" });
     let small = answers.get("check_with_small_set")?;
-    let (right, found) = match kernel.has_multi_links {
-        true => (small.success, "not needed"),
-        false => (!small.success && small.text.contains("older-kernels.conf"), "`check` asks for it"),
-    };
-    row.check("drop-in", right, found);
+    let asks = !small.success && small.text.contains("older-kernels.conf");
+    row.check(
+        "drop-in",
+        if multi { small.success } else { asks },
+        if multi { "not needed" } else { "`check` asks for it" },
+    );
     let links: Vec<_> = answers.text("links")?.lines().map(str::trim).collect();
     // Newer kernels call the links of return probes `uretprobe_multi`.
     let all_multi = !links.is_empty() && links.iter().all(|kind| kind.ends_with("probe_multi"));
-    row.check("attached by", all_multi == kernel.has_multi_links, &links.join(", "));
+    row.check("attached by", all_multi == multi, &links.join(", "));
     compare(&answers, &PORTS, &mut row)?;
 
     let plan: Value = serde_json::from_str(answers.text("plan")?).context("in the plan")?;

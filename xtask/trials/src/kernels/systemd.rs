@@ -57,13 +57,9 @@ fn packed_debian() -> Result<PathBuf> {
     let archive = debian::directory()?.join("debian.tar");
     if !archive.exists() {
         let part = archive.with_extension("part.tar");
-        process::succeed(
-            Command::new("mmdebstrap")
-                .args(["--quiet", "--variant=essential", PACKAGES])
-                .arg("--dpkgopt=path-exclude=/usr/share/locale/*")
-                .arg(SUITE)
-                .arg(&part),
-        )?;
+        let mut make = Command::new("mmdebstrap");
+        make.args(["--quiet", "--variant=essential", PACKAGES, "--dpkgopt=path-exclude=/usr/share/locale/*", SUITE]);
+        process::succeed(make.arg(&part))?;
         fs::rename(part, &archive).context("cannot keep the Debian")?;
     }
     Ok(archive)
@@ -71,9 +67,11 @@ fn packed_debian() -> Result<PathBuf> {
 
 /// Checks that all of these commands have succeeded.
 fn must_have_succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&str]) -> Result<()> {
-    let answered = names.iter().map(|name| Ok((*name, answers.get(name)?))).collect::<Result<Vec<_>>>()?;
-    let failed = answered.into_iter().filter(|(_, answer)| !answer.success);
-    let failed: Vec<_> = failed.map(|(name, answer)| format!("{name}: {}", answer.text.trim())).collect();
+    let mut failed = Vec::new();
+    for name in names {
+        let answer = answers.get(name)?;
+        failed.extend((!answer.success).then(|| format!("{name}: {}", answer.text.trim())));
+    }
     row.no_faults(column, &failed, "yes");
     Ok(())
 }

@@ -1,17 +1,19 @@
-//! The loaded programs, and the slots that servers have in their maps.
+//! The loaded programs, the slots that servers have in their maps, and their log: aya-log's records, each with the
+//! process that it is about.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use aya::Ebpf;
+use aya_log::EbpfLogger;
 use evictscope_abi::MAX_SERVERS;
+use log::{Log, Metadata, Record};
 
 use super::error::ProbeError;
 use super::keeper::LinkKeeper;
-use super::loading::load;
-use super::log::{KernelLog, Message};
 use super::maps::Maps;
-use super::own::own_sites;
-use super::programs::{Programs, names};
+use super::programs::{Programs, load, names};
 
 /// How long to wait at the end for threads, which by then only have to hand over what they have.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,9 +51,8 @@ impl Probes {
     pub fn load(keeper: &LinkKeeper, run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = load(object)?;
-        let [site, ..] = own_sites()?;
         // Before the log is opened, which takes a map that these programs use.
-        let multi = Programs::by_multi_links(keeper, object, &ebpf, names(), site)?;
+        let multi = Programs::by_multi_links(keeper, object, &ebpf, names())?;
         let log = KernelLog::open(&mut ebpf);
         Ok(Arc::new(Self {
             maps: Maps::of(&ebpf)?,
@@ -74,13 +75,13 @@ impl Probes {
 
     /// Returns whether the keeper has ended before this process. If so, no probe is left.
     pub fn has_lost_keeper(&self) -> bool {
-        self.programs.keeper().has_failed()
+        self.programs.keeper.has_failed()
     }
 
     /// Has the keeper go on if something has stopped it. Returns whether it is stopped all the same: nothing can be
     /// attached.
     pub fn is_keeper_stopped(&self) -> bool {
-        self.programs.keeper().is_stopped()
+        self.programs.keeper.is_stopped()
     }
 
     /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers.
@@ -89,31 +90,28 @@ impl Probes {
     ///
     /// Fails if one of those threads has not ended after a minute: it hangs.
     pub fn finish(&self) -> Result<(), ProbeError> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.is_closed = true;
-        drop(slots);
-        self.programs.keeper().end();
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slots().is_closed = true;
+        self.programs.keeper.end();
         let is_used = |slots: &mut Slots| slots.free.len() < MAX_SERVERS as usize;
-        let waited = self.given_back.wait_timeout_while(slots, PATIENCE, is_used);
+        let waited = self.given_back.wait_timeout_while(self.slots(), PATIENCE, is_used);
         let (slots, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        match timeout.timed_out() {
-            true => Err(ProbeError::Stuck(MAX_SERVERS as usize - slots.free.len())),
-            false => Ok(()),
-        }
+        if timeout.timed_out() { Err(ProbeError::Stuck(MAX_SERVERS as usize - slots.free.len())) } else { Ok(()) }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what the programs have reported since the last call.
-    pub fn messages(&self) -> Vec<Message> {
+    pub fn messages(&self) -> Vec<KernelMessage> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.as_mut().map(KernelLog::messages).unwrap_or_default()
     }
 }
 
 impl Slot {
-    /// Takes a free slot.
     pub fn take(probes: &Arc<Probes>) -> Result<Self, ProbeError> {
-        let mut slots = probes.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = probes.slots();
         if slots.is_closed {
             return Err(ProbeError::Ending);
         }
@@ -125,9 +123,81 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.probes.maps.switch_off(self.number);
-        let slots = &self.probes.slots;
-        let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.free.push(self.number);
+        self.probes.slots().free.push(self.number);
         self.probes.given_back.notify_all();
+    }
+}
+
+/// Something that a program reports about a server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct KernelMessage {
+    /// The server's process id.
+    pub pid: u32,
+    /// What it says.
+    pub text: String,
+}
+
+impl KernelMessage {
+    /// Parses a record's text, which begins with the process id.
+    fn parse(record: &str) -> Option<Self> {
+        let (pid, text) = record.split_once(": ")?;
+        Some(Self { pid: pid.parse().ok()?, text: text.to_owned() })
+    }
+}
+
+/// The programs' log.
+struct KernelLog {
+    logger: EbpfLogger<Collector>,
+    records: Receiver<String>,
+}
+
+impl KernelLog {
+    /// Opens the log of an object. Warns and returns `None` if it has none.
+    fn open(ebpf: &mut Ebpf) -> Option<Self> {
+        let (sender, records) = channel();
+        match EbpfLogger::init_with_logger(ebpf, Collector(sender)) {
+            Ok(logger) => Some(Self { logger, records }),
+            Err(error) => {
+                tracing::warn!(
+                    "the BPF programs have no log ({error}): when a check fails, the values that \
+                     disagree will not be logged"
+                );
+                None
+            }
+        }
+    }
+
+    /// Returns the messages since the last call.
+    fn messages(&mut self) -> Vec<KernelMessage> {
+        self.logger.flush();
+        self.records.try_iter().filter_map(|record| KernelMessage::parse(&record)).collect()
+    }
+}
+
+/// Collects the records that aya-log reads, so that the agent can add names to them.
+struct Collector(Sender<String>);
+
+impl Log for Collector {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        // The receiver lives as long as this.
+        let _ = self.0.send(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KernelMessage;
+
+    #[test]
+    fn a_record_names_the_process_that_it_is_about() {
+        let expected = KernelMessage { pid: 123, text: "maxmemory is 5: not 6".to_owned() };
+        assert_eq!(KernelMessage::parse("123: maxmemory is 5: not 6"), Some(expected));
+        assert_eq!(KernelMessage::parse("no process: here"), None);
     }
 }
