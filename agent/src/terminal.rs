@@ -97,9 +97,9 @@ impl Write for Log {
 }
 
 /// Says when SIGINT, SIGTERM or SIGHUP came: then the other end of this is gone.
-pub struct Ending(Receiver<Infallible>);
+pub struct EndSignals(Receiver<Infallible>);
 
-impl Ending {
+impl EndSignals {
     /// Begins to listen. From then on these signals do not end the process by themselves, so that it can take off its
     /// probes.
     pub fn listen() -> anyhow::Result<Self> {

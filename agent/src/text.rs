@@ -114,8 +114,7 @@ mod tests {
 
     #[test]
     fn a_text_is_broken_between_words() {
-        let lines = wrapped("one two three, abcdefghijkl m", 9);
-        assert_eq!(lines, ["one two", "three,", "abcdefghi", "jkl m"]);
+        assert_eq!(wrapped("one two three, abcdefghijkl m", 9), ["one two", "three,", "abcdefghi", "jkl m"]);
         assert_eq!(wrapped("", 9), [""]);
         assert_eq!(shortened("/run/redis.sock", 10), "…edis.sock");
         assert_eq!(shortened("6379", 4), "6379");
@@ -133,12 +132,10 @@ mod tests {
             ]
         );
         let fine = [(100.0, 1.0), (110.0, 2.0), (190.0, 3.0), (200.0, 4.0), (f64::INFINITY, 5.0)];
-        let expected = [(100.0, 1.0), (200.0, 9.0), (f64::INFINITY, 5.0)];
-        assert_eq!(coarse(&fine), expected);
+        assert_eq!(coarse(&fine), [(100.0, 1.0), (200.0, 9.0), (f64::INFINITY, 5.0)]);
         let lines = histogram(&rates, seconds, 10);
         assert_eq!(lines[0].chars().count(), HISTOGRAM_TEXT + 10);
-        let empty = histogram(&[], seconds, 10);
-        assert_eq!(empty, ["none was observed in the last interval"]);
+        assert_eq!(histogram(&[], seconds, 10), ["none was observed in the last interval"]);
     }
 
     #[test]

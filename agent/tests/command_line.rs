@@ -16,10 +16,10 @@ use serde_json::Value;
 fn exits(command: &mut Command, code: i32) -> anyhow::Result<(String, String)> {
     let output = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
     let status = output.status;
-    ensure!(status.code() == Some(code), "{command:?}: {status} {said}{errors}");
-    Ok((said, errors))
+    ensure!(status.code() == Some(code), "{command:?}: {status} {printed}{errors}");
+    Ok((printed, errors))
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let nonsense = directory.path().join("nonsense");
     std::fs::write(&nonsense, "not an executable at all")?;
-    let own = std::env::current_exe()?;
+    let executable = std::env::current_exe()?;
     for (target, named) in [
         ("/nowhere/redis-server".as_ref(), "/nowhere/redis-server"),
         ("999999999".as_ref(), "no process 999999999"),
@@ -54,8 +54,8 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
         ensure!(errors.contains(named), "{}: {errors}", target.display());
     }
     // An executable that is not Redis is refused.
-    let (said, _) = exits(evictscope().arg("inspect").arg(own), 1)?;
-    ensure!(said.contains("performEvictions"), "{said}");
+    let (printed, _) = exits(evictscope().arg("inspect").arg(executable), 1)?;
+    ensure!(printed.contains("performEvictions"), "{printed}");
     Ok(())
 }
 
@@ -63,8 +63,8 @@ fn a_target_that_cannot_be_inspected_exits_with_1() -> anyhow::Result<()> {
 fn without_root_each_command_that_attaches_says_what_is_missing() -> anyhow::Result<()> {
     for arguments in [&["run", "--listen", "127.0.0.1:0"][..], &["check"], &["selftest"]] {
         let mut command = evictscope_without_privileges();
-        let (said, errors) = exits(command.args(arguments), 1)?;
-        let all = said + &errors;
+        let (printed, errors) = exits(command.args(arguments), 1)?;
+        let all = printed + &errors;
         for part in ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "root"] {
             ensure!(all.contains(part), "{arguments:?}: {all}");
         }
@@ -78,7 +78,7 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
     let file = directory.path().join("config.toml");
     let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
     std::fs::write(directory.path().join("web.yml"), web)?;
-    for (text, arguments, code, said) in [
+    for (text, arguments, code, printed) in [
         ("listen = \"127.0.0.1:1\"\n", &["--check-config"][..], 0, "is valid"),
         ("\nlisen = \"127.0.0.1:1\"\n", &["--check-config"], 2, "line 2, lisen: unknown field"),
         // Also without --check-config, and before anything else is tried.
@@ -98,7 +98,7 @@ fn a_wrong_configuration_exits_with_2() -> anyhow::Result<()> {
         command.args(["run", "--config"]).arg(&file).args(arguments);
         let (out, errors) = exits(&mut command, code)?;
         let all = out + &errors;
-        ensure!(all.contains(said), "{text}: {all}");
+        ensure!(all.contains(printed), "{text}: {all}");
     }
     let missing = ["run", "--check-config", "--config", "/nowhere/config.toml"];
     exits(evictscope().args(missing), 2)?;
@@ -124,8 +124,8 @@ fn what_cannot_be_traced_or_profiled_is_said() -> anyhow::Result<()> {
     let other = Owned::start(Command::new("sleep").arg("60"))?;
     let pid = other.pid().to_string();
     let (_, errors) = exits(evictscope().args(["trace", &pid, "GET"]), 1)?;
-    let said = [&format!("process {pid} runs"), "not a Redis or Valkey server"];
-    ensure!(said.iter().all(|said| errors.contains(*said)), "{errors}");
+    let parts = [&format!("process {pid} runs"), "not a Redis or Valkey server"];
+    ensure!(parts.iter().all(|parts| errors.contains(*parts)), "{errors}");
     Ok(())
 }
 
@@ -264,8 +264,7 @@ fn stripped(directory: &Path, level: &str) -> anyhow::Result<Option<Stripped>> {
     }
     let program = directory.join("program");
     let plan = inspect(&program)?;
-    let build_id = plan["build_id"].as_str().context("no build id")?;
-    let (first, rest) = build_id.split_at(2);
+    let (first, rest) = plan["build_id"].as_str().context("no build id")?.split_at(2);
     Ok(Some(Stripped {
         program,
         debug: std::fs::read(directory.join("debug"))?,
@@ -289,13 +288,13 @@ fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::R
     let directory = tempfile::tempdir()?;
     let other = tempfile::tempdir()?;
     let store = directory.path().join("store");
-    let (Some(own), Some(other)) = (stripped(directory.path(), "-O2")?, stripped(other.path(), "-O1")?) else {
+    let (Some(program), Some(other)) = (stripped(directory.path(), "-O2")?, stripped(other.path(), "-O1")?) else {
         return Ok(());
     };
-    let file = store.join(&own.place);
+    let file = store.join(&program.place);
     std::fs::create_dir_all(file.parent().context("no parent")?)?;
-    std::fs::write(&file, &own.debug)?;
-    let inspect = || evictscope().args(["inspect", "--json", "--debug-dir"]).arg(&store).arg(&own.program).output();
+    std::fs::write(&file, &program.debug)?;
+    let inspect = || evictscope().args(["inspect", "--json", "--debug-dir"]).arg(&store).arg(&program.program).output();
     let output = inspect()?;
     ensure!(output.status.code() == Some(0), "{}", output.status);
     let plan = json(&output)?;
@@ -306,9 +305,9 @@ fn inspect_finds_the_debug_file_and_ignores_that_of_another_build() -> anyhow::R
 
     std::fs::write(&file, &other.debug)?;
     let output = inspect()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(said.contains("debug file ignored"), "{said}");
-    ensure!(said.contains("its build id is"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(printed.contains("debug file ignored"), "{printed}");
+    ensure!(printed.contains("its build id is"), "{printed}");
     let plan = json(&output)?;
     ensure!(plan["debug_file"].is_null(), "{plan}");
     for quantity in quantities(&plan)? {

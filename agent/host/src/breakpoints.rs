@@ -28,8 +28,7 @@ pub fn runs_code_of(
     places: impl IntoIterator<Item = (FileOffset, ProcessAddress)>,
 ) -> Result<bool, ExecutableError> {
     let file = executable.contents()?;
-    let mut places = places.into_iter();
-    Ok(places.all(|(offset, address)| {
+    Ok(places.into_iter().all(|(offset, address)| {
         let [mut in_file, mut running] = [[0; COMPARED]; 2];
         let read = file.read_at(&mut in_file, offset.get()).unwrap_or(0);
         let is_mapped = read > 0 && memory.fill(address, &mut running[..read]);
@@ -47,7 +46,7 @@ pub fn runs_code_of(
 ///
 /// Fails if the process has ended or may not be looked into, or the file cannot be read.
 pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
-    let changed = own_pages(pid, executable)?;
+    let changed = changed_pages(pid, executable)?;
     if changed.is_empty() {
         return Ok(Vec::new());
     }
@@ -68,17 +67,17 @@ pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffs
 }
 
 /// Returns the pages of code that are the process's own copies: where each is in memory, and in the file.
-fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
+fn changed_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
     let process = Process::new(pid.cast_signed()).map_err(io::Error::other)?;
     let mut pages = process.pagemap().map_err(io::Error::other)?;
     // Files on several file systems may have this number.
     let path = MMapPath::Path(process.exe().map_err(io::Error::other)?);
     let page = usize::try_from(page_size()).map_err(io::Error::other)?;
     let number = |address| usize::try_from(address / page_size()).map_err(io::Error::other);
-    let (mut own, mut left) = (Vec::new(), MOST_PAGES);
+    let (mut pages_of_process, mut left) = (Vec::new(), MOST_PAGES);
     for map in process.maps().map_err(io::Error::other)? {
-        let is_own = map.inode == executable.id().inode() && map.pathname == path;
-        if !is_own || !map.perms.contains(MMPermissions::EXECUTE) {
+        let is_executable = map.inode == executable.id().inode() && map.pathname == path;
+        if !is_executable || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (begin, end) = map.address;
@@ -88,9 +87,9 @@ fn own_pages(pid: u32, executable: &Executable) -> io::Result<Vec<(u64, u64)>> {
         let range = number(begin)?..number(begin + count * page_size())?;
         let infos = pages.get_range_info(range).map_err(io::Error::other)?;
         let private = (begin..).step_by(page).zip(infos).filter(|(_, info)| is_private(info));
-        own.extend(private.map(|(address, _)| (address, map.offset + (address - begin))));
+        pages_of_process.extend(private.map(|(address, _)| (address, map.offset + (address - begin))));
     }
-    Ok(own)
+    Ok(pages_of_process)
 }
 
 /// Returns whether a page is the process's own copy, which it gets when code is changed.

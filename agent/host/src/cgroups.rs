@@ -96,8 +96,7 @@ pub(crate) fn is_hexadecimal(text: &str) -> bool {
 /// as a systemd scope: `ID`, `docker-ID.scope`, `kubepods-….slice:cri-containerd:ID`.
 fn ids(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|group| {
-        let name = group.strip_suffix(".scope").unwrap_or(group);
-        let id = name.rsplit(['-', ':']).next()?;
+        let id = group.strip_suffix(".scope").unwrap_or(group).rsplit(['-', ':']).next()?;
         (id.len() == ID_DIGITS && is_hexadecimal(id)).then_some(id)
     })
 }
@@ -107,10 +106,8 @@ fn ids(path: &str) -> impl Iterator<Item = &str> {
 /// The kubelet names a pod's group `podUID`; as a systemd slice, `kubepods-burstable-podUID.slice`, with underscores,
 /// because a dash would begin another slice. A static pod's uid has no dashes at all.
 fn pod_uid(path: &str) -> Option<String> {
-    let mut groups = path.split(['/', ':']).rev();
-    groups.find_map(|group| {
-        let name = group.strip_suffix(".slice").unwrap_or(group);
-        let (before, uid) = name.rsplit_once("pod")?;
+    path.split(['/', ':']).rev().find_map(|group| {
+        let (before, uid) = group.strip_suffix(".slice").unwrap_or(group).rsplit_once("pod")?;
         let digits = uid.replace(['_', '-'], "");
         let is_uid = digits.len() == POD_UID_DIGITS && is_hexadecimal(&digits);
         (is_uid && (before.is_empty() || before.ends_with('-'))).then(|| uid.replace('_', "-"))
@@ -182,8 +179,7 @@ mod tests {
             assert_eq!(found.pod_uid.as_deref(), Some(POD), "{runtime}");
         }
         let hash = "0::/kubepods/burstable/pod5d2c1f90a8b3e7d64c01f2a3b4c5d6e7/ID";
-        let found = container(hash).pod_uid;
-        assert_eq!(found.as_deref(), Some("5d2c1f90a8b3e7d64c01f2a3b4c5d6e7"));
+        assert_eq!(container(hash).pod_uid.as_deref(), Some("5d2c1f90a8b3e7d64c01f2a3b4c5d6e7"));
     }
 
     #[test]
@@ -246,8 +242,7 @@ mod tests {
     #[test]
     fn this_process_has_control_groups_or_the_kernel_has_none() -> std::io::Result<()> {
         let has_any = std::fs::exists("/proc/self/cgroup")?;
-        let own = Cgroups::of(std::process::id())?.container();
-        assert_eq!(own.cgroup.starts_with('/'), has_any);
+        assert_eq!(Cgroups::of(std::process::id())?.container().cgroup.starts_with('/'), has_any);
         Ok(())
     }
 }

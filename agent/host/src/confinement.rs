@@ -120,16 +120,15 @@ impl Confinement {
 
 /// Returns the names of capabilities, as the kernel's `capability.h` and systemd spell them.
 pub fn capability_names(set: CapabilitySet) -> String {
-    let names = set.iter_names().map(|(name, _)| format!("CAP_{name}"));
-    names.collect::<Vec<_>>().join(", ")
+    set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns whether this process has its own network namespace, so that nobody outside can reach its loopback addresses.
 /// `None` if that cannot be determined.
 pub fn has_own_network() -> Option<bool> {
     let network = |process| std::fs::read_link(format!("/proc/{process}/ns/net"));
-    let (own, hosts) = (network("self").ok()?, network(KTHREADD).ok()?);
-    Some(own != hosts)
+    let (this, hosts) = (network("self").ok()?, network(KTHREADD).ok()?);
+    Some(this != hosts)
 }
 
 /// Yama's setting. At [`YAMA_NOBODY`] no process may read the memory of another, whatever its capabilities.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::debug_file::root_of;
 use crate::regular::open_in;
-use crate::scanner::observed::Observed;
+use crate::scanner::observed::ObservedProcess;
 
 /// The host's first process: its root directory is the host's, even for an agent in a container. An agent that may not
 /// enter it looks in its own, which is the same on the host itself.
@@ -87,9 +87,9 @@ fn is_name(name: &str) -> bool {
 
 /// Returns the name in the command line of `conmon`, which starts containers for Podman and CRI-O.
 fn by_conmon(pid: u32, id: &str) -> Option<String> {
-    let mut process = Observed::of(pid).ok()?;
+    let mut process = ObservedProcess::of(pid).ok()?;
     for _ in 0..MAX_PARENTS {
-        process = Observed::of(process.parent).ok()?;
+        process = ObservedProcess::of(process.parent).ok()?;
         if process.comm == "conmon"
             && let Some(name) = name_in(&process.arguments, id)
         {
@@ -110,8 +110,7 @@ fn name_in<'a>(arguments: &'a [String], id: &str) -> Option<&'a str> {
 
 /// Returns what containerd or Docker stores about the container with this id.
 fn by_files(id: &str) -> Option<ContainerName> {
-    let roots = [root_of(INIT), PathBuf::from("/")];
-    roots.iter().find_map(|root| {
+    [root_of(INIT), PathBuf::from("/")].iter().find_map(|root| {
         FILES.iter().find_map(|(directory, file)| {
             let file = open_in(root, format!("{directory}/{id}/{file}").as_ref()).ok()?;
             let mut text = Vec::new();

@@ -28,7 +28,7 @@ pub struct DebugPlace {
 }
 
 /// A file that was opened, by its path as this host sees it.
-pub type Opened = (PathBuf, Result<Contents, ExecutableError>);
+pub type OpenedDebugFile = (PathBuf, Result<Contents, ExecutableError>);
 
 /// A debug file.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ fn places(
 
 impl DebugPlace {
     /// Opens what is there.
-    pub fn open(&self) -> Opened {
+    pub fn open(&self) -> OpenedDebugFile {
         let seen = self.root.join(self.path.strip_prefix("/").unwrap_or(&self.path));
         let file = open_in(&self.root, &self.path).and_then(|file| Contents::of(file, &seen));
         (seen, file)
@@ -124,7 +124,10 @@ impl DebugPlace {
 
 /// Takes the first of these files that `accept` accepts. Its error says why a file with this content is not the right
 /// one.
-pub fn search(files: impl IntoIterator<Item = Opened>, accept: impl Fn(&[u8]) -> Result<(), String>) -> Search {
+pub fn search(
+    files: impl IntoIterator<Item = OpenedDebugFile>,
+    accept: impl Fn(&[u8]) -> Result<(), String>,
+) -> Search {
     let mut search = Search::default();
     for (seen, file) in files {
         let refused = match file.and_then(Contents::read).map(|data| (accept(&data), data)) {

@@ -78,11 +78,6 @@ pub struct HostKills {
 }
 
 impl HostKills {
-    /// Begins to follow it.
-    pub fn new() -> Self {
-        Self { count: host_kills(), rose: None }
-    }
-
     /// Reads it again.
     pub fn follow(&mut self) {
         let count = host_kills();
@@ -105,7 +100,7 @@ impl HostKills {
 
 impl Default for HostKills {
     fn default() -> Self {
-        Self::new()
+        Self { count: host_kills(), rose: None }
     }
 }
 
@@ -115,8 +110,7 @@ fn host_kills() -> Option<u64> {
 
 /// Returns the number behind a name, on a line of their own.
 fn value(text: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.find(|line| line.0 == name)?.1.trim().parse().ok()
+    text.lines().filter_map(|line| line.split_once(' ')).find(|line| line.0 == name)?.1.trim().parse().ok()
 }
 
 /// The control group of a process, and its counters as they were.
@@ -223,25 +217,25 @@ mod tests {
     #[test]
     fn the_counters_before_and_after_tell_who_was_killed_and_why() -> std::io::Result<()> {
         let directory = tempfile::tempdir()?;
-        let (own, above) = (directory.path().join("own"), directory.path().join("above"));
+        let (group_file, above) = (directory.path().join("own"), directory.path().join("above"));
         let group = |file: &PathBuf, oom: u64, killed: u64| {
             fs::write(file, format!("low 0\nmax 40\noom {oom}\noom_kill {killed}\n"))
         };
-        group(&own, 1, 1)?;
+        group(&group_file, 1, 1)?;
         group(&above, 3, 7)?;
-        let files = vec![own.clone(), above.clone()];
+        let files = vec![group_file.clone(), above.clone()];
         let mut watched = OomGroup { before: counts(&files), files };
         // Another group below the same one.
         group(&above, 4, 8)?;
         assert_eq!(watched.killed(), (Some(false), Some(true)));
         watched.follow();
         // The host has no memory left.
-        group(&own, 1, 2)?;
+        group(&group_file, 1, 2)?;
         assert_eq!(watched.killed(), (Some(true), Some(false)));
         group(&above, 5, 9)?;
         assert_eq!(watched.killed(), (Some(true), Some(true)));
         // The container has gone.
-        fs::remove_file(&own)?;
+        fs::remove_file(&group_file)?;
         assert_eq!(watched.killed().0, None);
         Ok(())
     }
@@ -249,13 +243,13 @@ mod tests {
     #[test]
     fn version_1_counts_in_two_files() -> std::io::Result<()> {
         let directory = tempfile::tempdir()?;
-        let own = directory.path().join("memory.oom_control");
+        let group_file = directory.path().join("memory.oom_control");
         let group = |failures: u64, killed: u64| {
             fs::write(directory.path().join("memory.failcnt"), format!("{failures}\n"))?;
-            fs::write(&own, format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n"))
+            fs::write(&group_file, format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n"))
         };
         group(2, 0)?;
-        let watched = OomGroup { before: counts(std::slice::from_ref(&own)), files: vec![own.clone()] };
+        let watched = OomGroup { before: counts(std::slice::from_ref(&group_file)), files: vec![group_file.clone()] };
         group(9, 1)?;
         assert_eq!(watched.killed(), (Some(true), Some(true)));
         Ok(())

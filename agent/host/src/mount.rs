@@ -100,8 +100,7 @@ impl Mount {
 
 fn mounts(process: &str) -> io::Result<String> {
     let mut mounts = Vec::new();
-    let list = File::open(format!("/proc/{process}/mountinfo"))?;
-    list.take(MOST_BYTES).read_to_end(&mut mounts)?;
+    File::open(format!("/proc/{process}/mountinfo"))?.take(MOST_BYTES).read_to_end(&mut mounts)?;
     Ok(String::from_utf8_lossy(&mounts).into_owned())
 }
 

@@ -207,11 +207,9 @@ mod tests {
     fn the_path_of_a_socket_is_whole() {
         let line = |inode, path| format!("00000000d0c0ffee: 00000002 00000000 00010000 0001 01 {inode} {path}\n");
         for path in ["/run/redis.sock", "/run/a b.sock", " a  b ", "@abstract"] {
-            let found = stream_listener(&line("12345", path));
-            assert_eq!(found, Some((12345, path.to_owned())));
+            assert_eq!(stream_listener(&line("12345", path)), Some((12345, path.to_owned())));
         }
-        let padded = stream_listener(&line("   17", "/run/redis.sock"));
-        assert_eq!(padded, Some((17, "/run/redis.sock".to_owned())));
+        assert_eq!(stream_listener(&line("   17", "/run/redis.sock")), Some((17, "/run/redis.sock".to_owned())));
         let listening = line("12345", "/run/redis.sock");
         for (from, to) in [
             ("00010000", "00000000"),

@@ -24,7 +24,7 @@ const TEXT_NOT_SHOWN: u64 = 1;
 /// file is not position-independent, they do not, and the identity stays the same: only an open `/proc/PID/mem`
 /// shows that the memory is new, because it ends with the old memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// Process id in the agent's pid namespace.
     pub pid: u32,
     /// When it started, clock ticks since boot.
@@ -35,7 +35,7 @@ pub struct Identity {
     pub executable: Option<FileId>,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Reads the identity of what runs now.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl From<&Statx> for FileId {
 /// A handle to a process, which no later one with the same pid can take over. It needs no privilege.
 #[derive(Debug)]
 pub struct ProcessHandle {
-    identity: Identity,
+    identity: ProcessIdentity,
     /// Readable once the process has ended. Older sandboxes do not allow one.
     pidfd: Option<OwnedFd>,
 }
@@ -112,7 +112,7 @@ impl ProcessHandle {
     /// # Errors
     ///
     /// Fails with `NotFound` if that process has ended. Fails if `/proc/PID/stat` cannot be read.
-    pub fn open(identity: Identity) -> ProcResult<Self> {
+    pub fn open(identity: ProcessIdentity) -> ProcResult<Self> {
         let pid = Pid::from_raw(identity.pid.cast_signed()).ok_or(ProcError::NotFound(None))?;
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => return Err(ProcError::NotFound(None)),
@@ -126,7 +126,7 @@ impl ProcessHandle {
     }
 
     /// Returns the identity that it was opened with.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
 
@@ -189,7 +189,7 @@ impl PartialEq for ProcessHandle {
 impl Eq for ProcessHandle {}
 
 /// Reads in `/proc/PID/stat` whether a process has ended.
-fn has_gone(identity: &Identity) -> ProcResult<bool> {
+fn has_gone(identity: &ProcessIdentity) -> ProcResult<bool> {
     match Process::new(identity.pid.cast_signed()).and_then(|process| process.stat()) {
         Ok(stat) => Ok(stat.starttime != identity.start_time_ticks || matches!(stat.state, 'Z' | 'X')),
         Err(ProcError::NotFound(_)) => Ok(true),
@@ -205,7 +205,7 @@ mod tests {
     use evictscope_testkit::wait::until;
     use procfs::ProcError;
 
-    use super::{FileId, Identity, ProcessHandle, Remains, TEXT_NOT_SHOWN};
+    use super::{FileId, ProcessHandle, ProcessIdentity, Remains, TEXT_NOT_SHOWN};
 
     #[test]
     fn another_file_in_place_is_another_identity() -> anyhow::Result<()> {
@@ -213,34 +213,34 @@ mod tests {
         shell.args(["-c", "read line; exec sleep 60"]);
         let (shell, input, _output) = Owned::start_with_pipes(shell.stdin(Stdio::piped()))?;
         let before = until("the shell runs", || {
-            let now = Identity::read(shell.pid())?;
+            let now = ProcessIdentity::read(shell.pid())?;
             let is_shell = now.executable == FileId::of("/bin/sh".as_ref()).ok();
             // The kernel gives a process its new file before it gives it the addresses of the code.
             Ok((is_shell && now.text_start > TEXT_NOT_SHOWN).then_some(now))
         })?;
-        assert_eq!(Identity::read(shell.pid())?, before);
+        assert_eq!(ProcessIdentity::read(shell.pid())?, before);
         drop(input);
         let after = until("it executes something else", || {
-            let now = Identity::read(shell.pid())?;
+            let now = ProcessIdentity::read(shell.pid())?;
             Ok((now.executable != before.executable).then_some(now))
         })?;
         assert_eq!(before.start_time_ticks, after.start_time_ticks);
         assert!(!before.is_still(&after));
         // Even if it were at the same addresses.
-        let at_the_same = Identity { text_start: before.text_start, ..after };
+        let at_the_same = ProcessIdentity { text_start: before.text_start, ..after };
         assert!(!before.is_still(&at_the_same));
         Ok(())
     }
 
     #[test]
     fn what_cannot_be_read_makes_no_other_identity() -> anyhow::Result<()> {
-        let seen = Identity::read(std::process::id())?;
+        let seen = ProcessIdentity::read(std::process::id())?;
         assert!(seen.executable.is_some() && seen.text_start > TEXT_NOT_SHOWN);
-        let denied = Identity { text_start: TEXT_NOT_SHOWN, executable: None, ..seen };
+        let denied = ProcessIdentity { text_start: TEXT_NOT_SHOWN, executable: None, ..seen };
         assert!(seen.is_still(&denied));
-        let later = Identity { start_time_ticks: seen.start_time_ticks + 1, ..denied };
+        let later = ProcessIdentity { start_time_ticks: seen.start_time_ticks + 1, ..denied };
         assert!(!seen.is_still(&later), "another process with the same pid");
-        let ending = Identity { text_start: 0, ..denied };
+        let ending = ProcessIdentity { text_start: 0, ..denied };
         assert!(!seen.is_still(&ending), "its memory is gone");
         Ok(())
     }
@@ -263,7 +263,7 @@ mod tests {
     fn a_process_ends_when_the_kernel_says_so_also_without_a_pidfd() -> anyhow::Result<()> {
         for has_pidfd in [true, false] {
             let mut process = Command::new("sleep").arg("60").spawn()?;
-            let mut handle = ProcessHandle::open(Identity::read(process.id())?)?;
+            let mut handle = ProcessHandle::open(ProcessIdentity::read(process.id())?)?;
             assert!(handle.pidfd.is_some());
             handle.pidfd = handle.pidfd.filter(|_| has_pidfd);
             let was_running = !handle.has_ended();
@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_pid_that_went_to_another_process_is_not_taken_hold_of() -> anyhow::Result<()> {
-        let own = Identity::read(std::process::id())?;
-        let earlier = Identity { start_time_ticks: own.start_time_ticks - 1, ..own };
+        let identity = ProcessIdentity::read(std::process::id())?;
+        let earlier = ProcessIdentity { start_time_ticks: identity.start_time_ticks - 1, ..identity };
         let opened = ProcessHandle::open(earlier);
         assert!(matches!(opened, Err(ProcError::NotFound(_))), "{opened:?}");
         Ok(())

@@ -29,8 +29,7 @@ pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Fails as [`open_regular`] does, and if it is larger.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = open_regular(path, OFlags::empty())?;
-    file.take(most + 1).read_to_end(&mut bytes)?;
+    open_regular(path, OFlags::empty())?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it has more than {most} bytes")));
     }

@@ -124,8 +124,7 @@ mod tests {
         assert!(has_slept.is_some());
 
         let mut shell = Command::new("sh");
-        let shell = shell.args(["-c", "echo; while :; do :; done"]);
-        let mut busy = shell.stdout(Stdio::piped()).spawn()?;
+        let mut busy = shell.args(["-c", "echo; while :; do :; done"]).stdout(Stdio::piped()).spawn()?;
         if let Some(begins) = busy.stdout.take() {
             BufReader::new(begins).read_line(&mut String::new())?;
         }

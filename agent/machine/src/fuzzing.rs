@@ -26,8 +26,7 @@ pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let function = image.function(function).map(|symbol| symbol.address);
     let object = image.object(object).map(|symbol| symbol.address);
     let texts = image.find_string(text);
-    let known = [Some(image.entry()), function, object].into_iter().flatten();
-    for address in known.chain(texts) {
+    for address in [Some(image.entry()), function, object].into_iter().flatten().chain(texts) {
         let _ = (image.file_offset(address), image.is_writable(address));
         let _ = (image.i32_at(address), image.text_at(address, 64));
         let _ = (image.pointer_at(address), image.pointers_to(address));
@@ -63,8 +62,7 @@ pub fn flow(function: &[u8]) {
     for block in code.blocks.ids() {
         for state in execution.states_in(block) {
             let wanted = state.registers[0].clone();
-            let reach = Reach::of(&mut execution, &state, &[&wanted]);
-            let _ = reach.recipe(&wanted);
+            let _ = Reach::of(&mut execution, &state, &[&wanted]).recipe(&wanted);
         }
     }
     if let Some(start) = returns::behind_loops(&code)
@@ -74,10 +72,8 @@ pub fn flow(function: &[u8]) {
     }
     let points = code.blocks.entries().flat_map(|(id, block)| {
         let indices = 0..block.instructions.len();
-        let ways = block.successors.iter();
-        let ways = ways.map(move |(_, kind)| (CutPoint::Way(id, *kind), 2));
-        let instructions = indices.map(move |index| (CutPoint::Instruction(id.instruction(index)), 1));
-        instructions.chain(ways)
+        let ways = block.successors.iter().map(move |(_, kind)| (CutPoint::Way(id, *kind), 2));
+        indices.map(move |index| (CutPoint::Instruction(id.instruction(index)), 1)).chain(ways)
     });
     let _ = cut::minimum_cut(&code, &points.collect(), BlockId::ENTRY);
 }

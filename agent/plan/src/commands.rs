@@ -87,22 +87,18 @@ impl<'data> CommandTable<'data> {
     pub fn functions(&self, image: &Image<'data>, name: &str) -> BTreeSet<FileAddress> {
         let is_called = |entry: &&CommandEntry<'_>, name: &str| entry.name.eq_ignore_ascii_case(name);
         let Some((parent, name)) = name.split_once('|') else {
-            let own = self.entries.iter().filter(|entry| is_called(entry, name));
-            return own.filter_map(|entry| entry.proc).collect();
+            return self.entries.iter().filter(|entry| is_called(entry, name)).filter_map(|entry| entry.proc).collect();
         };
         let parents = self.entries.iter().filter(|entry| is_called(entry, parent));
         let subcommands: Vec<_> = parents.flat_map(|parent| self.subcommands(image, parent)).collect();
-        let own = subcommands.iter().filter(|entry| is_called(entry, name));
-        own.filter_map(|entry| entry.proc).collect()
+        subcommands.iter().filter(|entry| is_called(entry, name)).filter_map(|entry| entry.proc).collect()
     }
 
     /// Returns the subcommands of a command: another array of such entries, to which it points after its own function.
     fn subcommands(&self, image: &Image<'data>, parent: &CommandEntry<'_>) -> Vec<CommandEntry<'data>> {
-        let pointers = (self.proc + 8..self.stride).step_by(8);
-        let mut arrays = pointers.filter_map(|offset| {
+        let mut arrays = (self.proc + 8..self.stride).step_by(8).filter_map(|offset| {
             let array = image.pointer_at(parent.at.checked_add(offset)?)?;
-            let first = self.entry(image, array).filter(|_| image.is_writable(array))?;
-            first.proc.map(|_| array)
+            self.entry(image, array).filter(|_| image.is_writable(array))?.proc.map(|_| array)
         });
         let (Some(array), None) = (arrays.next(), arrays.next()) else {
             return Vec::new();
@@ -112,8 +108,7 @@ impl<'data> CommandTable<'data> {
 
     /// Returns the commands, without subcommands, that the function at `address` implements.
     pub fn commands_of(&self, address: FileAddress) -> Vec<&'data str> {
-        let own = self.entries.iter().filter(|entry| entry.proc == Some(address));
-        own.map(|entry| entry.name).collect()
+        self.entries.iter().filter(|entry| entry.proc == Some(address)).map(|entry| entry.name).collect()
     }
 
     /// Returns each command's function and name.
@@ -130,8 +125,7 @@ impl<'data> CommandTable<'data> {
 
 /// Returns where pointers to a text are.
 fn mentions(image: &Image<'_>, text: &str) -> Vec<FileAddress> {
-    let places = image.find_string(text).into_iter();
-    places.flat_map(|place| image.pointers_to(place)).collect()
+    image.find_string(text).into_iter().flat_map(|place| image.pointers_to(place)).collect()
 }
 
 /// Returns the entries of the well-known commands, by address, if each has one entry and a function of its own at this
@@ -143,8 +137,7 @@ fn well_known(image: &Image<'_>, mentions: &[Vec<FileAddress>], proc: u64) -> Op
         if image.budget.is_spent() {
             return None;
         }
-        let entries = mentions.iter().filter_map(|at| entry(image, *at, proc));
-        let mut entries = entries.filter(|entry| entry.proc.is_some());
+        let mut entries = mentions.iter().filter_map(|at| entry(image, *at, proc)).filter(|entry| entry.proc.is_some());
         let (Some(only), None) = (entries.next(), entries.next()) else {
             return None;
         };
@@ -161,15 +154,10 @@ fn stride(image: &Image<'_>, known: &[FileAddress], proc: u64) -> Option<u64> {
     let first = *known.first()?;
     let has_next = |stride: u64| {
         let next = |at: &FileAddress| at.checked_add(stride);
-        let mut next = known.iter().filter_map(next);
-        next.all(|at| entry(image, at, proc).is_some())
+        known.iter().filter_map(next).all(|at| entry(image, at, proc).is_some())
     };
-    let divides = |stride: u64| {
-        let mut distances = known.iter().map(|at| at.wrapping_sub(first));
-        distances.all(|distance| distance % stride == 0)
-    };
-    let mut strides = (proc + 8..=MAX_ENTRY).step_by(8);
-    strides.find(|stride| divides(*stride) && has_next(*stride))
+    let divides = |stride: u64| known.iter().map(|at| at.wrapping_sub(first)).all(|distance| distance % stride == 0);
+    (proc + 8..=MAX_ENTRY).step_by(8).find(|stride| divides(*stride) && has_next(*stride))
 }
 
 /// Returns the entry at an address, if one can be there.
@@ -185,7 +173,7 @@ fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<Comm
     let function = image.pointer_at(at.checked_add(proc)?)?;
     let proc = match function.get() {
         0 => None,
-        _ => Some(function).filter(|own| image.is_code(*own) && image.is_function(*own)),
+        _ => Some(function).filter(|function| image.is_code(*function) && image.is_function(*function)),
     };
     let name = std::str::from_utf8(name).ok()?;
     (proc.is_some() || function.get() == 0).then_some(CommandEntry { at, name, proc })
@@ -246,7 +234,7 @@ mod tests {
         for name in table.names() {
             for address in table.functions(&image, name) {
                 let function = functions.name(address).context("no name")?;
-                let other = OTHERS.iter().find(|(own, _)| *own == name);
+                let other = OTHERS.iter().find(|(command, _)| *command == name);
                 let names = [Some(name), other.map(|(_, other)| *other)];
                 let is_called = |name: &str| {
                     let name = name.to_lowercase();

@@ -72,21 +72,18 @@ pub struct DebugServer {
 
 /// Finds the only variable called `server` that has the type it has in Redis.
 pub fn server(units: &Units<'_>, globals: &Globals) -> Option<DebugServer> {
-    let servers = globals.variables.iter().filter(|own| own.name == SERVER);
+    let servers = globals.variables.iter().filter(|variable| variable.name == SERVER);
     let mut servers = servers.filter_map(|global| typed_server(units, global));
     let only = servers.next()?;
     servers.next().is_none().then_some(only)
 }
 
 fn typed_server(units: &Units<'_>, global: &Global) -> Option<DebugServer> {
-    let is_wanted = |name: &str| {
-        let mut wanted = Member::of_server();
-        wanted.any(|own| own.name() == name || own.newer_name() == Some(name))
-    };
+    let is_wanted =
+        |name: &str| Member::of_server().any(|member| member.name() == name || member.newer_name() == Some(name));
     let offsets = units.members(global.of, &TYPES, is_wanted)?;
     let members = Member::of_server().filter_map(|member| {
-        let offset = offsets.get(member.name());
-        let offset = offset.or_else(|| offsets.get(member.newer_name()?));
+        let offset = offsets.get(member.name()).or_else(|| offsets.get(member.newer_name()?));
         Some((member, *offset?))
     });
     Some(DebugServer { address: global.address, members: members.collect() })
@@ -94,7 +91,7 @@ fn typed_server(units: &Units<'_>, global: &Global) -> Option<DebugServer> {
 
 /// Finds the address of the only variable called `used_memory`, if that is an 8-byte number.
 pub fn counter(units: &Units<'_>, globals: &Globals) -> Option<FileAddress> {
-    let mut counters = globals.variables.iter().filter(|own| own.name == COUNTER);
+    let mut counters = globals.variables.iter().filter(|variable| variable.name == COUNTER);
     let only = counters.next()?;
     (counters.next().is_none() && units.is_number(only.of, 8)).then_some(only.address)
 }
@@ -168,8 +165,7 @@ mod tests {
     }
 
     fn why(plan: &ProbePlan, item: Item) -> String {
-        let mut not_found = plan.not_found.iter();
-        let missing = not_found.find(|missing| missing.item == item);
+        let missing = plan.not_found.iter().find(|missing| missing.item == item);
         missing.map_or_else(String::new, |missing| missing.reason.to_string())
     }
 
@@ -196,11 +192,10 @@ mod tests {
                         let (stripped, _) = workshop.split();
                         let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
                         let recipes = |plan| -> Vec<_> {
-                            let quantities = quantities(plan).iter();
-                            quantities.map(|own| (own.quantity, own.recipe.clone())).collect()
+                            quantities(plan).iter().map(|planned| (planned.quantity, planned.recipe.clone())).collect()
                         };
                         assert_eq!(recipes(&with), recipes(&without), "{name}");
-                        let both = |own: &&QuantityPlan| own.method == Method::Both;
+                        let both = |planned: &&QuantityPlan| planned.method == Method::Both;
                         compared += quantities(&without).len();
                         confirmed += quantities(&with).iter().filter(both).count();
                         for member in &with.members {
@@ -233,15 +228,14 @@ mod tests {
             let plan = plan_of(&stripped, Some(&debug));
             assert_eq!(plan, plan_of(&data, None), "{flags:?}");
             assert!(eviction_call(&plan).has_all_quantities(), "{:?}", plan.not_found);
-            assert!(quantities(&plan).iter().all(|own| own.method == Method::Both));
+            assert!(quantities(&plan).iter().all(|planned| planned.method == Method::Both));
 
             // The whole program needs no other file, and no program accepts that of another.
             assert_eq!(DebugFileNames::of(&data).ok(), Some(None));
             workshop.compile("gcc", SOURCE, CALLED, &["-O1"]);
             let (_, other) = workshop.split();
-            let refused = names.check(&other).err();
-            let said = refused.map(|why| why.to_string()).unwrap_or_default();
-            assert!(said.starts_with("its build id is "), "{said}");
+            let reason = names.check(&other).err().map(|why| why.to_string()).unwrap_or_default();
+            assert!(reason.starts_with("its build id is "), "{reason}");
         }
     }
 
@@ -298,8 +292,7 @@ mod tests {
         use object::{Endianness, Object as _, ObjectSection as _};
         let file = ElfFile64::<Endianness>::parse(data).unwrap_or_else(|error| panic!("{error}"));
         let section = file.section_by_name(".debug_info");
-        let range = section.and_then(|section| section.file_range());
-        range.map_or(0, |(start, _)| usize::try_from(start).unwrap_or(0))
+        section.and_then(|section| section.file_range()).map_or(0, |(start, _)| usize::try_from(start).unwrap_or(0))
     }
 
     #[test]
@@ -319,24 +312,23 @@ mod tests {
             if workshop.compile("gcc", SOURCE, form, &[level]).is_none() {
                 return;
             }
-            let (stripped, own) = workshop.split();
+            let (stripped, matching) = workshop.split();
             workshop.compile("gcc", &swapped, form, &[level]);
             let (other, debug) = workshop.split();
             let code = |data: &[u8]| plan_of(data, None).functions;
             assert_eq!(code(&stripped), code(&other), "{form}: not the same code");
 
-            let (right, wrong) = (plan_of(&stripped, Some(&own)), plan_of(&stripped, Some(&debug)));
+            let (right, wrong) = (plan_of(&stripped, Some(&matching)), plan_of(&stripped, Some(&debug)));
             for name in names {
-                let right = eviction_call(&right).quantity(*name);
-                let method = right.map(|plan| plan.method);
+                let method = eviction_call(&right).quantity(*name).map(|plan| plan.method);
                 assert_eq!(method, Some(Method::Both), "{form}: {name:?}");
                 let really = match *name {
                     Variable::MemReported => "mem_tofree",
                     _ => "mem_reported",
                 };
-                let said = why(&wrong, Item::Quantity(*name));
-                assert!(said.contains("DWARF says"), "{form}: {name:?}: {said:?}");
-                assert!(said.ends_with(really), "{form}: {name:?}: {said:?}");
+                let reason = why(&wrong, Item::Quantity(*name));
+                assert!(reason.contains("DWARF says"), "{form}: {name:?}: {reason:?}");
+                assert!(reason.ends_with(really), "{form}: {name:?}: {reason:?}");
                 let found = eviction_call(&wrong).quantity(*name);
                 assert_eq!(found, None, "{form}: {name:?}");
             }
@@ -354,8 +346,7 @@ mod tests {
             server.map(|server| server.members)
         };
         let distance = |members: &BTreeMap<Member, u64>, member| {
-            let offset = members.get(&member)?;
-            offset.checked_sub(*members.get(&Member::Maxclients)?)
+            members.get(&member)?.checked_sub(*members.get(&Member::Maxclients)?)
         };
         let redis = "unsigned int maxclients; int hz, config_hz, fill; double stat_expired_stale_perc;";
         let valkey = "unsigned int maxclients; int hz; double stat_expired_keys_stale_perc;
@@ -386,13 +377,13 @@ mod tests {
         let (_, debug) = workshop.split();
         let plan = plan_of(&stripped, Some(&debug));
         for member in [Member::Maxmemory, Member::Maxclients, Member::MaxmemoryPolicy] {
-            let said = why(&plan, Item::Member(member));
-            assert!(said.contains("DWARF says that it is at 0x"), "{said:?}");
-            assert!(said.contains("the configuration table that"), "{said:?}");
+            let reason = why(&plan, Item::Member(member));
+            assert!(reason.contains("DWARF says that it is at 0x"), "{reason:?}");
+            assert!(reason.contains("the configuration table that"), "{reason:?}");
             assert_eq!(plan.member(member), None);
         }
         // Before what differs, both say the same.
-        assert_eq!(plan.member(Member::Port).map(|own| own.method), Some(Method::Both));
+        assert_eq!(plan.member(Member::Port).map(|planned| planned.method), Some(Method::Both));
         // If it is not certain what maxmemory is, nothing recognised by it is certain.
         let function = eviction_call(&plan);
         assert!(!function.has_inner_site() && function.span.exits.is_empty());

@@ -49,11 +49,10 @@ pub use self::plan::{
     CallSpan, CycleEndPlan, CycleStartPlan, EvictionPlan, Exit, ExpirePlan, FunctionPlan, NotFound, ProbePlan,
     QuantityPlan, TracedFunction,
 };
-pub use self::planner::{plan, plan_functions};
-pub use self::traced::TRACED;
-pub use self::traced::analysis::{Analysis, Traced};
+pub use self::planner::{TRACED, plan, plan_functions};
 pub use self::traced::eviction::EVICTION_CALL;
 pub use self::traced::expire::EXPIRE_CYCLE;
+pub use self::traced::{Analysis, Traced};
 pub use crate::item::Reason;
 
 /// What the fuzz target of debug information calls. Not part of the interface.

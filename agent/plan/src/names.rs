@@ -24,8 +24,8 @@ const NOT_RETURNING: [(&str, &[&str]); 2] = [
 /// Finds `wanted` and the texts that this step itself needs, and names the functions that do not
 /// return, unless a symbol does.
 pub fn find(image: &mut Image<'_>, wanted: &[&'static str]) -> Texts {
-    let own: Vec<&str> = (NOT_RETURNING.iter().flat_map(|(_, own)| *own).copied()).collect();
-    let texts = Texts::find(image, &[wanted, &own, &TEXTS].concat());
+    let marks: Vec<&str> = (NOT_RETURNING.iter().flat_map(|(_, marks)| *marks).copied()).collect();
+    let texts = Texts::find(image, &[wanted, &marks, &TEXTS].concat());
     tell_not_returning(image);
     name_functions(image, &texts);
     texts
@@ -38,8 +38,8 @@ pub fn tell_not_returning(image: &mut Image<'_>) {
 
 /// Names each function that does not return and is the only one to mention its text.
 fn name_functions(image: &mut Image<'_>, texts: &Texts) {
-    for (name, own) in NOT_RETURNING {
-        for text in own {
+    for (name, marks) in NOT_RETURNING {
+        for text in marks {
             if image.function(name).is_none()
                 && let [only] = texts.functions(image, text).as_slice()
             {
@@ -101,7 +101,7 @@ impl Texts {
 
     /// Returns the addresses of the text.
     pub fn places_of(&self, text: &str) -> &[FileAddress] {
-        self.places.iter().find(|(own, _)| *own == text).map_or(&[], |(_, places)| places)
+        self.places.iter().find(|(known, _)| *known == text).map_or(&[], |(_, places)| places)
     }
 }
 
@@ -168,8 +168,7 @@ pub struct Identity {
     pub product: Option<&'static str>,
     /// Version of the server, such as `7.0.15`, or its series (`7.0`) if no more is certain.
     pub version: Option<String>,
-    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a
-    /// process has it loaded.
+    /// Virtual address of the executable's first instruction (`e_entry`), which tells where a process has it loaded.
     #[serde(skip)]
     pub entry_point: FileAddress,
 }
@@ -226,8 +225,7 @@ impl Identity {
 
 /// Returns whether UPX has packed an executable: it leaves its mark after the program headers.
 pub fn is_packed(data: &[u8]) -> bool {
-    let beginning = data.get(..MARKED).unwrap_or(data);
-    beginning.windows(4).any(|mark| mark == b"UPX!")
+    data.get(..MARKED).unwrap_or(data).windows(4).any(|mark| mark == b"UPX!")
 }
 
 /// Finds product and version, as far as they are certain.

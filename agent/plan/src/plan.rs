@@ -28,8 +28,7 @@ pub struct ProbePlan {
 impl ProbePlan {
     /// Returns the traced function with this description, if it was found.
     pub fn function(&self, description: &Description) -> Option<&TracedFunction> {
-        let mut functions = self.functions.iter();
-        functions.find(|function| function.kind.description == description)
+        self.functions.iter().find(|function| function.kind.description == description)
     }
 
     /// Returns every site of every traced function.
@@ -55,14 +54,13 @@ impl ProbePlan {
     pub fn unusable_reason(&self) -> Option<&Reason> {
         let is_probed = |function: &TracedFunction| function.timed_span().is_some();
         let sees_any = !self.members.is_empty() || self.functions.iter().any(is_probed);
-        let first = self.not_found.first().filter(|_| !sees_any)?;
-        Some(&first.reason)
+        Some(&self.not_found.first().filter(|_| !sees_any)?.reason)
     }
 
     /// Returns this plan with one of its functions listed as not found, because of `why`.
     pub fn without(&self, function: &FunctionKind, why: String) -> Self {
         let mut plan = self.clone();
-        plan.functions.retain(|one| one.kind != *function);
+        plan.functions.retain(|planned| planned.kind != *function);
         plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Told(why) });
         plan
     }
@@ -209,8 +207,8 @@ impl TracedFunction {
     /// Returns the entry, if every call can be probed: the return probe ends them. If a function has inner
     /// calls, its other calls are counted only if the two can be told apart.
     pub fn every_call(&self) -> Option<&Site> {
-        let is_told = self.kind.description.inner.is_none() || self.has_inner_site();
-        self.span.entry.as_ref().filter(|_| is_told)
+        let is_distinguished = self.kind.description.inner.is_none() || self.has_inner_site();
+        self.span.entry.as_ref().filter(|_| is_distinguished)
     }
 
     /// Returns how one quantity is computed at the inner site, if that is known.

@@ -10,9 +10,17 @@ use crate::item::{FunctionKind, Item, Reason};
 use crate::members::{ConfigTable, Evidence, Members};
 use crate::names::{Identity, Texts};
 use crate::plan::{NotFound, ProbePlan};
-use crate::traced::TRACED;
-use crate::traced::analysis::{Analysis, Traced};
+use crate::traced::eviction::EVICTION_CALL;
+use crate::traced::expire::EXPIRE_CYCLE;
+use crate::traced::{Analysis, Traced};
 use crate::{members, names};
+
+/// The traced functions, in the order of the numbers by which the programs know them
+/// (`evictscope_abi::EVICTION`, `evictscope_abi::EXPIRE`).
+pub const TRACED: [Traced; 2] = [EVICTION_CALL, EXPIRE_CYCLE];
+
+// The maps have no entries for more.
+const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);
 
 /// Plans the probes of the executable whose whole content is `data`, with the help of the debug
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very
@@ -103,9 +111,8 @@ fn compare(members: &mut Members, debug: &DebugInfo) {
     }
     // The counter is confirmed only if it is a single one: allocators may count in more places
     // than the one with that name.
-    let mut found = members.found.iter();
-    let is_one = found.any(|own| own.member == Member::UsedMemory && own.counters.is_none());
-    if is_one && let Some(address) = debug.counter {
+    let is_single = members.found.iter().any(|member| member.member == Member::UsedMemory && member.counters.is_none());
+    if is_single && let Some(address) = debug.counter {
         members.agree(Member::UsedMemory, address, None);
     }
 }

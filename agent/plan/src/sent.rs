@@ -15,7 +15,8 @@ use crate::item::{FunctionKind, Reason};
 use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
 use crate::plan::{CallSpan, EvictionPlan, ExpirePlan, FunctionPlan, ProbePlan};
-use crate::traced::{TRACED, eviction, expire};
+use crate::planner::TRACED;
+use crate::traced::{eviction, expire};
 
 /// The longest text of a plan that is exported or shown, in bytes.
 const MAX_TEXT: usize = 256;
@@ -33,9 +34,7 @@ fn wrong(what: &str) -> io::Error {
 /// Reads a text that must be one of `all`.
 fn known(from: &mut impl Read, all: &[&'static str]) -> io::Result<&'static str> {
     let text = String::deserialize_reader(from)?;
-    let mut all = all.iter();
-    let found = all.find(|known| **known == text);
-    found.copied().ok_or_else(|| wrong("name"))
+    all.iter().find(|known| **known == text).copied().ok_or_else(|| wrong("name"))
 }
 
 pub fn function_name(from: &mut impl Read) -> io::Result<&'static str> {
@@ -44,10 +43,7 @@ pub fn function_name(from: &mut impl Read) -> io::Result<&'static str> {
 }
 
 pub fn product(from: &mut impl Read) -> io::Result<Option<&'static str>> {
-    match bool::deserialize_reader(from)? {
-        true => known(from, &PRODUCTS).map(Some),
-        false => Ok(None),
-    }
+    if bool::deserialize_reader(from)? { known(from, &PRODUCTS).map(Some) } else { Ok(None) }
 }
 
 pub fn write_variable(variable: &Variable, to: &mut impl Write) -> io::Result<()> {
@@ -56,9 +52,7 @@ pub fn write_variable(variable: &Variable, to: &mut impl Write) -> io::Result<()
 
 pub fn variable(from: &mut impl Read) -> io::Result<Variable> {
     let index = u64::deserialize_reader(from)?;
-    let mut all = VARIABLES.iter();
-    let found = all.find(|variable| **variable as u64 == index);
-    found.copied().ok_or_else(|| wrong("variable"))
+    VARIABLES.iter().find(|variable| **variable as u64 == index).copied().ok_or_else(|| wrong("variable"))
 }
 
 impl BorshSerialize for FunctionKind {
@@ -71,7 +65,7 @@ impl BorshDeserialize for FunctionKind {
     fn deserialize_reader<R: Read>(from: &mut R) -> io::Result<Self> {
         let index = u64::deserialize_reader(from)?;
         let mut all = (0..).zip(&TRACED);
-        let (index, traced) = all.find(|(own, _)| *own as u64 == index).ok_or_else(|| wrong("function"))?;
+        let (index, traced) = all.find(|(number, _)| *number as u64 == index).ok_or_else(|| wrong("function"))?;
         Ok(Self { index, description: traced.description })
     }
 }
@@ -118,19 +112,19 @@ impl ProbePlan {
             };
             reads
                 && (inner.len() <= MAX_START_SITES && exits.len() <= MAX_DONE_SITES)
-                && entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site)).all(|own| site(own, bytes))
+                && entry.iter().chain(inner).chain(exits.iter().map(|exit| &exit.site)).all(|probe| site(probe, bytes))
                 && exits.iter().all(|exit| exit.way.is_none_or(|way| way.condition < REGISTERS) && place(&exit.result))
                 && before.all(|other| other.kind != function.kind)
         });
-        let members = self.members.iter().enumerate().all(|(index, own)| {
-            let counters = own.counters.is_none_or(|counters| {
+        let members = self.members.iter().enumerate().all(|(index, member)| {
+            let counters = member.counters.is_none_or(|counters| {
                 (1..=MAX_COUNTERS).contains(&counters.most)
                     && counters.stride.is_multiple_of(8)
                     && counters.bytes() <= COUNTER_BYTES as u64
                     && matches!(counters.threads_width, 4 | 8)
             });
             let mut before = self.members[..index].iter();
-            counters && before.all(|other| other.member != own.member)
+            counters && before.all(|other| other.member != member.member)
         });
         let reasons = self.not_found.iter().all(|missing| {
             let why = missing.reason.to_string();
@@ -195,10 +189,7 @@ mod tests {
 
     #[test]
     fn a_reason_that_could_forge_lines_of_the_log_or_fill_it_is_not_possible() {
-        let is_possible = |why: String| {
-            let plan = ProbePlan::nothing(Identity::default(), Reason::Told(why));
-            plan.is_possible(0)
-        };
+        let is_possible = |why: String| ProbePlan::nothing(Identity::default(), Reason::Told(why)).is_possible(0);
         assert!(is_possible("it is packed".to_owned()));
         assert!(!is_possible("it is packed\n2026-11-28 INFO".to_owned()));
         assert!(!is_possible("x".repeat(MAX_REASON + 1)));

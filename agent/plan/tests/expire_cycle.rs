@@ -89,8 +89,7 @@ impl<'a> Debug<'a> {
             bases = bases.set_text(text.address());
         }
         let mut context = gimli::UnwindContext::new();
-        let row = frames.unwind_info_for_address(&bases, &mut context, at, gimli::EhFrame::cie_from_offset)?;
-        match row.cfa() {
+        match frames.unwind_info_for_address(&bases, &mut context, at, gimli::EhFrame::cie_from_offset)?.cfa() {
             gimli::CfaRule::RegisterAndOffset { register, offset } if register.0 == RSP => Ok(*offset),
             other => anyhow::bail!("the frame is at {other:?}"),
         }

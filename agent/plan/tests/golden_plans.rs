@@ -121,8 +121,7 @@ fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
 /// Checks that a plan that knows less about the file has the same sites, recipes and addresses, or lacks them.
 fn says_the_same_or_less(less: &Value, more: &Value) -> anyhow::Result<()> {
     for function in items(less, "functions")? {
-        let mut others = items(more, "functions")?.iter();
-        let other = others.find(|other| other["kind"] == function["kind"]);
+        let other = items(more, "functions")?.iter().find(|other| other["kind"] == function["kind"]);
         let other = other.context("only the other plan has this function")?;
         for field in ["address", "file_offset", "instruction"] {
             for site in ["entry", "inner"] {
@@ -219,8 +218,7 @@ fn members(
         if entry.tag() != gimli::DW_TAG_member {
             continue;
         }
-        let location = entry.attr_value(gimli::DW_AT_data_member_location);
-        let offset = location.as_ref().and_then(AttributeValue::udata_value);
+        let offset = entry.attr_value(gimli::DW_AT_data_member_location).as_ref().and_then(AttributeValue::udata_value);
         if let (Some(name), Some(offset)) = (name(dwarf, unit, entry)?, offset) {
             members.insert(String::from_utf8(name).context("name of a member")?, offset);
         }

@@ -46,10 +46,10 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
         }
         // If a result is not known, the plan says so.
         let is_known = function.span.exits.iter().all(|exit| exit.result.is_some());
-        let is_missing = |item| plan.not_found.iter().any(|own| own.item == item);
+        let is_missing = |item| plan.not_found.iter().any(|missing| missing.item == item);
         ensure!(is_known != is_missing(Item::Result(function.kind)), "{level}: {function:?}");
         // The program is not a server, and the plan says so.
-        let missing: Vec<String> = plan.not_found.iter().map(|own| own.item.to_string()).collect();
+        let missing: Vec<String> = plan.not_found.iter().map(|missing| missing.item.to_string()).collect();
         ensure!(missing.first().is_some_and(|item| item == "eviction_call"), "{missing:?}");
         let json = serde_json::to_value(&plan)?;
         ensure!(json["functions"][0]["kind"] == "made_up_call", "{json}");
@@ -64,8 +64,7 @@ fn a_longer_list_changes_nothing_about_the_first() -> anyhow::Result<()> {
     };
     let mut alone = plan_functions(&data, None, &[EVICTION_CALL])?;
     let both = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
-    let added = both.not_found.iter().filter(|own| !alone.not_found.contains(own));
-    let added: Vec<_> = added.cloned().collect();
+    let added: Vec<_> = both.not_found.iter().filter(|missing| !alone.not_found.contains(missing)).cloned().collect();
     ensure!(matches!(added[..], [ref only] if matches!(only.item, Item::Function(_))), "{added:?}");
     alone.not_found = both.not_found.clone();
     ensure!(alone == both, "{alone:?}\n{both:?}");

@@ -38,12 +38,12 @@ fn planned(file: &Path) -> anyhow::Result<Result<Value, String>> {
         .output()?;
     let took = begun.elapsed();
     ensure!(took < HANGS, "{}: took {took:?}", file.display());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let answer = String::from_utf8_lossy(&output.stderr);
     println!("{}: {took:?}", file.display());
     match output.status.code() {
-        Some(0) => Ok(Ok(serde_json::from_str(&said)?)),
-        Some(1) => Ok(Err(said.into_owned())),
-        _ => bail!("{}: {}, {said}", file.display(), output.status),
+        Some(0) => Ok(Ok(serde_json::from_str(&answer)?)),
+        Some(1) => Ok(Err(answer.into_owned())),
+        _ => bail!("{}: {}, {answer}", file.display(), output.status),
     }
 }
 
@@ -115,8 +115,7 @@ fn a_large_file_is_planned_for_within_the_bounds() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let mut data = std::fs::read(server)?;
     data.resize(127 << 20, 0);
-    let plan = planned(&file(directory.path(), "large", &data)?)?;
-    let plan = plan.map_err(anyhow::Error::msg)?;
+    let plan = planned(&file(directory.path(), "large", &data)?)?.map_err(anyhow::Error::msg)?;
     ensure!(is_certain(&plan), "no longer certain");
     Ok(())
 }
@@ -176,10 +175,7 @@ fn hostile_code_is_answered_within_the_bounds() -> anyhow::Result<()> {
     for (name, code) in CODE {
         for (place, (program, before, forms)) in eviction.into_iter().chain(expire).enumerate() {
             ensure!(program.contains(before), "the fixture has no `{before}`");
-            let code = match program == EXPIRE {
-                true => code.replace("zmalloc_used_memory", "ustime"),
-                false => code.to_owned(),
-            };
+            let code = if program == EXPIRE { code.replace("zmalloc_used_memory", "ustime") } else { code.to_owned() };
             let hostile =
                 format!("asm volatile(\"{code}\" ::: \"rax\", \"rcx\", \"rdx\", \"rsi\", \"memory\");\n{before}");
             let hostile = program.replace(before, &hostile);

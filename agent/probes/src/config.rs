@@ -40,7 +40,7 @@ pub fn server_config(pid: u32, load_bias: u64, plan: &ProbePlan) -> ServerConfig
     }
     eviction.maxmemory = plan.member(Member::Maxmemory).map_or(0, |member| member.address.at(load_bias).get());
     if let Some(member) = plan.member(Member::UsedMemory) {
-        let counters = member.counters.unwrap_or(Counters::one(member.address));
+        let counters = member.counters.unwrap_or(Counters::single(member.address));
         eviction.used_memory = allocator_counters(&counters, load_bias);
     }
     config

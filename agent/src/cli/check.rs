@@ -19,12 +19,11 @@ use evictscope_records::{Limits, Store, StoreError};
 use evictscope_web::Reason;
 use rustix::system::uname;
 
-use super::run::Configuration;
+use super::run::ConfigurationOptions;
 use crate::planning::Planner;
 use crate::watch::Settings;
-use crate::watch::loaded::Loaded;
+use crate::watch::loaded::{Loaded, to_attach};
 use crate::watch::prepared::Prepared;
-use crate::watch::privileges::to_attach;
 use crate::{profile, terminal};
 
 /// Check whether `run` would work on this host, by trying what it does: BPF, uprobes, and each server
@@ -34,7 +33,7 @@ use crate::{profile, terminal};
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigurationOptions,
 }
 
 /// Runs every check, and prints a line for each.

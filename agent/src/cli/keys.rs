@@ -82,8 +82,7 @@ fn text(summary: &KeysSummary) -> String {
 
 /// Returns a time in its largest unit.
 fn age(seconds: f64) -> String {
-    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")];
-    let unit = units.into_iter().find(|(length, _)| seconds >= *length);
+    let unit = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")].into_iter().find(|(length, _)| seconds >= *length);
     let (length, name) = unit.unwrap_or((1.0, "s"));
     let value = seconds / length;
     if value < 10.0 && value.fract() > 0.05 && length > 1.0 {

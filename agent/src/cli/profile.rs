@@ -15,7 +15,7 @@ use evictscope_records::profile::{Activity, Profile};
 use crate::clock::since_1970;
 use crate::planning::{DebugDirs, Running};
 use crate::profile::{ProfiledProcess, Profiler, Profiling};
-use crate::terminal::{self, Ending, note};
+use crate::terminal::{self, EndSignals, note};
 
 /// Show where the main thread of a server spends its CPU time, in and out of evictions
 ///
@@ -58,7 +58,7 @@ enum Format {
 
 /// Profiles until the time is over, the process ends, or a signal comes.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let ending = Ending::listen()?;
+    let ending = EndSignals::listen()?;
     let (handle, subject) = subject(arguments)?;
     let profiler =
         Profiler::start(Sampler::load(), arguments.debug_dirs.debug_dir.clone()).map_err(|why| anyhow!(why.0))?;

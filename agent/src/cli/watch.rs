@@ -26,9 +26,10 @@ pub struct Arguments {
 
 /// Shows the servers until the user quits, or prints them once.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    match arguments.once {
-        true => live::print_once(&arguments.access)?,
-        false => live::show(&arguments.access)?,
+    if arguments.once {
+        live::print_once(&arguments.access)?
+    } else {
+        live::show(&arguments.access)?
     }
     Ok(ExitCode::SUCCESS)
 }

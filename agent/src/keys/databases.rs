@@ -10,7 +10,7 @@ use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 
 use super::dict::{Dict, Table};
-use super::layout::Layout;
+use super::layout::KeyspaceLayout;
 use super::memory::Memory;
 
 /// How many bytes to search before and behind the first known member of `server`.
@@ -23,7 +23,7 @@ const MOST_TABLES: usize = 1 << 18;
 const WORDS: usize = 10;
 
 pub struct Databases {
-    pub layout: &'static Layout,
+    pub layout: &'static KeyspaceLayout,
     first: u64,
     count: u64,
     /// Tables of keys in them, and keys, when they were found.
@@ -34,7 +34,7 @@ pub struct Databases {
 impl Databases {
     /// Finds the databases of a process whose executable has this plan and was loaded with `bias`.
     pub fn find(memory: &Memory, plan: &ProbePlan, bias: u64) -> anyhow::Result<Self> {
-        let layout = Layout::of(&plan.identity)?;
+        let layout = KeyspaceLayout::of(&plan.identity)?;
         let members = Member::of_server().filter_map(|member| plan.member(member));
         let first = (members.map(|member| member.address.at(bias).get()).min())
             .context("nothing of `server` was found in it: `evictscope inspect` says why")?;
@@ -55,7 +55,7 @@ impl Databases {
         }
     }
 
-    fn at(memory: &Memory, layout: &'static Layout, first: u64) -> Option<Self> {
+    fn at(memory: &Memory, layout: &'static KeyspaceLayout, first: u64) -> Option<Self> {
         if first == 0 || !first.is_multiple_of(8) {
             return None;
         }
@@ -113,12 +113,12 @@ impl Databases {
     }
 
     /// Reads the tables of all databases. Returns `None` if one is about to change.
-    pub fn tables(&self, memory: &Memory) -> Option<Tables> {
+    pub fn tables(&self, memory: &Memory) -> Option<KeyTables> {
         self.each(memory, |number, address| self.read(memory, number, address))
     }
 
     /// Reads the tables of the keys that expire, of all databases. Returns `None` if one is about to change.
-    pub fn expiring(&self, memory: &Memory) -> Option<Tables> {
+    pub fn expiring(&self, memory: &Memory) -> Option<KeyTables> {
         let expires = Dict::empty(self.layout);
         self.each(memory, |number, address| {
             let [_, expiring] = self.stores(memory, number, address)?;
@@ -127,7 +127,7 @@ impl Databases {
         })
     }
 
-    fn each(&self, memory: &Memory, read: impl Fn(u64, u64) -> Option<Vec<Keys>>) -> Option<Tables> {
+    fn each(&self, memory: &Memory, read: impl Fn(u64, u64) -> Option<Vec<Keys>>) -> Option<KeyTables> {
         let mut tables = Vec::new();
         for number in 0..self.count {
             let address = self.address(memory, number)?;
@@ -136,7 +136,7 @@ impl Databases {
             }
             (tables.len() <= MOST_TABLES).then_some(())?;
         }
-        Some(Tables::new(tables))
+        Some(KeyTables::new(tables))
     }
 }
 
@@ -151,13 +151,13 @@ pub struct Keys {
 
 /// All hash tables of keys.
 #[derive(PartialEq, Eq)]
-pub struct Tables {
+pub struct KeyTables {
     tables: Vec<Keys>,
     /// How many places each has together with those before it.
     ends: Vec<u64>,
 }
 
-impl Tables {
+impl KeyTables {
     /// Puts them in a row.
     pub fn new(tables: Vec<Keys>) -> Self {
         let mut end = 0;
@@ -196,7 +196,7 @@ impl Tables {
 mod tests {
     use anyhow::Context as _;
 
-    use super::{Dict, Keys, Memory, Tables};
+    use super::{Dict, KeyTables, Keys, Memory};
     use crate::keys::layout::REDIS_8_0;
 
     /// Makes a table of `1 << exponent` places, and no second table.
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(all.len(), 16_384);
         let expires = Dict::empty(&REDIS_8_0);
         let used = all.into_iter().filter(|all| all.size() > 0);
-        let tables = Tables::new(used.map(|all| Keys { all, expires }).collect());
+        let tables = KeyTables::new(used.map(|all| Keys { all, expires }).collect());
         assert_eq!((tables.count(), tables.places()), (3, 13));
         let find = |place| {
             let (_, table, place) = tables.find(&memory, place)?;

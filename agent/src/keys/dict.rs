@@ -1,7 +1,7 @@
 //! A hash table of Redis, `dict`, or of Valkey since 8.1, `hashtable`: two tables of places while it is rehashed, else
 //! one. Each place is a chain of entries, or, in Valkey since 8.1, of buckets with up to seven entries.
 
-use super::layout::{EntryForm, Layout};
+use super::layout::{EntryForm, KeyspaceLayout};
 use super::memory::Memory;
 
 /// How many places of a table of times to live are looked at for one place of a table of keys, at most.
@@ -18,7 +18,7 @@ pub struct Dict {
 
 impl Dict {
     /// Reads a table. Returns `None` if there is none, or it is about to change.
-    pub fn read(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Self> {
+    pub fn read(memory: &Memory, layout: &'static KeyspaceLayout, address: u64) -> Option<Self> {
         let (kind, rehashed, tables) = if layout.buckets.is_some() {
             let [kind, rehashed, a, b, used_a, used_b, exponents, children @ ..]: [u64; 9] = memory.words(address)?;
             let [exponent_a, exponent_b, ..] = exponents.to_ne_bytes();
@@ -45,7 +45,7 @@ impl Dict {
 
     /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member
     /// of a cluster, one for each slot.
-    pub fn read_all(memory: &Memory, layout: &'static Layout, address: u64) -> Option<Vec<Self>> {
+    pub fn read_all(memory: &Memory, layout: &'static KeyspaceLayout, address: u64) -> Option<Vec<Self>> {
         let Some(store) = layout.store else {
             return Some(vec![Self::read(memory, layout, address)?]);
         };
@@ -69,7 +69,7 @@ impl Dict {
         Self::read(memory, self.tables[0].layout, self.address).is_some_and(|now| places(&now) == places(self))
     }
 
-    pub fn empty(layout: &'static Layout) -> Self {
+    pub fn empty(layout: &'static KeyspaceLayout) -> Self {
         let table = Table { layout, places: 0, size: 0, used: 0, children: 0 };
         Self { address: 0, tables: [table, table] }
     }
@@ -95,7 +95,7 @@ impl Dict {
 
     /// Returns the entry with the same key as the one at `place` in a table of `size` places: both hash alike, so no
     /// key need be read. The outer `None` means that this is not known.
-    pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<Entry>> {
+    pub fn twin(&self, memory: &Memory, key: u64, place: u64, size: u64) -> Option<Option<DictEntry>> {
         for table in self.tables.iter().filter(|table| table.used > 0) {
             let step = size.min(table.size);
             let folds = table.size / step;
@@ -126,7 +126,7 @@ const BUCKET: u64 = 64;
 /// One of the two tables of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    pub layout: &'static Layout,
+    pub layout: &'static KeyspaceLayout,
     /// Where its places are.
     pub places: u64,
     /// Places in it, a power of two.
@@ -147,14 +147,14 @@ impl Table {
     }
 
     /// Returns the entries at a place, or `None` if these are not entries.
-    pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+    pub fn chain(&self, memory: &Memory, place: u64) -> Option<Vec<DictEntry>> {
         if self.layout.buckets.is_some() {
             return self.buckets(memory, place);
         }
         let mut next = memory.u64(self.places.checked_add(8 * place)?)?;
         let mut chain = Vec::new();
         while next != 0 {
-            let (entry, following) = Entry::read(memory, self.layout, next)?;
+            let (entry, following) = DictEntry::read(memory, self.layout, next)?;
             (chain.len() < CHAIN).then_some(())?;
             chain.push(entry);
             next = following;
@@ -162,14 +162,14 @@ impl Table {
         Some(chain)
     }
 
-    fn buckets(&self, memory: &Memory, place: u64) -> Option<Vec<Entry>> {
+    fn buckets(&self, memory: &Memory, place: u64) -> Option<Vec<DictEntry>> {
         let mut bucket = self.places.checked_add(BUCKET * place)?;
         let mut entries = Vec::new();
         for _ in 0..CHAIN {
             let [head, slots @ ..]: [u64; 8] = memory.words(bucket)?;
             let is_last = head & 1 == 0;
             for slot in (0..if is_last { 7 } else { 6 }).filter(|slot| head >> 1 >> slot & 1 != 0) {
-                entries.push(Entry::of_key(slots[slot])?);
+                entries.push(DictEntry::of_key(slots[slot])?);
             }
             if is_last {
                 return Some(entries);
@@ -193,7 +193,7 @@ const EMBEDDED: u64 = 17;
 
 /// An entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DictEntry {
     /// The pointer to it, as the table has it.
     pub pointer: u64,
     /// What was asked of the allocator for it: 0 if the pointer is to its key.
@@ -206,7 +206,7 @@ pub struct Entry {
     pub value: u64,
 }
 
-impl Entry {
+impl DictEntry {
     /// Returns what a pointer to a key stands for. Returns `None` if it is null.
     pub fn of_key(pointer: u64) -> Option<Self> {
         let key = if pointer & 1 == 0 { pointer & !7 } else { pointer };
@@ -214,7 +214,7 @@ impl Entry {
     }
 
     /// Reads an entry, and the pointer to the next in its chain. Returns `None` if there is none.
-    pub fn read(memory: &Memory, layout: &Layout, pointer: u64) -> Option<(Self, u64)> {
+    pub fn read(memory: &Memory, layout: &KeyspaceLayout, pointer: u64) -> Option<(Self, u64)> {
         let address = pointer & !7;
         let form = layout.entries[if pointer & 1 != 0 { 4 } else { (pointer & 7) as usize / 2 }];
         let (allocated, [key, value, next]) = match form {
@@ -236,7 +236,7 @@ impl Entry {
     }
 
     /// Returns whether it has not changed since it was read. A mere pointer does not change.
-    pub fn is_same(&self, memory: &Memory, layout: &Layout) -> Option<bool> {
+    pub fn is_same(&self, memory: &Memory, layout: &KeyspaceLayout) -> Option<bool> {
         Some(self.allocated == 0 || Self::read(memory, layout, self.pointer)?.0 == *self)
     }
 }
@@ -245,7 +245,7 @@ impl Entry {
 mod tests {
     use anyhow::Context as _;
 
-    use super::{Dict, Entry, Memory, Table};
+    use super::{Dict, DictEntry, Memory, Table};
     use crate::keys::layout::{REDIS_7_0, REDIS_8_0, REDIS_8_6, VALKEY_8_0, VALKEY_8_1};
 
     /// Makes a table of these chains of keys, each with ten times its key as value.
@@ -323,7 +323,7 @@ mod tests {
         let words: [[u64; 3]; 2] = [[40, 50, 60], [0; 3]];
         let at = words.as_ptr() as u64;
         let read = |layout, pointer| {
-            let (entry, next) = Entry::read(&memory, layout, pointer)?;
+            let (entry, next) = DictEntry::read(&memory, layout, pointer)?;
             Some((entry.key, entry.value, next, entry.allocated))
         };
         assert_eq!(read(&REDIS_7_0, at), Some((40, 50, 60, 24)));
@@ -340,7 +340,7 @@ mod tests {
         // One byte, three of the key's own header, and the key.
         let embedding = [*b"valueval", *b"nextnext", *b"\x03\x02\x05\x01ab\0\0"].map(u64::from_ne_bytes);
         let key = embedding.as_ptr() as u64 + 20;
-        let (entry, _) = Entry::read(&memory, &VALKEY_8_0, embedding.as_ptr() as u64 | 4).context("no entry")?;
+        let (entry, _) = DictEntry::read(&memory, &VALKEY_8_0, embedding.as_ptr() as u64 | 4).context("no entry")?;
         assert_eq!((entry.key, entry.allocated), (key, 23));
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::ExpiredSample;
 
-use super::databases::{Databases, Tables};
-use super::dict::Entry;
-use super::layout::Layout;
+use super::databases::{Databases, KeyTables};
+use super::dict::DictEntry;
+use super::layout::KeyspaceLayout;
 use super::memory::Memory;
 use super::object::Object;
 
@@ -45,7 +45,7 @@ impl ExpiredSampler {
 }
 
 /// Draws entries of these tables.
-fn draw(memory: &Memory, layout: &Layout, tables: &Tables) -> ExpiredSample {
+fn draw(memory: &Memory, layout: &KeyspaceLayout, tables: &KeyTables) -> ExpiredSample {
     let begun = Instant::now();
     let mut sample = ExpiredSample { keys: tables.used(), ..ExpiredSample::default() };
     for _ in 0..MOST_PLACES {
@@ -67,7 +67,7 @@ fn draw(memory: &Memory, layout: &Layout, tables: &Tables) -> ExpiredSample {
 }
 
 /// Returns whether the key of an entry has expired by now.
-fn has_expired(memory: &Memory, layout: &Layout, entry: &Entry) -> Option<bool> {
+fn has_expired(memory: &Memory, layout: &KeyspaceLayout, entry: &DictEntry) -> Option<bool> {
     let expires = match layout.object.expires {
         0 => entry.is_same(memory, layout)?.then_some(entry.value)?,
         _ => Object::read(memory, layout, entry.key)?.expires?,
@@ -82,7 +82,7 @@ mod tests {
 
     use anyhow::Context as _;
 
-    use super::{ENOUGH, Memory, Tables, draw};
+    use super::{ENOUGH, KeyTables, Memory, draw};
     use crate::keys::databases::Keys;
     use crate::keys::dict::Dict;
     use crate::keys::layout::REDIS_7_0;
@@ -104,7 +104,7 @@ mod tests {
         let dict = [1, places.as_ptr() as u64, 0, 4_096, 0, u64::MAX, exponents];
         let all = Dict::read(&memory, &REDIS_7_0, dict.as_ptr() as u64).context("no table")?;
         let expires = Dict::empty(&REDIS_7_0);
-        let tables = Tables::new(vec![Keys { all, expires }]);
+        let tables = KeyTables::new(vec![Keys { all, expires }]);
         let sample = draw(&memory, &REDIS_7_0, &tables);
         assert_eq!(sample.keys, 4_096);
         // On a busy machine its time may run out first.
@@ -114,7 +114,7 @@ mod tests {
         // Chains are drawn, and both of their keys are alike: four standard errors.
         let error = (0.75 * 0.25 / (sample.looked_at as f64 / 2.0)).sqrt();
         assert!((ratio - 0.75).abs() < 4.0 * error, "{sample:?}");
-        let none = draw(&memory, &REDIS_7_0, &Tables::new(Vec::new()));
+        let none = draw(&memory, &REDIS_7_0, &KeyTables::new(Vec::new()));
         assert_eq!((none.keys, none.looked_at, none.ratio()), (0, 0, None));
         Ok(())
     }

@@ -5,7 +5,7 @@ use evictscope_plan::Identity;
 
 /// How a version lays out what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct KeyspaceLayout {
     pub database_bytes: u64,
     /// The word of a database at which its tables of things other than keys begin, and the word behind them, its
     /// number.
@@ -81,7 +81,7 @@ pub enum EntryForm {
     Key,
 }
 
-static REDIS_6_0: Layout = Layout {
+static REDIS_6_0: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 72,
     others_at: [2, 5],
     store: None,
@@ -99,23 +99,24 @@ static REDIS_6_0: Layout = Layout {
     is_counted: false,
     is_as_asked: false,
 };
-static REDIS_6_2: Layout = Layout { is_ahead: true, ..REDIS_6_0 };
-pub static REDIS_7_0: Layout = Layout { database_bytes: 80, exponents: Some(2), ..REDIS_6_2 };
+static REDIS_6_2: KeyspaceLayout = KeyspaceLayout { is_ahead: true, ..REDIS_6_0 };
+pub static REDIS_7_0: KeyspaceLayout = KeyspaceLayout { database_bytes: 80, exponents: Some(2), ..REDIS_6_2 };
 /// Valkey 7.2 is the same.
-static REDIS_7_2: Layout = Layout {
+static REDIS_7_2: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 88,
     others_at: [2, 6],
     entries: [EntryForm::Whole, EntryForm::Valueless, EntryForm::None, EntryForm::None, EntryForm::Key],
     ..REDIS_7_0
 };
-static REDIS_7_4: Layout = Layout { others_at: [3, 7], store: Some(128), has_fields: true, ..REDIS_7_2 };
-pub static REDIS_8_0: Layout = Layout {
+static REDIS_7_4: KeyspaceLayout =
+    KeyspaceLayout { others_at: [3, 7], store: Some(128), has_fields: true, ..REDIS_7_2 };
+pub static REDIS_8_0: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 80,
     store: Some(144),
     entries: [EntryForm::Whole, EntryForm::Key, EntryForm::Valueless, EntryForm::None, EntryForm::Key],
     ..REDIS_7_4
 };
-static REDIS_8_2: Layout = Layout {
+static REDIS_8_2: KeyspaceLayout = KeyspaceLayout {
     store: Some(136),
     listpack_at: 16,
     object: ObjectFlags { expires: 2, key: 1, value: 0, bits: 2 },
@@ -123,7 +124,7 @@ static REDIS_8_2: Layout = Layout {
     member_bytes: 16,
     ..REDIS_8_0
 };
-pub static REDIS_8_6: Layout = Layout {
+pub static REDIS_8_6: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 96,
     others_at: [3, 9],
     exponents: Some(4),
@@ -132,8 +133,8 @@ pub static REDIS_8_6: Layout = Layout {
     is_counted: true,
     ..REDIS_8_2
 };
-static REDIS_8_10: Layout = Layout { store: Some(152), is_as_asked: true, ..REDIS_8_6 };
-pub static VALKEY_8_0: Layout = Layout {
+static REDIS_8_10: KeyspaceLayout = KeyspaceLayout { store: Some(152), is_as_asked: true, ..REDIS_8_6 };
+pub static VALKEY_8_0: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 80,
     store: Some(16),
     entries: [EntryForm::Whole, EntryForm::Valueless, EntryForm::Embedding, EntryForm::None, EntryForm::Key],
@@ -141,27 +142,27 @@ pub static VALKEY_8_0: Layout = Layout {
     ..REDIS_7_2
 };
 
-pub static VALKEY_8_1: Layout = Layout {
+pub static VALKEY_8_1: KeyspaceLayout = KeyspaceLayout {
     database_bytes: 72,
     buckets: Some(Buckets { head: 80, field: [0, 8], has_members: false, stream: 0 }),
     object: ObjectFlags { expires: 1, key: 2, value: 0, bits: 2 },
     ..VALKEY_8_0
 };
-static VALKEY_9_0: Layout = Layout {
+static VALKEY_9_0: KeyspaceLayout = KeyspaceLayout {
     others_at: [3, 7],
     has_pointers: true,
     is_whole: true,
     buckets: Some(Buckets { head: 88, field: [8, 16], has_members: false, stream: 0 }),
     ..VALKEY_8_1
 };
-pub static VALKEY_9_1: Layout = Layout {
+pub static VALKEY_9_1: KeyspaceLayout = KeyspaceLayout {
     buckets: Some(Buckets { head: 88, field: [8, 16], has_members: true, stream: 8 }),
     object: ObjectFlags { expires: 1, key: 2, value: 4, bits: 3 },
     ..VALKEY_9_0
 };
 
 /// By product and release.
-static LAYOUTS: [(&str, &str, &Layout); 14] = [
+static LAYOUTS: [(&str, &str, &KeyspaceLayout); 14] = [
     ("redis", "6.0", &REDIS_6_0),
     ("redis", "6.2", &REDIS_6_2),
     ("redis", "7.0", &REDIS_7_0),
@@ -178,7 +179,7 @@ static LAYOUTS: [(&str, &str, &Layout); 14] = [
     ("valkey", "9.1", &VALKEY_9_1),
 ];
 
-impl Layout {
+impl KeyspaceLayout {
     /// Returns the layout of a server's version. Fails if the version is not known, and names it.
     pub fn of(identity: &Identity) -> anyhow::Result<&'static Self> {
         let product = identity.product.unwrap_or("a server");
@@ -214,12 +215,12 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::{Identity, Layout, REDIS_7_0, VALKEY_8_1};
+    use super::{Identity, KeyspaceLayout, REDIS_7_0, VALKEY_8_1};
 
     #[test]
     fn a_version_that_is_not_known_is_refused_by_name() -> anyhow::Result<()> {
         let of = |product, version: &str| {
-            Layout::of(&Identity { product, version: Some(version.to_owned()), ..Identity::default() })
+            KeyspaceLayout::of(&Identity { product, version: Some(version.to_owned()), ..Identity::default() })
         };
         for version in ["7.0.15", "7.0"] {
             assert_eq!(of(Some("redis"), version)?, &REDIS_7_0);

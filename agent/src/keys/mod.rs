@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use clap::builder::TypedValueParser as _;
-use evictscope_host::{Identity, Scheduling, load_bias};
+use evictscope_host::{ProcessIdentity, Scheduling, load_bias};
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_telemetry::KeyClock;
@@ -94,8 +94,7 @@ pub fn answer(arguments: &KeysArguments) -> anyhow::Result<KeysSummary> {
     let memory = Memory::open(arguments.pid, Walk::Tables)?;
     let identity = process.handle.identity();
     let used = use_of(&memory, &plan, bias, identity);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    let started = now.saturating_sub(identity.age()).as_secs();
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.saturating_sub(identity.age()).as_secs();
     let databases = Databases::find(&memory, &plan, bias);
     if process.handle.has_ended() {
         bail!("process {} has ended", arguments.pid);
@@ -108,7 +107,7 @@ pub fn answer(arguments: &KeysArguments) -> anyhow::Result<KeysSummary> {
 }
 
 /// Returns what a server notes of the use of its keys.
-fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &Identity) -> KeyUse {
+fn use_of(memory: &Memory, plan: &ProbePlan, bias: u64, process: &ProcessIdentity) -> KeyUse {
     let (pid, age) = (process.pid, process.age());
     let word = |member| memory.u64(plan.member(member)?.address.at(bias).get());
     let policy = word(Member::MaxmemoryPolicy).map(|policy| KeyClock::of(policy & u64::from(u32::MAX)));

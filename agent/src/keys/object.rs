@@ -1,6 +1,6 @@
 //! The head of a value: its type, its encoding, when it was used, and what lies with it.
 
-use super::layout::Layout;
+use super::layout::KeyspaceLayout;
 use super::memory::Memory;
 
 /// Bytes of a head, and of the pointer to the value at its end.
@@ -56,7 +56,7 @@ pub struct Object {
 
 impl Object {
     /// Reads the head of a value. Returns `None` if there is none.
-    pub fn read(memory: &Memory, layout: &Layout, address: u64) -> Option<Self> {
+    pub fn read(memory: &Memory, layout: &KeyspaceLayout, address: u64) -> Option<Self> {
         let [head, content] = memory.words(address)?;
         let (low, mut flags) = (head as u32, (head >> 32) as u32);
         let mut object = Self {

@@ -10,9 +10,9 @@ use evictscope_host::printable;
 use regex::bytes::{Match, Regex};
 
 use super::KeysArguments;
-use super::databases::{Databases, Tables};
-use super::dict::Entry;
-use super::layout::Layout;
+use super::databases::{Databases, KeyTables};
+use super::dict::DictEntry;
+use super::layout::KeyspaceLayout;
 use super::memory::{Memory, Walk};
 use super::object::Object;
 use super::size::{Allocator, Sizes};
@@ -116,21 +116,20 @@ pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments, s
 
 /// Reads the tables, again if they are about to change. It takes no time from a drawing, whose end must not pass for
 /// theirs.
-pub(super) fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<Tables> {
+pub(super) fn read(memory: &Memory, databases: &Databases) -> anyhow::Result<KeyTables> {
     let memory = &memory.another(Walk::Tables);
     let mut tries = (0..TRIES).filter_map(|_| databases.tables(memory));
     tries.next().context("the databases can no longer be read: has the process ended?")
 }
 
 /// Returns where some entries are, or the heads of values that have keys with them, and what was asked for each.
-fn allocations(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u64)> {
+fn allocations(memory: &Memory, layout: &KeyspaceLayout, tables: &KeyTables) -> Vec<(u64, u64)> {
     let size = tables.places().max(1);
-    let places = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size));
-    let chains = places.filter_map(|place| {
+    let chains = (0..VOTES * SPARSE).map(|_| fastrand::u64(..size)).filter_map(|place| {
         let (_, table, place) = tables.find(memory, place)?;
         table.chain(memory, place)
     });
-    let made = |entry: Entry| {
+    let made = |entry: DictEntry| {
         if layout.object.key == 0 {
             return Some((entry.pointer & !7, entry.allocated));
         }
@@ -142,7 +141,7 @@ fn allocations(memory: &Memory, layout: &Layout, tables: &Tables) -> Vec<(u64, u
 
 struct KeySampler<'a> {
     memory: &'a Memory,
-    layout: &'static Layout,
+    layout: &'static KeyspaceLayout,
     arguments: &'a KeysArguments,
     started: u64,
     allocator: Allocator,
@@ -151,7 +150,7 @@ struct KeySampler<'a> {
 
 impl KeySampler<'_> {
     /// Looks at the keys at one place of all tables.
-    fn look(&mut self, tables: &Tables, place: u64) {
+    fn look(&mut self, tables: &KeyTables, place: u64) {
         // A table that has moved is read again before the next round.
         let Some((keys, table, place)) = tables.find(self.memory, place) else {
             return;
@@ -172,7 +171,7 @@ impl KeySampler<'_> {
 
     /// Looks at a key, and at its entry among those that expire. Returns `None` if anything about it is inconsistent,
     /// or has changed meanwhile.
-    fn key(&self, entry: &Entry, twin: impl Fn() -> Option<Option<Entry>>) -> Option<DrawnKey> {
+    fn key(&self, entry: &DictEntry, twin: impl Fn() -> Option<Option<DictEntry>>) -> Option<DrawnKey> {
         let memory = self.memory;
         let sizes = Sizes { memory, layout: self.layout, allocator: self.allocator };
         let has_key = self.layout.object.key != 0;

@@ -4,8 +4,8 @@
 
 use procfs::process::{MMapPath, Process};
 
-use super::dict::{Dict, Entry, Table};
-use super::layout::{Buckets, Layout};
+use super::dict::{Dict, DictEntry, Table};
+use super::layout::{Buckets, KeyspaceLayout};
 use super::memory::Memory;
 use super::object::{HEAD, Object};
 
@@ -55,13 +55,13 @@ const MOST: u64 = 1 << 40;
 #[derive(Clone, Copy)]
 pub struct Sizes<'a> {
     pub memory: &'a Memory,
-    pub layout: &'static Layout,
+    pub layout: &'static KeyspaceLayout,
     pub allocator: Allocator,
 }
 
 impl Sizes<'_> {
     /// Returns how many bytes a key takes with its value. Returns `None` if what it points to is inconsistent.
-    pub fn key(&self, entry: &Entry, object: &Object) -> Option<u64> {
+    pub fn key(&self, entry: &DictEntry, object: &Object) -> Option<u64> {
         let entry_bytes = match object.key {
             0 if entry.is_embedding => self.entry(entry),
             0 => self.string(entry.key)? + self.entry(entry),
@@ -75,11 +75,11 @@ impl Sizes<'_> {
         Some(entry_bytes + head_bytes + self.content(object)?)
     }
 
-    pub fn entry(&self, entry: &Entry) -> u64 {
+    pub fn entry(&self, entry: &DictEntry) -> u64 {
         match entry {
             _ if !self.layout.has_forms => ENTRY,
-            Entry { is_embedding: true, allocated, .. } => self.allocator.rounded(*allocated),
-            Entry { allocated, .. } => *allocated,
+            DictEntry { is_embedding: true, allocated, .. } => self.allocator.rounded(*allocated),
+            DictEntry { allocated, .. } => *allocated,
         }
     }
 
@@ -176,7 +176,7 @@ impl Sizes<'_> {
     }
 
     /// Returns the size of a hash table whose entries take `bytes`.
-    fn table(&self, address: u64, bytes: impl Fn(&Entry) -> Option<u64>) -> Option<u64> {
+    fn table(&self, address: u64, bytes: impl Fn(&DictEntry) -> Option<u64>) -> Option<u64> {
         let dict = Dict::read(self.memory, self.layout, address)?;
         let size = dict.size();
         let (mut sum, mut looked_at) = (0, 0);
@@ -276,7 +276,7 @@ impl Sizes<'_> {
     }
 
     /// Returns the size of a field of a hash, with its value.
-    fn field(&self, entry: &Entry) -> Option<u64> {
+    fn field(&self, entry: &DictEntry) -> Option<u64> {
         if let Some(buckets) = &self.layout.buckets {
             return self.pair(buckets, entry.key);
         }
@@ -377,7 +377,6 @@ mod tests {
         let asked = [1, 24, 33, 129, 200, 257, 4_097, 20_481];
         assert_eq!(asked.map(jemalloc(8)), [8, 24, 40, 160, 224, 320, 5_120, 24_576]);
         assert_eq!(asked.map(jemalloc(16)), [8, 32, 48, 160, 224, 320, 5_120, 24_576]);
-        let libc = asked.map(|bytes| Allocator::Libc.rounded(bytes));
-        assert_eq!(libc, [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
+        assert_eq!(asked.map(|bytes| Allocator::Libc.rounded(bytes)), [24, 24, 40, 136, 200, 264, 4_104, 20_488]);
     }
 }

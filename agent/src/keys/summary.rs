@@ -131,13 +131,11 @@ impl KeysSummary {
         let mut rows: Vec<KeysRow> = groups.into_iter().map(row).collect();
         rows.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
         let share = |is: &dyn Fn(Option<u64>) -> bool| {
-            let those = drawn.keys.iter().filter(|key| is(key.idle));
-            those.map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
+            drawn.keys.iter().filter(|key| is(key.idle)).map(|key| key.bytes).sum::<u64>() as f64 / sum.max(1.0)
         };
         let older = |limit| share(&|idle| idle.is_some_and(|idle| idle >= limit));
         let limits = longest.map(|longest| {
-            let limits = LIMITS.into_iter().filter(|limit| *limit <= longest);
-            limits.map(|limit| (limit, older(limit))).collect()
+            LIMITS.into_iter().filter(|limit| *limit <= longest).map(|limit| (limit, older(limit))).collect()
         });
         Self {
             keys: drawn.all,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use borsh::{BorshDeserialize, BorshSerialize};
-use evictscope_host::{Contents, DebugPlace, Executable, ExecutableError, Opened, Search, search};
+use evictscope_host::{Contents, DebugPlace, Executable, ExecutableError, OpenedDebugFile, Search, search};
 use evictscope_plan::{CodeFile, DebugFileNames, ElfError, NamedFunction, ProbePlan, named_function, plan};
 use evictscope_telemetry::nanoseconds;
 use ring::digest::{SHA256, digest};
@@ -152,20 +152,19 @@ fn mapped(file: Result<Contents, ExecutableError>, inode: u64) -> Option<CodeFil
     CodeFile::read(&data.ok()?, None, None).ok()
 }
 
-fn code(question: &PlannerArguments, data: &[u8], places: Vec<Opened>) -> Result<CodeFile, NoAnswer> {
+fn code(question: &PlannerArguments, data: &[u8], places: Vec<OpenedDebugFile>) -> Result<CodeFile, NoAnswer> {
     let refused = |why: &dyn std::error::Error| refused(question, why);
     let debug = debug_file(data, places).map_err(|why| refused(&why))?;
     let plan = plan(data, debug.data()).map_err(|why| refused(&why))?;
     CodeFile::read(data, debug.data(), Some(&plan)).map_err(|why| refused(&why))
 }
 
-fn debug_file(data: &[u8], places: Vec<Opened>) -> Result<Search, ElfError> {
+fn debug_file(data: &[u8], places: Vec<OpenedDebugFile>) -> Result<Search, ElfError> {
     let names = DebugFileNames::of(data)?;
-    let found = names.map(|names| search(places, |data| names.check(data).map_err(|why| why.to_string())));
-    Ok(found.unwrap_or_default())
+    Ok(names.map(|names| search(places, |data| names.check(data).map_err(|why| why.to_string()))).unwrap_or_default())
 }
 
-fn planned(question: &PlannerArguments, data: &[u8], places: Vec<Opened>) -> Result<Planned, NoAnswer> {
+fn planned(question: &PlannerArguments, data: &[u8], places: Vec<OpenedDebugFile>) -> Result<Planned, NoAnswer> {
     let debug = debug_file(data, places).map_err(|why| refused(question, &why))?;
     let function = question.function.as_deref().map(|name| named_function(data, debug.data(), name)).transpose();
     let function = function.map_err(|why| NoAnswer::Refused(why.to_string()))?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use borsh::BorshDeserialize;
-use evictscope_host::{Executable, Identity, ProcessHandle, debug_places, root_of};
+use evictscope_host::{Executable, ProcessHandle, ProcessIdentity, debug_places, root_of};
 use evictscope_plan::CodeFile;
 use evictscope_web::Reason;
 use procfs::ProcError;
@@ -118,7 +118,7 @@ impl Running {
     pub fn find(pid: u32) -> anyhow::Result<Self> {
         let gone = |_| anyhow!("there is no process {pid}: `pidof redis-server` lists those that run");
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
-        let handle = Identity::read(pid).and_then(ProcessHandle::open).map_err(gone)?;
+        let handle = ProcessIdentity::read(pid).and_then(ProcessHandle::open).map_err(gone)?;
         let tgid = process.status().map_err(gone)?.tgid.cast_unsigned();
         if tgid != pid {
             bail!("{pid} is a thread of process {tgid}: give {tgid} instead");

@@ -43,17 +43,17 @@ const ASLEEP: Duration = Duration::from_secs(1);
 
 /// What a process that cannot be killed may be waiting for: the device of the executable, or anything below the root
 /// directory where other files were looked for.
-pub type Waits = (u64, Option<PathBuf>);
+pub type AwaitedFiles = (u64, Option<PathBuf>);
 
 /// The processes that could not be killed yet.
-static LEFT: Mutex<Vec<(Waits, Child)>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<(AwaitedFiles, Child)>> = Mutex::new(Vec::new());
 
 /// Asks about a file, which is called `path`. It is `executable`, or found by the arguments. The answer may wait for
 /// `waits`. Fails if the process has no answer, or was ended without one.
 pub fn ask<T: BorshDeserialize>(
     executable: Option<&Executable>,
     path: &Path,
-    waits: Waits,
+    waits: AwaitedFiles,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<T, Failure> {
     let resources = |error: &dyn Display| Failure {
@@ -154,7 +154,7 @@ fn read(mut answer: &PipeReader, mut may_go_on: impl FnMut() -> bool) -> io::Res
 }
 
 /// Waits until it has ended, kills it if it does not, and leaves it alone if it cannot be killed.
-fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<ExitStatus> {
+fn end(mut child: Child, waits: AwaitedFiles, slept: impl Fn() -> Duration) -> Option<ExitStatus> {
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let has_ended = || {
         let before = slept();
@@ -181,10 +181,10 @@ fn end(mut child: Child, waits: Waits, slept: impl Fn() -> Duration) -> Option<E
 }
 
 /// Returns whether one more process would wait forever.
-fn is_waited_for((device, root): &Waits) -> bool {
+fn is_waited_for((device, root): &AwaitedFiles) -> bool {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
-    let waits = |(on, below): &Waits| on == device && (below.is_none() || below == root);
+    let waits = |(on, below): &AwaitedFiles| on == device && (below.is_none() || below == root);
     left.len() >= MAX_LEFT || left.iter().any(|(other, _)| waits(other))
 }
 

@@ -22,7 +22,7 @@ use evictscope_records::profile::Profile;
 use rustix::io::Errno;
 
 pub use mapped_files::ProfiledProcess;
-use worker::{Request, work};
+use worker::{ProfilerRequest, work};
 
 /// How many samples a second the trial asks for.
 const TRIAL_HZ: u32 = 49;
@@ -36,13 +36,13 @@ const HIGHEST: i64 = 2;
 #[derive(Clone)]
 pub struct Profiler {
     sampler: Sampler,
-    requests: Sender<Request>,
+    requests: Sender<ProfilerRequest>,
 }
 
 /// A profile that is being taken. Dropping it ends it.
 pub struct Profiling {
     sampling: Option<Sampling>,
-    requests: Sender<Request>,
+    requests: Sender<ProfilerRequest>,
     taken: Option<Receiver<Profile>>,
     spent_ns: u64,
     foreign: u64,
@@ -79,7 +79,7 @@ impl Profiler {
     pub fn begin_of(&self, subject: ProfiledProcess, hz: u32) -> Result<Profiling, NoProfile> {
         let pid = subject.pid;
         let sampling = self.sampler.sample(pid, hz).map_err(|error| refused(pid, &error))?;
-        let request = Request::Begin { cookie: sampling.cookie(), subject, hz };
+        let request = ProfilerRequest::Begin { cookie: sampling.cookie(), subject, hz };
         let has_ended = |_| NoProfile("the thread for profiles has ended: please report this".into());
         self.requests.send(request).map_err(has_ended)?;
         let requests = self.requests.clone();
@@ -117,7 +117,7 @@ impl Profiling {
         let (taken, receiver) = channel();
         self.taken = Some(receiver);
         // If the thread has ended, nothing will be taken.
-        let _ = self.requests.send(Request::End { sampling, taken });
+        let _ = self.requests.send(ProfilerRequest::End { sampling, taken });
     }
 
     /// Returns the profile, once, when it is ready: a moment after [`Self::stop`].

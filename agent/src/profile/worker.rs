@@ -33,7 +33,7 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 const MAX_STACKS: usize = 20_000;
 const MAX_FUNCTIONS: usize = 20_000;
 
-pub enum Request {
+pub enum ProfilerRequest {
     /// Collect the samples with this cookie.
     Begin { cookie: u64, subject: ProfiledProcess, hz: u32 },
     /// No more samples are taken: hand over the profile.
@@ -61,7 +61,7 @@ struct Taking {
 type Read = (u64, Option<Mappings>);
 
 /// Serves requests until nobody can make any.
-pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<PathBuf>) {
+pub fn work(sampler: &Sampler, requests: &Receiver<ProfilerRequest>, debug_dirs: Vec<PathBuf>) {
     // On Linux, each thread has its own priority. It works without this too: the unit's filter of system calls refuses
     // it, and the unit limits the agent to half a core instead.
     let _ = setpriority_process(None, NICE);
@@ -79,8 +79,8 @@ pub fn work(sampler: &Sampler, requests: &Receiver<Request>, debug_dirs: Vec<Pat
         };
         worker.take_in();
         match request {
-            Ok(Request::Begin { cookie, subject, hz }) => worker.begin(cookie, subject, hz),
-            Ok(Request::End { sampling, taken }) => {
+            Ok(ProfilerRequest::Begin { cookie, subject, hz }) => worker.begin(cookie, subject, hz),
+            Ok(ProfilerRequest::End { sampling, taken }) => {
                 worker.drain(sampler);
                 // Nobody waits for it if the profiling was dropped.
                 let _ = taken.send(worker.end(&sampling));

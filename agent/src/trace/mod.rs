@@ -18,13 +18,13 @@ use evictscope_host::{Words, printable};
 use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
-use self::pace::{Pace, TRIAL};
+use self::pace::{TRIAL, TracePace};
 use self::probing::TraceProbes;
 use self::report::{Second, TraceSummary, WallClock, duration, share};
-use self::subject::{Cycle, TraceTarget};
+use self::subject::{InnerCycle, TraceTarget};
 use crate::clock::{monotonic, since_1970};
 use crate::planning::DebugDirs;
-use crate::terminal::{Ending, note, try_print};
+use crate::terminal::{EndSignals, note, try_print};
 use crate::text::parse_duration;
 
 /// How often the counts are read while the probes are on.
@@ -98,8 +98,8 @@ pub fn answer(arguments: &TraceArguments) -> anyhow::Result<()> {
         TraceTarget::find(arguments.pid, &arguments.function, slower.is_some(), &arguments.debug_dirs.debug_dir)?;
     let mut tracer = Tracer::load()?;
     let costs = tracer.calibrate(subject.function.entry.emulated, subject.evicted_keys.is_some())?;
-    let ending = Ending::listen()?;
-    let cycle = |cycle: &Cycle| Some((cycle.begin.as_ref()?.file_offset, cycle.number));
+    let ending = EndSignals::listen()?;
+    let cycle = |cycle: &InnerCycle| Some((cycle.begin.as_ref()?.file_offset, cycle.number));
     let tracing = tracer.trace(Traced {
         pid: arguments.pid,
         exes: std::mem::take(&mut subject.exes),
@@ -133,7 +133,7 @@ struct Session<'a> {
     arguments: &'a TraceArguments,
     subject: &'a TraceTarget,
     clock: WallClock,
-    ending: Ending,
+    ending: EndSignals,
     probing: TraceProbes,
     begun: Duration,
     /// Slow calls that were shown.
@@ -150,7 +150,7 @@ impl Session<'_> {
         let trial = self.probing.look();
         // The placing does not count: it costs as much however short the trial is.
         let at_once = self.probing.hits_ns() / nanoseconds(trial.max(TRIAL)) as f64;
-        let Some(mut pace) = Pace::new(budget, self.begun, at_once) else {
+        let Some(mut pace) = TracePace::new(budget, self.begun, at_once) else {
             bail!(
                 "{} is called so often that its probes would cost {} of a thread's time, and even {} of it in ten seconds are more than the budget of {}: allow more with --overhead-budget",
                 self.subject.function,
@@ -233,7 +233,7 @@ impl Session<'_> {
         text
     }
 
-    fn predicted(&self, trial: Duration, at_once: f64, pace: &Pace) -> String {
+    fn predicted(&self, trial: Duration, at_once: f64, pace: &TracePace) -> String {
         let (counts, call_ns) = (&self.probing.counts, self.probing.costs.call_ns);
         let rate = counts.entry_hits as f64 / trial.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut text = format!(
@@ -305,7 +305,7 @@ impl Session<'_> {
 }
 
 /// Waits for some time. Returns why the trace must end, if it must.
-fn wait(ending: &Ending, subject: &TraceTarget, rest: Duration) -> Option<Stopped> {
+fn wait(ending: &EndSignals, subject: &TraceTarget, rest: Duration) -> Option<Stopped> {
     // At least a moment, so that what comes in between is never looked at without a pause.
     let rest = rest.max(Duration::from_micros(200));
     if ending.wait_until(Instant::now() + rest) {

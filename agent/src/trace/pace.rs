@@ -19,7 +19,7 @@ const ALL_THE_TIME_BELOW: f64 = 0.8;
 
 /// The budget of a trace, and how the time that it allows is spent.
 #[derive(Debug)]
-pub struct Pace {
+pub struct TracePace {
     /// Share of a thread's time.
     budget: f64,
     /// What may be spent now, in nanoseconds; below 0 if more was spent.
@@ -30,7 +30,7 @@ pub struct Pace {
     sampling: Option<Sampling>,
 }
 
-impl Pace {
+impl TracePace {
     /// Begins at `at`, when the trial began. In the trial, hits cost `share` of a thread's time. Returns `None` if not
     /// even that can be repeated.
     pub fn new(budget: f64, at: Duration, share: f64) -> Option<Self> {
@@ -54,7 +54,7 @@ impl Pace {
             }
             return self.sampling.is_none();
         };
-        if let Some(since) = sampling.on_since() {
+        if let Some(since) = sampling.on_since {
             if sampling.stays_on(at, since, spent_ns) {
                 return true;
             }
@@ -64,7 +64,7 @@ impl Pace {
             return self.sampling.is_none();
         }
         sampling.turn_on_if_due(at, self.left_ns);
-        sampling.on_since().is_some()
+        sampling.on_since.is_some()
     }
 
     /// Returns whether the probes are on for only part of the time.
@@ -72,9 +72,9 @@ impl Pace {
         self.sampling.is_some()
     }
 
-    /// Returns when to call [`Pace::update`] next, at the latest.
+    /// Returns when to call [`TracePace::update`] next, at the latest.
     pub fn next(&self) -> Option<Duration> {
-        self.sampling.as_ref().map(Sampling::until)
+        self.sampling.as_ref().map(|sampling| sampling.until)
     }
 }
 
@@ -82,18 +82,18 @@ impl Pace {
 mod tests {
     use std::time::Duration;
 
-    use super::Pace;
+    use super::TracePace;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     /// Begins with a budget; in the trial, hits cost nothing.
-    fn pace(budget: f64) -> Pace {
-        Pace::new(budget, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"))
+    fn pace(budget: f64) -> TracePace {
+        TracePace::new(budget, Duration::ZERO, 0.0).unwrap_or_else(|| panic!("refused"))
     }
 
     /// Lets `seconds` pass in which probes cost `share` of the time while they are on. Returns the part of the time
     /// that they were on, and what they cost in all.
-    fn run(pace: &mut Pace, from: u32, seconds: u32, share: f64) -> (f64, f64) {
+    fn run(pace: &mut TracePace, from: u32, seconds: u32, share: f64) -> (f64, f64) {
         let (mut on, mut is_on) = (0, false);
         let turns = from * 1_000..(from + seconds) * 1_000;
         for turn in turns.clone() {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn what_is_costly_is_observed_within_the_budget() {
         for share in [0.02, 0.1, 0.9] {
-            let mut pace = Pace::new(0.01, Duration::ZERO, share).unwrap_or_else(|| panic!("refused"));
+            let mut pace = TracePace::new(0.01, Duration::ZERO, share).unwrap_or_else(|| panic!("refused"));
             let (part, cost) = run(&mut pace, 0, 30, share);
             assert!(pace.is_sampled());
             assert!(part > 0.0 && cost < 0.0101, "{share}: {part} of the time, {cost}");
@@ -146,6 +146,6 @@ mod tests {
 
     #[test]
     fn what_would_cost_too_much_at_once_is_refused() {
-        assert!(Pace::new(0.0001, Duration::ZERO, 0.9).is_none());
+        assert!(TracePace::new(0.0001, Duration::ZERO, 0.9).is_none());
     }
 }

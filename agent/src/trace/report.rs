@@ -8,7 +8,7 @@ use evictscope_probes::TraceCounts;
 use evictscope_records::text::count;
 use jiff::Timestamp;
 
-use super::subject::Cycle;
+use super::subject::InnerCycle;
 use crate::text::histogram;
 
 /// The length of a histogram's bar, in characters.
@@ -100,13 +100,13 @@ fn in_number(count: u64, what: &str) -> String {
 }
 
 /// Returns the line that names the columns of [`slow_call`].
-pub fn slow_calls_head(cycles: &[Cycle]) -> String {
+pub fn slow_calls_head(cycles: &[InnerCycle]) -> String {
     let ran = if cycles.is_empty() { "" } else { "  ran inside" };
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
 /// Returns the line of a slow call in process `pid`.
-pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: WallClock) -> String {
+pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
     let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
     let time = clock.time(begun, "%H:%M:%S%.6f");
     let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
@@ -116,8 +116,7 @@ pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[Cycle], clock: WallClock) 
         [] => "-".to_owned(),
         names => names.join(", "),
     };
-    let line = format!("{time}  {:>12}  {thread:<6}  {ran}", duration(call.duration_ns as f64));
-    line.trim_end().to_owned() + "\n"
+    format!("{time}  {:>12}  {thread:<6}  {ran}", duration(call.duration_ns as f64)).trim_end().to_owned() + "\n"
 }
 
 /// What a whole trace has counted.
@@ -229,7 +228,7 @@ mod tests {
     use evictscope_abi::{SlowCall, trace_bucket};
     use evictscope_probes::TraceCounts;
 
-    use super::{Cycle, Second, TraceSummary, WallClock, duration, quantile, share, slow_call};
+    use super::{InnerCycle, Second, TraceSummary, WallClock, duration, quantile, share, slow_call};
 
     fn counts(durations: &[(u64, u64)]) -> TraceCounts {
         let mut counts = TraceCounts::NONE;
@@ -245,8 +244,7 @@ mod tests {
     fn numbers_have_their_units() {
         let durations = [64.0, 1_500.0, 250_000.0, 2_340_000.0, 3e9].map(duration);
         assert_eq!(durations, ["64 ns", "1.5 µs", "250 µs", "2.34 ms", "3.00 s"]);
-        let shares = [0.00001, 0.0003, 0.125, 1.0].map(share);
-        assert_eq!(shares, ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
+        assert_eq!([0.00001, 0.0003, 0.125, 1.0].map(share), ["0.0010 %", "0.03 %", "12.5 %", "100 %"]);
     }
 
     #[test]
@@ -283,18 +281,15 @@ mod tests {
 
     #[test]
     fn a_slow_call_says_what_ran_inside() {
-        let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| Cycle { number, name, begin: None });
+        let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| InnerCycle { number, name, begin: None });
         let clock = WallClock { zero: Duration::ZERO };
-        let line = |ran, tid, cycles: &[Cycle]| {
+        let line = |ran, tid, cycles: &[InnerCycle]| {
             let call = SlowCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
             slow_call(&call, 7, cycles, clock)
         };
-        let expected = "00:00:03.000000       1.50 ms  main    eviction, expire\n";
-        assert_eq!(line(3, 7, &cycles), expected);
-        let expected = "00:00:03.000000       1.50 ms  8       -\n";
-        assert_eq!(line(0, 8, &cycles), expected);
-        let expected = "00:00:03.000000       1.50 ms  main\n";
-        assert_eq!(line(0, 7, &[]), expected);
+        assert_eq!(line(3, 7, &cycles), "00:00:03.000000       1.50 ms  main    eviction, expire\n");
+        assert_eq!(line(0, 8, &cycles), "00:00:03.000000       1.50 ms  8       -\n");
+        assert_eq!(line(0, 7, &[]), "00:00:03.000000       1.50 ms  main\n");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct TraceTarget {
     load_bias: u64,
     pub function: NamedFunction,
     /// Where evicting calls and expire cycles begin.
-    pub cycles: Vec<Cycle>,
+    pub cycles: Vec<InnerCycle>,
     /// What is read where evicting calls begin.
     pub eviction: EvictionConfig,
     /// Where the server counts evicted keys.
@@ -30,7 +30,7 @@ pub struct TraceTarget {
 
 /// A place where something that can run inside a call begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cycle {
+pub struct InnerCycle {
     /// The number of the traced function.
     pub number: u16,
     pub name: &'static str,
@@ -76,8 +76,8 @@ impl TraceTarget {
 }
 
 /// Returns what can be seen to run inside a call, and where it begins.
-fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
-    let counted = plan.member(Member::StatEvictedkeys).map(|_| Cycle {
+fn cycles_of(plan: &ProbePlan) -> Vec<InnerCycle> {
+    let counted = plan.member(Member::StatEvictedkeys).map(|_| InnerCycle {
         number: EVICTION,
         name: EVICTION_CALL.description.prefix,
         begin: None,
@@ -85,7 +85,7 @@ fn cycles_of(plan: &ProbePlan) -> Vec<Cycle> {
     let begins = plan.functions.iter().filter_map(|function| {
         let number = u16::try_from(function.kind.index).ok()?;
         let inner = function.span.inner.first()?;
-        (usize::from(number) < TRACE_CYCLES).then_some(Cycle {
+        (usize::from(number) < TRACE_CYCLES).then_some(InnerCycle {
             number,
             name: function.kind.description.prefix,
             begin: Some(inner.clone()),

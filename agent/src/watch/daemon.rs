@@ -15,14 +15,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use super::Settings;
 use super::endings::Endings;
 use super::loaded::Loaded;
 use super::lookout::Lookout;
 use super::pace::Pace;
+use super::pace::Stop;
 use super::server::Watch;
 use super::service;
-use super::settings::Settings;
-use super::stop::Stop;
 use super::watcher::Watcher;
 use crate::planning::Planner;
 use crate::profile::Profiler;
@@ -79,13 +79,13 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
     let watcher = Watcher::new(watch, scanner);
     let (failed, has_failed) = oneshot::channel();
-    let (told, times) = oneshot::channel();
+    let (tell, times) = oneshot::channel();
     // It has its own thread because looking at processes blocks.
     let watching = std::thread::Builder::new()
         .name("watcher".to_owned())
         .spawn(move || {
             // Nobody waits for either if the agent is about to end.
-            let _ = told.send(Scheduling::of(gettid().as_raw_nonzero().get().cast_unsigned()));
+            let _ = tell.send(Scheduling::of(gettid().as_raw_nonzero().get().cast_unsigned()));
             let watched = watcher.watch();
             let _ = failed.send(());
             watched
@@ -93,10 +93,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .context("cannot start the watching thread")?;
 
     let address = listener.local_addr().context("the listening socket is gone")?;
-    let scheme = match web_config.as_ref().is_some_and(WebConfig::has_tls) {
-        true => "https",
-        false => "http",
-    };
+    let scheme = if web_config.as_ref().is_some_and(WebConfig::has_tls) { "https" } else { "http" };
     tracing::info!("serving {scheme}://{address}/metrics");
     if address.ip().is_loopback() && evictscope_host::has_own_network() == Some(true) {
         tracing::warn!(
@@ -127,8 +124,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
             service::stopping().await;
         };
         tokio::spawn(service::report(shared.clone()));
-        let web = web_config.as_ref().map(WebConfig::web);
-        let web = web.unwrap_or_else(|| Web::open(settings.host_names));
+        let web = web_config.as_ref().map(WebConfig::web).unwrap_or_else(|| Web::open(settings.host_names));
         if let Some(web_config) = web_config {
             tokio::spawn(web_config.follow());
         }

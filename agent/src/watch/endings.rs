@@ -11,8 +11,8 @@ use evictscope_probes::exit_code;
 use evictscope_records::Ending;
 use rustix::process::Signal;
 
+use super::pace::Stop;
 use super::recorder::Allowance;
-use super::stop::Stop;
 
 /// The most records of ended servers to make at once: a host with many servers may lose them all.
 const RECORDS: f64 = 50.0;
@@ -35,7 +35,7 @@ struct Inner {
 
 impl Default for Inner {
     fn default() -> Self {
-        Self { host: HostKills::new(), records: Allowance::new(RECORDS, RECORD_EVERY) }
+        Self { host: HostKills::default(), records: Allowance::new(RECORDS, RECORD_EVERY) }
     }
 }
 

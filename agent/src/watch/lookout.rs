@@ -1,15 +1,78 @@
-//! Looks at the main threads of all calm servers, in one thread. Waking a thread of each ten times a second would cost
-//! more than what it reads.
+//! The main threads of servers: their times, and whether they do anything. One thread looks at those of all calm
+//! servers: waking a thread of each ten times a second would cost more than what it reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::main_thread::MainThread;
-use super::pace::INTERVAL;
-use super::stop::Stop;
+use evictscope_host::Scheduling;
+use evictscope_telemetry::{Calm, Rest, ThreadReading, ThreadTimes};
+
+use super::pace::{INTERVAL, Stop};
 use crate::clock::monotonic;
+
+/// The main thread of one server, which is read again and again.
+pub struct MainThread {
+    scheduling: Scheduling,
+    rest: Rest,
+    calm: Calm,
+    is_calm: bool,
+}
+
+/// What one reading of it says, together with those before.
+#[derive(Clone, Copy)]
+pub struct Followed {
+    /// What was read.
+    pub reading: ThreadReading,
+    /// Its times, including a wait for a CPU that is under way.
+    pub times: ThreadTimes,
+    /// Whether everything else must be read too, even if nobody waits for what the server does.
+    pub is_due: bool,
+}
+
+impl MainThread {
+    /// Returns the main thread of a process. Returns `None` if it has ended, or the kernel does not count its times.
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { scheduling: Scheduling::of(pid)?, rest: Rest::default(), calm: Calm::default(), is_calm: false })
+    }
+
+    /// Reads it, at the monotonic time `at`. Returns `None` if the process has ended.
+    pub fn read(&mut self, at: Duration) -> Option<Followed> {
+        let (cpu_ns, waiting_ns) = self.scheduling.times_ns()?;
+        let is_resting = self.scheduling.is_resting();
+        let reading = ThreadReading {
+            at,
+            times: ThreadTimes { cpu_ns, waiting_ns },
+            is_resting,
+            // It costs more than the rest, and says nothing about a thread that sleeps.
+            sleeps: (is_resting.is_none()).then(|| self.scheduling.sleeps()).flatten(),
+        };
+        let times = self.rest.follow(reading);
+        self.is_calm = self.calm.is_calm(&reading);
+        Some(Followed { reading, times, is_due: self.calm.is_due(&reading) })
+    }
+
+    /// Returns whether the server did too little, until the last reading, for anything else to be read soon.
+    pub fn is_calm(&self) -> bool {
+        self.is_calm
+    }
+
+    /// Notes that everything about the server is read now.
+    pub fn read_all(&mut self, now: &Followed) {
+        self.calm.read_all(&now.reading);
+    }
+
+    /// Returns the last readings at which it was at rest, oldest first.
+    pub fn rests(&self) -> Vec<Duration> {
+        self.rest.rests()
+    }
+
+    /// Returns for how many nanoseconds its child was on a CPU, as [`Scheduling::child_ns`].
+    pub fn child_ns(&self) -> Option<u64> {
+        self.scheduling.child_ns()
+    }
+}
 
 /// How long a server waits for the lookout: after a second, everything must be read anyway.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,8 +99,7 @@ impl Lookout {
     /// Fails if no thread can be started.
     pub fn start(stop: Stop) -> std::io::Result<Self> {
         let (calm, new) = channel();
-        let thread = std::thread::Builder::new().name("lookout".to_owned());
-        let thread = thread.spawn(move || look(&new, &stop))?;
+        let thread = std::thread::Builder::new().name("lookout".to_owned()).spawn(move || look(&new, &stop))?;
         Ok(Self { calm, thread: Arc::new(thread) })
     }
 

@@ -11,11 +11,9 @@ mod endings;
 mod expired;
 pub mod loaded;
 mod lookout;
-mod main_thread;
 mod not_counted;
 mod pace;
 pub mod prepared;
-pub mod privileges;
 mod probing;
 mod reading;
 mod recorder;
@@ -24,13 +22,61 @@ mod server;
 mod server_log;
 mod server_thread;
 mod service;
-mod settings;
-mod sockets;
-mod stop;
 #[cfg(test)]
 mod traced_function;
 mod watched;
 mod watcher;
 
-pub use daemon::run;
-pub use settings::{RequestedMode, Settings};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use evictscope_host::{Exclusion, Matcher};
+use evictscope_telemetry::OverheadBudget;
+use serde::Deserialize;
+
+pub use self::daemon::run;
+
+/// The probe mode as the user asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestedMode {
+    /// For each server by itself, within --overhead-budget: evicting-only at first and under load, every-call while
+    /// that is cheap, and evicting calls for part of the time (sampled) if all of them would cost too much
+    Auto,
+    /// Count and time every call, no-op or not: costs every command that a server executes one to two
+    /// microseconds. The budget does not change it
+    EveryCall,
+    /// Only calls that evict: a server below its limit pays nothing. The budget does not change it
+    EvictingOnly,
+}
+
+/// The settings of the daemon: every option has its value.
+#[derive(Debug)]
+pub struct Settings {
+    /// The address that HTTP is served on.
+    pub listen: SocketAddr,
+    /// The file that says how HTTP is protected, if any.
+    pub web_config: Option<PathBuf>,
+    /// More names that requests may use if there is no such file.
+    pub host_names: Vec<String>,
+    /// Whether everyone may have records and profiles made, also from other hosts.
+    pub open_requests: bool,
+    /// Which eviction calls to probe.
+    pub probe_mode: RequestedMode,
+    /// The most that the probes may cost in probe mode auto.
+    pub overhead_budget: OverheadBudget,
+    /// How long a request waits before its client is stalled.
+    pub stall_threshold: Duration,
+    /// Which processes are servers.
+    pub process_match: Matcher,
+    /// Which servers are left alone.
+    pub exclusions: Vec<Exclusion>,
+    /// The directories in which debug files are looked for first.
+    pub debug_dirs: Vec<PathBuf>,
+    /// The directory of records.
+    pub state_dir: PathBuf,
+    /// The most bytes to keep there; with 0, nothing is kept.
+    pub keep_records: u64,
+}

@@ -8,7 +8,7 @@
 
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_telemetry::Members;
+use evictscope_telemetry::MemberValues;
 
 use crate::keys::Memory;
 
@@ -21,7 +21,7 @@ const OF_A_REPLY: u64 = 24 + 16;
 
 /// Returns it, bytes; `None` if it is not known. `members` have just been read from `memory`, of a server with this
 /// plan.
-pub fn read(memory: &Memory, members: &Members, plan: &ProbePlan, load_bias: u64) -> Option<u64> {
+pub fn read(memory: &Memory, members: &MemberValues, plan: &ProbePlan, load_bias: u64) -> Option<u64> {
     let replicas = match members.replicas_not_counted() {
         Some(shared) => shared,
         None => output_buffers(memory, members, plan)?,
@@ -38,7 +38,7 @@ pub fn read(memory: &Memory, members: &Members, plan: &ProbePlan, load_bias: u64
 }
 
 /// Returns the output buffers of the replicas of a Redis 6.
-fn output_buffers(memory: &Memory, members: &Members, plan: &ProbePlan) -> Option<u64> {
+fn output_buffers(memory: &Memory, members: &MemberValues, plan: &ProbePlan) -> Option<u64> {
     sum_of_list(memory, members.get(Member::Slaves)?, |client| {
         let replies = client.checked_add(plan.identity.client_replies()?)?;
         let [list, bytes] = memory.words(replies)?;
@@ -49,7 +49,7 @@ fn output_buffers(memory: &Memory, members: &Members, plan: &ProbePlan) -> Optio
 
 /// Returns what waits to be written to the AOF, and, in Redis 6, to the process that rewrites it. The server frees a
 /// large buffer when it has written it, so what `address` points to must still be there afterwards.
-fn aof_buffer(memory: &Memory, members: &Members, address: u64) -> Option<u64> {
+fn aof_buffer(memory: &Memory, members: &MemberValues, address: u64) -> Option<u64> {
     let at = memory.u64(address)?;
     let buffer = memory.string(at)?;
     if memory.u64(address)? != at {

@@ -1,8 +1,8 @@
-//! How often servers are read.
+//! When the threads of servers turn: how often each is read, and when the agent is about to end.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long to wait before trying again to attach to a server.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -39,8 +39,7 @@ impl ServerPace {
             return INTERVAL;
         }
         let often = self.often.load(Ordering::Relaxed).max(MOST_OFTEN);
-        let interval = OFTEN_INTERVAL.mul_f64(often as f64 / MOST_OFTEN as f64);
-        interval.min(INTERVAL)
+        OFTEN_INTERVAL.mul_f64(often as f64 / MOST_OFTEN as f64).min(INTERVAL)
     }
 
     fn count(&mut self, is_often: bool) {
@@ -59,6 +58,28 @@ impl Drop for ServerPace {
     }
 }
 
+/// Whether the agent is about to end. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
+
+impl Stop {
+    /// Tells all threads that wait.
+    pub fn set(&self) {
+        let (is_set, changed) = &*self.0;
+        *is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        changed.notify_all();
+    }
+
+    /// Waits until `deadline`, or until the agent is about to end; returns whether it is.
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        let (is_set, changed) = &*self.0;
+        let is_set = is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let waited = changed.wait_timeout_while(is_set, rest, |is_set| !*is_set);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Pace, ServerPace};
@@ -67,8 +88,7 @@ mod tests {
     fn servers_that_are_read_often_share_the_readings() {
         let pace = Pace::default();
         let all_often = |servers: &mut [ServerPace]| {
-            let intervals = servers.iter_mut().map(|server| server.interval(true));
-            intervals.last().map(|interval| interval.as_millis())
+            servers.iter_mut().map(|server| server.interval(true)).last().map(|interval| interval.as_millis())
         };
         let mut servers: Vec<_> = (0..256).map(|_| pace.of_server()).collect();
         assert_eq!(all_often(&mut servers[..32]), Some(20));

@@ -10,7 +10,7 @@ use evictscope_plan::ProbePlan;
 use evictscope_probes::PlannedServer;
 use evictscope_web::Reason;
 
-use super::reading::Reader;
+use super::reading::ServerReader;
 use crate::planning::{Failure, Planner};
 
 /// A server in which probes can be placed.
@@ -22,11 +22,11 @@ pub struct Prepared {
     /// What to add to an address in its file.
     pub load_bias: u64,
     /// Reads it.
-    pub reader: Reader,
+    pub reader: ServerReader,
 }
 
 /// Why a server is not watched.
-pub enum Refusal {
+pub enum NotWatched {
     /// It has ended, or runs another program by now.
     Gone,
     /// That will not change for as long as it runs.
@@ -41,13 +41,13 @@ impl Prepared {
     /// # Errors
     ///
     /// Fails if the server cannot be watched.
-    pub fn of(process: &ServerProcess, planner: &Planner) -> Result<Self, Refusal> {
+    pub fn of(process: &ServerProcess, planner: &Planner) -> Result<Self, NotWatched> {
         // This comes first, so that what is read later is of the program that runs now, or nothing.
         let words = Words::open(process.identity.pid)?;
         let executable = match Executable::of_process(process.identity.pid) {
             Ok(executable) => executable,
-            Err(ExecutableError::Gone(_)) => return Err(Refusal::Gone),
-            Err(error) => return Err(Refusal::for_now(error)),
+            Err(ExecutableError::Gone(_)) => return Err(NotWatched::Gone),
+            Err(error) => return Err(NotWatched::for_now(error)),
         };
         Self::running(process, planner, words, executable)
     }
@@ -60,10 +60,8 @@ impl Prepared {
         let lower = lower_file(pid, &process.exe)?;
         let prepared = Self::running(process, planner, words, lower).ok()?;
         let bias = prepared.load_bias;
-        let sites = prepared.plan.sites();
-        let places = sites.map(|site| (site.file_offset, site.address.at(bias)));
-        let runs = runs_code_of(prepared.reader.words(), &prepared.executable, places);
-        runs.unwrap_or(false).then_some(prepared)
+        let places = prepared.plan.sites().map(|site| (site.file_offset, site.address.at(bias)));
+        runs_code_of(prepared.reader.words(), &prepared.executable, places).unwrap_or(false).then_some(prepared)
     }
 
     fn running(
@@ -71,12 +69,12 @@ impl Prepared {
         planner: &Planner,
         words: Words,
         executable: Executable,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, NotWatched> {
         let pid = process.identity.pid;
         let executable = Arc::new(executable);
         let plan = planner.plan(&executable, &process.exe, pid)?;
-        let load_bias = load_bias(pid, plan.identity.entry_point).map_err(Refusal::for_now)?;
-        let reader = Reader::new(pid, words, &plan, load_bias);
+        let load_bias = load_bias(pid, plan.identity.entry_point).map_err(NotWatched::for_now)?;
+        let reader = ServerReader::new(pid, words, &plan, load_bias);
         Ok(Self { executable, plan, load_bias, reader })
     }
 
@@ -86,7 +84,7 @@ impl Prepared {
     }
 }
 
-impl Refusal {
+impl NotWatched {
     /// Returns the refusal for a reason that may pass.
     pub fn for_now(error: impl Into<anyhow::Error>) -> Self {
         Self::ForNow(Reason::Attach, error.into())
@@ -101,16 +99,17 @@ impl Refusal {
     }
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for NotWatched {
     fn from(failure: Failure) -> Self {
-        match failure.is_for_good {
-            true => Self::ForGood(failure.reason, failure.into()),
-            false => Self::ForNow(failure.reason, failure.into()),
+        if failure.is_for_good {
+            Self::ForGood(failure.reason, failure.into())
+        } else {
+            Self::ForNow(failure.reason, failure.into())
         }
     }
 }
 
-impl From<MemoryError> for Refusal {
+impl From<MemoryError> for NotWatched {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Gone => Self::Gone,

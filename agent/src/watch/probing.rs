@@ -10,29 +10,31 @@ use evictscope_telemetry::{
 };
 
 use super::pace::RETRY_INTERVAL;
-use super::reading::Reader;
+use super::reading::ServerReader;
 use super::server_log::ServerLog;
 use crate::clock::monotonic;
 
 /// The probes of one server.
 pub struct Probing {
-    plan: Arc<ProbePlan>,
-    attachment: Attachment,
+    /// What is known of the executable, without what was left out.
+    pub plan: Arc<ProbePlan>,
+    /// What is attached.
+    pub attachment: Attachment,
     /// The mode that the server is in.
-    mode: ProbeMode,
+    pub mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
     auto: Option<AutoMode>,
     /// Why what the plan says of eviction calls was withdrawn, if it was.
-    withdrawn: Option<Withdrawal>,
+    pub withdrawn: Option<Withdrawal>,
     /// The same for the expire cycle.
-    cycles_withdrawn: Option<Withdrawal>,
+    pub cycles_withdrawn: Option<Withdrawal>,
     /// Whether expire cycles were taken out of the plan because they alone cost more than the budget.
     are_cycles_left_out: bool,
     overhead: Overhead,
     /// Whether no probe was being taken off at the last reading.
     was_settled: bool,
     /// The most that the probes may cost.
-    budget: OverheadBudget,
+    pub budget: OverheadBudget,
     /// When to try again to place probes that would have held up the host, monotonic.
     again: Option<Duration>,
 }
@@ -60,25 +62,15 @@ impl Probing {
     /// # Errors
     ///
     /// Fails if the process has ended, or the kernel refuses.
-    pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>, reader: &mut Reader) -> Result<(), ProbeError> {
+    pub fn begin(
+        &mut self,
+        mode: ProbeMode,
+        auto: Option<AutoMode>,
+        reader: &mut ServerReader,
+    ) -> Result<(), ProbeError> {
         self.mode = mode;
         self.auto = auto;
         self.place(self.coverage(mode, true), reader)
-    }
-
-    /// Returns what is known of the executable, without what was left out.
-    pub fn plan(&self) -> &Arc<ProbePlan> {
-        &self.plan
-    }
-
-    /// Returns what is attached.
-    pub fn attachment(&self) -> &Attachment {
-        &self.attachment
-    }
-
-    /// Returns the mode that the server is in.
-    pub fn mode(&self) -> ProbeMode {
-        self.mode
     }
 
     /// Returns whether the agent chooses the mode.
@@ -86,24 +78,9 @@ impl Probing {
         self.auto.is_some()
     }
 
-    /// Returns why what the plan says of eviction calls was withdrawn, if it was.
-    pub fn withdrawn(&self) -> Option<Withdrawal> {
-        self.withdrawn
-    }
-
-    /// Returns the same for the expire cycle.
-    pub fn cycles_withdrawn(&self) -> Option<Withdrawal> {
-        self.cycles_withdrawn
-    }
-
     /// Returns what the probes cost, as [`Overhead::ratio`].
     pub fn overhead_ratio(&self) -> Option<f64> {
         self.overhead.ratio()
-    }
-
-    /// Returns the most that the probes may cost.
-    pub fn budget(&self) -> OverheadBudget {
-        self.budget
     }
 
     /// Returns which calls are timed.
@@ -149,9 +126,9 @@ impl Probing {
     /// did so now.
     pub fn leave_out_cycles(&mut self) -> bool {
         let ratio = self.overhead.cycles_ratio();
-        let is_dear = ratio.is_some_and(|ratio| ratio > self.budget.share());
+        let costs_too_much = ratio.is_some_and(|ratio| ratio > self.budget.share());
         let cycle = self.plan.function(EXPIRE_CYCLE.description);
-        let Some(cycle) = cycle.filter(|_| is_dear && self.auto.is_some()) else {
+        let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else {
             return false;
         };
         let why = "its probes alone cost more than --overhead-budget allows".to_owned();
@@ -178,12 +155,13 @@ impl Probing {
     }
 
     /// Places and takes off probes for the mode that was chosen.
-    pub fn follow(&mut self, reader: &mut Reader, log: &mut ServerLog) {
-        let mode = self.auto.as_ref().map_or(self.mode, AutoMode::mode);
+    pub fn follow(&mut self, reader: &mut ServerReader, log: &mut ServerLog) {
+        let mode = self.auto.as_ref().map_or(self.mode, |auto| auto.mode);
         let is_on = self.withdrawn.is_none() && self.auto.as_ref().is_none_or(AutoMode::is_on);
-        let placed = match self.again.is_some_and(|again| monotonic() < again) {
-            true => None,
-            false => Some(self.place(self.coverage(mode, is_on), reader)),
+        let placed = if self.again.is_some_and(|again| monotonic() < again) {
+            None
+        } else {
+            Some(self.place(self.coverage(mode, is_on), reader))
         };
         match placed {
             None => {}
@@ -217,15 +195,12 @@ impl Probing {
     /// any mode.
     fn coverage(&self, mode: ProbeMode, is_on: bool) -> Coverage {
         Coverage {
-            eviction: match is_on {
-                true => probed(&self.plan, mode),
-                false => Probed::Nothing,
-            },
+            eviction: if is_on { probed(&self.plan, mode) } else { Probed::Nothing },
             cycles: self.cycles_withdrawn.is_none() && !self.are_cycles_left_out,
         }
     }
 
-    fn place(&mut self, wanted: Coverage, reader: &mut Reader) -> Result<(), ProbeError> {
+    fn place(&mut self, wanted: Coverage, reader: &mut ServerReader) -> Result<(), ProbeError> {
         let before = self.attachment.covered();
         if before == wanted {
             self.again = None;

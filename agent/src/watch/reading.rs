@@ -1,4 +1,4 @@
-//! Reads a server: what the programs have counted, its own counters, and its main thread's times.
+//! Reads a server: what the programs have counted, its own counters, its main thread's times, and its connections.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use evictscope_host::{MemoryError, Quotas, Words};
 use evictscope_model::{Member, ProcessAddress};
 use evictscope_plan::ProbePlan;
-use evictscope_probes::{Attachment, Probed};
-use evictscope_telemetry::{Candidate, Counted, Members, Observed, POOL_BYTES, Snapshot};
+use evictscope_probes::{Attachment, Ports, Probed, SocketIterator};
+use evictscope_telemetry::{Candidate, Counted, LookPace, MemberValues, Observed, POOL_BYTES, Snapshot, SocketLook};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::expired::{ExpiredKeys, REST};
-use super::lookout::Lookout;
-use super::main_thread::MainThread;
+use super::lookout::{Lookout, MainThread};
 use super::{not_counted, refusals};
 use crate::clock::{monotonic, since_1970};
 use crate::keys::{self, Memory, Walk};
@@ -26,7 +26,7 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads one server, again and again. Everything that it needs is already open, so that a lack of file descriptors
 /// stops no reading, and no later process with the same pid is read.
-pub struct Reader {
+pub struct ServerReader {
     pid: u32,
     memory: Arc<Words>,
     plan: Arc<ProbePlan>,
@@ -55,7 +55,7 @@ pub struct Reader {
     observed_until: Duration,
 }
 
-impl Reader {
+impl ServerReader {
     /// Returns a reader of the process whose memory is `words`. Its executable has `plan`, and was loaded with
     /// `load_bias`.
     pub fn new(pid: u32, mut words: Words, plan: &Arc<ProbePlan>, load_bias: u64) -> Self {
@@ -124,8 +124,7 @@ impl Reader {
         may_be_calm: bool,
     ) -> Result<Option<(Snapshot, Option<MemoryError>)>, MemoryError> {
         let at = monotonic();
-        let main_thread = self.main_thread.as_mut();
-        let followed = main_thread.and_then(|thread| thread.read(at));
+        let followed = self.main_thread.as_mut().and_then(|thread| thread.read(at));
         if may_be_calm && followed.is_some_and(|followed| !followed.is_due) {
             return Ok(None);
         }
@@ -190,8 +189,7 @@ impl Reader {
 
     /// Waits until there is something to read of a calm server. Returns whether the lookout could wait for it.
     pub fn wait(&mut self, lookout: &Lookout) -> bool {
-        let main_thread = self.main_thread.take();
-        let followed = main_thread.and_then(|thread| lookout.follow(thread));
+        let followed = self.main_thread.take().and_then(|thread| lookout.follow(thread));
         let could_wait = followed.is_some();
         self.main_thread = followed.or_else(|| MainThread::of(self.pid));
         could_wait
@@ -215,7 +213,7 @@ impl Reader {
     }
 
     /// Returns how many commands it has refused. Reads that only after it has answered an error.
-    fn refusals(&mut self, memory: &Memory, at: Duration, members: &Members) -> Option<u64> {
+    fn refusals(&mut self, memory: &Memory, at: Duration, members: &MemberValues) -> Option<u64> {
         let errors = members.get(Member::StatTotalErrorReplies)?;
         match self.refusals {
             _ if errors == 0 => self.refusals = (0, Some(0)),
@@ -240,7 +238,7 @@ impl Reader {
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.
-    fn candidate(&self, members: &Members, at: Duration) -> Option<Candidate> {
+    fn candidate(&self, members: &MemberValues, at: Duration) -> Option<Candidate> {
         let policy = members.policy()?;
         let unit = self.plan.identity.idle_time_unit()?;
         let address = ProcessAddress::new(members.get(Member::EvictionPool)?);
@@ -259,8 +257,8 @@ impl Reader {
         self.throttled?.1
     }
 
-    fn members_in(&self, words: &[u64]) -> Members {
-        let mut members = Members::default();
+    fn members_in(&self, words: &[u64]) -> MemberValues {
+        let mut members = MemberValues::default();
         for (member, range) in &self.members {
             if let Some(words) = words.get(range.clone()) {
                 members.set(*member, words);
@@ -268,4 +266,61 @@ impl Reader {
         }
         members
     }
+}
+
+/// The connections of one server.
+pub struct Sockets {
+    pid: u32,
+    /// `None` if this kernel cannot look.
+    iterator: Option<SocketIterator>,
+    ports: Ports,
+    pace: LookPace,
+    /// Whether a look has failed, and that was logged.
+    has_failed: bool,
+}
+
+impl Sockets {
+    /// Returns the connections of a process.
+    pub fn new(pid: u32, iterator: Option<SocketIterator>) -> Self {
+        Self { pid, iterator, ports: Ports::default(), pace: LookPace::default(), has_failed: false }
+    }
+
+    /// Looks, if that is due at a reading. `is_pressing` says whether the server evicts, or requests wait.
+    pub fn look(&mut self, now: &Snapshot, is_pressing: bool) -> Option<SocketLook> {
+        let iterator = self.iterator.as_ref()?;
+        if !self.pace.is_due(now, is_pressing) {
+            return None;
+        }
+        if let Some(members) = &now.members {
+            let is_cluster = members.get(Member::ClusterEnabled);
+            self.ports.is_cluster = is_cluster.map(|enabled| enabled != 0);
+            let bus = members.get(Member::ClusterPort).filter(|port| *port != 0);
+            self.ports.bus = bus.and_then(|port| u16::try_from(port).ok());
+        }
+        let begun = own_cpu_time();
+        let looked = iterator.look(self.pid, &mut self.ports);
+        let cost = own_cpu_time().saturating_sub(begun);
+        self.pace.looked(now.at, cost);
+        match looked {
+            Ok(look) => {
+                self.has_failed = false;
+                Some(look)
+            }
+            // The next reading says so.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let pid = self.pid;
+                    tracing::warn!(pid, "how long its clients wait cannot be seen: {error}");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Returns the CPU time of this thread.
+fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -36,8 +36,7 @@ pub fn search(memory: &Memory, first_member: u64, errors: u64, all: u64) -> Opti
     let [before, behind] = AROUND;
     let begin = first_member.checked_sub(before)? & !7;
     let mut nodes = NODES;
-    let words = (begin..first_member + behind).step_by(8);
-    let sums = words.filter_map(|at| {
+    let sums = (begin..first_member + behind).step_by(8).filter_map(|at| {
         let first = memory.u64(memory.u64(at)?)?;
         Some((at, sum(memory, first, &mut nodes)?))
     });
@@ -89,7 +88,7 @@ fn find(memory: &Memory, first: u64, name: &[u8]) -> Option<Option<u64>> {
         let way = match node.is_word {
             true => rest.strip_prefix(&*node.letters).map(|behind| (0, behind)),
             false => {
-                let child = node.letters.iter().position(|own| own == letter);
+                let child = node.letters.iter().position(|first| first == letter);
                 child.map(|child| (child as u64, behind))
             }
         };
@@ -137,14 +136,14 @@ mod tests {
 
     /// Makes the node of these entries, sorted, whose names share this many letters.
     fn tree(entries: &[Entry], shared: usize) -> u64 {
-        let (own, others) = match entries {
+        let (word, others) = match entries {
             [(name, value), others @ ..] if name.len() == shared => (Some(*value), others),
             _ => (None, entries),
         };
-        let value: Vec<u64> = own.iter().map(|value| Box::leak(Box::new(*value)) as *const u64 as u64).collect();
-        let flags = u32::from(own.is_some());
+        let value: Vec<u64> = word.iter().map(|value| Box::leak(Box::new(*value)) as *const u64 as u64).collect();
+        let flags = u32::from(word.is_some());
         let letter = |entry: &Entry| entry.0.as_bytes()[shared];
-        let groups: Vec<_> = others.chunk_by(|one, next| letter(one) == letter(next)).collect();
+        let groups: Vec<_> = others.chunk_by(|entry, next| letter(entry) == letter(next)).collect();
         match &groups[..] {
             [] => node(flags, b"", &value),
             [group] => {

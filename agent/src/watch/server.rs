@@ -12,15 +12,15 @@ use evictscope_records::NoProfile;
 use evictscope_telemetry::{AutoMode, HitCosts, OverheadBudget, ProbeMode};
 use evictscope_web::{ExportedServer, Reason, Shared};
 
+use super::RequestedMode;
 use super::endings::{Endings, Fate};
 use super::lookout::Lookout;
+use super::pace::Stop;
 use super::pace::{Pace, RETRY_INTERVAL};
-use super::prepared::{Prepared, Refusal};
+use super::prepared::{NotWatched, Prepared};
 use super::probing::Probing;
+use super::reading::Sockets;
 use super::recorder::{Subject, Surroundings};
-use super::settings::RequestedMode;
-use super::sockets::Sockets;
-use super::stop::Stop;
 use super::watched::{Sources, Watched};
 use crate::clock::monotonic;
 use crate::planning::Planner;
@@ -64,7 +64,7 @@ pub struct Watch {
 
 /// Why the thread of a server has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ThreadOutcome {
     /// The server has ended or runs another program, or the agent is about to end.
     Ended,
     /// The server cannot be watched for as long as it runs.
@@ -76,7 +76,12 @@ pub enum Outcome {
 impl Watch {
     /// Watches a server, which is called `label`, until it has ended, cannot be watched, or the agent is about to end.
     /// Calls `tried` after each attempt to attach to it, with the reason if that failed.
-    pub fn watch(&self, process: &ServerProcess, label: &str, tried: impl Fn(Option<(Reason, String)>)) -> Outcome {
+    pub fn watch(
+        &self,
+        process: &ServerProcess,
+        label: &str,
+        tried: impl Fn(Option<(Reason, String)>),
+    ) -> ThreadOutcome {
         let pid = process.identity.pid;
         let mut before = String::new();
         loop {
@@ -85,25 +90,25 @@ impl Watch {
                 let published = self.shared.publish(watched.exported());
                 (watched, published)
             });
-            tried(attached.as_ref().err().and_then(Refusal::why));
+            tried(attached.as_ref().err().and_then(NotWatched::why));
             let why = match attached {
                 Ok((watched, published)) => {
                     self.read(watched, published);
-                    return Outcome::Ended;
+                    return ThreadOutcome::Ended;
                 }
-                Err(Refusal::Gone) => return Outcome::Ended,
-                Err(Refusal::ForGood(_, why)) => {
+                Err(NotWatched::Gone) => return ThreadOutcome::Ended,
+                Err(NotWatched::ForGood(_, why)) => {
                     tracing::warn!(pid, server = label, "cannot watch this server: {why:#}");
-                    return Outcome::Refused;
+                    return ThreadOutcome::Refused;
                 }
-                Err(Refusal::ForNow(Reason::Resources, _)) => return Outcome::Later,
+                Err(NotWatched::ForNow(Reason::Resources, _)) => return ThreadOutcome::Later,
                 // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
                 // to end.
-                Err(Refusal::ForNow(..)) if process.handle.has_ended() => return Outcome::Ended,
-                Err(Refusal::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
-                    return Outcome::Ended;
+                Err(NotWatched::ForNow(..)) if process.handle.has_ended() => return ThreadOutcome::Ended,
+                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
+                    return ThreadOutcome::Ended;
                 }
-                Err(Refusal::ForNow(_, why)) => format!("{why:#}"),
+                Err(NotWatched::ForNow(_, why)) => format!("{why:#}"),
             };
             if why != before {
                 tracing::warn!(pid, server = label, "cannot watch this server: {why}");
@@ -113,13 +118,13 @@ impl Watch {
             while Instant::now() < retry {
                 let has_ended = process.handle.has_ended();
                 if has_ended || self.stop.wait_until(Instant::now() + LOOK_INTERVAL) {
-                    return Outcome::Ended;
+                    return ThreadOutcome::Ended;
                 }
             }
         }
     }
 
-    fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, Refusal> {
+    fn attach(&self, process: &ServerProcess, label: &str) -> Result<Watched, NotWatched> {
         // The server executes the lower file, unless it was started after the file had been changed.
         let below = Prepared::of_lower(process, &self.planner)
             .and_then(|prepared| self.attach_to(process, label, prepared).ok());
@@ -128,7 +133,7 @@ impl Watch {
             Some((Some(true), watched)) => Some(watched),
             Some((None, _)) => {
                 let why = "only its probes tell which of two files it runs, and they cannot be placed now";
-                return Err(Refusal::for_now(anyhow!(why)));
+                return Err(NotWatched::for_now(anyhow!(why)));
             }
         };
         let mut watched = match below {
@@ -141,13 +146,12 @@ impl Watch {
         Ok(watched)
     }
 
-    fn attach_to(&self, process: &ServerProcess, label: &str, prepared: Prepared) -> Result<Watched, Refusal> {
+    fn attach_to(&self, process: &ServerProcess, label: &str, prepared: Prepared) -> Result<Watched, NotWatched> {
         let pid = process.identity.pid;
         let server = prepared.server(pid);
         let Prepared { executable, plan, reader, .. } = prepared;
         // If no-op calls cannot be counted, every-call mode would only cost.
-        let function = plan.function(EVICTION_CALL.description);
-        let has_choice = function.and_then(TracedFunction::every_call).is_some();
+        let has_choice = plan.function(EVICTION_CALL.description).and_then(TracedFunction::every_call).is_some();
         let mode = match self.mode {
             RequestedMode::EveryCall if has_choice => ProbeMode::EveryCall,
             _ => ProbeMode::EvictingOnly,
@@ -161,8 +165,8 @@ impl Watch {
             budget: self.budget.share(),
         };
         let for_now = |error: ProbeError| match error {
-            ProbeError::Gone(_) => Refusal::Gone,
-            error => Refusal::for_now(error),
+            ProbeError::Gone(_) => NotWatched::Gone,
+            error => NotWatched::for_now(error),
         };
         let mut attachment = Attachment::new(&self.probes, server).map_err(for_now)?;
         attachment.take_out_left();

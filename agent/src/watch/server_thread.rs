@@ -9,7 +9,7 @@ use evictscope_host::ServerProcess;
 use evictscope_web::Reason;
 
 use super::pace::RETRY_INTERVAL;
-use super::server::{Outcome, Watch};
+use super::server::{ThreadOutcome, Watch};
 
 /// A server with a thread of its own.
 pub struct ServerThread {
@@ -19,12 +19,12 @@ pub struct ServerThread {
     /// What it is called.
     pub label: String,
     /// `None` if it has ended: the server cannot be watched.
-    thread: Option<JoinHandle<Outcome>>,
+    thread: Option<JoinHandle<ThreadOutcome>>,
     attempt: Arc<Mutex<Attempt>>,
     /// When to try again, if it has no thread for want of resources.
     again: Option<Instant>,
     /// Whether that was logged.
-    is_told: bool,
+    is_logged: bool,
 }
 
 /// What came of the last attempt to attach to a server.
@@ -38,7 +38,7 @@ enum Attempt {
 impl ServerThread {
     /// Starts the thread of a server; `before` is the one that tried it last.
     pub fn start(watch: &Watch, process: ServerProcess, label: String, before: Option<Self>) -> Self {
-        let is_told = before.as_ref().is_some_and(|before| before.is_told);
+        let is_logged = before.as_ref().is_some_and(|before| before.is_logged);
         let first = before.map_or(Attempt::NotYet, |before| before.attempt().clone());
         let mut server = Self {
             pid: process.identity.pid,
@@ -47,7 +47,7 @@ impl ServerThread {
             thread: None,
             attempt: Arc::new(Mutex::new(first)),
             again: None,
-            is_told,
+            is_logged,
         };
         let (watch, last) = (watch.clone(), server.attempt.clone());
         let tried = move |failed: Option<(Reason, String)>| {
@@ -104,7 +104,7 @@ impl ServerThread {
     /// # Errors
     ///
     /// Fails if the thread has panicked.
-    pub fn ended(&mut self) -> anyhow::Result<Option<Outcome>> {
+    pub fn ended(&mut self) -> anyhow::Result<Option<ThreadOutcome>> {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         let panicked = |_| {
             let label = &self.label;
@@ -117,7 +117,7 @@ impl ServerThread {
     pub fn put_off(&mut self) {
         self.again = Some(Instant::now() + RETRY_INTERVAL);
         if let Some((_, why)) = self.failed()
-            && !std::mem::replace(&mut self.is_told, true)
+            && !std::mem::replace(&mut self.is_logged, true)
         {
             let (pid, server) = (self.pid, &self.label);
             tracing::warn!(pid, server, "cannot watch this server: {why}");

@@ -73,9 +73,9 @@ pub async fn stopping() {
 
 /// Tells the manager in another thread: while it does not read, sending it more blocks.
 async fn tell(state: NotifyState<'static>) {
-    let told = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
+    let notified = tokio::task::spawn_blocking(move || sd_notify::notify(&[state])).await;
     // A failure only concerns the service manager, which decides what to do about it.
-    if let Err(error) = told.map_err(io::Error::from).flatten() {
+    if let Err(error) = notified.map_err(io::Error::from).flatten() {
         tracing::warn!("cannot report to the service manager: {error}");
     }
 }

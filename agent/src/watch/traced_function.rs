@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use evictscope_host::{Container, Executable, Identity, ProcessHandle, ServerProcess, Words, load_bias};
+use evictscope_host::{Container, Executable, ProcessHandle, ProcessIdentity, ServerProcess, Words, load_bias};
 use evictscope_plan::{EVICTION_CALL, plan_functions};
 use evictscope_probes::{Attachment, LinkKeeper, PlannedServer, Probes};
 use evictscope_records::NoProfile;
@@ -21,9 +21,9 @@ use prometheus::TextEncoder;
 
 use super::endings::{Endings, Fate};
 use super::probing::Probing;
-use super::reading::Reader;
+use super::reading::ServerReader;
+use super::reading::Sockets;
 use super::recorder::{Subject, Surroundings};
-use super::sockets::Sockets;
 use super::watched::{Sources, Watched};
 use made_up::MADE_UP;
 
@@ -39,15 +39,15 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let mut cc = Command::new("cc");
     process::answer_of(cc.args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
     let (program, mut input, output) = Owned::start_with_pipes(&mut Command::new(&exe))?;
-    let mut said = BufReader::new(output).lines();
-    let mut line = || said.next().context("the program has ended");
+    let mut lines = BufReader::new(output).lines();
+    let mut line = || lines.next().context("the program has ended");
     ensure!(line()?? == "ready", "the program did not start");
 
     let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
     let plan = Arc::new(plan);
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let pid = program.pid();
-    let identity = Identity::read(pid)?;
+    let identity = ProcessIdentity::read(pid)?;
     let process = ServerProcess {
         identity,
         handle: Arc::new(ProcessHandle::open(identity)?),
@@ -58,7 +58,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
         container: Container::default(),
     };
     let load_bias = load_bias(pid, plan.identity.entry_point)?;
-    let reader = Reader::new(pid, Words::open(pid)?, &plan, load_bias);
+    let reader = ServerReader::new(pid, Words::open(pid)?, &plan, load_bias);
     let executable = Arc::new(Executable::open(&exe)?);
     let none = "a test takes none";
     let subject = Subject { profiler: Err(NoProfile(none.to_owned())), process, executable: executable.clone() };

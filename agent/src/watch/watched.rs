@@ -14,12 +14,12 @@ use evictscope_web::ExportedServer;
 
 use super::endings::Fate;
 use super::lookout::Lookout;
+use super::pace::Stop;
 use super::probing::Probing;
-use super::reading::Reader;
-use super::recorder::{Recorder, Seen, Subject, Surroundings};
+use super::reading::ServerReader;
+use super::reading::Sockets;
+use super::recorder::{Observation, Recorder, Subject, Surroundings};
 use super::server_log::ServerLog;
-use super::sockets::Sockets;
-use super::stop::Stop;
 use crate::clock::{monotonic, since_1970};
 
 /// The log target for each reading, for the tests of what follows from it.
@@ -34,7 +34,7 @@ pub struct Sources {
     /// Its probes.
     pub probing: Probing,
     /// Its memory, and its main thread's times.
-    pub reader: Reader,
+    pub reader: ServerReader,
     /// Its connections.
     pub sockets: Sockets,
     /// What will tell how it ended.
@@ -49,7 +49,7 @@ pub struct Watched {
     /// The name of its container, if that was found.
     container_name: Option<ContainerName>,
     probing: Probing,
-    reader: Reader,
+    reader: ServerReader,
     sockets: Sockets,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
@@ -80,7 +80,7 @@ impl Watched {
         let container = process.container.id.as_deref();
         let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
         let log = ServerLog::new(label, &process);
-        let plan = sources.probing.plan();
+        let plan = &sources.probing.plan;
         let recorder = Recorder::new(label, subject, plan, around, sees_evictions);
         Self {
             label: label.to_owned(),
@@ -117,7 +117,7 @@ impl Watched {
     /// Returns whether it runs what its probes were placed in; `None` if they could not be placed yet.
     pub fn runs_its_file(&self) -> Option<bool> {
         let is_placed = !self.probing.is_obstructed();
-        is_placed.then(|| self.reader.runs(self.probing.attachment()))
+        is_placed.then(|| self.reader.runs(&self.probing.attachment))
     }
 
     /// Returns everything that is exported about it.
@@ -129,13 +129,13 @@ impl Watched {
             exe: self.process.exe.clone(),
             container: self.process.container.clone(),
             container_name: self.container_name.clone(),
-            plan: self.probing.plan().clone(),
-            mode: self.probing.mode(),
-            withdrawn: self.probing.withdrawn().map(|withdrawal| withdrawal.broken),
-            cycles_withdrawn: (self.probing.cycles_withdrawn()).map(|withdrawal| withdrawal.broken),
+            plan: self.probing.plan.clone(),
+            mode: self.probing.mode,
+            withdrawn: self.probing.withdrawn.map(|withdrawal| withdrawal.broken),
+            cycles_withdrawn: (self.probing.cycles_withdrawn).map(|withdrawal| withdrawal.broken),
             overhead_ratio: self.probing.overhead_ratio(),
-            overhead_budget_ratio: self.probing.budget().share(),
-            foreign_breakpoints: self.probing.attachment().foreign_breakpoints(),
+            overhead_budget_ratio: self.probing.budget.share(),
+            foreign_breakpoints: self.probing.attachment.foreign_breakpoints(),
             is_obstructed: self.probing.is_obstructed(),
             knows_no_expired: self.reader.knows_no_expired(),
             state: self.state.clone(),
@@ -150,10 +150,10 @@ impl Watched {
 
     /// Logs that probes are attached, and which items are not exported.
     pub fn log_attached(&self) {
-        let attachment = self.probing.attachment();
+        let attachment = &self.probing.attachment;
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
-        let plan = self.probing.plan();
-        (self.log).attached(plan, sites, self.probing.mode(), breakpoints);
+        let plan = &self.probing.plan;
+        (self.log).attached(plan, sites, self.probing.mode, breakpoints);
         if self.probing.is_auto() && !plan.counts_commands() {
             self.log.stays_out_of_every_call();
         }
@@ -176,7 +176,7 @@ impl Watched {
     pub fn read(&mut self) -> Result<bool, MemoryError> {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();
-        let read = (self.reader).read(self.probing.attachment(), may_be_calm)?;
+        let read = (self.reader).read(&self.probing.attachment, may_be_calm)?;
         let Some((mut snapshot, failed)) = read else {
             return Ok(false);
         };
@@ -224,8 +224,7 @@ impl Watched {
 
     /// Returns when to read it again: after `interval`, or when probes must be placed or taken off.
     pub fn next(&self, interval: Duration) -> Instant {
-        let turn = self.probing.next_turn();
-        let turn = turn.map_or(interval, |at| at.saturating_sub(monotonic()));
+        let turn = self.probing.next_turn().map_or(interval, |at| at.saturating_sub(monotonic()));
         // What is due may have to wait until the last change is complete.
         Instant::now() + turn.clamp(SHORTEST_INTERVAL, interval)
     }
@@ -254,7 +253,7 @@ impl Watched {
             lock(timeline).take_in(moment);
         }
         if let Some(cycle) = &self.cycle {
-            let names = self.recorder.take_in(&Seen {
+            let names = self.recorder.take_in(&Observation {
                 snapshot,
                 moment,
                 state: &self.state,
@@ -267,7 +266,7 @@ impl Watched {
             }
         }
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder.answer(self.probing.plan(), timeline.as_deref());
+        self.recorder.answer(&self.probing.plan, timeline.as_deref());
     }
 
     /// Has all pending records kept: nothing more will be read. `ended` says when and how it ended, if that is to be
@@ -275,13 +274,13 @@ impl Watched {
     pub fn finish_records(&mut self, ended: Option<(Duration, Ending)>) {
         self.recorder.finish_profiles();
         let timeline = self.timeline.as_deref().map(lock);
-        self.recorder.finish(self.probing.plan(), timeline.as_deref(), ended);
+        self.recorder.finish(&self.probing.plan, timeline.as_deref(), ended);
     }
 
     /// Withdraws for good what the plan says of eviction calls, or of the expire cycle, if the server does something
     /// that the plan rules out.
     fn withdraw_if_wrong(&mut self) {
-        if self.probing.withdrawn().is_none()
+        if self.probing.withdrawn.is_none()
             && let Some(withdrawal) = Withdrawal::of_evictions(&self.state)
         {
             self.probing.withdraw_evictions(withdrawal);
@@ -296,12 +295,12 @@ impl Watched {
                 return;
             }
             let lost = "What rests on the plan is no longer exported";
-            let plan = self.probing.plan();
+            let plan = &self.probing.plan;
             (self.log).withdrawn("the probe plan", plan, &withdrawal, lost);
         }
         let are_members_wrong =
-            (self.probing.withdrawn()).is_some_and(|withdrawal| withdrawal.broken.disproves_members());
-        if self.probing.cycles_withdrawn().is_none()
+            (self.probing.withdrawn).is_some_and(|withdrawal| withdrawal.broken.disproves_members());
+        if self.probing.cycles_withdrawn.is_none()
             && let Some(withdrawal) = Withdrawal::of_cycles(&self.state)
             && !(are_members_wrong && withdrawal.broken.rests_on_members())
         {
@@ -311,7 +310,7 @@ impl Watched {
             }
             let lost = "What is measured of expire cycles is no longer exported; evictions are still exported";
             let part = "the probe plan of the expire cycle";
-            let plan = self.probing.plan();
+            let plan = &self.probing.plan;
             (self.log).withdrawn(part, plan, &withdrawal, lost);
         }
     }

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use evictscope_host::{HiddenServer, Identity, NewServer, Scan, Scanner, ServerProcess, labels, printable};
+use evictscope_host::{HiddenServer, NewServer, ProcessIdentity, Scan, Scanner, ServerProcess, labels, printable};
 use evictscope_probes::ProbeError;
 use evictscope_records::{Keeper, Labelled};
 use evictscope_web::{Reason, Unwatched};
 
-use super::server::{Outcome, Watch};
+use super::server::{ThreadOutcome, Watch};
 use super::server_thread::ServerThread;
 use crate::clock::unix_time;
 
@@ -32,7 +32,7 @@ const MOST_STOPPED: u32 = 10;
 pub struct Watcher {
     watch: Watch,
     scanner: Scanner,
-    servers: HashMap<Identity, ServerThread>,
+    servers: HashMap<ProcessIdentity, ServerThread>,
     /// Why each of these cannot be looked into, by pid.
     hidden: HashMap<u32, HiddenServer>,
     stale: HashSet<String>,
@@ -49,8 +49,7 @@ pub struct Watcher {
 impl Watcher {
     /// Returns a watcher that has not looked yet. Reads which servers are remembered.
     pub fn new(watch: Watch, scanner: Scanner) -> Self {
-        let keeper = watch.shared.keeper();
-        let before = keeper.map_or_else(|_| Vec::new(), Keeper::remembered);
+        let before = watch.shared.keeper().map_or_else(|_| Vec::new(), Keeper::remembered);
         Self {
             watch,
             scanner,
@@ -109,10 +108,7 @@ impl Watcher {
         let hidden = self.hidden.values().map(|hidden| Unwatched {
             server: format!("pid-{}", hidden.pid),
             pid: hidden.pid,
-            reason: match hidden.is_denied {
-                true => Reason::Permission,
-                false => Reason::Executable,
-            },
+            reason: if hidden.is_denied { Reason::Permission } else { Reason::Executable },
             why: printable(&hidden.why),
         });
         let failed = self.servers.iter().filter_map(|(identity, server)| {
@@ -142,9 +138,9 @@ impl Watcher {
         let mut ended = Vec::new();
         for (identity, server) in &mut self.servers {
             match server.ended()? {
-                Some(Outcome::Ended) => ended.push(*identity),
-                Some(Outcome::Later) => server.put_off(),
-                Some(Outcome::Refused) | None => {}
+                Some(ThreadOutcome::Ended) => ended.push(*identity),
+                Some(ThreadOutcome::Later) => server.put_off(),
+                Some(ThreadOutcome::Refused) | None => {}
             }
         }
         for identity in ended {
@@ -159,10 +155,7 @@ impl Watcher {
     ///
     /// Fails if it cannot for so long that it is of no use: the next agent starts another.
     fn keep_keeper(&mut self) -> anyhow::Result<()> {
-        self.stopped = match self.watch.probes.is_keeper_stopped() {
-            true => self.stopped + 1,
-            false => 0,
-        };
+        self.stopped = if self.watch.probes.is_keeper_stopped() { self.stopped + 1 } else { 0 };
         if self.stopped > MOST_STOPPED {
             bail!("`evictscope-keeper`, which holds the probes, is stopped, as by a debugger");
         }
@@ -178,15 +171,13 @@ impl Watcher {
         };
         self.log_hidden(&scan);
         // A server that cannot be watched is forgotten with its process.
-        let listed: HashSet<Identity> = scan.servers.iter().map(|server| server.identity).collect();
+        let listed: HashSet<ProcessIdentity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers.retain(|identity, server| server.is_alive() || listed.contains(identity));
         let starting = self.servers.values().filter(|server| server.is_starting());
         let most = MAX_STARTING.saturating_sub(starting.count());
         let now = Instant::now();
-        let is_new = |process: &ServerProcess| {
-            let known = self.servers.get(&process.identity);
-            known.is_none_or(|server| server.is_due(now))
-        };
+        let is_new =
+            |process: &ServerProcess| self.servers.get(&process.identity).is_none_or(|server| server.is_due(now));
         let mut new: Vec<ServerProcess> = scan.servers.into_iter().filter(is_new).collect();
         self.is_behind = new.len() > most;
         new.truncate(most);
@@ -196,7 +187,7 @@ impl Watcher {
         for ((process, label), before) in new.into_iter().zip(labels).zip(before) {
             let identity = process.identity;
             // If the process executes another program, that is another server.
-            self.before.retain(|one| one.pid != identity.pid);
+            self.before.retain(|server| server.pid != identity.pid);
             let server = ServerThread::start(&self.watch, process, label, before);
             self.servers.insert(identity, server);
         }
@@ -204,7 +195,7 @@ impl Watcher {
     }
 
     /// Has the running servers remembered, if they have changed.
-    fn remember(&mut self, listed: &HashSet<Identity>) {
+    fn remember(&mut self, listed: &HashSet<ProcessIdentity>) {
         let Ok(keeper) = self.watch.shared.keeper() else {
             return;
         };
@@ -223,29 +214,26 @@ impl Watcher {
     }
 
     /// Returns the labels of new servers; `listed` are all that run.
-    fn labels(&self, new: &[ServerProcess], listed: &HashSet<Identity>) -> Vec<String> {
+    fn labels(&self, new: &[ServerProcess], listed: &HashSet<ProcessIdentity>) -> Vec<String> {
         let new = new.iter().map(|process| NewServer {
             pid: process.identity.pid,
             name: &process.name,
             container: process.container.short_id(),
             had: self.label_before(&process.identity),
         });
-        let running = self.running(listed);
-        let running = running.map(|(_, server)| (server.name.as_str(), server.label.as_str()));
+        let running = self.running(listed).map(|(_, server)| (server.name.as_str(), server.label.as_str()));
         labels(&new.collect::<Vec<_>>(), &running.collect::<Vec<_>>())
     }
 
     /// Returns the servers that run: the thread of one that has just ended may still be taking off its probes.
-    fn running(&self, listed: &HashSet<Identity>) -> impl Iterator<Item = (&Identity, &ServerThread)> {
-        let servers = self.servers.iter();
-        servers.filter(|(identity, _)| listed.contains(identity))
+    fn running(&self, listed: &HashSet<ProcessIdentity>) -> impl Iterator<Item = (&ProcessIdentity, &ServerThread)> {
+        self.servers.iter().filter(|(identity, _)| listed.contains(identity))
     }
 
     /// Returns the label that this server had when the agent before this one ended.
-    fn label_before(&self, identity: &Identity) -> Option<&str> {
-        let mut before = self.before.iter();
-        let found = before.find(|one| one.is_of(identity.pid, identity.start_time_ticks));
-        found.map(|one| one.label.as_str())
+    fn label_before(&self, identity: &ProcessIdentity) -> Option<&str> {
+        let found = self.before.iter().find(|server| server.is_of(identity.pid, identity.start_time_ticks));
+        found.map(|server| server.label.as_str())
     }
 
     fn log_hidden(&mut self, scan: &Scan) {
@@ -261,8 +249,7 @@ impl Watcher {
     fn log_messages(&self) {
         for message in self.watch.probes.messages() {
             let pid = message.pid;
-            let mut servers = self.servers.iter();
-            let server = servers.find(|(identity, _)| identity.pid == pid);
+            let server = self.servers.iter().find(|(identity, _)| identity.pid == pid);
             let server = server.map(|(_, server)| &server.label);
             let text = &message.text;
             tracing::warn!(pid, server, "a check of the probe plan failed: {text}");

@@ -7,7 +7,7 @@
 //! | `state` | [`ServerState`]: snapshots added up into totals that only grow, and whether they agree with the plan ([`Withdrawal`]) |
 //! | `cycle` | [`Cycle`]: phases and bursts, and how far a server is from them |
 //! | `cost` | what the probes cost ([`Overhead`]), and which are placed as a result ([`AutoMode`]) |
-//! | `history` | [`Timeline`]: the last ten minutes |
+//! | `timeline` | [`Timeline`]: the last ten minutes |
 //!
 //! This crate does no I/O and reads no clock: `clippy.toml` forbids both, except in tests. Deliberately absent: reading
 //! the maps (`evictscope-probes`), and names of metrics (`evictscope-web`).
@@ -26,43 +26,48 @@
 mod clients;
 mod cost;
 mod cycle;
-mod history;
-mod recent_maximum;
 mod recorded;
 mod snapshots;
 mod state;
-mod units;
-mod unreset;
+mod timeline;
+mod totals;
 
-pub use clients::calm::Calm;
-pub use clients::look_pace::LookPace;
+use std::time::Duration;
+
+pub use clients::pace::{Calm, LookPace};
 pub use clients::rest::{Rest, ThreadReading};
 pub use clients::stalls::{STALL_THRESHOLD, StallCause};
 pub use clients::waits::{OVER, Waits};
-pub use cost::auto_mode::AutoMode;
-pub use cost::budget::OverheadBudget;
-pub use cost::hit_costs::{HitCosts, ProbedSites};
-pub use cost::mode::ProbeMode;
-pub use cost::overhead::{Cost, Overhead};
-pub use cost::sampling::Sampling;
+pub use cost::auto_mode::{AutoMode, Sampling};
+pub use cost::hit_costs::{HitCosts, ProbeMode, ProbedSites};
+pub use cost::overhead::{Cost, Overhead, OverheadBudget};
+pub use cycle::Cycle;
 pub use cycle::burst_totals::BurstTotals;
 pub use cycle::bursts::{Burst, BurstKind};
-pub use cycle::margins::{EvictionLoad, Margins, Measured, MemoryGrowth};
+pub use cycle::margins::{CostOrigin, EvictionLoad, Margins, MemoryGrowth};
 pub use cycle::phases::{Phase, Phases};
-pub use cycle::state_machine::Cycle;
-pub use history::timeline::{BIN_NS, TimeBin, Timeline};
 pub use recorded::RecordedReading;
 pub use snapshots::candidate::{Candidate, POOL_BYTES};
-pub use snapshots::expired::ExpiredSample;
-pub use snapshots::look::{Answered, GaveUp, Owed, SocketLook, Unread};
-pub use snapshots::members::{ClientBuffers, KeyClock, Members};
+pub use snapshots::members::{ClientBuffers, KeyClock, MemberValues};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
-pub use snapshots::snapshot::{Counted, EvictionTimes, Observed, Snapshot, ThreadTimes, Unrun};
+pub use snapshots::{
+    Answered, Counted, EvictionTimes, ExpiredSample, GaveUp, Observed, Owed, Snapshot, SocketLook, ThreadTimes, Unread,
+    Unrun,
+};
 pub use state::invariant::{BrokenInvariant, Withdrawal};
 pub use state::latencies::{Latencies, LatencySecond};
-pub use state::longest::LongestCalls;
-pub use state::main_thread::MainThread;
-pub use state::server::{ServerState, TimedCalls};
-pub use state::slow_calls::{CallResult, SlowCall, SlowCalls};
-pub use state::totals::{HistogramTotals, HistogramView};
-pub use units::{microseconds, nanoseconds};
+pub use state::main_thread::MainThreadTime;
+pub use state::slow_calls::{CallResult, LongestCalls, SlowCall, SlowCalls};
+pub use state::{ServerState, TimedCalls};
+pub use timeline::{BIN_NS, TimeBin, Timeline};
+pub use totals::{HistogramTotals, HistogramView};
+
+/// A time in whole nanoseconds, 584 years at most.
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time in whole microseconds.
+pub fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -127,8 +127,7 @@ pub fn turn() -> anyhow::Result<File> {
 /// Returns the process that holds the probes of an agent.
 pub fn keeper_of(agent: u32) -> anyhow::Result<Pid> {
     let agent = agent.cast_signed();
-    let processes = all_processes()?.filter_map(|process| process.ok()?.stat().ok());
-    let mut own = processes.filter(|stat| stat.ppid == agent && stat.comm == KEEPER);
-    let keeper = own.next().context("no keeper")?;
+    let mut processes = all_processes()?.filter_map(|process| process.ok()?.stat().ok());
+    let keeper = processes.find(|stat| stat.ppid == agent && stat.comm == KEEPER).context("no keeper")?;
     Pid::from_raw(keeper.pid).context("no process")
 }

@@ -11,7 +11,7 @@ use evictscope_host::{Container, ContainerName, PodName};
 use evictscope_model::Member;
 use evictscope_plan::{FunctionPlan, Item, NotFound, Reason};
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
+    Candidate, Cycle, ExpiredSample, MemberValues, Moment, Observed, ProbeMode, ServerState, Snapshot, SocketLook,
     ThreadTimes, Timeline, Unread,
 };
 
@@ -52,7 +52,7 @@ pub fn new_server() -> ExportedServer {
         foreign_breakpoints: 0,
         is_obstructed: false,
         knows_no_expired: false,
-        state: ServerState::new(),
+        state: ServerState::default(),
         cycle: Some(Cycle::new(Duration::from_secs(1))),
         ..complete_server()
     }
@@ -143,7 +143,7 @@ pub fn partial_server() -> ExportedServer {
     ]
     .map(|item| NotFound { item, reason: Reason::Unrecognised("no place where <all> of it is in reach") })
     .into();
-    let snapshot = Snapshot { members: Some(Members::from_iter([(Member::Maxmemory, 0)])), ..Snapshot::default() };
+    let snapshot = Snapshot { members: Some(MemberValues::from_iter([(Member::Maxmemory, 0)])), ..Snapshot::default() };
     let mut server = ExportedServer {
         label: "/run/\"<b>\".sock".to_owned(),
         pid: 101,
@@ -168,7 +168,7 @@ fn record<const BUCKETS: usize>(histogram: &mut Histogram<BUCKETS>, bounds: evic
 
 /// Returns a server that executes one command for two seconds, while 3 of its 50 clients wait.
 pub fn stalled_server() -> ExportedServer {
-    let mut state = ServerState::new();
+    let mut state = ServerState::default();
     let mut timeline = Timeline::new(Duration::ZERO);
     for tenth in 10..=30_u64 {
         let at = Duration::from_millis(100 * tenth);

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use procfs::process::Process;
 use procfs::{ProcError, ProcResult};
 
-use super::exclusion::{Exclusion, Traits};
 use super::looks::user_of;
-use super::observed::{ExeLink, Observed};
+use super::matcher::{Exclusion, Traits};
+use super::observed::{ExeLink, ObservedProcess};
 use crate::cgroups::{Cgroups, Container};
 use crate::confinement::Confinement;
 use crate::mount::unanswering;
 use crate::names::Listening;
-use crate::process::{Identity, ProcessHandle, exe_proc_path};
+use crate::process::{ProcessHandle, ProcessIdentity, exe_proc_path};
 
 /// A process younger than this is not reported: it may be about to fork into the background or to
 /// execute something else, and not all of its sockets may be there.
@@ -28,7 +28,7 @@ pub(super) const LISTEN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerProcess {
     /// Tells it from every other server, including past ones.
-    pub identity: Identity,
+    pub identity: ProcessIdentity,
     /// Tells when it has ended.
     pub handle: Arc<ProcessHandle>,
     /// The name that it was started by, as the kernel keeps it (15 bytes): the link's, if it was started by a link to a
@@ -74,7 +74,7 @@ pub(super) enum Look {
 }
 
 /// Finds out where a candidate listens, which may take long. The scanner has waited for it since `since`.
-pub(super) fn look_into(candidate: &Observed, since: Instant, exclusions: &[Exclusion]) -> ProcResult<Look> {
+pub(super) fn look_into(candidate: &ObservedProcess, since: Instant, exclusions: &[Exclusion]) -> ProcResult<Look> {
     let pid = candidate.identity.pid;
     let mut traits = match exclusions {
         [] => Traits::default(),
@@ -126,7 +126,7 @@ pub(super) fn look_into(candidate: &Observed, since: Instant, exclusions: &[Excl
     }))
 }
 
-fn excluded(candidate: &Observed, by: &Exclusion) -> ProcResult<Look> {
+fn excluded(candidate: &ObservedProcess, by: &Exclusion) -> ProcResult<Look> {
     Ok(Look::Excluded { handle: ProcessHandle::open(candidate.identity)?, by: by.clone() })
 }
 
@@ -152,7 +152,7 @@ pub(super) fn silent(pid: u32, what: &str) -> Option<HiddenServer> {
 }
 
 /// Reads what exclusions may name of a process, except for ports that are not in its title.
-fn traits(candidate: &Observed) -> ProcResult<Traits> {
+fn traits(candidate: &ObservedProcess) -> ProcResult<Traits> {
     let pid = candidate.identity.pid;
     Ok(Traits {
         ports: candidate.title_port().into_iter().collect(),

@@ -178,18 +178,18 @@ mod tests {
     fn a_look_that_does_not_end_is_left_alone_and_its_answer_taken_later() {
         let mut looks = Looks::default();
         let (end, hangs) = channel::<()>();
-        let own = std::process::id();
-        assert_eq!(looks.at(own, 2, move || hangs.recv().is_err()), None);
-        assert_eq!(looks.at(own, 2, || unreachable!("it is under way")), None);
-        assert_eq!(looks.late_for(Duration::ZERO).collect::<Vec<_>>(), [own]);
+        let pid = std::process::id();
+        assert_eq!(looks.at(pid, 2, move || hangs.recv().is_err()), None);
+        assert_eq!(looks.at(pid, 2, || unreachable!("it is under way")), None);
+        assert_eq!(looks.late_for(Duration::ZERO).collect::<Vec<_>>(), [pid]);
         assert_eq!(looks.at(1, 2, || false), Some(false));
         drop(end);
-        while !looks.has_answer(own) {
-            looks.take_answers(&[own]);
+        while !looks.has_answer(pid) {
+            looks.take_answers(&[pid]);
         }
         // Nobody has asked for it since, but it is late no more.
         assert_eq!(looks.late_for(Duration::ZERO).count(), 0);
-        assert_eq!(looks.at(own, 2, || unreachable!("it has been")), Some(true));
+        assert_eq!(looks.at(pid, 2, || unreachable!("it has been")), Some(true));
         assert_eq!(looks.late_for(Duration::ZERO).count(), 0);
     }
 

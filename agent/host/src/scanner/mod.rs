@@ -3,7 +3,6 @@
 //! Measured with 2,000 other processes on a 2-core virtual machine: 90 ms of CPU time for the first
 //! scan, 12 ms for each of the next ten, then 6 ms.
 
-pub(crate) mod exclusion;
 pub(crate) mod look;
 mod looks;
 pub(crate) mod matcher;
@@ -21,14 +20,13 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use procfs::{ProcError, ProcResult};
 
-use self::exclusion::Exclusion;
 use self::look::{HiddenServer, Look, ServerProcess, look_into, silent};
 use self::looks::{Looks, MOST_NAMED, MOST_OTHERS, Slow};
-use self::matcher::{Matcher, Role};
-use self::observed::{ExeLink, Observed};
+use self::matcher::{Exclusion, Matcher, Role};
+use self::observed::{ExeLink, ObservedProcess};
 use self::troubles::Troubles;
 use self::unrelated::Unrelated;
-use crate::process::{FileId, Identity, ProcessHandle};
+use crate::process::{FileId, ProcessHandle, ProcessIdentity};
 
 /// How long one search of the host takes at most: what it does not come to is first at the next. The first one may take
 /// longer.
@@ -57,13 +55,13 @@ pub struct Scanner {
     exclusions: Arc<[Exclusion]>,
     unrelated: Unrelated,
     slow: Slow,
-    observing: Looks<ProcResult<Observed>>,
+    observing: Looks<ProcResult<ObservedProcess>>,
     looking: Looks<ProcResult<Look>>,
     /// The process with which the next search begins.
     next: u32,
     troubles: Troubles,
     /// Candidates that do not listen yet, and since when the scanner has been waiting for them.
-    waiting: HashMap<Identity, Instant>,
+    waiting: HashMap<ProcessIdentity, Instant>,
     servers: HashMap<u32, ServerProcess>,
     /// The servers that the user wants to be left alone.
     excluded: HashMap<u32, ProcessHandle>,
@@ -131,7 +129,7 @@ impl Scanner {
             if slow.rests(identity.pid, begun) {
                 return !handle.has_ended();
             }
-            let now = Identity::read(identity.pid);
+            let now = ProcessIdentity::read(identity.pid);
             slow.looked(identity.pid, begun.elapsed(), Instant::now());
             match now {
                 Ok(now) => identity.is_still(&now),
@@ -196,7 +194,7 @@ impl Scanner {
 
     /// Returns since when to wait for a new candidate. Except in the first scan its age does not count,
     /// because it may only just have executed the server.
-    fn waiting_since(&self, candidate: &Observed) -> Instant {
+    fn waiting_since(&self, candidate: &ObservedProcess) -> Instant {
         let age = if self.scanned_before { Duration::ZERO } else { candidate.identity.age() };
         let now = Instant::now();
         now.checked_sub(age).unwrap_or(now)
@@ -204,7 +202,7 @@ impl Scanner {
 
     /// Returns all processes that have a server's name, are not helpers and are not known yet. Those that it does not
     /// come to until `until` are first at the next search.
-    fn candidates(&mut self, pids: &[u32], until: Instant) -> Vec<Observed> {
+    fn candidates(&mut self, pids: &[u32], until: Instant) -> Vec<ObservedProcess> {
         self.unrelated.begin();
         let mut candidates = Vec::new();
         let first = pids.partition_point(|pid| *pid < self.next);
@@ -226,7 +224,7 @@ impl Scanner {
             }
             let Some(known) = self.unrelated.look(pid) else { continue };
             let most = if has_name(&self.matcher, pid) { MOST_NAMED } else { MOST_OTHERS };
-            let observed = self.observing.at(pid, most, move || Observed::of(pid));
+            let observed = self.observing.at(pid, most, move || ObservedProcess::of(pid));
             self.slow.looked(pid, begun.elapsed(), Instant::now());
             match observed {
                 Some(Ok(process)) => match self.matcher.role(&process) {
@@ -242,7 +240,7 @@ impl Scanner {
     }
 
     /// Returns the executables of all processes that may have forked a candidate, by pid.
-    fn files(&self, candidates: &[Observed]) -> HashMap<u32, Option<FileId>> {
+    fn files(&self, candidates: &[ObservedProcess]) -> HashMap<u32, Option<FileId>> {
         let servers = self.servers.values().map(|server| &server.identity);
         let excluded = self.excluded.values().map(ProcessHandle::identity);
         let identities = servers.chain(excluded).chain(candidates.iter().map(|candidate| &candidate.identity));
@@ -269,9 +267,9 @@ fn has_name(matcher: &Matcher, pid: u32) -> bool {
 
 /// Returns whether a server has forked this process, to save or to execute something, though its
 /// title does not say so. A server in the background is forked too, but its parent has ended.
-fn is_child_of_server(process: &Observed, files: &HashMap<u32, Option<FileId>>) -> bool {
-    let own = process.identity.executable;
+fn is_child_of_server(process: &ObservedProcess, files: &HashMap<u32, Option<FileId>>) -> bool {
+    let executable = process.identity.executable;
     // A file that may not be looked at is assumed to be the same.
-    let is_same = |file: &Option<FileId>| own.is_none() || file.is_none() || own == *file;
+    let is_same = |file: &Option<FileId>| executable.is_none() || file.is_none() || executable == *file;
     process.is_forked() && files.get(&process.parent).is_some_and(is_same)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use procfs::ProcResult;
 use procfs::process::Process;
 
-use crate::process::{Identity, exe_proc_path};
+use crate::process::{ProcessIdentity, exe_proc_path};
 
 /// How many bytes of a command line are read. Its beginning tells whether it is a server's.
 const MAX_COMMAND_LINE: u64 = 8192;
@@ -52,8 +52,8 @@ impl ExeLink {
 
 /// A process as `/proc` shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Observed {
-    pub identity: Identity,
+pub(crate) struct ObservedProcess {
+    pub identity: ProcessIdentity,
     pub parent: u32,
     pub state: char,
     pub flags: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Observed {
     pub arguments: Vec<String>,
 }
 
-impl Observed {
+impl ObservedProcess {
     /// Reads one process. An error usually means that it has ended.
     pub(crate) fn of(pid: u32) -> ProcResult<Self> {
         let process = Process::new(pid.cast_signed())?;
@@ -76,7 +76,7 @@ impl Observed {
         let exe = ExeLink::read(pid);
         let before = if exe.is_loader() { of_loader(arguments.clone()) } else { 0 };
         Ok(Self {
-            identity: Identity::of(&stat),
+            identity: ProcessIdentity::of(&stat),
             parent: stat.ppid.cast_unsigned(),
             state: stat.state,
             flags: stat.flags,
@@ -106,8 +106,7 @@ impl Observed {
 
     /// Returns the port in a title such as `redis-server *:6379 [cluster]`.
     pub(crate) fn title_port(&self) -> Option<u16> {
-        let address = self.title().split_whitespace().nth(1)?;
-        address.rsplit_once(':')?.1.parse().ok()
+        self.title().split_whitespace().nth(1)?.rsplit_once(':')?.1.parse().ok()
     }
 }
 

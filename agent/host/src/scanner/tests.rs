@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use super::{Scan, Scanner, ServerProcess};
 use crate::scanner::look::{LISTEN, SETTLE, look_into};
-use crate::scanner::observed::Observed;
+use crate::scanner::observed::ObservedProcess;
 use crate::{DEFAULT_PATTERN, Exclusion, Executable};
 
 /// Allows a server to delete, populate and restart itself.
@@ -71,10 +71,7 @@ fn has_no_server() -> anyhow::Result<bool> {
 
 /// Starts a server with these options, if there is one.
 fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
-    match has_no_server()? {
-        true => Ok(None),
-        false => Redis::start(options).map(Some),
-    }
+    if has_no_server()? { Ok(None) } else { Redis::start(options).map(Some) }
 }
 
 #[test]
@@ -86,17 +83,12 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
     let found = wait_for(&mut scanner, redis.pid())?;
     assert_eq!(found.name, redis.port().to_string());
     assert_eq!(found.exe, executable()?);
-    let opened = Executable::open(&found.exe_proc_path)?;
-    assert_eq!(opened.id(), Executable::open(&executable()?)?.id());
-    let again = find(scanner.scan()?, redis.pid());
-    assert_eq!(again, Some(found), "nothing has changed");
+    assert_eq!(Executable::open(&found.exe_proc_path)?.id(), Executable::open(&executable()?)?.id());
+    assert_eq!(find(scanner.scan()?, redis.pid()), Some(found), "nothing has changed");
 
     // Nobody waits for the process yet, so it becomes a zombie.
     kill(redis.pid())?;
-    until("the server is gone", || {
-        let gone = find(scanner.scan()?, redis.pid()).is_none();
-        Ok(gone.then_some(()))
-    })
+    until("the server is gone", || Ok(find(scanner.scan()?, redis.pid()).is_none().then_some(())))
 }
 
 #[test]
@@ -150,7 +142,7 @@ fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))?;
             Ok((comm == "redis-server\n").then_some(()))
         })?;
-        let candidate = Observed::of(pid);
+        let candidate = ObservedProcess::of(pid);
         vanishes.kill()?;
         vanishes.wait()?;
         let looked = look_into(&candidate?, Instant::now(), &scanner.exclusions);
@@ -202,10 +194,7 @@ fn the_servers_of_a_user_are_excluded_even_where_they_cannot_be_looked_into() ->
         let scan = scanner.scan()?;
         anyhow::Ok((scan, scanner.excluded.into_keys().collect::<Vec<u32>>()))
     };
-    let (scan, excluded) = match geteuid().is_root() {
-        true => as_nobody(scan)?,
-        false => scan()?,
-    };
+    let (scan, excluded) = if geteuid().is_root() { as_nobody(scan)? } else { scan()? };
     for pid in [first.pid(), second.pid()] {
         assert!(excluded.contains(&pid));
         assert!(!scan.hidden.iter().any(|hidden| hidden.pid == pid));
@@ -282,8 +271,7 @@ fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
     let children = format!("/proc/{0}/task/{0}/children", redis.pid());
     let child: u32 = until("the child runs", || {
         let children = std::fs::read_to_string(&children)?;
-        let first = children.split_whitespace().next();
-        Ok(first.and_then(|pid| pid.parse().ok()))
+        Ok(children.split_whitespace().next().and_then(|pid| pid.parse().ok()))
     })?;
     std::thread::sleep(SETTLE);
     let scan = scanner()?.scan()?;
@@ -322,8 +310,7 @@ fn a_server_that_restarts_in_place_is_another_one() -> anyhow::Result<()> {
     until("the server has restarted", || Ok(redis.cli(&["PING"]).ok()))?;
     // If a look took long, as it may on a busy machine, the next one comes later.
     let after = until("the server is another one", || {
-        let found = find(scanner.scan()?, redis.pid());
-        let identity = found.map(|server| server.identity);
+        let identity = find(scanner.scan()?, redis.pid()).map(|server| server.identity);
         Ok(identity.filter(|identity| *identity != before))
     })?;
     assert_eq!(before.start_time_ticks, after.start_time_ticks);

@@ -47,8 +47,7 @@ impl Troubles {
         for scans in self.0.values_mut() {
             *scans += 1;
         }
-        let over = self.0.extract_if(|_, scans| *scans > OVER_AFTER);
-        over.map(|(kind, _)| kind).collect()
+        self.0.extract_if(|_, scans| *scans > OVER_AFTER).map(|(kind, _)| kind).collect()
     }
 }
 

@@ -71,7 +71,7 @@ impl Survey<'_, '_> {
             written |= self.look_at(function, depth).writes;
         }
         let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
+        for instruction in instructions.filter(|instruction| !code.hooks.contains(&address(instruction))) {
             written |= match instruction.flow_control() {
                 FlowControl::Call => self.look_at(target(instruction), depth).writes,
                 FlowControl::Next
@@ -81,8 +81,7 @@ impl Survey<'_, '_> {
                 | FlowControl::Return => 0,
                 _ => RegisterSet::MAX,
             };
-            let registers = info.info(instruction).used_registers().iter();
-            for used in registers.filter(|used| writes(used.access())) {
+            for used in info.info(instruction).used_registers().iter().filter(|used| writes(used.access())) {
                 if let Some(number) = general_register(used.register()) {
                     written |= 1 << number;
                 }
@@ -111,8 +110,9 @@ impl Survey<'_, '_> {
             }
             let block = &code.blocks[id];
             self.image.budget.spend(4 * block.instructions.len() as u64);
-            let instructions = block.instructions.iter();
-            for instruction in instructions.filter(|own| !code.hooks.contains(&address(own))) {
+            for instruction in
+                block.instructions.iter().filter(|instruction| !code.hooks.contains(&address(instruction)))
+            {
                 let passed_on = match instruction.flow_control() {
                     FlowControl::Call => self.look_at(target(instruction), depth).reads,
                     FlowControl::IndirectCall => RegisterSet::MAX,

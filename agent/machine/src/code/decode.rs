@@ -101,8 +101,7 @@ impl Walk<'_, '_> {
 
     /// Counts `switch` jumps as not followed if something jumps past their check.
     fn distrust_checks(&mut self) {
-        let exits = self.ends.values().flatten();
-        let jumps = exits.filter(|(_, kind)| *kind != EdgeKind::FallThrough);
+        let jumps = self.ends.values().flatten().filter(|(_, kind)| *kind != EdgeKind::FallThrough);
         let targets: BTreeSet<FileAddress> = jumps.map(|(target, _)| *target).collect();
         let distrusted = self.checks.drain(..).filter(|(check, jump)| {
             let behind = (Bound::Excluded(*check), Bound::Included(*jump));
@@ -124,8 +123,7 @@ impl Walk<'_, '_> {
     fn straight_line(&mut self, begin: Begin, pending: &mut Vec<Begin>) -> Result<(), CodeError> {
         let from = begin.address;
         let image = self.image;
-        let bytes = image.bytes_at(from).filter(|_| image.is_code(from));
-        let bytes = bytes.ok_or(CodeError::NotCode(from))?;
+        let bytes = image.bytes_at(from).filter(|_| image.is_code(from)).ok_or(CodeError::NotCode(from))?;
         let mut decoder = Decoder::with_ip(64, bytes, from.get(), DecoderOptions::NONE);
         while decoder.can_decode() {
             if self.instructions.contains_key(&FileAddress::new(decoder.ip())) {
@@ -178,8 +176,7 @@ impl Walk<'_, '_> {
             FlowControl::UnconditionalBranch if !self.is_tail_call(instruction) => vec![taken],
             FlowControl::IndirectBranch => {
                 let before = before().map(|(_, other)| other);
-                let behind = self.instructions.range(address(instruction)..);
-                let behind = behind.map(|(_, other)| other);
+                let behind = self.instructions.range(address(instruction)..).map(|(_, other)| other);
                 let (image, entry) = (self.image, self.entry);
                 let found = switches::targets(image, entry, instruction, before, behind);
                 let targets = found.all;
@@ -191,8 +188,7 @@ impl Walk<'_, '_> {
                 if targets.is_empty() {
                     self.unresolved_jumps.push(address(instruction));
                 }
-                let exits = targets.into_iter();
-                exits.map(|target| (target, EdgeKind::Switch)).collect()
+                targets.into_iter().map(|target| (target, EdgeKind::Switch)).collect()
             }
             _ => Vec::new(),
         })
@@ -311,9 +307,8 @@ fn compares(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
 }
 
-/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant`
-/// accepts. (At a function's entry the canary is stored in its slot, and then something else may be
-/// compared.)
+/// Returns whether an operand of the comparison is, or was just loaded from, memory that `is_meant` accepts. (At a
+/// function's entry the canary is stored in its slot, and then something else may be compared.)
 fn is_from(
     comparison: &Instruction,
     before: &[&Instruction],

@@ -103,8 +103,7 @@ impl FunctionCode {
             }
             chain.reverse();
             if let Some(common) = &common {
-                let pairs = chain.iter().zip(common);
-                let agreed = pairs.take_while(|(own, other)| own == other).count();
+                let agreed = chain.iter().zip(common).take_while(|(block, other)| block == other).count();
                 chain.truncate(agreed);
             }
             common = Some(chain);
@@ -131,8 +130,7 @@ impl FunctionCode {
 
     /// Returns the blocks from which the function can return without passing one of `except`.
     pub fn returning(&self, except: &[BlockId]) -> BTreeSet<BlockId> {
-        let blocks = self.blocks.ids();
-        let leaving = blocks.filter(|block| self.blocks[*block].leaves);
+        let leaving = self.blocks.ids().filter(|block| self.blocks[*block].leaves);
         self.leading_to(leaving.collect(), except)
     }
 
@@ -146,7 +144,7 @@ impl FunctionCode {
                 break;
             }
             let before = self.blocks[block].predecessors.iter();
-            pending.extend(before.filter(|own| !except.contains(own) && seen.insert(**own)));
+            pending.extend(before.filter(|block| !except.contains(block) && seen.insert(**block)));
         }
         seen
     }

@@ -1,5 +1,4 @@
-//! What a call calls, by name: in this file, or in a shared library through a slot that the loader
-//! fills.
+//! What a call calls, by name: in this file, or in a shared library through a slot that the loader fills.
 //!
 //! Thunks: pieces of code that compilers use instead of an indirect call, jump, or return, so that the CPU predicts
 //! none (`-mindirect-branch=thunk`, `-mfunction-return=thunk`, retpolines).
@@ -22,16 +21,14 @@ pub fn callee_name<'data>(image: &Image<'data>, call: &Instruction) -> Option<&'
     match call.flow_control() {
         FlowControl::Call => {
             let function = target(call);
-            let own = image.function_name(function);
-            own.or_else(|| image.import(slot_of_stub(image, function)?))
+            image.function_name(function).or_else(|| image.import(slot_of_stub(image, function)?))
         }
         FlowControl::IndirectCall => image.import(slot(call)?),
         _ => None,
     }
 }
 
-/// Returns whether an instruction calls something that changes neither registers nor the function's
-/// memory.
+/// Returns whether an instruction calls something that changes neither registers nor the function's memory.
 pub fn is_hook(image: &Image<'_>, instruction: &Instruction) -> bool {
     callee_name(image, instruction).is_some_and(|name| HOOKS.contains(&name))
 }
@@ -41,8 +38,7 @@ fn slot_of_stub(image: &Image<'_>, address: FileAddress) -> Option<FileAddress> 
     let bytes = image.bytes_at(address).filter(|_| image.is_code(address))?;
     image.budget.spend(STUB_LENGTH as u64);
     let decoder = Decoder::with_ip(64, bytes, address.get(), DecoderOptions::NONE);
-    let mut instructions = decoder.into_iter().take(STUB_LENGTH);
-    let jump = instructions.find(|own| own.mnemonic() != Mnemonic::Endbr64)?;
+    let jump = decoder.into_iter().take(STUB_LENGTH).find(|instruction| instruction.mnemonic() != Mnemonic::Endbr64)?;
     let is_jump = jump.flow_control() == FlowControl::IndirectBranch;
     slot(&jump).filter(|_| is_jump)
 }
@@ -56,8 +52,7 @@ fn slot(instruction: &Instruction) -> Option<FileAddress> {
 /// Their names.
 const FUNCTIONS: [&str; 3] = ["abort", "exit", "__stack_chk_fail"];
 
-/// The prefix of the functions that report the address sanitizer's findings; those that end with
-/// [`GOES_ON`] return.
+/// The prefix of the functions that report the address sanitizer's findings; those that end with [`GOES_ON`] return.
 const REPORTS: &str = "__asan_report_";
 const GOES_ON: &str = "_noabort";
 
@@ -77,10 +72,7 @@ pub fn replaced(image: &Image<'_>, mut instruction: Instruction) -> Instruction 
     match (end_of_thunk(image, target(&instruction)), is_call) {
         (Some(Register::None), false) => instruction.set_code(Code::Retnq),
         (Some(register), _) if register != Register::None => {
-            instruction.set_code(match is_call {
-                true => Code::Call_rm64,
-                false => Code::Jmp_rm64,
-            });
+            instruction.set_code(if is_call { Code::Call_rm64 } else { Code::Jmp_rm64 });
             instruction.set_op0_kind(OpKind::Register);
             instruction.set_op0_register(register);
         }
@@ -133,7 +125,9 @@ mod tests {
         let image = Image::of_code(&CODE, address);
         let code = FunctionCode::decode(&image, address).unwrap_or_else(|why| panic!("{why}"));
         let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
-        let seen: Vec<_> = instructions.map(|own| (own.ip(), own.code(), own.op0_register())).collect();
+        let seen: Vec<_> = instructions
+            .map(|instruction| (instruction.ip(), instruction.code(), instruction.op0_register()))
+            .collect();
         let expected = [(0x1000, Code::Call_rm64, Register::R11), (0x1005, Code::Retnq, Register::None)];
         assert_eq!(seen, expected);
     }

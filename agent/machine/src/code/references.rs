@@ -73,8 +73,7 @@ fn low_half(address: u64) -> u32 {
     (address & u64::from(u32::MAX)) as u32
 }
 
-/// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a
-/// target.
+/// Decodes the instruction around the four bytes at `at` and returns what it mentions, if that is a target.
 fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], budget: &mut u64) -> Option<Reference> {
     let frame = image.frames.at(at)?;
     let distance = at.checked_sub(frame.start)?;
@@ -106,6 +105,5 @@ pub fn mentioned(instruction: &Instruction) -> impl Iterator<Item = FileAddress>
     let jumps = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
     let jumped_to = jumps.then(|| instruction.near_branch_target());
     let numbers = operands.filter_map(|operand| instruction.try_immediate(operand).ok());
-    let mentioned = memory.into_iter().chain(jumped_to).chain(numbers);
-    mentioned.map(FileAddress::new)
+    memory.into_iter().chain(jumped_to).chain(numbers).map(FileAddress::new)
 }

@@ -3,7 +3,7 @@
 use evictscope_model::FileAddress;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-use super::instruction::{address, target, writes};
+use super::instruction::{address, is_high_byte, target, writes};
 use crate::elf::image::Image;
 
 /// The most entries of one table.
@@ -74,8 +74,7 @@ pub fn targets<'a>(
             Some(table.wrapping_add(i64::from(offset).cast_unsigned()))
         })
     };
-    let mut nearest = near.iter().copied().filter(is_load).map(targets);
-    if let Some(targets) = nearest.find(|targets| !targets.is_empty()) {
+    if let Some(targets) = near.iter().copied().filter(is_load).map(targets).find(|targets| !targets.is_empty()) {
         return found(targets);
     }
     // If the jump is in a loop, the address is loaded before it, farther away.
@@ -83,8 +82,7 @@ pub fn targets<'a>(
     let mut loads: Vec<&Instruction> = far.filter(|_| base.is_some()).filter(is_load).collect();
     loads.sort_unstable_by_key(|load| load.memory_displacement64());
     loads.dedup_by_key(|load| load.memory_displacement64());
-    let tables = loads.into_iter().map(targets);
-    let tables: Vec<_> = tables.filter(|targets| !targets.is_empty()).collect();
+    let tables: Vec<_> = loads.into_iter().map(targets).filter(|targets| !targets.is_empty()).collect();
     if tables.len() > MAX_TABLES {
         return Targets::default();
     }
@@ -170,8 +168,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
 
 /// Returns whether a register is the lowest bytes of a general register, or all of them.
 fn is_low_part(register: Register, whole: Register) -> bool {
-    let is_high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
-    register.is_gpr() && register.full_register() == whole && !is_high
+    register.is_gpr() && register.full_register() == whole && !is_high_byte(register)
 }
 
 fn entries(
@@ -227,10 +224,7 @@ mod tests {
                 let code = FunctionCode::decode(&image, function.unwrap_or_default());
                 let code = code.unwrap_or_else(|error| panic!("{compiler} {options:?}: {error}"));
                 let mut cases: Vec<usize> = (code.blocks.iter())
-                    .map(|block| {
-                        let edges = block.successors.iter();
-                        edges.filter(|(_, kind)| *kind == EdgeKind::Switch).count()
-                    })
+                    .map(|block| block.successors.iter().filter(|(_, kind)| *kind == EdgeKind::Switch).count())
                     .filter(|count| *count > 0)
                     .collect();
                 cases.sort_unstable();
@@ -259,8 +253,7 @@ mod tests {
     }
 
     fn instructions(code: &FunctionCode) -> usize {
-        let blocks = code.blocks.iter();
-        blocks.map(|block| block.instructions.len()).sum()
+        code.blocks.iter().map(|block| block.instructions.len()).sum()
     }
 
     #[test]

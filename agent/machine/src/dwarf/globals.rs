@@ -64,12 +64,10 @@ impl Globals {
     /// Returns the function that is meant; `None` if it could be any of several.
     pub fn function(&self, asked: Asked<'_>) -> Option<DebugFunction> {
         let named = |name: &&str| -> Vec<DebugFunction> {
-            let functions = self.functions.iter();
-            functions.filter(|own| own.name == *name).copied().collect()
+            self.functions.iter().filter(|function| function.name == *name).copied().collect()
         };
         let candidates = (asked.names.iter().map(named)).find(|found| !found.is_empty())?;
-        let mut functions = candidates.iter();
-        let at_entry = functions.find(|own| Some(own.address) == asked.entry);
+        let at_entry = candidates.iter().find(|function| Some(function.address) == asked.entry);
         match (at_entry, candidates.as_slice()) {
             (Some(function), _) | (None, [function]) => Some(*function),
             _ => None,
@@ -125,13 +123,13 @@ impl Globals {
             return;
         };
         let name = units.name(id.unit, entry);
-        let Some(name) = wanted.iter().find(|own| name == Some(**own)) else {
+        let Some(name) = wanted.iter().find(|candidate| name == Some(**candidate)) else {
             return;
         };
         let Some(of) = units.type_of(id.unit, entry) else {
             return;
         };
-        let known = self.variables.iter().filter(|own| own.name == *name);
+        let known = self.variables.iter().filter(|variable| variable.name == *name);
         let is_new = known.clone().all(|known| known.address != address);
         if is_new && known.count() < MAX_FOUND {
             self.variables.push(Global { name, address, of });
@@ -151,8 +149,7 @@ impl Globals {
         let ranges = units.ranges(id.unit, entry).unwrap_or_default();
         let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
         // Unless the entry is known, it is in the first range; what was moved away as unlikely comes later.
-        let known = begins.clone().find(|begin| Some(*begin) == asked.entry);
-        if let Some(address) = known.or_else(|| begins.next()) {
+        if let Some(address) = begins.clone().find(|begin| Some(*begin) == asked.entry).or_else(|| begins.next()) {
             self.functions.push(DebugFunction { name, address, id });
         }
     }
@@ -161,8 +158,7 @@ impl Globals {
 /// Returns the fixed address of a variable.
 fn static_address<'a>(units: &Units<'a>, unit: usize, entry: &Entry<'a>) -> Option<FileAddress> {
     let unit = units.units.get(unit)?;
-    let expression = entry.attr_value(constants::DW_AT_location)?.exprloc_value()?;
-    let mut bytes = expression.0;
+    let mut bytes = entry.attr_value(constants::DW_AT_location)?.exprloc_value()?.0;
     let operation = Operation::parse(&mut bytes, unit.encoding()).ok()?;
     if !bytes.is_empty() {
         return None;

@@ -93,8 +93,7 @@ impl<'data> Sections<'data> {
     /// Returns the sections as gimli wants them. A missing one is empty.
     pub fn dwarf(&self) -> Dwarf<Reader<'_>> {
         let section = |id: SectionId| -> Result<Reader<'_>, std::convert::Infallible> {
-            let found = self.0.iter().find(|(own, _)| *own == id);
-            let bytes = found.map_or(&[][..], |(_, bytes)| bytes);
+            let bytes = self.0.iter().find(|(wanted, _)| *wanted == id).map_or(&[][..], |(_, bytes)| bytes);
             Ok(EndianSlice::new(bytes, LittleEndian))
         };
         match Dwarf::load(section) {
@@ -110,10 +109,7 @@ fn inflate(decoder: impl Read, size: u64, left: &mut u64) -> Result<Vec<u8>, Dwa
     *left = left.checked_sub(size).ok_or(DwarfError::TooLarge)?;
     let mut bytes = Vec::new();
     decoder.take(size).read_to_end(&mut bytes).map_err(|_| DwarfError::Compression)?;
-    match bytes.len() as u64 == size {
-        true => Ok(bytes),
-        false => Err(DwarfError::Compression),
-    }
+    if bytes.len() as u64 == size { Ok(bytes) } else { Err(DwarfError::Compression) }
 }
 
 /// The most units in one file.
@@ -216,10 +212,7 @@ impl<'a> Units<'a> {
     pub fn count(&self, attributes: usize) -> Result<(), DwarfError> {
         let steps = self.steps.get() + 1 + attributes as u64;
         self.steps.set(steps);
-        match steps > MAX_STEPS {
-            true => Err(DwarfError::TooLarge),
-            false => Ok(()),
-        }
+        if steps > MAX_STEPS { Err(DwarfError::TooLarge) } else { Ok(()) }
     }
 
     /// Returns the entry at `id`, if there is one.
@@ -277,8 +270,7 @@ impl<'a> Units<'a> {
         let unit = self.units.get(unit)?;
         if let Some(list) = entry.attr_value(constants::DW_AT_ranges) {
             let mut ranges = self.dwarf.attr_ranges(unit, list).ok()??;
-            let ranges = std::iter::from_fn(|| ranges.next().ok().flatten());
-            return Some(ranges.take(MAX_RANGES).collect());
+            return Some(std::iter::from_fn(|| ranges.next().ok().flatten()).take(MAX_RANGES).collect());
         }
         let address = |value| self.dwarf.attr_address(unit, value).ok()?;
         let begin = address(entry.attr_value(constants::DW_AT_low_pc)?)?;
@@ -318,8 +310,7 @@ impl<'a> Units<'a> {
         match value {
             AttributeValue::UnitRef(offset) => Some(EntryId { unit, offset }),
             AttributeValue::DebugInfoRef(offset) => {
-                let after = self.units.partition_point(|unit| unit.header.offset().0 <= offset.0);
-                let unit = after.checked_sub(1)?;
+                let unit = self.units.partition_point(|unit| unit.header.offset().0 <= offset.0).checked_sub(1)?;
                 let header = &self.units.get(unit)?.header;
                 let offset = offset.to_unit_offset(header)?;
                 Some(EntryId { unit, offset })

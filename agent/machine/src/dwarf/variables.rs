@@ -38,8 +38,8 @@ impl VariableLocations {
     pub fn at(&self, address: FileAddress) -> Option<&Location> {
         self.locations
             .iter()
-            .find(|own| (own.range.begin..own.range.end).contains(&address.get()))
-            .map(|own| &own.location)
+            .find(|located| (located.range.begin..located.range.end).contains(&address.get()))
+            .map(|located| &located.location)
     }
 }
 
@@ -47,7 +47,7 @@ impl VariableLocations {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables {
     /// Those of the function itself.
-    pub own: Vec<VariableLocations>,
+    pub local: Vec<VariableLocations>,
     /// Those of the first copy inlined in it.
     pub inlined: Vec<VariableLocations>,
 }
@@ -105,8 +105,8 @@ pub fn variables(
                 });
                 Scope::Copy(copies.len() - 1)
             }
-            (Some(Scope::Function), constants::DW_TAG_variable) if found.own.len() < MAX_COPIES => {
-                let found = &mut found.own;
+            (Some(Scope::Function), constants::DW_TAG_variable) if found.local.len() < MAX_COPIES => {
+                let found = &mut found.local;
                 found.extend(variable(units, id.unit, entry, names, &own_ranges, frame.as_ref()));
                 Scope::Other
             }
@@ -137,15 +137,14 @@ fn variable<'a>(
     frame: Option<&RegisterSum>,
 ) -> Option<VariableLocations> {
     let name = units.name(unit, entry)?;
-    let name = names.iter().find(|own| **own == name)?;
+    let name = names.iter().find(|wanted| **wanted == name)?;
     let value = entry.attr_value(constants::DW_AT_location)?;
     let unit = units.units.get(unit)?;
     let parse = |expression| parse(expression, unit.encoding(), frame);
     let locations = match value.exprloc_value() {
         Some(expression) => {
             let location = parse(expression)?;
-            let everywhere = scope.iter().map(|range| LocatedAt { range: *range, location: location.clone() });
-            everywhere.collect()
+            scope.iter().map(|range| LocatedAt { range: *range, location: location.clone() }).collect()
         }
         None => {
             let mut list = units.dwarf.attr_locations(unit, value).ok()??;
@@ -330,14 +329,10 @@ fn evaluate(
         return None;
     }
     let sum = stack.pop()?;
-    Some(match in_register || is_value {
-        true => Location::Value(sum),
-        false => Location::Memory(sum),
-    })
+    Some(if in_register || is_value { Location::Value(sum) } else { Location::Memory(sum) })
 }
 
-/// Returns the register that an expression reads at the function's entry. Compilers use no other
-/// expressions there.
+/// Returns the register that an expression reads at the function's entry. Compilers use no other expressions there.
 fn at_entry(inner: Location) -> Option<RegisterSum> {
     let Location::Value(sum) = inner else {
         return None;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, EhFrame, EhFrameHdr, EhFrameOffset,
-    LittleEndian, Reader, UnwindSection as _, X86_64,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, CommonInformationEntry, EhFrame,
+    EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Reader, UnwindSection as _, X86_64,
 };
 use object::elf::PT_GNU_EH_FRAME;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
@@ -19,9 +19,12 @@ use object::{Endianness, Object as _, ObjectSection as _};
 /// The most entries to read from one file.
 const MAX_FRAMES: usize = 500_000;
 /// The largest common entry to read, in bytes: it is read again for each entry that refers to it.
-pub const MAX_COMMON_ENTRY: usize = 256;
+const MAX_COMMON_ENTRY: usize = 256;
 /// Where the caller's frame begins on entry to a function: above the return address.
 const AT_ENTRY: (gimli::Register, u64) = (X86_64::RSP, 8);
+
+/// How gimli reads the bytes of a table.
+pub type TableBytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// What one table entry covers.
 #[derive(BorshDeserialize, BorshSerialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +107,7 @@ fn by_segment<'data>(file: &ElfFile64<'data, Endianness>) -> Option<(u64, &'data
     let address = header.p_vaddr(endian);
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
     let content = header.data(endian, file.data()).ok()?;
-    let parsed = EhFrameHdr::new(content, LittleEndian).parse(&bases, 8).ok()?;
-    let address = parsed.eh_frame_ptr().direct().ok()?;
+    let address = EhFrameHdr::new(content, LittleEndian).parse(&bases, 8).ok()?.eh_frame_ptr().direct().ok()?;
     headers.iter().find_map(|segment| {
         let distance = address.checked_sub(segment.p_vaddr(endian))?;
         let skip = usize::try_from(distance).ok()?;
@@ -125,14 +127,7 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
         let CieOrFde::Fde(partial) = entry else {
             continue;
         };
-        let parsed = partial.parse(|section, bases, offset: EhFrameOffset| {
-            let entry = section.cie_from_offset(bases, offset)?;
-            match entry.entry_len() <= MAX_COMMON_ENTRY {
-                true => Ok(entry),
-                false => Err(gimli::Error::OffsetOutOfBounds(0)),
-            }
-        });
-        let Ok(entry) = parsed else { continue };
+        let Ok(entry) = partial.parse(common_entry) else { continue };
         let shared = *common
             .entry(entry.cie().offset())
             .or_insert_with(|| first_row(entry.cie().instructions(&section, bases), None));
@@ -148,6 +143,16 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
         }
     }
     found
+}
+
+/// Reads a common entry, if it is not too large.
+pub fn common_entry<'a>(
+    section: &EhFrame<TableBytes<'a>>,
+    bases: &BaseAddresses,
+    offset: EhFrameOffset,
+) -> gimli::Result<CommonInformationEntry<TableBytes<'a>>> {
+    let entry = section.cie_from_offset(bases, offset)?;
+    if entry.entry_len() <= MAX_COMMON_ENTRY { Ok(entry) } else { Err(gimli::Error::OffsetOutOfBounds(0)) }
 }
 
 /// Returns the register and distance that locate the caller's frame in the first row. `before` is the rule that applies

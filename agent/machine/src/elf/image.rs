@@ -102,8 +102,7 @@ impl<'data> Image<'data> {
         Ok(())
     }
 
-    /// Finds the function called `name`, or the only clone of it that a compiler made
-    /// (`name.constprop.0`, …).
+    /// Finds the function called `name`, or the only clone of it that a compiler made (`name.constprop.0`, …).
     pub fn function(&self, name: &str) -> Option<Symbol> {
         self.symbols.function(name)
     }
@@ -135,8 +134,7 @@ impl<'data> Image<'data> {
 
     /// Returns the address and content of each executable segment.
     pub fn code(&self) -> impl Iterator<Item = (FileAddress, &'data [u8])> + '_ {
-        let code = self.segments.iter().filter(|(segment, _)| segment.is_code);
-        code.map(|(segment, bytes)| (segment.address, bytes))
+        self.segments.iter().filter(|(segment, _)| segment.is_code).map(|(segment, bytes)| (segment.address, bytes))
     }
 
     /// Finds the global variable called `name`.
@@ -220,8 +218,7 @@ impl<'data> Image<'data> {
                 continue;
             }
             for at in finder.find_iter(bytes).take(MAX_TEXTS) {
-                let before = bytes.get(at.saturating_sub(longest)..at);
-                let before = before.unwrap_or_default();
+                let before = bytes.get(at.saturating_sub(longest)..at).unwrap_or_default();
                 let length = memchr::memrchr(0, before).map_or(before.len(), |nul| before.len() - nul - 1);
                 let place = |at: usize| segment.address.wrapping_add(at as u64);
                 found.push(place(at - length)..place(at + 1));
@@ -272,8 +269,7 @@ impl<'data> Image<'data> {
 ///
 /// Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
-    let id = file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID);
-    Ok(id.map(hexadecimal))
+    Ok(file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID).map(hexadecimal))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

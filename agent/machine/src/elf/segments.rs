@@ -76,8 +76,7 @@ impl<'data> Segments<'data> {
     /// Reads the program headers.
     pub fn read(file: &ElfFile64<'data, Endianness>) -> Self {
         let endian = file.endian();
-        let headers = file.elf_program_headers().iter();
-        let segments = headers.filter(|header| header.p_type(endian) == PT_LOAD);
+        let segments = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
         Self {
             data: file.data(),
             segments: segments
@@ -146,8 +145,7 @@ impl<'data> Segments<'data> {
     /// Returns the address of each code segment, and where it begins and ends in the file. The loader maps whole pages,
     /// so each begins on a page boundary.
     pub fn mapped_code(&self) -> Vec<(FileAddress, u64, u64)> {
-        let code = self.segments.iter().filter(|segment| segment.is_code);
-        let mapped = code.map(|segment| {
+        let mapped = self.segments.iter().filter(|segment| segment.is_code).map(|segment| {
             let ahead = segment.file_offset % PAGE;
             let address = segment.address.get().wrapping_sub(ahead);
             let end = segment.file_offset.saturating_add(segment.file_size);
@@ -216,10 +214,7 @@ fn fit(data: &[u8], ranges: impl Iterator<Item = (u64, u64)>, otherwise: &'stati
         }
         sum = sum.saturating_add(size);
     }
-    match sum > file + file / 2 {
-        true => Err(ElfError::Unreasonable(otherwise)),
-        false => Ok(()),
-    }
+    if sum > file + file / 2 { Err(ElfError::Unreasonable(otherwise)) } else { Ok(()) }
 }
 
 /// The most relocations to read from one table; executables of some megabytes have some ten thousand.
@@ -240,13 +235,9 @@ impl<'data> Relocations<'data> {
     /// Reads them. `bytes_at` returns the bytes from an address to the end of its segment.
     pub fn read(file: &ElfFile64<'data, Endianness>, bytes_at: impl Fn(FileAddress) -> Option<&'data [u8]>) -> Self {
         let endian = file.endian();
-        let mut headers = file.elf_program_headers().iter();
-        let dynamic = headers.find_map(|header| header.dynamic(endian, file.data()).ok()?);
+        let dynamic = file.elf_program_headers().iter().find_map(|header| header.dynamic(endian, file.data()).ok()?);
         let dynamic: &[Dyn64<Endianness>] = dynamic.unwrap_or_default();
-        let entry = |tag| {
-            let found = dynamic.iter().find(|entry| entry.tag(endian) == tag)?;
-            Some(found.val(endian))
-        };
+        let entry = |tag| Some(dynamic.iter().find(|entry| entry.tag(endian) == tag)?.val(endian));
         let table = |tag| bytes_at(FileAddress::new(entry(tag)?));
         let symbols = table(DT_SYMTAB).and_then(|symbols| {
             let count = symbols.len() / size_of::<Sym64<Endianness>>();
@@ -266,8 +257,7 @@ impl<'data> Relocations<'data> {
             let size = usize::try_from(entry(size).unwrap_or(0)).unwrap_or(usize::MAX);
             let count = size.min(bytes.len()) / size_of::<Rela64<Endianness>>();
             let relocations = slice_from_bytes::<Rela64<Endianness>>(bytes, count);
-            let relocations = relocations.map_or(&[][..], |(relocations, _)| relocations);
-            for relocation in relocations.iter().take(MAX_RELOCATIONS) {
+            for relocation in relocations.map_or(&[][..], |(relocations, _)| relocations).iter().take(MAX_RELOCATIONS) {
                 let at = FileAddress::new(relocation.r_offset.get(endian));
                 let symbol = || {
                     let index = usize::try_from(relocation.r_sym(endian, false)).ok()?;

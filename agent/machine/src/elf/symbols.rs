@@ -32,14 +32,11 @@ pub struct Symbols<'data> {
 impl<'data> Symbols<'data> {
     /// Adds the names in `.symtab` and `.dynsym`. A name that is already known keeps its address.
     pub fn read(&mut self, file: &ElfFile64<'data, Endianness>, budget: &Budget) {
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        let symbols = symbols.take(MAX_SYMBOLS);
+        let symbols = file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
             let Some(name) = name(&symbol, file.data(), budget) else {
                 continue;
             };
-            // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
-            let name = name.split('@').next().unwrap_or(name);
             let found = Symbol { address: FileAddress::new(symbol.address()), size: symbol.size() };
             match symbol.kind() {
                 SymbolKind::Text => self.add_function(name, found),
@@ -58,12 +55,10 @@ impl<'data> Symbols<'data> {
         names.entry(function.address).or_insert(name);
     }
 
-    /// Finds the function called `name`, or the only clone of it that a compiler made
-    /// (`name.constprop.0`, …).
+    /// Finds the function called `name`, or the only clone of it that a compiler made (`name.constprop.0`, …).
     pub fn function(&self, name: &str) -> Option<Symbol> {
         self.functions.get(name).copied().or_else(|| {
-            let functions = self.functions.iter();
-            let mut clones = functions.filter(|(clone, _)| is_clone_of(clone, name));
+            let mut clones = self.functions.iter().filter(|(clone, _)| is_clone_of(clone, name));
             let (_, only) = clones.next()?;
             clones.next().is_none().then_some(*only)
         })
@@ -96,18 +91,16 @@ pub fn name<'data>(symbol: &ElfSymbol64<'data, '_, Endianness>, data: &[u8], bud
         return None;
     };
     let is_paid = budget.scan(name.len());
-    std::str::from_utf8(name).ok().filter(|_| is_paid)
+    // A versioned name (`stdout@@GLIBC_2.2.5`) is the same name.
+    std::str::from_utf8(name).ok().filter(|_| is_paid)?.split('@').next()
 }
 
+/// Returns whether a name is that of a clone that a compiler made of the function `name`, and not of a part that it
+/// moved elsewhere, or into a function of its own.
 fn is_clone_of(clone: &str, name: &str) -> bool {
-    clone
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix('.'))
-        .is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
+    let suffix = clone.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+    suffix.is_some_and(|suffix| !suffix.starts_with("cold") && !suffix.starts_with("part"))
 }
-
-/// The most symbols to read from one file; executables of some megabytes have ten thousand.
-const MAX_NAMED: usize = 300_000;
 
 /// Memory for one name with its addresses, in bytes.
 const NAME_BYTES: usize = 128;
@@ -125,8 +118,7 @@ impl<'data> FunctionNames<'data> {
     pub fn read(&mut self, data: &'data [u8], budget: &Budget) -> Result<(), ElfError> {
         let file = ElfFile64::<Endianness>::parse(data)?;
         self.are_all |= file.symbols().next().is_some();
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        for symbol in symbols.take(MAX_NAMED) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS) {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
                 continue;
             }
@@ -136,10 +128,7 @@ impl<'data> FunctionNames<'data> {
             if !budget.keep(NAME_BYTES) {
                 break;
             }
-            // A versioned name (`qsort@@GLIBC_2.2.5`) is the same name.
-            let name = name.split('@').next().unwrap_or(name);
-            let address = FileAddress::new(symbol.address());
-            self.names.entry(name).or_default().insert(address);
+            self.names.entry(name).or_default().insert(FileAddress::new(symbol.address()));
         }
         Ok(())
     }
@@ -150,34 +139,22 @@ impl<'data> FunctionNames<'data> {
         let exact = self.names.get_key_value(name);
         let of = |(name, addresses): (&&'data str, &BTreeSet<FileAddress>)| {
             let name = *name;
-            let addresses = addresses.iter().map(move |address| (*address, name));
-            addresses.collect::<Vec<_>>()
+            addresses.iter().map(move |address| (*address, name)).collect::<Vec<_>>()
         };
         if let Some(exact) = exact {
             return of(exact).into_iter().collect();
         }
-        let is_clone = |(own, _): &(&&str, &BTreeSet<FileAddress>)| {
-            let rest = own.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-            rest.is_some_and(|clone| !is_part(clone))
-        };
+        let is_clone = |(candidate, _): &(&&str, &BTreeSet<FileAddress>)| is_clone_of(candidate, name);
         self.names.iter().filter(is_clone).flat_map(of).collect()
     }
 
     /// Returns the name of the function at an address.
     pub fn name(&self, address: FileAddress) -> Option<&'data str> {
-        let mut names = self.names.iter();
-        let own = names.find(|(_, addresses)| addresses.contains(&address));
-        own.map(|(name, _)| *name)
+        self.names.iter().find(|(_, addresses)| addresses.contains(&address)).map(|(name, _)| *name)
     }
 
     /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &'data str> + '_ {
         self.names.keys().copied()
     }
-}
-
-/// Returns whether the suffix of a function's name says that it is a part that was moved elsewhere, or into a function
-/// of its own.
-fn is_part(suffix: &str) -> bool {
-    suffix.starts_with("cold") || suffix.starts_with("part")
 }

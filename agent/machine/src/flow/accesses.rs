@@ -57,8 +57,7 @@ fn pointers_at(
     offsets: &[i64],
 ) -> Vec<FileAddress> {
     let accesses = (instruction.op_kinds()).any(|kind| kind == OpKind::Memory);
-    let accessed = effective_address(&execution.atoms, state, instruction);
-    let accessed = accessed.filter(|_| accesses);
+    let accessed = effective_address(&execution.atoms, state, instruction).filter(|_| accesses);
     let addresses = state.registers.iter().chain(&accessed);
     let pointer = |address: &Value| {
         let (atom, offset) = address.as_atom_plus_constant()?;

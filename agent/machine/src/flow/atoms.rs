@@ -126,9 +126,9 @@ impl Atom {
             Self::Merged { options: of, .. } | Self::Computed { of, .. } => of.iter().map(Value::bytes).sum(),
             Self::ZeroExtended { of, .. } | Self::SignExtended { of, .. } => of.bytes(),
             Self::LowByte { byte, rest } => byte.bytes() + rest.bytes(),
-            Self::Truth(truth) => {
-                (truth.conditions.iter()).map(|own| size_of::<Condition>() + own.left.bytes() + own.right.bytes()).sum()
-            }
+            Self::Truth(truth) => (truth.conditions.iter())
+                .map(|condition| size_of::<Condition>() + condition.left.bytes() + condition.right.bytes())
+                .sum(),
             Self::Select { condition, then, otherwise } => {
                 [&condition.left, &condition.right, then, otherwise].map(Value::bytes).iter().sum()
             }
@@ -238,9 +238,9 @@ impl Atoms {
     fn lowest_of_all<'a>(&self, options: impl IntoIterator<Item = &'a Value>) -> Option<i64> {
         let mut all = (options.into_iter()).filter_map(|option| self.reach_on_stack(option));
         let first = all.next()?;
-        let unlike = |own: i64, other| match self.limits.reach {
-            Some(_) if own != other => i64::MIN,
-            _ => own.min(other),
+        let unlike = |lowest: i64, other| match self.limits.reach {
+            Some(_) if lowest != other => i64::MIN,
+            _ => lowest.min(other),
         };
         Some(all.fold(first, unlike))
     }
@@ -268,9 +268,8 @@ impl Atoms {
             let index = usize::try_from(id.0).unwrap_or(usize::MAX);
             *self.on_stack.get(index)?
         })?;
-        let constant = address.as_atom_plus_constant().map(|(_, own)| own);
-        let known = constant.filter(|_| lowest != i64::MIN);
-        Some(known.map_or(i64::MIN, |constant| lowest.saturating_add(constant)))
+        let constant = address.as_atom_plus_constant().map(|(_, constant)| constant);
+        Some(constant.filter(|_| lowest != i64::MIN).map_or(i64::MIN, |constant| lowest.saturating_add(constant)))
     }
 
     /// Returns whether a sum is short enough to keep.
@@ -289,7 +288,7 @@ impl Atoms {
         let numbered = (0..).map(AtomId).zip(&self.atoms);
         numbered
             .filter_map(|(id, atom)| match &**atom {
-                Atom::Merged { address: own, options } if *own == address => Some((id, options.clone())),
+                Atom::Merged { address: block, options } if *block == address => Some((id, options.clone())),
                 _ => None,
             })
             .collect()
@@ -316,7 +315,7 @@ impl Atoms {
 
     /// Returns whether anything was loaded from the global at `address`.
     pub fn loads(&self, address: FileAddress) -> bool {
-        self.atoms.iter().any(|atom| matches!(&**atom, Atom::Global { address: own, .. } if *own == address))
+        self.atoms.iter().any(|atom| matches!(&**atom, Atom::Global { address: global, .. } if *global == address))
     }
 
     /// Returns the addresses of the globals whose sum `value` is, if it is a sum of 8-byte loads.
@@ -411,13 +410,13 @@ impl Atoms {
             return self.as_global(dividend).filter(|_| divisor.as_constant() == Some(1000));
         }
         // Rounded down, plus 1 if the number is negative.
-        let [one, other] = *value.summands() else {
+        let [first, second] = *value.summands() else {
             return None;
         };
-        let parts = [(one, other), (other, one)];
-        let (product, number, sign) = parts.into_iter().find_map(|((rounded, one), sign)| {
+        let parts = [(first, second), (second, first)];
+        let (product, number, sign) = parts.into_iter().find_map(|((rounded, coefficient), sign)| {
             let [product] = self.computed(&Value::atom(rounded), ROUNDED_DOWN)?;
-            let number = self.multiplied(product).filter(|_| one == 1 && value.constant == 0)?;
+            let number = self.multiplied(product).filter(|_| coefficient == 1 && value.constant == 0)?;
             Some(([&Value::atom(rounded), product].map(Value::clone), number, sign))
         })?;
         let is_signed = sign.1 == u64::MAX;

@@ -123,8 +123,8 @@ fn is_return(code: &FunctionCode, point: CutPoint) -> bool {
     let CutPoint::Instruction(InstructionId { block, index }) = point else {
         return false;
     };
-    let own = &code.blocks[block];
-    own.leaves && index + 1 == own.instructions.len()
+    let block = &code.blocks[block];
+    block.leaves && index + 1 == block.instructions.len()
 }
 
 fn connect(network: &mut DiGraph<(), u64>, nodes: &Nodes, from: CutPoint, to: CutPoint) {
@@ -171,8 +171,7 @@ mod tests {
     type Made = (usize, Vec<prop::sample::Index>);
 
     fn function(made: &[Made]) -> FunctionCode {
-        let blocks = PerBlock::new(vec![(); made.len()]);
-        let ids: Vec<BlockId> = blocks.ids().collect();
+        let ids: Vec<BlockId> = PerBlock::new(vec![(); made.len()]).ids().collect();
         let block = |(instructions, next): &Made| {
             let kinds = [EdgeKind::Taken, EdgeKind::FallThrough];
             let successors = next.iter().map(|next| *next.get(&ids));

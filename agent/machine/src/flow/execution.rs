@@ -18,8 +18,7 @@ use super::state::State;
 use super::value::Value;
 use super::{loops, private};
 use crate::code::graph::{Block, BlockId, EdgeKind, FunctionCode, PerBlock};
-use crate::code::instruction;
-use crate::code::instruction::{Callee, RSP, RegisterSet};
+use crate::code::instruction::{self, Callee, RSP, RegisterSet};
 
 /// Budget for executing one instruction, in steps.
 const STEPS_OF_ONE: u64 = 2;
@@ -137,8 +136,7 @@ impl<'a> Execution<'a> {
             let mut known = before;
             for number in (0..16).filter(|number| effects.changes(*number)) {
                 let itself = loops::changed(number, address, &mut self.atoms);
-                let values = ways.iter().map(|(_, way)| &way.registers[number]);
-                let mut values = values.filter(|value| **value != itself);
+                let mut values = ways.iter().map(|(_, way)| &way.registers[number]).filter(|value| **value != itself);
                 let first = values.next();
                 if first.is_some() && values.all(|other| Some(other) == first) {
                     known |= 1 << number;
@@ -327,7 +325,7 @@ impl Execution<'_> {
         if !is_head {
             return Some(state);
         }
-        if let Some(effects) = self.loops.get(&index).map(|own| own.effects.clone()) {
+        if let Some(effects) = self.loops.get(&index).map(|known| known.effects.clone()) {
             let replaced = loops::replaced(block, &mut self.info);
             let before = state.registers.clone();
             state.enter_loop(&effects, replaced, block.address(), &mut self.atoms);
@@ -377,12 +375,11 @@ impl Execution<'_> {
     /// Returns what holds where control enters the loops that count as one with the loop of a head, if that can be
     /// entered past the head. All blocks that it comes from are executed before.
     fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
-        let component = self.loops.get(&head).and_then(|own| own.component.clone());
+        let component = self.loops.get(&head).and_then(|known| known.component.clone());
         let Some(component) = component else {
             return Vec::new();
         };
-        let is_first = component.contains(&BlockId::ENTRY);
-        let mut states: Vec<State> = is_first.then(|| entry.clone()).into_iter().collect();
+        let mut states: Vec<State> = component.contains(&BlockId::ENTRY).then(|| entry.clone()).into_iter().collect();
         for block in &component {
             let predecessors = self.code.blocks[*block].predecessors.iter();
             let outside: BTreeSet<BlockId> = predecessors.filter(|from| !component.contains(from)).copied().collect();
@@ -428,7 +425,6 @@ impl Execution<'_> {
             return Vec::new();
         }
         let entry = State::at_entry(&mut self.atoms);
-        let ways = self.incoming(block, &entry, false);
-        ways.into_iter().map(|(_, state)| state).collect()
+        self.incoming(block, &entry, false).into_iter().map(|(_, state)| state).collect()
     }
 }

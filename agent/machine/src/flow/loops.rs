@@ -64,8 +64,7 @@ impl Order {
 
     /// Returns whether control goes back to `block`, whose id is `id`, from one that follows it.
     pub fn is_loop_head(&self, block: &Block, id: BlockId) -> bool {
-        let mut before = block.predecessors.iter();
-        before.any(|from| self.is_back(*from, id))
+        block.predecessors.iter().any(|from| self.is_back(*from, id))
     }
 
     /// Finds the loops by their heads. A loop is all blocks from which control comes back to its head without passing
@@ -83,7 +82,7 @@ impl Order {
             blocks.insert(head);
             let mut component = None;
             if head != BlockId::ENTRY && blocks.contains(&BlockId::ENTRY) {
-                let all = components.iter().find(|own| own.contains(&head));
+                let all = components.iter().find(|component| component.contains(&head));
                 blocks = all.into_iter().flatten().copied().collect();
                 component = Some(blocks.clone());
             }
@@ -134,7 +133,7 @@ struct LoopSlot {
 impl LoopEffects {
     /// Returns whether they write a register, by its x86-64 number.
     pub fn changes(&self, register: usize) -> bool {
-        self.registers.get(register).is_some_and(|own| *own)
+        self.registers.get(register).is_some_and(|changed| *changed)
     }
 
     /// Adds what one instruction changes.
@@ -227,11 +226,9 @@ impl State {
         if !elsewhere {
             return;
         }
-        let registers = self.registers.iter().enumerate();
-        let registers = registers.filter(|(number, _)| *number != RSP);
+        let registers = self.registers.iter().enumerate().filter(|(number, _)| *number != RSP);
         let slots = self.stack.values().map(|(value, _)| value);
-        let values = registers.map(|(_, value)| value).chain(slots);
-        let known = values.filter_map(|value| atoms.reach_on_stack(value));
+        let known = registers.map(|(_, value)| value).chain(slots).filter_map(|value| atoms.reach_on_stack(value));
         let mut reached: BTreeSet<i64> = known.collect();
         reached.extend(&self.escaped);
         if effects.elements && !reached.is_empty() {
@@ -248,27 +245,23 @@ impl State {
 /// Returns what a register holds at the head of a loop that changes it.
 pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
     let index = u32::try_from(register).unwrap_or(u32::MAX);
-    let address = head;
-    atoms.value(Atom::Opaque { address, index })
+    atoms.value(Atom::Opaque { address: head, index })
 }
 
 /// Returns the registers that a block writes before it reads them, so that what they held has no effect.
 pub fn replaced(block: &Block, info: &mut InstructionInfoFactory) -> RegisterSet {
     let (mut read, mut written): (RegisterSet, RegisterSet) = (0, 0);
-    for instruction in block.instructions.iter().take_while(|own| !is_call(own)) {
+    for instruction in block.instructions.iter().take_while(|instruction| !is_call(instruction)) {
         let used = info.info(instruction).used_registers();
         let numbers = used.iter().filter_map(|used| {
             let is_whole = used.access() == OpAccess::Write && used.register().size() >= 4;
             Some((general_register(used.register())?, is_whole))
         });
-        let mut own: RegisterSet = 0;
+        let mut whole: RegisterSet = 0;
         for (number, is_whole) in numbers {
-            match is_whole {
-                true => own |= 1 << number,
-                false => read |= (1 << number) & !written,
-            }
+            if is_whole { whole |= 1 << number } else { read |= (1 << number) & !written }
         }
-        written |= own;
+        written |= whole;
     }
     written & !read
 }

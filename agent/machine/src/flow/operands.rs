@@ -52,9 +52,10 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         let number = general_register(register);
         number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
     };
-    match may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
-        true => Place::SomewhereOnStack,
-        false => Place::Unknown,
+    if may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
+        Place::SomewhereOnStack
+    } else {
+        Place::Unknown
     }
 }
 
@@ -84,8 +85,7 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Returns an operand's value. Unless the operand is 64 or 32 bits wide, the bits past its width
-    /// mean nothing.
+    /// Returns an operand's value. Unless the operand is 64 or 32 bits wide, the bits past its width mean nothing.
     pub fn read(&mut self, operand: u32) -> Value {
         match self.instruction.op_kind(operand) {
             OpKind::Register => self.read_register(operand),

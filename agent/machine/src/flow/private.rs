@@ -14,62 +14,61 @@ const FRAME: i64 = -8;
 /// Returns the offset from the stack pointer at entry below which slots are private; [`i64::MIN`] if none is known to
 /// be.
 pub fn below(code: &FunctionCode) -> i64 {
-    let moved = |own: &Instruction| {
-        own.op0_register() == Register::RSP
-            && own.op1_kind() == OpKind::Register
-            && (own.mnemonic() == Mnemonic::Sub
-                || own.mnemonic() == Mnemonic::Mov && own.op1_register() != Register::RBP)
+    let moved = |instruction: &Instruction| {
+        instruction.op0_register() == Register::RSP
+            && instruction.op1_kind() == OpKind::Register
+            && (instruction.mnemonic() == Mnemonic::Sub
+                || instruction.mnemonic() == Mnemonic::Mov && instruction.op1_register() != Register::RBP)
     };
     let instructions = || code.blocks.iter().flat_map(|block| &block.instructions);
     if !code.unresolved_jumps.is_empty() || !instructions().any(moved) {
         return i64::MIN;
     }
     let mut begin = code.blocks[BlockId::ENTRY].instructions.iter();
-    let is_first = |own: &&Instruction| own.mnemonic() != Mnemonic::Endbr64;
+    let is_first = |instruction: &&Instruction| instruction.mnemonic() != Mnemonic::Endbr64;
     let mut begin = begin.by_ref().filter(is_first);
     let saves = begin.next().is_some_and(is_save);
     if !saves || !begin.next().is_some_and(is_begin) {
         return i64::MIN;
     }
     let mut info = InstructionInfoFactory::new();
-    let mut all = instructions().map(|own| taken(own, &mut info));
-    let lowest = all.try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
+    let lowest = instructions()
+        .map(|instruction| taken(instruction, &mut info))
+        .try_fold(0, |lowest, taken| Some(lowest.min(taken?)));
     lowest.unwrap_or(i64::MIN)
 }
 
-fn is_save(own: &Instruction) -> bool {
-    own.mnemonic() == Mnemonic::Push && own.op0_register() == Register::RBP
+fn is_save(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Push && instruction.op0_register() == Register::RBP
 }
 
-fn is_begin(own: &Instruction) -> bool {
-    own.mnemonic() == Mnemonic::Mov && (own.op0_register(), own.op1_register()) == (Register::RBP, Register::RSP)
+fn is_begin(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && (instruction.op0_register(), instruction.op1_register()) == (Register::RBP, Register::RSP)
 }
 
 /// Returns the lowest offset whose address an instruction computes from the frame pointer, 0 if it computes none;
 /// `None` if that is not known.
-fn taken(own: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
-    let restores =
-        own.mnemonic() == Mnemonic::Pop && own.op0_register() == Register::RBP || own.mnemonic() == Mnemonic::Leave;
-    let to_rsp = own.op0_register() == Register::RSP;
-    if is_save(own) || is_begin(own) || restores || own.flow_control() == FlowControl::Return {
+fn taken(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Option<i64> {
+    let restores = instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RBP
+        || instruction.mnemonic() == Mnemonic::Leave;
+    let to_rsp = instruction.op0_register() == Register::RSP;
+    if is_save(instruction) || is_begin(instruction) || restores || instruction.flow_control() == FlowControl::Return {
         return Some(0);
     }
-    if own.mnemonic() == Mnemonic::Lea && own.memory_base() == Register::RBP {
-        let displacement = own.memory_displacement64().cast_signed();
-        let is_plain = own.memory_index() == Register::None;
-        return match to_rsp {
-            true => Some(0),
-            false => displacement.checked_add(FRAME).filter(|_| is_plain),
-        };
+    if instruction.mnemonic() == Mnemonic::Lea && instruction.memory_base() == Register::RBP {
+        let displacement = instruction.memory_displacement64().cast_signed();
+        let is_plain = instruction.memory_index() == Register::None;
+        return if to_rsp { Some(0) } else { displacement.checked_add(FRAME).filter(|_| is_plain) };
     }
     let is_frame = |register: Register| register.full_register() == Register::RBP;
-    let info = info.info(own);
+    let info = info.info(instruction);
     let stores_element = info.used_memory().iter().any(|memory| {
         let is_element = is_frame(memory.base()) && memory.index() != Register::None;
         writes(memory.access()) && (is_element || is_frame(memory.index()))
     });
-    let operands = (0..own.op_count())
-        .any(|operand| own.op_kind(operand) == OpKind::Register && is_frame(own.op_register(operand)));
+    let operands = (0..instruction.op_count())
+        .any(|operand| instruction.op_kind(operand) == OpKind::Register && is_frame(instruction.op_register(operand)));
     let changes = info.used_registers().iter().any(|used| is_frame(used.register()) && writes(used.access()));
     (!stores_element && !changes && (!operands || to_rsp)).then_some(0)
 }
@@ -102,8 +101,7 @@ mod tests {
         let mut execution = Execution::run(&code);
         let (last, _) =
             (code.blocks.entries()).find(|(_, block)| block.leaves).unwrap_or_else(|| panic!("it does not return"));
-        let end = execution.states_in(last).pop();
-        let end = end.unwrap_or_else(|| panic!("it is not reached"));
+        let end = execution.states_in(last).pop().unwrap_or_else(|| panic!("it is not reached"));
         (below(&code), end.registers[0].as_constant())
     }
 

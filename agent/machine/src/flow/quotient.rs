@@ -54,11 +54,10 @@ pub fn multiplied(
         let product = state.lanes.get(&(to, lane))?;
         let alone = atoms.computed::<2>(product, Operation::Product);
         let and_sum = || atoms.computed::<3>(product, Operation::ProductAndSum);
-        let factors = alone.map(|own| own.as_slice()).or_else(|| Some(and_sum()?.as_slice()));
-        let [left, right, ..] = factors? else {
+        let [left, right, ..] = alone.map(|factors| factors.as_slice()).or_else(|| Some(and_sum()?.as_slice()))? else {
             return None;
         };
-        let is_factor = [left, right].map(|own| is_number(image, atoms, own, factor));
+        let is_factor = [left, right].map(|value| is_number(image, atoms, value, factor));
         match is_factor {
             [true, _] => Some(right.clone()),
             [_, true] => Some(left.clone()),
@@ -111,9 +110,7 @@ impl Quotient {
     pub fn find(execution: &mut Execution<'_>, blocks: &BTreeSet<BlockId>, weight: f64) -> Option<Self> {
         let code = execution.code;
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
-            let instructions = block.instructions.iter();
-            let divisions = instructions.filter(|own| is_division(own));
-            divisions.map(move |_| id)
+            block.instructions.iter().filter(|instruction| is_division(instruction)).map(move |_| id)
         });
         let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
             return None;
@@ -139,8 +136,7 @@ impl Quotient {
         let Some(division) = divided else {
             return Some([const { Some(Operand::Constant(0)) }; 2]);
         };
-        let operands = [division.dividend, division.divisor];
-        Some(operands.map(|own| holder(execution, &state, &own)))
+        Some([division.dividend, division.divisor].map(|value| holder(execution, &state, &value)))
     }
 }
 
@@ -167,8 +163,7 @@ fn divisions(
     if (ends.iter()).any(|(_, notes)| notes.has_divided && notes.made.is_none()) {
         return None;
     }
-    let mut made = ends.iter().filter_map(|(_, notes)| notes.made.as_ref());
-    let Some(first) = made.next() else {
+    let Some(first) = ends.iter().find_map(|(_, notes)| notes.made.as_ref()) else {
         return Some(None);
     };
     let is_nothing =
@@ -185,14 +180,12 @@ fn holder(execution: &mut Execution<'_>, state: &State, value: &Value) -> Option
     if let Some(number) = value.as_constant() {
         return Some(Operand::Constant(number.cast_signed()));
     }
-    let mut registers = state.registers.iter();
-    if let Some(number) = registers.position(|own| own == value) {
+    if let Some(number) = state.registers.iter().position(|held| held == value) {
         return Some(Operand::Register { number: u8::try_from(number).ok()?, width: WIDTH, plus: 0 });
     }
     let frame = SlotBase::of(state, &mut execution.atoms)?;
-    let mut slots = state.stack.iter();
-    slots.find_map(|(offset, (own, width))| {
-        let is_held = own == value && *width == WIDTH;
+    state.stack.iter().find_map(|(offset, (held, width))| {
+        let is_held = held == value && *width == WIDTH;
         is_held.then(|| frame.slot(*offset, WIDTH)).flatten()
     })
 }
@@ -239,10 +232,9 @@ impl Notes {
             state.store_slot(offset, WIDTH, number);
         }
         if is_call(instruction) {
-            let is_double = |own| (execution.atoms).computed::<1>(own, Operation::Double).is_some();
-            let slots = state.stack.iter();
-            let spilled = slots.filter(|(_, (own, _))| is_double(own));
-            self.spilled = spilled.map(|(at, (own, _))| (*at, own.clone())).collect();
+            let is_double = |value| (execution.atoms).computed::<1>(value, Operation::Double).is_some();
+            let spilled = state.stack.iter().filter(|(_, (value, _))| is_double(value));
+            self.spilled = spilled.map(|(at, (value, _))| (*at, value.clone())).collect();
         }
         self.has_divided |= is_division(instruction);
         if !is_product(instruction) {

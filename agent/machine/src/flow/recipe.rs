@@ -195,28 +195,28 @@ impl Atoms {
     pub fn substitute(&mut self, value: &Value, atom: AtomId, by: &Value) -> Value {
         self.budget.spend(1 + value.summands().len() as u64);
         let mut result = Value::constant(value.constant);
-        for (own, coefficient) in value.summands() {
-            let replaced = self.substitute_atom(*own, atom, by);
+        for (summand, coefficient) in value.summands() {
+            let replaced = self.substitute_atom(*summand, atom, by);
             result = result.plus(&replaced, *coefficient);
         }
         result
     }
 
-    fn substitute_atom(&mut self, own: AtomId, atom: AtomId, by: &Value) -> Value {
-        if own == atom {
+    fn substitute_atom(&mut self, id: AtomId, atom: AtomId, by: &Value) -> Value {
+        if id == atom {
             return by.clone();
         }
         // An atom is made after those it consists of, so the recursion ends.
-        if own < atom || !self.budget.enter() {
-            return Value::atom(own);
+        if id < atom || !self.budget.enter() {
+            return Value::atom(id);
         }
-        let replaced = self.substitute_inside(own, atom, by);
+        let replaced = self.substitute_inside(id, atom, by);
         self.budget.leave();
         replaced
     }
 
-    fn substitute_inside(&mut self, own: AtomId, atom: AtomId, by: &Value) -> Value {
-        match self.get(own).cloned() {
+    fn substitute_inside(&mut self, id: AtomId, atom: AtomId, by: &Value) -> Value {
+        match self.get(id).cloned() {
             Some(Atom::ZeroExtended { bits, of }) => {
                 let of = self.substitute(&of, atom, by);
                 self.zero_extended(&of, bits)
@@ -232,9 +232,8 @@ impl Atoms {
                 self.select(condition, then, otherwise)
             }
             Some(Atom::Truth(truth)) => {
-                let conditions = truth.conditions.iter();
-                let conditions = conditions.map(|own| self.substitute_condition(own, atom, by));
-                let conditions = conditions.collect();
+                let conditions =
+                    truth.conditions.iter().map(|condition| self.substitute_condition(condition, atom, by)).collect();
                 self.truth_of(Truth { conditions, ..truth })
             }
             Some(Atom::LowByte { byte, rest }) => {
@@ -242,7 +241,7 @@ impl Atoms {
                 let rest = self.substitute(&rest, atom, by);
                 self.low_byte(byte, rest)
             }
-            _ => Value::atom(own),
+            _ => Value::atom(id),
         }
     }
 

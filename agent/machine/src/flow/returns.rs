@@ -18,6 +18,7 @@ use super::operands::{Place, place};
 use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
+use crate::code::instruction::RAX;
 
 /// The most steps over all paths from one point. `getMaxmemoryState()` of Redis 8.6 takes over 2,000 if built by clang.
 const MAX_STEPS: usize = 20_000;
@@ -27,18 +28,15 @@ const MAX_STEPS: usize = 20_000;
 pub fn behind_loops(code: &FunctionCode) -> Option<BlockId> {
     let looping: BTreeSet<BlockId> = code.loops().into_iter().flatten().collect();
     let leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
-    let before_returns = code.passed_before(&leaving.collect::<Vec<_>>());
-    let from_the_returns = before_returns.into_iter().rev();
-    let free = from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping));
-    free.last()
+    let from_the_returns = code.passed_before(&leaving.collect::<Vec<_>>()).into_iter().rev();
+    from_the_returns.take_while(|block| code.reachable(*block, &[]).is_disjoint(&looping)).last()
 }
 
 /// Returns what is known at each return that can be reached from `point`, where `state` holds, on every path that is
 /// not known to be impossible. Returns `None` if there are too many paths, or one of them loops or leaves in another
 /// way.
 pub fn to_returns(execution: &mut Execution<'_>, state: State, point: InstructionId) -> Option<Vec<State>> {
-    let ends = watch(execution, state, point, &(), |_, _, _, ()| {})?;
-    Some(ends.into_iter().map(|(state, ())| state).collect())
+    Some(watch(execution, state, point, &(), |_, _, _, ()| {})?.into_iter().map(|(state, ())| state).collect())
 }
 
 /// Does the same, and shows `look` each instruction of a path before it is executed, with what is known there, to which
@@ -118,8 +116,7 @@ impl<'a> Results<'a> {
             return None;
         }
         let state = state_at(execution, point)?;
-        let returned = returned_from(execution, state.clone(), point)?;
-        if let [only] = returned.as_slice()
+        if let [only] = returned_from(execution, state.clone(), point)?.as_slice()
             && let Some(result) = self.possible_constant(only)
         {
             return Some(Operand::Constant(result.cast_signed()));
@@ -162,8 +159,7 @@ impl<'a> Results<'a> {
         let Some(value) = value.cloned() else {
             return false;
         };
-        let low = execution.atoms.zero_extended(&value, 32);
-        let held = low.offset(plus);
+        let held = execution.atoms.zero_extended(&value, 32).offset(plus);
         let held = execution.atoms.zero_extended(&held, 32);
         if held.as_constant().is_some() {
             return self
@@ -223,7 +219,7 @@ pub fn from_point(execution: &mut Execution<'_>, state: State, point: CutPoint) 
         CutPoint::Instruction(id) => return Some((state, id)),
         CutPoint::Way(from, kind) => (&execution.code.blocks[from], kind),
     };
-    let (to, _) = from.successors.iter().find(|(_, own)| *own == kind)?;
+    let (to, _) = from.successors.iter().find(|(_, edge)| *edge == kind)?;
     Some((execution.along_edge(&state, from, kind)?, to.first()))
 }
 
@@ -330,8 +326,6 @@ fn returned_from(execution: &mut Execution<'_>, state: State, point: CutPoint) -
 
 /// The most values to look at.
 const MAX_VALUES: usize = 256;
-/// The register of a function's result.
-const RAX: usize = 0;
 
 /// Returns the numbers that the function's result is set to, over 32 bits.
 pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
@@ -359,8 +353,7 @@ pub fn numbers(execution: &mut Execution<'_>) -> BTreeSet<u32> {
 
 /// Returns the values that a value can be one of.
 fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
-    let atom = value.as_atom().and_then(|atom| execution.atoms.get(atom));
-    match atom.cloned() {
+    match value.as_atom().and_then(|atom| execution.atoms.get(atom)).cloned() {
         Some(Atom::ZeroExtended { bits: 32, of }) => vec![of],
         Some(Atom::Merged { options, .. }) => options,
         Some(Atom::Select { then, otherwise, .. }) => vec![then, otherwise],
@@ -371,9 +364,7 @@ fn options(execution: &mut Execution<'_>, value: &Value) -> Vec<Value> {
 
 /// Returns what a register holds on each path to the block at `address`; nothing if no block begins there.
 fn at_block(execution: &mut Execution<'_>, address: FileAddress, register: u32) -> Vec<Value> {
-    let code = execution.code;
-    let mut blocks = code.blocks.entries();
-    let Some((_, block)) = blocks.find(|(_, block)| block.address() == address) else {
+    let Some((_, block)) = execution.code.blocks.entries().find(|(_, block)| block.address() == address) else {
         return Vec::new();
     };
     let register = usize::try_from(register).unwrap_or(usize::MAX);

@@ -177,7 +177,7 @@ impl State {
         let end = atoms.reached_from(offset);
         let before = self.escaped.range(..=offset).next_back();
         if before.is_none_or(|before| atoms.reached_from(*before) < end) {
-            self.escaped.retain(|own| *own < offset || atoms.reached_from(*own) > end);
+            self.escaped.retain(|known| *known < offset || atoms.reached_from(*known) > end);
             self.escaped.insert(offset);
         }
     }
@@ -211,22 +211,21 @@ impl State {
             return Some(merged);
         }
         let mut lost = Vec::new();
-        let mut merge = |own: &mut Value, others: Vec<Value>, index| {
+        let mut merge = |merged_value: &mut Value, others: Vec<Value>, index| {
             let mut options = others;
-            options.push(own.clone());
-            *own = merge_values(options, address, index, atoms, &mut lost);
+            options.push(merged_value.clone());
+            *merged_value = merge_values(options, address, index, atoms, &mut lost);
         };
-        for (number, own) in merged.registers.iter_mut().enumerate() {
-            if states.iter().all(|state| state.registers[number] == *own) {
+        for (number, merged_value) in merged.registers.iter_mut().enumerate() {
+            if states.iter().all(|state| state.registers[number] == *merged_value) {
                 continue;
             }
             let others = states.iter().map(|state| state.registers[number].clone());
             let index = u32::try_from(number).unwrap_or(u32::MAX);
-            merge(own, others.collect(), index);
+            merge(merged_value, others.collect(), index);
         }
-        for (at, (own, width)) in &mut merged.stack {
-            let same =
-                |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == own && other == width);
+        for (at, (merged_value, width)) in &mut merged.stack {
+            let same = |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == merged_value && other == width);
             if states.iter().all(same) {
                 continue;
             }
@@ -239,7 +238,7 @@ impl State {
                 .collect();
             if let Some(others) = others {
                 let index = 0x8000_0000 | u32::try_from(at & 0x7fff_ffff).unwrap_or(0);
-                merge(own, others, index);
+                merge(merged_value, others, index);
             }
         }
         merged.drop_slots_missing_in(&states, &mut lost);
@@ -263,8 +262,7 @@ impl State {
         Some(merged)
     }
 
-    /// Removes the slots that one of `others` does not have in the same width, and adds what they
-    /// held to `lost`.
+    /// Removes the slots that one of `others` does not have in the same width, and adds what they held to `lost`.
     fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
         let is_missing = |at: &i64, slot: &mut (Value, u8)| {
             let has = |other: &Self| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1);

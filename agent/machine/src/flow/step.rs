@@ -1,8 +1,7 @@
 //! Executes single instructions.
 //!
-//! A call returns an atom that names it, and changes what the System V ABI lets it change. An
-//! instruction that is not modelled makes opaque whatever it writes, so it never leads to a wrong
-//! value.
+//! A call returns an atom that names it, and changes what the System V ABI lets it change. An instruction that is not
+//! modelled makes opaque whatever it writes, so it never leads to a wrong value.
 //!
 //! Executes multiplications, divisions, shifts and sign extensions.
 
@@ -32,8 +31,7 @@ impl Step<'_> {
             }
             Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => self.extend(),
             Mnemonic::Lea => {
-                let value = self.address();
-                let value = value.unwrap_or_else(|| self.unknown_address());
+                let value = self.address().unwrap_or_else(|| self.unknown_address());
                 self.write(0, value);
             }
             Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec => self.sum(),
@@ -127,7 +125,7 @@ impl Step<'_> {
                 self.state.registers[number] = self.opaque(index);
             } else if register.is_vector_register() {
                 let number = register.full_register().number();
-                self.state.lanes.retain(|(own, _), _| *own != number);
+                self.state.lanes.retain(|(vector, _), _| *vector != number);
             }
         }
         if self.instruction.rflags_modified() != 0 {
@@ -163,10 +161,7 @@ impl Step<'_> {
             Mnemonic::Sub | Mnemonic::Dec => left.minus(&right),
             _ => left.plus(&right, 1),
         };
-        let result = match self.atoms.is_short(&result) {
-            true => result,
-            false => self.lose(&[&left, &right]),
-        };
+        let result = if self.atoms.is_short(&result) { result } else { self.lose(&[&left, &right]) };
         self.write(0, result.clone());
         self.state.flags = match self.instruction.mnemonic() {
             Mnemonic::Sub => Flags::Comparison { left, right, bits },
@@ -321,8 +316,7 @@ impl Step<'_> {
         }
         self.escape_operands();
         let of = vec![self.state.registers[RAX].clone(), self.read(0)];
-        let operation = Operation::UpperHalf;
-        self.state.registers[RDX] = self.atoms.value(Atom::Computed { operation, of });
+        self.state.registers[RDX] = self.atoms.value(Atom::Computed { operation: Operation::UpperHalf, of });
         self.state.registers[RAX] = self.opaque(0);
         self.state.flags = Flags::Unknown;
         true
@@ -336,8 +330,7 @@ impl Step<'_> {
             return false;
         }
         let of = vec![dividend, self.read(0)];
-        let operation = Operation::Whole;
-        self.state.registers[RAX] = self.atoms.value(Atom::Computed { operation, of });
+        self.state.registers[RAX] = self.atoms.value(Atom::Computed { operation: Operation::Whole, of });
         self.state.registers[RDX] = self.opaque(0);
         self.state.flags = Flags::Unknown;
         true
@@ -387,8 +380,6 @@ impl Step<'_> {
 
     /// Returns an 8-byte number shifted to the right.
     fn shifted(&mut self, value: Value, by: u32, is_signed: bool) -> Value {
-        let operation = Operation::Shifted { by, is_signed };
-        let of = vec![value];
-        self.atoms.value(Atom::Computed { operation, of })
+        self.atoms.value(Atom::Computed { operation: Operation::Shifted { by, is_signed }, of: vec![value] })
     }
 }

@@ -32,8 +32,7 @@ fn slots_after(code: &[u8]) -> Slots {
     let image = Image::of_code(&function, address);
     let code = FunctionCode::decode(&image, address).unwrap_or_else(|error| panic!("{error}"));
     let mut execution = Execution::run(&code);
-    let blocks = code.blocks.entries();
-    let mut returns = blocks.filter(|(_, block)| block.leaves);
+    let mut returns = code.blocks.entries().filter(|(_, block)| block.leaves);
     let (last, _) = returns.next().unwrap_or_else(|| panic!("it does not return"));
     let states = execution.states_in(last);
     let end = states.last().unwrap_or_else(|| panic!("it is not reached"));
@@ -92,8 +91,7 @@ const CASES: [(&str, &[u8], Slots); 13] = [
         &[0x48, 0x8d, 0x4c, 0x24, 0x08, 0x48, 0x89, 0x39, 0x48, 0x83, 0xc1, 0x08, 0x48, 0xff, 0xce, 0x75, 0xf4],
         [Some(5), None],
     ),
-    // `lea 8(%rsp), %rbx; 1: movq $9, 8(%rsp); call *%r13; dec %ebp; jz 2f; mov %rbx, %rdi; call *%r13;
-    // jmp 1b; 2:`
+    // `lea 8(%rsp), %rbx; 1: movq $9, 8(%rsp); call *%r13; dec %ebp; jz 2f; mov %rbx, %rdi; call *%r13; jmp 1b; 2:`
     (
         "an address that a turn before handed out has escaped",
         &[
@@ -120,8 +118,7 @@ fn what_may_be_overwritten_is_forgotten() {
     }
 }
 
-/// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b;
-/// 2: mov %rcx, (%rsp)`
+/// `xor %ecx, %ecx; 1: test %rsi, %rsi; jz 2f; mov %rdi, %rcx; xor %ecx, %ecx; dec %rsi; jmp 1b; 2: mov %rcx, (%rsp)`
 #[test]
 fn what_a_loop_always_comes_back_with_is_known() {
     let mut code = [
@@ -252,8 +249,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 /// Returns what is known about the registers and slots.
 fn known(state: &State) -> Vec<(Place, Value)> {
-    let registers = (0..PLACES).zip(&state.registers);
-    let registers = registers.map(|(number, value)| (Register(number), value.clone()));
+    let registers = (0..PLACES).zip(&state.registers).map(|(number, value)| (Register(number), value.clone()));
     let slots = (0..PLACES).filter_map(|slot| {
         let (value, _) = state.stack.get(&(-8 * i64::from(slot + 1)))?;
         Some((Slot(slot), value.clone()))

@@ -27,7 +27,7 @@ impl Truth {
 
     /// Returns what holds if this does; `None` if it cannot.
     fn consequences(&self, facts: &[Condition]) -> Option<Vec<Condition>> {
-        let is_possible = |own: &&Condition| decide(facts, own) != Some(false);
+        let is_possible = |condition: &&Condition| decide(facts, condition) != Some(false);
         let possible: Vec<Condition> = (self.conditions.iter().filter(is_possible)).cloned().collect();
         let lost = possible.len() < self.conditions.len();
         match possible.len() {
@@ -49,10 +49,10 @@ impl Atoms {
     /// Returns 1 if it holds, else 0.
     pub fn truth_of(&mut self, mut truth: Truth) -> Value {
         let decisive = Some(!truth.all);
-        if truth.conditions.iter().any(|own| own.evaluate() == decisive) {
+        if truth.conditions.iter().any(|condition| condition.evaluate() == decisive) {
             return Value::constant(u64::from(!truth.all));
         }
-        truth.conditions.retain(|own| own.evaluate().is_none());
+        truth.conditions.retain(|condition| condition.evaluate().is_none());
         match truth.conditions.as_slice() {
             [] => return Value::constant(u64::from(truth.all)),
             [only] => {
@@ -94,7 +94,7 @@ impl Atoms {
         let (left, right) = (self.as_truth(left)?, self.as_truth(right)?);
         let mut conditions = left.conditions.clone();
         let more = right.conditions.iter();
-        conditions.extend(more.filter(|own| !left.conditions.contains(own)).cloned());
+        conditions.extend(more.filter(|condition| !left.conditions.contains(condition)).cloned());
         let fits = left.can_be(all) && right.can_be(all) && conditions.len() <= MAX_CONDITIONS;
         fits.then(|| self.truth_of(Truth { all, conditions }))
     }
@@ -119,8 +119,7 @@ impl Atoms {
     }
 
     fn consequences_inside(&mut self, facts: &[Condition], condition: Condition) -> Option<Vec<Condition>> {
-        let choice = self.choice_in(&condition.left);
-        let choice = choice.or_else(|| self.choice_in(&condition.right));
+        let choice = self.choice_in(&condition.left).or_else(|| self.choice_in(&condition.right));
         let Some(choice) = choice else {
             return Some(vec![condition]);
         };
@@ -144,8 +143,8 @@ impl Atoms {
         let only = options.next()?;
         let mut implied = vec![condition];
         if options.next().is_none() {
-            for own in only {
-                implied.extend(self.consequences(facts, own)?);
+            for condition in only {
+                implied.extend(self.consequences(facts, condition)?);
             }
         }
         Some(implied)
@@ -172,7 +171,7 @@ impl Atoms {
                 let negated = truth.negated();
                 vec![(then.clone(), Some(truth)), (otherwise.clone(), Some(negated))]
             }
-            Some(Atom::Merged { options, .. }) => options.iter().map(|own| (own.clone(), None)).collect(),
+            Some(Atom::Merged { options, .. }) => options.iter().map(|option| (option.clone(), None)).collect(),
             _ => Vec::new(),
         }
     }
@@ -180,7 +179,7 @@ impl Atoms {
     /// Returns whether a value depends on the path by which control came to the block at `address`.
     pub fn depends_on_way(&self, value: &Value, address: FileAddress) -> bool {
         value.atoms().any(|id| match self.get(id) {
-            Some(Atom::Merged { address: own, .. }) => *own == address,
+            Some(Atom::Merged { address: block, .. }) => *block == address,
             Some(Atom::ZeroExtended { of, .. } | Atom::SignExtended { of, .. }) => self.depends_on_way(of, address),
             Some(Atom::LowByte { byte, .. }) => self.depends_on_way(byte, address),
             _ => false,

@@ -64,7 +64,7 @@ impl Value {
 
     /// Returns whether the sum contains any atom of `other`.
     pub fn shares_atoms_with(&self, other: &Self) -> bool {
-        other.atoms().any(|atom| self.atoms().any(|own| own == atom))
+        other.atoms().any(|atom| self.atoms().any(|summand| summand == atom))
     }
 
     /// Returns `self + factor · other`.
@@ -72,7 +72,7 @@ impl Value {
         let mut summands = self.summands().to_vec();
         for (atom, coefficient) in other.summands() {
             let added = coefficient.wrapping_mul(factor);
-            match summands.binary_search_by_key(atom, |(own, _)| *own) {
+            match summands.binary_search_by_key(atom, |(summand, _)| *summand) {
                 Ok(at) => {
                     if let Some(entry) = summands.get_mut(at) {
                         entry.1 = entry.1.wrapping_add(added);

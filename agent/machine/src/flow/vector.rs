@@ -157,10 +157,7 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
     }
     let last = instruction.op_count().checked_sub(1)?;
     let has_immediate = instruction.op_kind(last) == OpKind::Immediate8;
-    let order = match has_immediate {
-        true => usize::from(instruction.immediate8()),
-        false => 0,
-    };
+    let order = if has_immediate { usize::from(instruction.immediate8()) } else { 0 };
     let inputs = instruction.op_count() - u32::from(has_immediate);
     // In the older instructions the first operand is also an input.
     let (left, right) = (u32::from(inputs == 3), inputs.checked_sub(1)?);
@@ -214,10 +211,13 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
             ([left, right][half], first + 1)
         }
         Mnemonic::Movhlps | Mnemonic::Vmovhlps => ([right, left][half], 1),
-        Mnemonic::Pinsrq | Mnemonic::Vpinsrq => match order & 1 == lane {
-            true => (right, 0),
-            false => (left, lane),
-        },
+        Mnemonic::Pinsrq | Mnemonic::Vpinsrq => {
+            if order & 1 == lane {
+                (right, 0)
+            } else {
+                (left, lane)
+            }
+        }
         Mnemonic::Pextrq | Mnemonic::Vpextrq => (right, order & 1),
         Mnemonic::Vextracti128 | Mnemonic::Vextractf128 | Mnemonic::Vextracti64x2 | Mnemonic::Vextracti32x4 => {
             (right, 2 * (order & 1) + lane)

@@ -16,8 +16,7 @@ use serde::Serialize;
 
 use super::site::Calls;
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode, InstructionId};
-use crate::code::instruction;
-use crate::code::instruction::{Instruction, address, is_call, is_conditional_jump};
+use crate::code::instruction::{self, Instruction, address, is_call, is_conditional_jump};
 use crate::flow::cut::{CutError, CutPoint, INFINITE, minimum_cut};
 use crate::flow::execution::Execution;
 
@@ -63,7 +62,7 @@ pub fn find<K>(
     let mut known: BTreeMap<CutPoint, K> = BTreeMap::new();
     let cut = loop {
         let cut = minimum_cut(code, &weights, calls.block)?;
-        let is_last = known.len() >= MAX_ASKED || cut.iter().all(|own| known.contains_key(own));
+        let is_last = known.len() >= MAX_ASKED || cut.iter().all(|point| known.contains_key(point));
         for point in &cut {
             if known.contains_key(point) {
                 continue;
@@ -129,49 +128,43 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
     let loops = code.loops().into_iter().flatten();
     let looping: BTreeSet<BlockId> = loops.filter(|block| passed.contains(block)).collect();
     let passed_before = calls.inner.iter().chain(calls.work);
-    let passed_before: Vec<InstructionId> = passed_before.filter_map(|own| place(code, *own)).collect();
+    let passed_before: Vec<InstructionId> = passed_before.filter_map(|at| place(code, *at)).collect();
     // Whether the call is under way there: in a loop, or before it was seen or did its work.
     let is_under_way = |block: BlockId| {
         let reached = code.reachable(block, &[]);
-        let mut elsewhere = passed_before.iter().filter(|own| own.block != block);
-        !reached.is_disjoint(&looping) || elsewhere.any(|own| reached.contains(&own.block))
+        let mut elsewhere = passed_before.iter().filter(|id| id.block != block);
+        !reached.is_disjoint(&looping) || elsewhere.any(|id| reached.contains(&id.block))
     };
     let mut weights = BTreeMap::new();
     for block in passed {
         let is_excluded = shared.contains(block) || is_under_way(*block);
-        let here = passed_before.iter().filter(|own| own.block == *block);
-        let is_seen = |index| here.clone().all(|own| own.index < index);
-        let own = &code.blocks[*block];
-        for (index, instruction) in own.instructions.iter().enumerate() {
+        let here = passed_before.iter().filter(|id| id.block == *block);
+        let is_seen = |index| here.clone().all(|id| id.index < index);
+        let body = &code.blocks[*block];
+        for (index, instruction) in body.instructions.iter().enumerate() {
             let point = block.instruction(index);
-            let weight = match is_excluded || !is_seen(index) {
-                true => INFINITE,
-                false if instruction::is_long_nop(instruction) => INFINITE,
-                false => weight(instruction, calls_from(code, point)),
-            };
+            let is_barred = is_excluded || !is_seen(index) || instruction::is_long_nop(instruction);
+            let weight = if is_barred { INFINITE } else { weight(instruction, calls_from(code, point)) };
             weights.insert(CutPoint::Instruction(point), weight);
         }
-        let Some(jump) = own.instructions.last() else {
+        let Some(jump) = body.instructions.last() else {
             continue;
         };
-        let joining = own.successors.iter().filter(|(to, _)| shared.contains(to));
+        let joining = body.successors.iter().filter(|(to, _)| shared.contains(to));
         // Calls that join others there have no other place to end.
         let is_inner = calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
-        let is_told = !calls.by.is_empty()
+        let can_part = !calls.by.is_empty()
             && is_conditional_jump(jump)
-            && (is_inner || is_seen(own.instructions.len() - 1))
+            && (is_inner || is_seen(body.instructions.len() - 1))
             && !shared.contains(block)
             && !looping.contains(block);
-        for (successor, kind) in own.successors.iter().filter(|_| is_told) {
+        for (successor, kind) in body.successors.iter().filter(|_| can_part) {
             let can_end = !is_inner || shared.contains(successor);
             if can_end && passed.contains(successor) && !is_under_way(*successor) {
                 let following = calls_from(code, successor.first());
-                let weight = match is_inner {
-                    // Each call is hit there anyway.
-                    true => following_weight(following),
-                    false => PASSED_WEIGHT + weight(jump, following),
-                };
-                weights.insert(CutPoint::Way(*block, *kind), weight);
+                // Each call is hit at the inner site anyway.
+                let hit_weight = if is_inner { 0 } else { PASSED_WEIGHT + cost_weight(jump) };
+                weights.insert(CutPoint::Way(*block, *kind), hit_weight + following_weight(following));
             }
         }
     }
@@ -180,15 +173,17 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
 
 fn place(code: &FunctionCode, at: FileAddress) -> Option<InstructionId> {
     code.blocks.entries().find_map(|(id, block)| {
-        let mut instructions = block.instructions.iter();
-        let index = instructions.position(|own| address(own) == at)?;
+        let index = block.instructions.iter().position(|instruction| address(instruction) == at)?;
         Some(id.instruction(index))
     })
 }
 
 fn weight(instruction: &Instruction, following_calls: u64) -> u64 {
-    let cost = u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT;
-    cost + following_weight(following_calls)
+    cost_weight(instruction) + following_weight(following_calls)
+}
+
+fn cost_weight(instruction: &Instruction) -> u64 {
+    u64::from(instruction::hit_cost(instruction)) * COST_WEIGHT
 }
 
 fn following_weight(calls: u64) -> u64 {
@@ -197,13 +192,9 @@ fn following_weight(calls: u64) -> u64 {
 
 /// Counts the calls at a point and those that can follow.
 fn calls_from(code: &FunctionCode, point: InstructionId) -> u64 {
-    let calls = |instructions: &[Instruction]| {
-        let calls = instructions.iter().filter(|other| is_call(other));
-        calls.count() as u64
-    };
+    let calls = |instructions: &[Instruction]| instructions.iter().filter(|other| is_call(other)).count() as u64;
     let here = code.blocks[point.block].instructions.get(point.index..);
-    let later = code.reachable(point.block, &[]).into_iter();
-    let later = later.filter(|other| *other != point.block);
+    let later = code.reachable(point.block, &[]).into_iter().filter(|other| *other != point.block);
     let later = later.map(|other| calls(&code.blocks[other].instructions));
     here.map_or(0, calls) + later.sum::<u64>()
 }
@@ -225,9 +216,8 @@ mod tests {
 
     /// The address of the code, of which the second jump is an exit for those that take it.
     const CODE: FileAddress = FileAddress::new(0x1000);
-    /// How compilers merge the ends of calls that do nothing with those of others:
-    /// `xor %eax, %eax; test %edi, %edi; je 1f; mov $2, %eax; test %esi, %esi; je 1f;
-    /// call 0x2000; xor %eax, %eax; 1: ret`
+    /// How compilers merge the ends of calls that do nothing with those of others: `xor %eax, %eax; test %edi, %edi; je
+    /// 1f; mov $2, %eax; test %esi, %esi; je 1f; call 0x2000; xor %eax, %eax; 1: ret`
     const MERGED_ENDS: [u8; 23] = [
         0x31, 0xc0, 0x85, 0xff, 0x74, 0x10, 0xb8, 0x02, 0x00, 0x00, 0x00, 0x85, 0xf6, 0x74, 0x07, 0xe8, 0xec, 0x0f,
         0x00, 0x00, 0x31, 0xc0, 0xc3,
@@ -250,8 +240,7 @@ mod tests {
             let missing = u64::from(result.is_none());
             (result, missing)
         };
-        let found = find(&mut execution, calls, look).ok()?;
-        let exit = found.into_iter().map(|exit| {
+        let exit = find(&mut execution, calls, look).ok()?.into_iter().map(|exit| {
             let taken = exit.way.map(|way| way.taken);
             (exit.instruction.ip(), taken, exit.known)
         });
@@ -304,8 +293,7 @@ mod tests {
 
     /// Returns whether a call that leaves the end of a block in this way ends at an exit there.
     fn ends(exit: &FoundExit<()>, kind: EdgeKind) -> bool {
-        let way = exit.way.map(|way| way.taken);
-        way.is_none_or(|taken| taken == (kind == EdgeKind::Taken))
+        exit.way.map(|way| way.taken).is_none_or(|taken| taken == (kind == EdgeKind::Taken))
     }
 
     proptest! {
@@ -345,11 +333,11 @@ mod tests {
             while turns.len() > 0 {
                 let (mut block, mut is_over, mut hits, mut ended) = (BlockId::ENTRY, 0, 0, 0);
                 loop {
-                    let own = &code.blocks[block];
+                    let body = &code.blocks[block];
                     let turn = turns.next().map_or(0, |turn| usize::from(*turn));
-                    let next = own.successors.get(turn.min(own.successors.len().saturating_sub(1)));
-                    for (index, instruction) in own.instructions.iter().enumerate() {
-                        let is_last = index + 1 == own.instructions.len();
+                    let next = body.successors.get(turn.min(body.successors.len().saturating_sub(1)));
+                    for (index, instruction) in body.instructions.iter().enumerate() {
+                        let is_last = index + 1 == body.instructions.len();
                         let here = exits.iter().filter(|exit| exit.instruction.ip() == instruction.ip());
                         for exit in here {
                             hits += 1;

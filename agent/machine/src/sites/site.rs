@@ -8,8 +8,7 @@ use iced_x86::{Formatter as _, GasFormatter};
 use serde::Serialize;
 
 use crate::code::graph::{BlockId, EdgeKind, FunctionCode};
-use crate::code::instruction;
-use crate::code::instruction::{Instruction, address};
+use crate::code::instruction::{self, Instruction, address};
 use crate::elf::image::Image;
 use crate::flow::execution::Execution;
 use crate::flow::recipe::{Reach, Recipe};
@@ -66,8 +65,7 @@ pub fn cheapest(
     wanted: &[&Value],
     last_resort: (&Operand, &Value),
 ) -> Option<(Instruction, Vec<Option<Recipe>>)> {
-    let candidates = candidates.into_iter();
-    let candidates = candidates.filter(|own| !instruction::is_long_nop(&own.instruction));
+    let candidates = candidates.into_iter().filter(|candidate| !instruction::is_long_nop(&candidate.instruction));
     let with_recipes = candidates.map(|candidate| {
         let mut reach = Reach::of(execution, &candidate.state, wanted);
         reach.add(last_resort.0.clone(), last_resort.1.clone());
@@ -125,8 +123,7 @@ pub fn entry_of_every_call(code: &FunctionCode) -> Option<&Instruction> {
             break;
         }
     }
-    let mut instructions = instructions.iter();
-    instructions.find(|own| !instruction::is_long_nop(own))
+    instructions.iter().find(|instruction| !instruction::is_long_nop(instruction))
 }
 
 /// Returns the cheapest site that every call passes once, before the stack pointer moves: there the return address is
@@ -148,8 +145,8 @@ pub fn entry_of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Re
         return Err("its code jumps back to its own start, so a probe there would not count calls alone".to_owned());
     }
     let before = before_the_stack_moves(&first.instructions);
-    let emulated = before.iter().find(|own| instruction::is_emulated(own));
-    let cheapest = emulated.or_else(|| before.iter().find(|own| !instruction::is_long_nop(own)));
+    let emulated = before.iter().find(|instruction| instruction::is_emulated(instruction));
+    let cheapest = emulated.or_else(|| before.iter().find(|instruction| !instruction::is_long_nop(instruction)));
     let cheapest = cheapest
         .ok_or("it begins with a long nop, and a probe there would corrupt what lies below the stack pointer")?;
     Site::at(image, cheapest).ok_or_else(|| "its code is not in the file".to_owned())
@@ -157,7 +154,7 @@ pub fn entry_of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Re
 
 /// Returns the instructions that all calls execute with the stack pointer as the call left it.
 fn before_the_stack_moves(instructions: &[Instruction]) -> &[Instruction] {
-    let moves = |own: &Instruction| own.is_stack_instruction() || changes_stack_pointer(own);
+    let moves = |instruction: &Instruction| instruction.is_stack_instruction() || changes_stack_pointer(instruction);
     let first = instructions.iter().position(moves);
     // The instruction that moves it executes after its probe is hit.
     let end = first.map_or(instructions.len(), |first| first + 1);

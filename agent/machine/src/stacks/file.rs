@@ -47,8 +47,7 @@ impl CodeFile {
         }
         let file = ElfFile64::<Endianness>::parse(data)?;
         let tables = UnwindTable::find(&file).and_then(|table| Tables::copy(&table));
-        let traced = names.map(|names| names.traced(&mut image));
-        let traced = traced.unwrap_or_default();
+        let traced = names.map(|names| names.traced(&mut image)).unwrap_or_default();
         Ok(Self {
             functions: functions(&image, &traced, names),
             returns: returns(&image, &traced),
@@ -82,8 +81,7 @@ impl CodeFile {
     /// are missing, and what only looks like a call may be included.
     pub fn returns(&self, at: FileAddress) -> &[FileAddress] {
         let traced = self.function(at).and_then(|function| function.traced);
-        let found = traced.and_then(|traced| self.returns.get(&traced));
-        found.map_or(&[], Vec::as_slice)
+        traced.and_then(|traced| self.returns.get(&traced)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns whether an address is in the function with which the process begins.
@@ -216,8 +214,7 @@ fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
     let Ok(code) = FunctionCode::decode(image, function) else {
         return Vec::new();
     };
-    let blocks = code.blocks.iter().map(|block| block.address());
-    let entries = blocks.filter_map(|block| image.frames.at(block));
+    let entries = code.blocks.iter().map(|block| block.address()).filter_map(|block| image.frames.at(block));
     let others = entries.filter(|entry| entry.start != function && !entry.is_entry);
     let mut starts: Vec<FileAddress> = others.map(|entry| entry.start).collect();
     starts.dedup();
@@ -227,8 +224,7 @@ fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
 /// Returns a function's name without what compilers append for a part or a clone. A part that was made a function of
 /// its own (`.part`) keeps its suffix: both are on the stack.
 fn own_name(name: &str) -> &str {
-    let suffixes = [".cold", ".constprop", ".isra", ".lto_priv"];
-    let ends = suffixes.iter().filter_map(|suffix| name.find(suffix));
+    let ends = [".cold", ".constprop", ".isra", ".lto_priv"].iter().filter_map(|suffix| name.find(suffix));
     let end = ends.filter(|end| *end > 0).min();
     end.map_or(name, |end| &name[..end])
 }
@@ -239,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_part_has_the_name_of_its_function() {
-        for (name, own) in [
+        for (name, expected) in [
             ("qsort_r", "qsort_r"),
             ("qsort_r.cold", "qsort_r"),
             ("msort_with_tmp.constprop.0.cold", "msort_with_tmp"),
@@ -247,7 +243,7 @@ mod tests {
             ("msort_with_tmp.part.0", "msort_with_tmp.part.0"),
             (".cold", ".cold"),
         ] {
-            assert_eq!(own_name(name), own);
+            assert_eq!(own_name(name), expected);
         }
     }
 }

@@ -3,12 +3,11 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::FileAddress;
 use gimli::{
-    BaseAddresses, CfaRule, CommonInformationEntry, EhFrame, EhFrameOffset, Encoding, EndianSlice, Evaluation,
-    EvaluationResult, LittleEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, Value,
-    X86_64,
+    BaseAddresses, CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, LittleEndian, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection as _, Value, X86_64,
 };
 
-use crate::elf::frames::{Frame, MAX_COMMON_ENTRY, UnwindTable};
+use crate::elf::frames::{Frame, TableBytes, UnwindTable, common_entry};
 
 /// The largest table to keep, in bytes: an executable of some megabytes has 0.3 MB, a large library some 5 MB.
 const MAX_TABLE: usize = 16 << 20;
@@ -16,8 +15,6 @@ const MAX_TABLE: usize = 16 << 20;
 const MAX_ENTRY: usize = 16 << 10;
 /// The most steps of an expression. The ones that linkers make for jumps to shared libraries have ten.
 const MAX_STEPS: u32 = 64;
-
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The content of the tables of one file.
 #[derive(BorshDeserialize, BorshSerialize)]
@@ -76,8 +73,7 @@ impl Tables {
         let found = found.ok().filter(|found| found.entry_len() <= MAX_ENTRY)?;
         let encoding = found.cie().encoding();
         let is_signal = found.is_signal_trampoline();
-        let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get());
-        let row = row.ok()?;
+        let row = found.unwind_info_for_address(&section, &bases, &mut work.0, at.get()).ok()?;
         if row.register(X86_64::RA) == Some(RegisterRule::Undefined) {
             return Some(Caller::Nothing);
         }
@@ -107,29 +103,13 @@ impl Tables {
         // A caller's frame is above the frame it called, so this comes to an end.
         let goes_on = caller.stack_pointer()? > registers.stack_pointer()?;
         caller.instruction_pointer().filter(|to| *to != 0)?;
-        match is_signal {
-            true => Some(Caller::Interrupted(caller)),
-            false => goes_on.then_some(Caller::Called(caller)),
-        }
-    }
-}
-
-/// Reads a common entry, if it is not too large.
-fn common_entry<'a>(
-    section: &EhFrame<Bytes<'a>>,
-    bases: &BaseAddresses,
-    offset: EhFrameOffset,
-) -> gimli::Result<CommonInformationEntry<Bytes<'a>>> {
-    let entry = section.cie_from_offset(bases, offset)?;
-    match entry.entry_len() <= MAX_COMMON_ENTRY {
-        true => Ok(entry),
-        false => Err(gimli::Error::OffsetOutOfBounds(0)),
+        if is_signal { Some(Caller::Interrupted(caller)) } else { goes_on.then_some(Caller::Called(caller)) }
     }
 }
 
 /// Evaluates the expressions of one entry.
 struct Expressions<'a, R> {
-    section: &'a EhFrame<Bytes<'a>>,
+    section: &'a EhFrame<TableBytes<'a>>,
     encoding: Encoding,
     registers: &'a FrameRegisters,
     read: &'a R,
@@ -138,8 +118,7 @@ struct Expressions<'a, R> {
 impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
     /// Returns the value of an expression that begins with `first` on its stack.
     fn value(&self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
-        let code = expression.get(self.section).ok()?;
-        let mut evaluation: Evaluation<Bytes<'_>> = code.evaluation(self.encoding);
+        let mut evaluation: Evaluation<TableBytes<'_>> = expression.get(self.section).ok()?.evaluation(self.encoding);
         evaluation.set_max_iterations(MAX_STEPS);
         if let Some(first) = first {
             evaluation.set_initial_value(first);
@@ -149,8 +128,7 @@ impl<R: Fn(u64) -> Option<u64>> Expressions<'_, R> {
         for _ in 0..MAX_STEPS {
             state = match state {
                 EvaluationResult::Complete => {
-                    let result = evaluation.value_result()?;
-                    return result.to_u64(u64::MAX).ok();
+                    return evaluation.value_result()?.to_u64(u64::MAX).ok();
                 }
                 EvaluationResult::RequiresRegister { register, .. } => {
                     let value = self.registers.get(register)?;
@@ -231,8 +209,8 @@ impl FrameRegisters {
     }
 
     pub(super) fn set(&mut self, register: Register, value: Option<u64>) {
-        if let Some(own) = self.0.get_mut(usize::from(register.0)) {
-            *own = value;
+        if let Some(place) = self.0.get_mut(usize::from(register.0)) {
+            *place = value;
         }
     }
 }

@@ -15,8 +15,7 @@ pub static FILES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         return Vec::new();
     };
     let entries = std::fs::read_dir(&folder).expect("cannot read EVICTSCOPE_FUZZ_BASES");
-    let entries = entries.map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<_> = entries.collect();
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     let base = |path| Base::new(std::fs::read(path).expect("cannot read a base"));
     paths.iter().map(base).collect()
@@ -30,14 +29,11 @@ pub static FILES_WITH_DWARF: LazyLock<Vec<Base>> = LazyLock::new(|| {
 });
 
 /// Their unwind tables.
-pub static FRAMES: LazyLock<Vec<Base>> = LazyLock::new(|| {
-    let tables = FILES.iter().filter_map(|file| file.section(".eh_frame"));
-    tables.collect()
-});
+pub static FRAMES: LazyLock<Vec<Base>> =
+    LazyLock::new(|| FILES.iter().filter_map(|file| file.section(".eh_frame")).collect());
 
 /// Their functions that a plan relies on.
-pub static FUNCTIONS: LazyLock<Vec<Base>> =
-    LazyLock::new(|| FILES.iter().flat_map(Base::functions).collect());
+pub static FUNCTIONS: LazyLock<Vec<Base>> = LazyLock::new(|| FILES.iter().flat_map(Base::functions).collect());
 
 /// Returns what an input stands for: its first byte names a base, and the rest is the script that
 /// damages it; or else the rest is the file itself.

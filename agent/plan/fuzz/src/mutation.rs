@@ -62,15 +62,12 @@ impl Base {
     /// Returns the functions that a plan relies on, each as a base of its own.
     pub fn functions(&self) -> Vec<Self> {
         let file = ElfFile64::<Endianness>::parse(&*self.data);
-        let functions = file.map(|file| functions(&file)).unwrap_or_default();
-        let functions = functions.into_iter();
-        functions.filter_map(|range| self.part(range)).collect()
+        file.map(|file| functions(&file)).unwrap_or_default().into_iter().filter_map(|range| self.part(range)).collect()
     }
 
     /// Returns a section as a base of its own.
     pub fn section(&self, name: &str) -> Option<Self> {
-        let file = ElfFile64::<Endianness>::parse(&*self.data).ok()?;
-        let (start, size) = file.section_by_name(name)?.file_range()?;
+        let (start, size) = ElfFile64::<Endianness>::parse(&*self.data).ok()?.section_by_name(name)?.file_range()?;
         let start = usize::try_from(start).ok()?;
         self.part(start..start + usize::try_from(size).ok()?)
     }

@@ -49,7 +49,7 @@ pub struct Counters {
 
 impl Counters {
     /// Returns a single counter.
-    pub const fn one(address: FileAddress) -> Self {
+    pub const fn single(address: FileAddress) -> Self {
         Self { first: address, stride: 8, most: 1, threads: None, threads_width: 8, overflow: None }
     }
 
@@ -67,7 +67,7 @@ pub fn counters_behind(
     execution: &Execution<'_>,
 ) -> Result<Counters, MemberError> {
     if let Some(address) = execution.atoms.as_global(mem_reported) {
-        return Ok(Counters::one(address));
+        return Ok(Counters::single(address));
     }
     let atom = mem_reported.as_atom();
     match atom.and_then(|atom| execution.atoms.get(atom)) {
@@ -82,7 +82,7 @@ pub fn counters_returned_by(image: &Image<'_>, address: FileAddress) -> Result<C
     let code = FunctionCode::decode(image, address).map_err(|_| Halt::Instruction(address))?;
     let mut machine = Interpreter::new(image, &code);
     match machine.run(None) {
-        Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::one(globals[0])),
+        Ok(Some(globals)) if globals.len() == 1 => return Ok(Counters::single(globals[0])),
         Ok(_) | Err(Halt::Branch(_)) => {}
         Err(why) => return Err(why.into()),
     }
@@ -128,24 +128,22 @@ fn counters_of_threads(machine: &mut Interpreter<'_, '_>, threads: Load) -> Opti
     let mut added = |count| machine.run(Some((threads, count))).ok()?;
     // One thread reads only the first counter; what a second adds gives the distance.
     let [first] = added(1)?[..] else { return None };
-    let two = added(2)?;
-    let second = two.iter().find(|own| **own != first)?;
-    let stride = second.checked_sub(first).filter(|stride| *stride >= 8)?;
+    let stride =
+        added(2)?.iter().find(|address| **address != first)?.checked_sub(first).filter(|stride| *stride >= 8)?;
 
     // With very many threads, all counters are added, and maybe one more.
     let all = added(MANY_THREADS)?;
     let counter = |index: u64| first.wrapping_add(index * stride);
     let is_added = |index: &u64| all.contains(&counter(*index));
     let most = (0..all.len() as u64).take_while(is_added).count() as u64;
-    let is_other = |own: &&FileAddress| (0..most).all(|index| counter(index) != **own);
+    let is_other = |address: &&FileAddress| (0..most).all(|index| counter(index) != **address);
     let overflow = all.iter().find(is_other).copied();
 
     let around_most = [most / 2, most.saturating_sub(1), most, most + 1];
     let counts = (0..=THREADS_TRIED).chain(around_most).chain([MANY_THREADS]);
     let is_right = |count: u64| {
         let overflow = overflow.filter(|_| count > most);
-        let counters = (0..count.min(most)).map(counter);
-        let mut expected: Vec<FileAddress> = counters.chain(overflow).collect();
+        let mut expected: Vec<FileAddress> = (0..count.min(most)).map(counter).chain(overflow).collect();
         expected.sort_unstable();
         added(count) == Some(expected)
     };
@@ -231,16 +229,16 @@ mod tests {
         let first = address_of(data, "used_memory")
             .or_else(|| address_of(data, "used_memory_thread").filter(|_| most < 260))
             .or_else(|| address_of(data, "padded").map(|padded| padded.wrapping_add(7 * 8)));
-        let one = first.map(Counters::one);
+        let single = first.map(Counters::single);
         let expected = match most {
-            1 => one,
-            _ => one.map(|one| Counters {
+            1 => single,
+            _ => single.map(|single| Counters {
                 stride,
                 most,
                 threads: address_of(data, "active_threads"),
                 threads_width: if stride == 64 { 8 } else { 4 },
                 overflow: address_of(data, "further_threads").filter(|_| has_overflow),
-                ..one
+                ..single
             }),
         };
         assert_eq!(found.ok(), expected, "{what}");

@@ -27,8 +27,7 @@ pub struct MemberPlan {
     pub member: Member,
     /// Virtual address, as in the ELF file.
     pub address: FileAddress,
-    /// Offset in `server`, bytes; `None` for what is not a member of it, or if it is not
-    /// certain where `server` begins.
+    /// Offset in `server`, bytes; `None` for what is not a member of it, or if it is not certain where `server` begins.
     pub offset: Option<u64>,
     /// How it was found.
     pub method: Method,
@@ -39,8 +38,8 @@ pub struct MemberPlan {
 impl MemberPlan {
     /// Returns the addresses of the 8-byte words to read.
     pub fn words(&self) -> impl Iterator<Item = FileAddress> {
-        let one = Counters { most: self.member.content().bytes().div_ceil(8), ..Counters::one(self.address) };
-        let counters = self.counters.unwrap_or(one);
+        let single = Counters { most: self.member.content().bytes().div_ceil(8), ..Counters::single(self.address) };
+        let counters = self.counters.unwrap_or(single);
         let word = move |index| counters.first.wrapping_add(index * counters.stride);
         (0..counters.most).map(word).chain(counters.overflow)
     }
@@ -87,12 +86,10 @@ impl Members {
             }
             Err(why) => members.miss(Member::UsedMemory, why),
         }
-        let symbol = image.object("server").map(|symbol| ServerObject {
-            address: symbol.address,
-            size: symbol.size,
-            is_exact: true,
-        });
-        let server = symbol.map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
+        let server = image
+            .object("server")
+            .map(|symbol| ServerObject { address: symbol.address, size: symbol.size, is_exact: true })
+            .map_or_else(|| server(image, config, identity, &evidence.counted), Ok);
         members.add_configured(config, server.as_ref().ok());
         for (directive, member) in absent(image, config) {
             let why = format!("the table of configuration directives has no clear {directive}");
@@ -160,11 +157,9 @@ impl Members {
         };
         // What the loop counts inside `server` can be told from what it counts elsewhere only if it
         // is certain where `server` begins and ends.
-        let counted = server.as_ref().ok();
-        let counted = counted.and_then(|server| only_in(server.range(), counted_in_loops));
+        let counted = server.as_ref().ok().and_then(|server| only_in(server.range(), counted_in_loops));
         let flow = by_data_flow(image, info, counted, range)?;
-        let known = server.as_ref().map_err(MemberError::clone);
-        let known = known.and_then(|server| {
+        let known = server.as_ref().map_err(MemberError::clone).and_then(|server| {
             let layout = known_layout(server.address, server.size, config, &flow)?;
             Ok((server, layout))
         });
@@ -211,20 +206,20 @@ impl Members {
     /// Compares a member with what the debug information says about it. A member that differs is
     /// not found, and one that only the debug information knows is added.
     pub fn agree(&mut self, member: Member, address: FileAddress, offset: Option<u64>) {
-        let Some(at) = self.found.iter().position(|own| own.member == member) else {
+        let Some(at) = self.found.iter().position(|planned| planned.member == member) else {
             self.not_found.retain(|(missing, _)| *missing != member);
             self.add(member, address, offset, Method::Dwarf);
             return;
         };
-        let own = &mut self.found[at];
-        if own.address == address {
-            own.method = Method::Both;
-            own.offset = offset;
+        let planned = &mut self.found[at];
+        if planned.address == address {
+            planned.method = Method::Both;
+            planned.offset = offset;
             return;
         }
         let why = MemberError::Contradiction(format!(
             "DWARF says that it is at {address:#x}, the {} that it is at {:#x}",
-            own.method, own.address
+            planned.method, planned.address
         ));
         self.found.remove(at);
         self.miss(member, why);

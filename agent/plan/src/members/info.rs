@@ -1,10 +1,9 @@
 //! Finds counters of `server` by what INFO prints: the arguments of one call that formats text.
 //!
-//! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in
-//! the order of the format: the conversion after `evicted_keys:` tells which argument is
-//! `stat_evictedkeys`. Two are printed in other units than they are kept in, and must be converted
-//! as every version does. The System V ABI says where each argument is, and the data flow says what
-//! it is. The function is found by the format, so it needs no name.
+//! `genRedisInfoString()` passes the members whose names INFO shows to a function like `printf`, in the order of the
+//! format: the conversion after `evicted_keys:` tells which argument is `stat_evictedkeys`. Two are printed in other
+//! units than they are kept in, and must be converted as every version does. The System V ABI says where each argument
+//! is, and the data flow says what it is. The function is found by the format, so it needs no name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -60,8 +59,7 @@ pub fn info(image: &Image<'_>) -> Info {
         }
         formats.extend(found);
     }
-    let frames = references::find(image, &formats).into_iter();
-    let frames: Vec<_> = frames.map(|reference| reference.frame).collect();
+    let frames: Vec<_> = references::find(image, &formats).into_iter().map(|reference| reference.frame).collect();
     let mut functions = functions_of(image, &frames);
     functions.truncate(MAX_FUNCTIONS);
     let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
@@ -97,8 +95,7 @@ fn printed_by(
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
     let mut found = Vec::new();
-    let all = code.blocks.entries();
-    for (id, block) in all.filter(|(_, block)| block.leaves || block.calls()) {
+    for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
             let is_end = block.instructions.last() == Some(instruction);
             let is_tail_call = block.leaves && is_end;

@@ -54,10 +54,9 @@ pub fn layouts() -> Result<BTreeMap<String, Layout>, MemberError> {
     Ok(releases.collect())
 }
 
-/// Returns the only known layout that agrees with all that is known about `server`, or one of
-/// several that do and have the counters at the same offsets. `size` is 0 if the file does not say.
-/// Fails if there is none ([`MemberError::Contradiction`]: the code contradicts the only ones that
-/// otherwise agree), or more than one.
+/// Returns the only known layout that agrees with all that is known about `server`, or one of several that do and have
+/// the counters at the same offsets. `size` is 0 if the file does not say. Fails if there is none
+/// ([`MemberError::Contradiction`]: the code contradicts the only ones that otherwise agree), or more than one.
 pub fn known_layout(
     address: FileAddress,
     size: u64,
@@ -76,8 +75,7 @@ pub fn known_layout(
     let is_measured = |member| layouts.values().any(|layout| layout.offset(member).is_some());
     let measured: Vec<_> = Member::counted().filter(|member| is_measured(*member)).collect();
     for (release, layout) in layouts {
-        let mut configured = config.keys();
-        let is_like_table = configured.all(|member| agrees(config, *member, layout.offset(*member)));
+        let is_like_table = config.keys().all(|member| agrees(config, *member, layout.offset(*member)));
         if !is_like_table || (size != 0 && size != layout.sizeof) {
             continue;
         }
@@ -136,8 +134,7 @@ impl KnownLayout {
 
 /// Returns the series of a release such as `redis 7.0.15`, if it is one of `product`.
 fn series<'a>(product: &str, release: &'a str) -> Option<&'a str> {
-    let version = release.strip_prefix(product)?.strip_prefix(' ')?;
-    version.rsplit_once('.').map(|(series, _)| series)
+    release.strip_prefix(product)?.strip_prefix(' ')?.rsplit_once('.').map(|(series, _)| series)
 }
 
 #[cfg(test)]

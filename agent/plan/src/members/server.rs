@@ -1,9 +1,8 @@
 //! Finds the global `server` if it has no symbol.
 //!
-//! The table of configuration directives gives the addresses of four members or more. A known
-//! layout agrees if all of them, less their offsets, give the same address. The layouts of some
-//! releases agree in all that is read and differ in what comes before it; then the members'
-//! addresses are certain and only their offsets are not.
+//! The table of configuration directives gives the addresses of four members or more. A known layout agrees if all of
+//! them, less their offsets, give the same address. The layouts of some releases agree in all that is read and differ
+//! in what comes before it; then the members' addresses are certain and only their offsets are not.
 
 use std::ops::Range;
 
@@ -41,8 +40,7 @@ pub fn around(config: &ConfigTable) -> Range<FileAddress> {
     let (Some(lowest), Some(highest)) = (lowest, highest) else {
         return Range::default();
     };
-    let begin = lowest.moved_back(LARGEST).unwrap_or_default();
-    begin..highest.saturating_add(LARGEST)
+    lowest.moved_back(LARGEST).unwrap_or_default()..highest.saturating_add(LARGEST)
 }
 
 /// A layout, and where `server` would begin with it.

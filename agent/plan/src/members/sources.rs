@@ -152,10 +152,7 @@ fn client_memory(image: &Image<'_>, called: &[FileAddress]) -> Option<FileAddres
 fn mentions_what_is_added(code: &FunctionCode) -> bool {
     let instructions = code.blocks.iter().flat_map(|block| &block.instructions);
     let loaded: HashSet<FileAddress> = instructions.filter_map(word_displacement).collect();
-    loaded.iter().any(|first| {
-        let mut all = ADDED_UP.iter();
-        all.all(|distance| loaded.contains(&first.wrapping_add(*distance)))
-    })
+    loaded.iter().any(|first| ADDED_UP.iter().all(|distance| loaded.contains(&first.wrapping_add(*distance))))
 }
 
 /// Returns the first of the three globals, wherever a register holds their sum.

@@ -19,7 +19,7 @@ fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
     let options = [&["-g", "-rdynamic"], options].concat();
     let plan = plan_of(&compile(compiler, PROGRAM, &options)?, None);
     let function = eviction_call(&plan);
-    let method = |variable| function.quantity(variable).map(|own| own.method);
+    let method = |variable| function.quantity(variable).map(|planned| planned.method);
     Some(VARIABLES.map(method).to_vec())
 }
 
@@ -61,7 +61,7 @@ fn a_loop_with_calls_before_the_calculation() {
         if let Some(methods) = methods(compiler, &options) {
             // Inlined code may keep neither mem_reported nor overhead.
             let goal = &methods[2..];
-            let is_found = goal.iter().all(|own| *own == Some(Method::Both));
+            let is_found = goal.iter().all(|method| *method == Some(Method::Both));
             assert!(is_found, "{compiler} {options:?}: {methods:?}");
         }
     }

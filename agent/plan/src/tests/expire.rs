@@ -63,25 +63,26 @@ fn the_keys_of_a_cycle_are_found_at_every_end() {
 
 #[test]
 fn the_keys_of_jobs_are_counted_only_where_they_are_told_from_fields() {
-    let (mut told, mut not_told) = (0, 0);
+    let (mut counted, mut not_counted) = (0, 0);
     for (case, plan) in plans(&LEVELS, &JOBS) {
         check(&case, &plan);
         let planned = cycle(&case, &plan);
         if FunctionPlan::Expire(planned.clone()).counts_keys() {
             let jobs: Vec<_> = planned.starts.iter().map(|start| start.job.as_ref()).collect();
-            let is_told = match case.contains("APART") {
-                true => jobs == [0, 1].map(Operand::Constant).each_ref().map(Some),
-                false => matches!(jobs[..], [Some(_)]),
+            let is_known = if case.contains("APART") {
+                jobs == [0, 1].map(Operand::Constant).each_ref().map(Some)
+            } else {
+                matches!(jobs[..], [Some(_)])
             };
-            assert!(is_told, "{case}: {jobs:?}");
-            told += 1;
+            assert!(is_known, "{case}: {jobs:?}");
+            counted += 1;
             continue;
         }
-        not_told += 1;
+        not_counted += 1;
         assert!(lacks(&plan, Item::KeysSampled), "{case}");
         assert!(lacks(&plan, Item::KeysExpired), "{case}");
     }
-    assert!(told > 0 && not_told > 0, "{told} {not_told}");
+    assert!(counted > 0 && not_counted > 0, "{counted} {not_counted}");
 }
 
 /// Without optimisation the type stays where the caller's argument was stored.
@@ -119,7 +120,6 @@ fn without_the_average_no_function_is_the_cycle() {
         let Some(data) = compile(compiler, PROGRAM, &options) else {
             continue;
         };
-        let plan = plan_of(&data, None);
-        assert_eq!(plan.function(EXPIRE_CYCLE.description), None, "{compiler}");
+        assert_eq!(plan_of(&data, None).function(EXPIRE_CYCLE.description), None, "{compiler}");
     }
 }

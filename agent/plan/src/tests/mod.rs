@@ -24,8 +24,7 @@ pub fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
 
 /// Returns the eviction call in a plan.
 pub fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
-    let function = plan.function(EVICTION_CALL.description);
-    function.unwrap_or_else(|| panic!("{:?}", plan.not_found))
+    plan.function(EVICTION_CALL.description).unwrap_or_else(|| panic!("{:?}", plan.not_found))
 }
 
 #[test]
@@ -36,8 +35,8 @@ fn a_plan_is_the_same_every_time() {
 
 #[test]
 fn an_executable_without_redis_has_no_eviction_call() {
-    let own = std::env::current_exe().and_then(std::fs::read);
-    let plan = plan_of(&own.unwrap_or_else(|error| panic!("{error}")), None);
+    let executable = std::env::current_exe().and_then(std::fs::read);
+    let plan = plan_of(&executable.unwrap_or_else(|error| panic!("{error}")), None);
     assert_eq!(plan.not_found.len(), TRACED.len());
     assert!(matches!(plan.not_found[0].item, Item::Function(_)));
     assert_eq!(plan.unusable_reason(), Some(&plan.not_found[0].reason));

@@ -21,8 +21,7 @@ const LINKS: [&[&str]; 4] =
 
 /// Returns why there is no eviction call.
 fn refusal(plan: &ProbePlan) -> String {
-    let mut not_found = plan.not_found.iter();
-    let function = not_found.find(|missing| match missing.item {
+    let function = plan.not_found.iter().find(|missing| match missing.item {
         Item::Function(kind) => kind.description == EVICTION_CALL.description,
         _ => false,
     });
@@ -31,8 +30,7 @@ fn refusal(plan: &ProbePlan) -> String {
 
 /// Returns whether everything that can be read about eviction calls is known.
 fn is_certain(plan: &ProbePlan) -> bool {
-    let function = plan.function(EVICTION_CALL.description);
-    function.is_some_and(TracedFunction::has_all_quantities)
+    plan.function(EVICTION_CALL.description).is_some_and(TracedFunction::has_all_quantities)
 }
 
 #[test]
@@ -78,8 +76,7 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
         return;
     };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
-    let texts = crate::names::find(&mut image, EVICTION_CALL.texts);
-    let mentioned = texts.mentioned_in(eviction::TEXT);
+    let mentioned = crate::names::find(&mut image, EVICTION_CALL.texts).mentioned_in(eviction::TEXT);
     assert!(mentioned.iter().any(|frame| !frame.is_entry), "the compiler moved nothing: {mentioned:x?}");
     let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
     assert!(is_certain(&whole));
@@ -133,8 +130,7 @@ fn no_known_layout_is_refused() {
     let plan = plan_of(&data, None);
     assert!(is_certain(&plan));
     for member in [Member::StatEvictedkeys, Member::StatNumcommands] {
-        let mut not_found = plan.not_found.iter();
-        let missing = not_found.find(|missing| missing.item == Item::Member(member));
+        let missing = plan.not_found.iter().find(|missing| missing.item == Item::Member(member));
         let why = missing.map(|missing| missing.reason.to_string());
         assert!(why.is_some_and(|why| why.contains("no known layout")), "{member:?}: {:?}", plan.not_found);
     }
@@ -180,8 +176,7 @@ fn debians_server_is_planned_for_without_any_name() {
         let plan = plan_of(&nameless, None);
         assert_eq!(plan.functions, whole.functions);
         let places = |plan: &ProbePlan| -> Vec<_> {
-            let members = plan.members.iter();
-            members.map(|member| (member.member, member.address, member.offset, member.counters)).collect()
+            plan.members.iter().map(|member| (member.member, member.address, member.offset, member.counters)).collect()
         };
         // Without names fewer methods find them.
         assert_eq!(places(&plan), places(&whole));

@@ -35,8 +35,7 @@ struct ModeCost {
 
 /// Predicts the cost of each mode for a server with this plan.
 pub fn predict(plan: &ProbePlan, costs: HitCosts, source: CostSource, calls_per_second: f64) -> Prediction {
-    let function = plan.function(EVICTION_CALL.description);
-    let sites = function.map_or_else(ProbedSites::default, ProbedSites::of);
+    let sites = plan.function(EVICTION_CALL.description).map_or_else(ProbedSites::default, ProbedSites::of);
     // Sampling costs what the budget allows.
     let modes = [ProbeMode::EveryCall, ProbeMode::EvictingOnly].map(|mode| {
         let noop_call_ns = costs.call_ns(sites, mode, false);

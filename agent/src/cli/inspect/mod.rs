@@ -67,8 +67,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         text::of(&shown, debug_file, &plan, &missing, took) + &cost
     };
     terminal::print(&text)?;
-    let eviction = plan.function(EVICTION_CALL.description);
-    let is_complete = eviction.is_some_and(TracedFunction::has_all_quantities);
+    let is_complete = plan.function(EVICTION_CALL.description).is_some_and(TracedFunction::has_all_quantities);
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -72,8 +72,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
     }
     if let Some(part) = description.inner {
         for (number, site) in function.span.inner.iter().enumerate() {
-            let start = cycle.and_then(|cycle| cycle.starts.get(number));
-            let note = start.map(|CycleStartPlan { cycle_type, job }| {
+            let note = cycle.and_then(|cycle| cycle.starts.get(number)).map(|CycleStartPlan { cycle_type, job }| {
                 let job = job.as_ref().map(|job| place(", job", Some(job)));
                 format!("   ({}{})", place("type", cycle_type.as_ref()), job.unwrap_or_default())
             });

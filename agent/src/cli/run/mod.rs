@@ -24,12 +24,12 @@ pub struct Arguments {
     #[arg(long)]
     check_config: bool,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigurationOptions,
 }
 
 /// The configuration of the daemon, from a file and the command line.
 #[derive(clap::Args)]
-pub struct Configuration {
+pub struct ConfigurationOptions {
     /// Configuration file, in TOML: the same options by the same names, without the dashes in front. Those given here
     /// win [default: /etc/evictscope/config.toml, if it exists]
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Configuration {
+impl ConfigurationOptions {
     /// Reads all of it. Returns also which file was read. Fails if a file cannot be read, or is wrong.
     pub fn load(self) -> anyhow::Result<(Settings, Option<WebConfig>, Option<PathBuf>)> {
         let (in_file, file) = load_file(self.config.as_deref())?;
@@ -161,8 +161,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"", "FILE, line 2, listen: duplicate key"),
         ] {
             let answer = load_text(text)?;
-            let right = matches!(&answer, Err(error) if error.contains(said));
-            assert!(right, "{text}: {answer:?}");
+            assert!(matches!(&answer, Err(error) if error.contains(said)), "{text}: {answer:?}");
         }
         Ok(())
     }

@@ -159,8 +159,7 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::
 
 /// Parses a text in the configuration file as on the command line.
 fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(D::Error::custom)
+    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 /// Parses a list of texts in the configuration file, each as on the command line.

@@ -14,10 +14,10 @@ use evictscope_records::text;
 use super::check::Checklist;
 use crate::live::Agent;
 use crate::live::reading::*;
-use crate::terminal::Ending;
+use crate::terminal::EndSignals;
 use child::Tied;
 pub use child::{TiedArguments, become_tied};
-use server::{Load, ThrowAwayServer};
+use server::{ThrowAwayServer, WriteLoad};
 
 /// How long keys are written: most of the time at the limit.
 const LASTING: Duration = Duration::from_secs(4);
@@ -51,7 +51,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut checklist = Checklist::default();
     if may_attach(&mut checklist) {
-        let tested = Ending::listen().and_then(|ending| {
+        let tested = EndSignals::listen().and_then(|ending| {
             // The children are tied to the main thread.
             test(arguments.server.as_deref(), &Waiting(ending), &mut checklist)
         });
@@ -74,7 +74,7 @@ fn may_attach(checklist: &mut Checklist) -> bool {
 }
 
 /// Waits, unless the user or the system wants this process to end.
-struct Waiting(Ending);
+struct Waiting(EndSignals);
 
 impl Waiting {
     fn pause(&self) -> anyhow::Result<()> {
@@ -127,7 +127,7 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
     };
     checklist.ok("agent", &format!("watches it; its phase is {phase}"));
 
-    let load = Load::start(server.address(), LASTING)?;
+    let load = WriteLoad::start(server.address(), LASTING)?;
     let mut saturated = None;
     let begun = Instant::now();
     while !load.has_ended() {

@@ -129,14 +129,13 @@ impl Info {
 
 /// Returns a loopback port that is free at this moment.
 pub fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?;
-    Ok(listener.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?.local_addr()?.port())
 }
 
 /// Threads that write keys.
-pub struct Load(Vec<JoinHandle<anyhow::Result<()>>>);
+pub struct WriteLoad(Vec<JoinHandle<anyhow::Result<()>>>);
 
-impl Load {
+impl WriteLoad {
     /// Starts writing keys that are new each time, for `lasting`. It ends by itself.
     pub fn start(server: SocketAddr, lasting: Duration) -> anyhow::Result<Self> {
         let until = Instant::now() + lasting;

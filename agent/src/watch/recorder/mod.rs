@@ -14,12 +14,12 @@ use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use evictscope_telemetry::{
-    Burst, BurstKind, Cycle, Latencies, Members, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
+    Burst, BurstKind, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
 };
 use evictscope_web::{Request, Requests, version};
 
 pub use self::occasions::Allowance;
-use self::occasions::{Occasions, Sight, Wanted};
+use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
 use crate::clock::{monotonic, since_1970};
@@ -42,7 +42,7 @@ pub struct Surroundings {
 }
 
 /// A reading, and what follows from it.
-pub struct Seen<'a> {
+pub struct Observation<'a> {
     /// What was read.
     pub snapshot: &'a Snapshot,
     /// The server then.
@@ -69,31 +69,20 @@ pub struct Recorder {
 }
 
 /// What records are made of besides the timeline, and when.
+#[derive(Default)]
 struct Kept {
     occasions: Occasions,
     latencies: Latencies,
     slow_calls: SlowCalls,
     /// The highest cost of the probes in each second, monotonic.
     costs: VecDeque<(u64, f64)>,
-    members: Members,
+    members: MemberValues,
     /// When the recorded bursts began, monotonic, and the names of their records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
 }
 
 impl Kept {
-    fn new() -> Self {
-        Self {
-            occasions: Occasions::new(),
-            latencies: Latencies::default(),
-            slow_calls: SlowCalls::default(),
-            costs: VecDeque::new(),
-            members: Members::default(),
-            named: Arc::default(),
-            tell: Vec::new(),
-        }
-    }
-
     fn cost(&mut self, at: Duration, ratio: f64) {
         let now = at.as_secs();
         match self.costs.back_mut() {
@@ -106,8 +95,7 @@ impl Kept {
 
     fn highest_cost(&self, from: Duration, to: Duration) -> Option<f64> {
         let span = from.as_secs()..=to.as_secs();
-        let within = self.costs.iter().filter(|cost| span.contains(&cost.0));
-        within.map(|cost| cost.1).reduce(f64::max)
+        self.costs.iter().filter(|cost| span.contains(&cost.0)).map(|cost| cost.1).reduce(f64::max)
     }
 
     fn id_of(&self, burst: &Burst) -> Option<&RecordId> {
@@ -132,13 +120,13 @@ impl Recorder {
             server: recorded(label, &subject.process, plan),
             around,
             profiles: Profiles::new(subject),
-            kept: sees_evictions.then(Kept::new),
+            kept: sees_evictions.then(Kept::default),
             ending: None,
         }
     }
 
     /// Takes in a reading. Returns the name of the record of each burst that is over, if there will be one.
-    pub fn take_in(&mut self, seen: &Seen<'_>) -> Vec<Option<RecordId>> {
+    pub fn take_in(&mut self, seen: &Observation<'_>) -> Vec<Option<RecordId>> {
         let Some(kept) = &mut self.kept else {
             return vec![None; seen.finished.len()];
         };
@@ -199,8 +187,7 @@ impl Recorder {
             }
         }
         self.profiles.settle(monotonic());
-        let due = self.kept.as_mut();
-        let due = due.map(|kept| kept.occasions.due(monotonic()));
+        let due = self.kept.as_mut().map(|kept| kept.occasions.due(monotonic()));
         self.hand_over(due.unwrap_or_default(), plan, timeline);
     }
 
@@ -222,7 +209,7 @@ impl Recorder {
         let _ = tell.send(Err(refused));
     }
 
-    fn hand_over(&mut self, due: Vec<Wanted>, plan: &ProbePlan, timeline: Option<&Timeline>) {
+    fn hand_over(&mut self, due: Vec<WantedRecord>, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for wanted in due {
             let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else {
                 continue;
@@ -239,7 +226,7 @@ impl Recorder {
         }
     }
 
-    fn record(&self, wanted: &Wanted, plan: &ProbePlan, timeline: &Timeline) -> Option<Record> {
+    fn record(&self, wanted: &WantedRecord, plan: &ProbePlan, timeline: &Timeline) -> Option<Record> {
         let kept = self.kept.as_ref()?;
         let (from, to) = wanted.span();
         // One for all of the record.
@@ -276,8 +263,7 @@ impl Recorder {
 
     /// Returns when the recorded bursts began, monotonic, and the names of their records.
     pub fn named(&self) -> Arc<VecDeque<(Duration, RecordId)>> {
-        let named = self.kept.as_ref().map(|kept| kept.named.clone());
-        named.unwrap_or_default()
+        self.kept.as_ref().map(|kept| kept.named.clone()).unwrap_or_default()
     }
 
     /// Returns what profiles have cost the main thread, in nanoseconds.
@@ -309,8 +295,7 @@ impl Recorder {
     /// ended, if that is to be recorded.
     pub fn finish(&mut self, plan: &ProbePlan, timeline: Option<&Timeline>, ended: Option<(Duration, Ending)>) {
         self.ending = ended.map(|(_, ending)| ending);
-        let all = self.kept.as_mut();
-        let all = all.map(|kept| kept.occasions.finish(ended.map(|(at, _)| at)));
+        let all = self.kept.as_mut().map(|kept| kept.occasions.finish(ended.map(|(at, _)| at)));
         self.hand_over(all.unwrap_or_default(), plan, timeline);
     }
 }
@@ -327,7 +312,7 @@ fn recorded(label: &str, process: &ServerProcess, plan: &ProbePlan) -> RecordedS
     }
 }
 
-fn configuration(members: &Members) -> Configuration {
+fn configuration(members: &MemberValues) -> Configuration {
     let int = |member| u32::try_from(members.get(member)?).ok();
     Configuration {
         maxmemory: members.get(Member::Maxmemory),

@@ -16,7 +16,7 @@ use evictscope_records::NoProfile;
 use evictscope_records::profile::Profile;
 use tokio::sync::oneshot;
 
-use super::occasions::Wanted;
+use super::occasions::WantedRecord;
 use crate::clock::since_1970;
 use crate::profile::{Profiler, Profiling};
 
@@ -46,8 +46,7 @@ pub struct Subject {
 
 impl Subject {
     fn begin(&self, hz: u32) -> Result<Profiling, NoProfile> {
-        let profiler = self.profiler.as_ref().map_err(Clone::clone)?;
-        profiler.begin(&self.process, &self.executable, hz)
+        self.profiler.as_ref().map_err(Clone::clone)?.begin(&self.process, &self.executable, hz)
     }
 }
 
@@ -196,9 +195,10 @@ impl Profiles {
 
     /// Begins a profile on request.
     pub fn ask(&mut self, at: Duration, length: Duration, hz: u32, answer: oneshot::Sender<Result<Profile, String>>) {
-        let begun = match self.asked.len() < ASKED {
-            true => self.subject.begin(hz).map_err(|NoProfile(why)| why),
-            false => Err(format!("{ASKED} profiles of this server are being taken: try again when one is ready")),
+        let begun = if self.asked.len() < ASKED {
+            self.subject.begin(hz).map_err(|NoProfile(why)| why)
+        } else {
+            Err(format!("{ASKED} profiles of this server are being taken: try again when one is ready"))
         };
         match begun {
             Ok(profiling) => self.asked.push(Asked {
@@ -250,16 +250,17 @@ impl Profiles {
 
     /// Returns the profile that has most of what a record is about, then most of all its time, or why there is none.
     /// `since_1970` dates it.
-    pub fn of(&self, wanted: &Wanted, since_1970: Duration) -> Result<Profile, NoProfile> {
+    pub fn of(&self, wanted: &WantedRecord, since_1970: Duration) -> Result<Profile, NoProfile> {
         let within = |profile: &Profile, (from, to)| profile.within(from, to);
         let (about, span) = ((wanted.began, wanted.ended), wanted.span());
         let best = (self.taken.iter()).max_by_key(|profile| (within(profile, about), within(profile, span)));
         if let Some(profile) = best.filter(|profile| !within(profile, span).is_zero()) {
             return Ok(profile.clone().dated(since_1970));
         }
-        let none = match self.begun.is_empty() {
-            true => "the server was not stalled, and a profile begins when it is",
-            false => "the profile was not ready when this was written",
+        let none = if self.begun.is_empty() {
+            "the server was not stalled, and a profile begins when it is"
+        } else {
+            "the profile was not ready when this was written"
         };
         let why = (self.subject.profiler.as_ref().err()).or(self.refused.as_ref());
         Err(why.cloned().unwrap_or_else(|| NoProfile(none.to_owned())))

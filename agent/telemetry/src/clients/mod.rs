@@ -1,8 +1,6 @@
 //! What clients feel: how long requests wait, and what the main thread did meanwhile.
 
-pub(crate) mod calm;
-pub(crate) mod look_pace;
-pub(crate) mod reading;
+pub(crate) mod pace;
 pub(crate) mod rest;
 pub(crate) mod stalls;
 pub(crate) mod waits;

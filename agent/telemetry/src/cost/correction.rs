@@ -31,7 +31,8 @@ pub(super) struct Between {
 /// How much more hits cost in a server than where their cost was measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correction {
-    factor: f64,
+    /// By what to multiply the cost of hits.
+    pub(super) factor: f64,
     /// Sums over readings: their number, squares, and products.
     readings: f64,
     commands2: f64,
@@ -58,11 +59,6 @@ impl Default for Correction {
 }
 
 impl Correction {
-    /// Returns the factor by which to multiply the cost of hits.
-    pub(super) fn factor(&self) -> f64 {
-        self.factor
-    }
-
     /// Takes in what happened between two readings.
     pub(super) fn take_in(&mut self, between: Between) {
         let Between { time, commands, hits_ns, cpu_ns } = between;
@@ -118,7 +114,7 @@ mod tests {
             correction.take_in(Between { time: Duration::from_millis(20), commands, hits_ns, cpu_ns: seen - shown });
             shown = seen;
         }
-        correction.factor()
+        correction.factor
     }
 
     #[test]
@@ -143,6 +139,6 @@ mod tests {
                 cpu_ns: commands * 2_000.0 + f64::from(reading % 11) * 1e5,
             });
         }
-        assert_eq!(always_on.factor(), 1.0);
+        assert_eq!(always_on.factor, 1.0);
     }
 }

@@ -1,9 +1,10 @@
 //! What a hit of each probe costs, by the machine and the probed instruction.
 
+use std::fmt;
+
 use evictscope_abi::Probe;
 use evictscope_plan::{Site, TracedFunction};
-
-use crate::ProbeMode;
+use serde::Serialize;
 
 /// What hits cost on a machine, nanoseconds of the traced thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,6 +95,30 @@ impl HitCosts {
     }
 }
 
+/// Which of the programs are attached to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeMode {
+    /// Programs that count and time every eviction call, no-op calls too.
+    EveryCall,
+    /// Programs that only evicting calls hit: a server below its limit pays nothing.
+    EvictingOnly,
+    /// Like evicting-only, but for part of the time.
+    Sampled,
+}
+
+impl ProbeMode {
+    /// Every mode, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::EveryCall, Self::EvictingOnly, Self::Sampled];
+}
+
+/// The spelling of the command line and of the label `mode`.
+impl fmt::Display for ProbeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::{HitCosts, ProbedSites};
@@ -118,8 +143,7 @@ pub(super) mod tests {
         assert_eq!(call(ProbeMode::EveryCall, false), 7_200.0);
         assert_eq!(call(ProbeMode::EveryCall, true), 8_200.0);
         let passing = ProbedSites { passed_exits: 2, ..STEPPED_ENTRY };
-        let passing = COSTS.call_ns(passing, ProbeMode::EvictingOnly, true);
-        assert_eq!(passing, 4_000.0);
+        assert_eq!(COSTS.call_ns(passing, ProbeMode::EvictingOnly, true), 4_000.0);
         let no_exits = ProbedSites { exits: None, ..STEPPED_ENTRY };
         let without = |mode| COSTS.call_ns(no_exits, mode, true);
         assert_eq!(without(ProbeMode::EvictingOnly), 0.0);

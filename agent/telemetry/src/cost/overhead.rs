@@ -1,6 +1,7 @@
-//! What the probes cost a server.
+//! What the probes cost a server, and the most that they may.
 
 use std::collections::VecDeque;
+use std::str::FromStr;
 use std::time::Duration;
 
 use evictscope_abi::{EVICTION, EXPIRE, Probe};
@@ -125,7 +126,7 @@ impl Overhead {
             if let Some(between) = now.since(last).filter(|_| is_sampled) {
                 self.correction.take_in(between);
             }
-            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor();
+            let hits_ns = (now.hits_ns - last.hits_ns) * self.correction.factor;
             now.total_ns = last.total_ns + hits_ns + now.other_ns - last.other_ns;
         }
         let begin = at.saturating_sub(WINDOW);
@@ -151,7 +152,7 @@ impl Overhead {
         let (oldest, last) = (self.readings.front()?, self.readings.back()?);
         // Before the server was found nothing was spent.
         let window = WINDOW.max(now.at.saturating_sub(oldest.at));
-        let second = self.readings.partition_point(|one| one.at + SECOND <= now.at);
+        let second = self.readings.partition_point(|reading| reading.at + SECOND <= now.at);
         let second = self.readings.get(second.saturating_sub(1))?;
         let elapsed_ns = SECOND.max(now.at.saturating_sub(second.at)).as_nanos() as f64;
         Some(Cost {
@@ -164,16 +165,14 @@ impl Overhead {
     }
 
     fn every_call_ratio(&self, second: &Reading, now: &Reading) -> Option<f64> {
-        let elapsed_ns = now.at.checked_sub(second.at).filter(|elapsed| *elapsed >= SECOND)?;
-        let elapsed_ns = elapsed_ns.as_nanos() as f64;
+        let elapsed_ns = now.at.checked_sub(second.at).filter(|elapsed| *elapsed >= SECOND)?.as_nanos() as f64;
         // Each command makes one eviction call at most, so this is too low only for commands that were rejected: they
         // make a call, and are not counted. A counter that was reset tells nothing.
-        let commands = now.commands?.checked_sub(second.commands?)?;
-        let calls = commands.max(now.goals - second.goals) as f64;
+        let calls = now.commands?.checked_sub(second.commands?)?.max(now.goals - second.goals) as f64;
         let sites = self.sites.get(usize::from(EVICTION)).copied().unwrap_or_default();
         let call_ns = self.costs.call_ns(sites, ProbeMode::EveryCall, false);
         let hits_ns = now.inside_ns - second.inside_ns + calls * call_ns;
-        Some(self.correction.factor() * hits_ns / elapsed_ns)
+        Some(self.correction.factor * hits_ns / elapsed_ns)
     }
 
     /// Returns what the probes cost in the last ten seconds, as a share of the main thread's wall time; `None`
@@ -188,15 +187,46 @@ impl Overhead {
     }
 }
 
+/// The share of a server's main thread that the probes may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OverheadBudget(pub(super) f64);
+
+/// The budget cannot be understood.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a share of the main thread from 0% to 100%: write 1% or 0.01, for example")]
+pub struct BudgetError;
+
+impl FromStr for OverheadBudget {
+    type Err = BudgetError;
+
+    fn from_str(text: &str) -> Result<Self, BudgetError> {
+        let text = text.trim();
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let share = match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(|percent| percent / 100.0),
+            // "1" may mean 1 % or all of it.
+            None => number(text).filter(|share| *share < 1.0),
+        };
+        share.filter(|share| (0.0..=1.0).contains(share)).map(Self).ok_or(BudgetError)
+    }
+}
+
+impl OverheadBudget {
+    /// Returns the share; 1 is all of the thread's time.
+    pub fn share(self) -> f64 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use evictscope_model::Member;
 
-    use super::{Cost, Overhead};
+    use super::{BudgetError, Cost, Overhead, OverheadBudget};
     use crate::cost::hit_costs::tests::{COSTS, EMULATED, STEPPED_ENTRY};
-    use crate::{Members, ProbedSites, Snapshot};
+    use crate::{MemberValues, ProbedSites, Snapshot};
 
     /// Hits, and the server's counter of commands.
     type Counts = ([u64; 4], u64);
@@ -212,7 +242,7 @@ mod tests {
         for (second, (hits, commands)) in readings {
             let mut snapshot = at(*second);
             snapshot.counted.calls[0].hits = *hits;
-            snapshot.members = Some(Members::from_iter([(Member::StatNumcommands, *commands)]));
+            snapshot.members = Some(MemberValues::from_iter([(Member::StatNumcommands, *commands)]));
             cost = overhead.update(&snapshot, false);
         }
         assert_eq!(overhead.ratio(), cost.map(|cost| cost.ratio));
@@ -239,8 +269,7 @@ mod tests {
         assert_eq!(later, Some((0.0, 0.0, 1.4e6 / 10e9)));
         // And after ten seconds nowhere.
         let readings = [readings[0], readings[1], (22, (hits, 1_000))];
-        let later = cost(&readings, EMULATED).map(|cost| cost.ratio);
-        assert_eq!(later, Some(0.0));
+        assert_eq!(cost(&readings, EMULATED).map(|cost| cost.ratio), Some(0.0));
     }
 
     #[test]
@@ -252,8 +281,7 @@ mod tests {
         snapshot.counted.calls[0].hits = [0, 0, 100, 100];
         snapshot.counted.calls[1].hits = [0, 0, 500, 500];
         let cost = overhead.update(&snapshot, false);
-        let told = cost.map(|cost| (cost.ratio, cost.cycles_ratio));
-        assert_eq!(told, Some((1.2e6 / 10e9, 1e6 / 10e9)));
+        assert_eq!(cost.map(|cost| (cost.ratio, cost.cycles_ratio)), Some((1.2e6 / 10e9, 1e6 / 10e9)));
     }
 
     #[test]
@@ -283,5 +311,15 @@ mod tests {
         assert_eq!(predicted(hits, [7, 7], EMULATED), Some(320_000.0));
         // CONFIG RESETSTAT.
         assert_eq!(predicted(hits, [507, 7], EMULATED), None);
+    }
+
+    #[test]
+    fn a_budget_is_a_percentage_or_a_share() {
+        for (text, share) in [("1%", 0.01), ("0.01", 0.01), ("0%", 0.0), (" 2.5 % ", 0.025), ("100%", 1.0)] {
+            assert_eq!(text.parse(), Ok(OverheadBudget(share)), "{text}");
+        }
+        for text in ["1", "-1%", "101%", "NaN", "nan%", "inf", "", "%", "one"] {
+            assert_eq!(text.parse::<OverheadBudget>(), Err(BudgetError), "{text}");
+        }
     }
 }

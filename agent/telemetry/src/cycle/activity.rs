@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::QUIET_NS;
 
-use crate::snapshots::snapshot::is_observed;
+use crate::snapshots::is_observed;
 use crate::{EvictionTimes, Moment};
 
 /// Evicting calls that are further apart belong to two bursts.
@@ -12,7 +12,7 @@ pub(super) const QUIET: Duration = Duration::from_nanos(QUIET_NS);
 
 /// Follows evictions even while calls are not observed: then evicted keys show them, as exactly as readings are close.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Activity {
+pub(super) struct EvictionActivity {
     at: Duration,
     probed: Duration,
     evicted_keys: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) struct Activity {
     begun: Duration,
 }
 
-impl Activity {
+impl EvictionActivity {
     /// Takes in an observation, and returns the times until then.
     pub fn follow(&mut self, seen: &Moment) -> EvictionTimes {
         let kernel = seen.evictions;
@@ -56,7 +56,7 @@ impl Activity {
 mod tests {
     use std::time::Duration;
 
-    use super::{Activity, EvictionTimes};
+    use super::{EvictionActivity, EvictionTimes};
     use crate::Moment;
 
     fn ms(milliseconds: u64) -> Duration {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn while_calls_are_observed_the_kernels_times_count() {
-        let mut activity = Activity::default();
+        let mut activity = EvictionActivity::default();
         activity.follow(&seen(10_000, 0, 0, 0, 0));
         let times = activity.follow(&seen(10_100, 100, 50, 10_070, 10_030));
         assert_eq!((times.burst_began, times.last), (ms(10_030), ms(10_070)));
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn while_they_are_not_keys_tell() {
-        let mut activity = Activity::default();
+        let mut activity = EvictionActivity::default();
         activity.follow(&seen(10_000, 100, 0, 0, 0));
         let times = activity.follow(&seen(10_020, 100, 50, 0, 0));
         assert_eq!((times.burst_began, times.last), (ms(10_000), ms(10_020)));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn after_a_quiet_time_another_burst_begins() {
-        let mut activity = Activity::default();
+        let mut activity = EvictionActivity::default();
         activity.follow(&seen(10_000, 100, 0, 0, 0));
         activity.follow(&seen(10_020, 100, 50, 0, 0));
         for at in [10_500, 11_000, 11_500] {

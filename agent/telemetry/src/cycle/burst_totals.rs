@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
-use crate::units::nanoseconds;
+use crate::nanoseconds;
 use crate::{Burst, BurstKind, HistogramTotals};
 
 /// A second, nanoseconds.
@@ -93,8 +93,7 @@ mod tests {
         burst.stalled = Some(Duration::ZERO);
         totals.count(&burst);
         assert_eq!(totals.finished, [1, 1, 1, 0]);
-        let counts = [&totals.duration, &totals.reclaim].map(|one| one.view().count());
-        assert_eq!(counts, [2, 1]);
+        assert_eq!([&totals.duration, &totals.reclaim].map(|histogram| histogram.view().count()), [2, 1]);
         assert_eq!(totals.reclaimed, 800 << 20);
     }
 }

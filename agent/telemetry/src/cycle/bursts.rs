@@ -7,9 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::seconds;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A main thread that is busy for at least this share of its time has none to spare. GitLab's was at 100 %; a burst's
 /// first and last moments are less busy.
@@ -31,7 +29,8 @@ const GROWN_BUFFERS_BYTES: f64 = (1 << 20) as f64;
 const EXPIRY_BEHIND: f64 = 0.1;
 
 /// The kind of a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BurstKind {
     /// It stalled clients, mostly by evictions, and fed on itself: evicting calls took the CPU time that the main
     /// thread lacked, more and more requests waited, and client buffers grew.
@@ -52,12 +51,7 @@ impl BurstKind {
 /// The spelling of the label `kind`.
 impl fmt::Display for BurstKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SelfAmplifying => "self_amplifying",
-            Self::Stalling => "stalling",
-            Self::Plain => "plain",
-            Self::Unknown => "unknown",
-        })
+        self.serialize(f)
     }
 }
 
@@ -156,11 +150,11 @@ impl Burst {
     /// cycles.
     pub fn expiry_behind(&self) -> Option<String> {
         if let Some(held) = self.expired_held_before {
-            let said = format!(
+            let text = format!(
                 "{:.0} % of the keys with a TTL had expired and were held: expiry was already behind when evictions began",
                 held * 100.0
             );
-            return (held > EXPIRY_BEHIND).then_some(said);
+            return (held > EXPIRY_BEHIND).then_some(text);
         }
         let share = self.expired_share_before?;
         let is_behind = share > EXPIRY_BEHIND && self.stale_ratio_before? > EXPIRY_BEHIND;
@@ -190,8 +184,7 @@ impl Burst {
         ];
         let [holding, missing] = [true, false].map(|holds| {
             let findings = findings.iter().filter_map(|(finding, _)| finding.as_ref());
-            let texts = findings.filter(|finding| finding.0 == holds);
-            texts.map(|finding| finding.1.as_str()).collect::<Vec<_>>()
+            findings.filter(|finding| finding.0 == holds).map(|finding| finding.1.as_str()).collect::<Vec<_>>()
         });
         if holding.len() == findings.len() && is_by_evictions {
             let why = holding.join("; ");
@@ -245,5 +238,189 @@ impl Burst {
     }
 }
 
+/// Durations as seconds in JSON, as in all other output.
+mod seconds {
+    use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, de};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        time.as_secs_f64().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(de::Error::custom)
+    }
+
+    /// The same for durations that may not be known.
+    pub mod optional {
+        use serde::{Deserialize as _, Serialize as _};
+
+        use super::{Deserializer, Duration, Serializer, de};
+
+        pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+            time.map(|time| time.as_secs_f64()).serialize(to)
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+            Option::<f64>::deserialize(from)?.map(Duration::try_from_secs_f64).transpose().map_err(de::Error::custom)
+        }
+    }
+}
+
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::{Burst, BurstKind};
+
+    /// Returns a burst like those of GitLab's article.
+    pub fn of_the_article() -> Burst {
+        Burst {
+            started: Duration::from_millis(1_700_000_000_250),
+            duration: Duration::from_secs(7),
+            reclaim: Duration::from_secs(40),
+            evicting_calls: 30_000,
+            observed: Duration::from_secs(7),
+            evicted_keys: Some(250_000),
+            commands_per_second: Some(12_000.0),
+            stalled: Some(Duration::from_secs(8)),
+            stalled_by_evictions: Some(Duration::from_secs(6)),
+            clients_waiting_before: Some(2),
+            clients_waiting_peak: Some(2_900),
+            expired_share_before: Some(0.02),
+            stale_ratio_before: Some(0.01),
+            expired_held_before: None,
+            client_buffers_before: Some(300 << 20),
+            client_buffers_peak: Some(900 << 20),
+            memory_start: Some(60 << 30),
+            memory_peak: Some((60 << 30) + (50 << 20)),
+            memory_end: Some(60 << 30),
+            memory_after: Some((60 << 30) - (400 << 20)),
+            cpu_share: Some(0.98),
+            waiting_share: Some(0.0),
+            eviction_cpu_share: Some(0.8),
+        }
+    }
+
+    #[test]
+    fn the_bursts_of_the_article_amplify_themselves() {
+        let (kind, reason) = of_the_article().kind();
+        assert_eq!(kind, BurstKind::SelfAmplifying);
+        assert_eq!(
+            reason,
+            "clients were stalled for 8.0 s; the main thread had work for 98 % of the time, 80 % of it in evictions; \
+             clients waiting: 2 at its start, at most 2900; client buffers grew by 600.0 MiB from 300.0 MiB"
+        );
+        assert_eq!(of_the_article().reclaimed(), Some(400 << 20));
+    }
+
+    fn kind_after(change: fn(&mut Burst)) -> (BurstKind, String) {
+        let mut burst = of_the_article();
+        change(&mut burst);
+        burst.kind()
+    }
+
+    #[test]
+    fn expiry_was_behind_where_both_estimates_say_so() {
+        let behind = |share, stale| {
+            let mut burst = of_the_article();
+            (burst.expired_share_before, burst.stale_ratio_before) = (share, stale);
+            burst.expiry_behind()
+        };
+        assert_eq!(
+            behind(Some(0.42), Some(0.4)).as_deref(),
+            Some("42 % of the sampled keys had expired: expiry was already behind when evictions began")
+        );
+        for (share, stale) in [(None, Some(0.4)), (Some(0.42), None), (Some(0.42), Some(0.05)), (Some(0.1), Some(0.1))]
+        {
+            assert_eq!(behind(share, stale), None, "{share:?} {stale:?}");
+        }
+        // A sample decides.
+        let sampled = |held| {
+            let mut burst = of_the_article();
+            (burst.expired_share_before, burst.stale_ratio_before) = (Some(0.42), Some(0.4));
+            burst.expired_held_before = Some(held);
+            burst.expiry_behind()
+        };
+        assert_eq!(
+            sampled(0.68).as_deref(),
+            Some(
+                "68 % of the keys with a TTL had expired and were held: expiry was already behind when evictions began"
+            )
+        );
+        assert_eq!(sampled(0.05), None);
+    }
+
+    #[test]
+    fn a_burst_that_stalled_nobody_is_plain_whatever_else_it_did() {
+        let (kind, why) = kind_after(|burst| burst.stalled = Some(Duration::ZERO));
+        assert_eq!((kind, &*why), (BurstKind::Plain, "no client was stalled"));
+    }
+
+    #[test]
+    fn each_condition_is_needed() {
+        let stalling = |change: fn(&mut Burst), why: &str| {
+            let felt = "clients were stalled for 8.0 s, 6.0 s of that by evictions; ";
+            assert_eq!(kind_after(change), (BurstKind::Stalling, format!("{felt}{why}")));
+        };
+        let why = "the main thread had work for 40 % of the time, 80 % of it in evictions";
+        stalling(|burst| burst.cpu_share = Some(0.4), why);
+        let why = "the main thread had work for 98 % of the time, 10 % of it in evictions";
+        stalling(|burst| burst.eviction_cpu_share = Some(0.1), why);
+        let why = "clients waiting: 50 at its start, at most 50";
+        let closed_loop = |burst: &mut Burst| {
+            (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(50), Some(50));
+        };
+        stalling(closed_loop, why);
+        let why = "clients waiting: 1 at its start, at most 5";
+        let few = |burst: &mut Burst| {
+            (burst.clients_waiting_before, burst.clients_waiting_peak) = (Some(1), Some(5));
+        };
+        stalling(few, why);
+        let why = "client buffers grew by 0.0 MiB from 300.0 MiB";
+        let change = |burst: &mut Burst| burst.client_buffers_peak = burst.client_buffers_before;
+        stalling(change, why);
+        let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
+        stalling(|burst| burst.client_buffers_before = Some(899 << 20), why);
+        let bulk_load = |burst: &mut Burst| {
+            burst.stalled_by_evictions = Some(Duration::from_secs(3));
+        };
+        let (kind, why) = kind_after(bulk_load);
+        assert_eq!(kind, BurstKind::Stalling);
+        assert_eq!(why, "clients were stalled for 8.0 s, 3.0 s of that by evictions");
+        // However short it is.
+        let short = kind_after(|burst| {
+            burst.duration = Duration::from_millis(90);
+            burst.client_buffers_peak = None;
+        });
+        assert_eq!(short.0, BurstKind::Stalling);
+    }
+
+    #[test]
+    fn what_a_neighbour_did_is_no_burst_that_feeds_on_itself() {
+        let beside = |burst: &mut Burst| {
+            (burst.cpu_share, burst.waiting_share) = (Some(0.4), Some(0.58));
+            burst.stalled_by_evictions = Some(Duration::ZERO);
+        };
+        let (kind, why) = kind_after(beside);
+        assert_eq!(kind, BurstKind::Plain);
+        assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
+        // Also if everything else looks as if it had.
+        let (kind, why) = kind_after(|burst| burst.stalled_by_evictions = Some(Duration::ZERO));
+        assert_eq!(kind, BurstKind::Plain);
+        assert_eq!(why, "clients were stalled for 8.0 s, but not by evictions");
+    }
+
+    #[test]
+    fn where_what_decides_is_missing_the_kind_is_not_known() {
+        let unknown = |change: fn(&mut Burst), why: &str| {
+            assert_eq!(kind_after(change), (BurstKind::Unknown, why.to_owned()));
+        };
+        unknown(|burst| burst.stalled = None, "not known: how long clients waited");
+        let change = |burst: &mut Burst| {
+            burst.stalled_by_evictions = Some(Duration::ZERO);
+            burst.cpu_share = None;
+            burst.client_buffers_before = None;
+        };
+        unknown(change, "not known: the main thread's CPU time; client buffers");
+    }
+}

@@ -41,10 +41,10 @@ impl ExpiredShare {
     /// Returns the expired share of the keys sampled in the minute before `at`, to a second; `None` if they were too
     /// few.
     pub fn before(&self, at: Duration) -> Option<f64> {
-        let last = self.counted.partition_point(|one| one.0 <= at);
+        let last = self.counted.partition_point(|moment| moment.0 <= at);
         let (_, last) = self.counted.get(last.checked_sub(1)?)?;
         let begin = at.saturating_sub(MINUTE);
-        let first = self.counted.partition_point(|one| one.0 < begin);
+        let first = self.counted.partition_point(|moment| moment.0 < begin);
         let (_, first) = self.counted.get(first)?;
         let (sampled, expired) = (last.0.checked_sub(first.0)?, last.1.checked_sub(first.1)?);
         (sampled >= LEAST_SAMPLED).then(|| expired as f64 / sampled as f64)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reclaim::Reclaim;
-use crate::units::nanoseconds;
+use crate::nanoseconds;
 use crate::{Burst, Moment};
 
 /// What is known about the time before a burst.
@@ -89,8 +89,7 @@ impl OpenBurst {
 
     /// Returns until when the reclaim certainly went on.
     pub fn reclaim_over(&self) -> Duration {
-        let over = self.reclaim.as_ref().map(Reclaim::over);
-        over.unwrap_or(self.end.at)
+        self.reclaim.as_ref().map(Reclaim::over).unwrap_or(self.end.at)
     }
 
     /// Takes in an observation; the last evicting call so far had ended at `evicting`.
@@ -116,17 +115,17 @@ impl OpenBurst {
 
     /// Returns when the reclaim was over, given that the next burst began at `at`.
     pub fn reclaim_over_before(&self, at: Duration) -> Duration {
-        let over = self.reclaim.as_ref();
-        over.map_or(self.end.at, |reclaim| reclaim.over_before(at))
+        self.reclaim.as_ref().map_or(self.end.at, |reclaim| reclaim.over_before(at))
     }
 
     /// Returns the counters at the two moments between which rates and shares are measured: the first and the last
     /// observation in the burst, or its interpolated ends if more than half of the burst is outside these observations.
     fn measured(&self) -> (Moment, Moment) {
         let inside = self.last_inside.at.saturating_sub(self.first_inside.at);
-        match inside * 2 >= self.end.at.saturating_sub(self.began) {
-            true => (self.first_inside, self.last_inside),
-            false => (self.start, self.end),
+        if inside * 2 >= self.end.at.saturating_sub(self.began) {
+            (self.first_inside, self.last_inside)
+        } else {
+            (self.start, self.end)
         }
     }
 

@@ -1,4 +1,4 @@
-//! The values of a server's members.
+//! The values of a server's members, and what they say of its limit.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_model::{Content, Member};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 /// Values read together from a server's memory; a value that is not known is `None`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Members {
+pub struct MemberValues {
     values: [Option<u64>; Member::ALL.len()],
     client_buffers: Option<ClientBuffers>,
 }
 
-impl Default for Members {
+impl Default for MemberValues {
     fn default() -> Self {
         Self { values: [None; Member::ALL.len()], client_buffers: None }
     }
 }
 
-impl Members {
+impl MemberValues {
     /// Takes in a member from the words of 8 bytes that were read for it.
     pub fn set(&mut self, member: Member, words: &[u64]) {
         // Threads can free what others allocated, so one of several counters can be negative.
@@ -66,7 +66,7 @@ impl Members {
     }
 }
 
-impl FromIterator<(Member, u64)> for Members {
+impl FromIterator<(Member, u64)> for MemberValues {
     fn from_iter<I: IntoIterator<Item = (Member, u64)>>(values: I) -> Self {
         let mut members = Self::default();
         for (member, value) in values {
@@ -119,8 +119,7 @@ fn policy_name(number: u64) -> Option<&'static str> {
         (8 << 8 | LRM, "volatile-lrm"),
         (9 << 8 | LRM | ALLKEYS, "allkeys-lrm"),
     ];
-    let known = NAMES.iter().find(|(known, _)| *known == number);
-    known.map(|(_, name)| *name)
+    NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 /// The memory that the server attributes to its clients, by type, bytes.
@@ -139,8 +138,45 @@ pub struct ClientBuffers {
 impl ClientBuffers {
     /// Returns all client buffers, bytes. Wraps, as the server's own counters do.
     pub fn total(self) -> u64 {
-        let types = [self.normal, self.replica, self.pubsub, self.primary];
-        types.into_iter().fold(0, u64::wrapping_add)
+        [self.normal, self.replica, self.pubsub, self.primary].into_iter().fold(0, u64::wrapping_add)
+    }
+}
+
+/// `PAUSE_ACTION_EVICT` of server.h, since Redis 7.2: `CLIENT PAUSE` and a failover stop evictions.
+const EVICTIONS_PAUSED: u64 = 1 << 3;
+/// `PROTO_REPLY_CHUNK_BYTES` of server.h.
+const CHUNK: u64 = 16 << 10;
+/// What `freeMemoryGetNotCountedMemory()` assumes that the backlog takes for each of its chunks: a `replBufBlock` and a
+/// `listNode`.
+const OF_A_CHUNK: u64 = 40 + 24;
+
+impl MemberValues {
+    /// Returns whether the server is a replica.
+    pub fn is_replica(&self) -> Option<bool> {
+        Some(self.get(Member::Masterhost)? != 0)
+    }
+
+    /// Returns whether the server is a replica that ignores its limit, as replicas do by default.
+    pub fn ignores_limit(&self) -> Option<bool> {
+        Some(self.is_replica()? && self.get(Member::ReplSlaveIgnoreMaxmemory)? != 0)
+    }
+
+    /// Returns whether the server has a limit and evicts where its memory exceeds that. None
+    /// does while it loads, or while evictions are paused (before Redis 7.2, that is not known).
+    pub fn limit_applies(&self) -> Option<bool> {
+        let is = |member| Some(self.get(member)? != 0);
+        let ignores = self.ignores_limit()?;
+        let paused = self.get(Member::PausedActions).unwrap_or_default();
+        let is_paused = paused & EVICTIONS_PAUSED != 0;
+        Some(is(Member::Maxmemory)? && !ignores && !is(Member::Loading)? && !is_paused)
+    }
+
+    /// Returns how much of the buffer that all replicas share does not count, bytes: what the backlog would not hold
+    /// anyway. `None` before Redis 7.0, where each replica has its own.
+    pub fn replicas_not_counted(&self) -> Option<u64> {
+        let backlog = self.get(Member::ReplBacklogSize)?;
+        let counted = backlog.checked_add((backlog / CHUNK + 1) * OF_A_CHUNK)?;
+        Some(self.get(Member::ReplBufferMem)?.saturating_sub(counted))
     }
 }
 
@@ -148,11 +184,11 @@ impl ClientBuffers {
 mod tests {
     use evictscope_model::Member;
 
-    use super::Members;
+    use super::MemberValues;
 
     #[test]
     fn a_member_is_what_its_bytes_say() {
-        let mut members = Members::default();
+        let mut members = MemberValues::default();
         members.set(Member::UsedMemory, &[u64::MAX, 11]);
         assert_eq!(members.get(Member::UsedMemory), Some(10));
         // What follows an `int` is not part of it.
@@ -170,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_stale_ratio_is_a_share() {
-        let read = |bits| Members::from_iter([(Member::StatExpiredStalePerc, bits)]).stale_ratio();
+        let read = |bits| MemberValues::from_iter([(Member::StatExpiredStalePerc, bits)]).stale_ratio();
         for share in [0.0_f64, 0.0512, 1.0] {
             assert_eq!(read(share.to_bits()), Some(share));
         }
@@ -179,5 +215,49 @@ mod tests {
         }
         // All bits set: not a number either.
         assert_eq!(read(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_limit_applies_where_the_server_would_evict() {
+        let server = |changed: &[(Member, u64)]| {
+            let usual = [
+                (Member::Maxmemory, 1 << 20),
+                (Member::Masterhost, 0),
+                (Member::ReplSlaveIgnoreMaxmemory, 1),
+                (Member::Loading, 0),
+                (Member::PausedActions, 0),
+            ];
+            MemberValues::from_iter(usual.into_iter().chain(changed.iter().copied()))
+        };
+        let replica = (Member::Masterhost, 0x7f00_0000_1000);
+        for (changed, applies) in [
+            (&[][..], true),
+            (&[replica], false),
+            (&[replica, (Member::ReplSlaveIgnoreMaxmemory, 0)], true),
+            (&[(Member::Maxmemory, 0)], false),
+            (&[(Member::Loading, 1)], false),
+            (&[(Member::PausedActions, 0b1101)], false),
+            (&[(Member::PausedActions, 0b0100)], true),
+        ] {
+            assert_eq!(server(changed).limit_applies(), Some(applies), "{changed:?}");
+        }
+        let mut unknown = server(&[replica]);
+        unknown.retain(|member| member != Member::Masterhost);
+        assert_eq!(unknown.limit_applies(), None);
+        assert_eq!(unknown.is_replica(), None);
+    }
+
+    /// The numbers are those of a redis-server 7.0.15 with a stopped replica: `mem_total_replication_buffers`,
+    /// `repl_backlog_size` and `mem_not_counted_for_evict` of its `INFO`.
+    #[test]
+    fn what_the_backlog_would_hold_anyway_counts() {
+        let of = |buffer| {
+            let members = [(Member::ReplBacklogSize, 1 << 20), (Member::ReplBufferMem, buffer)];
+            MemberValues::from_iter(members).replicas_not_counted()
+        };
+        assert_eq!(of(1_000_000), Some(0));
+        assert_eq!(of(1_052_736), Some(0));
+        assert_eq!(of(1_052_737), Some(1));
+        assert_eq!(MemberValues::default().replicas_not_counted(), None);
     }
 }

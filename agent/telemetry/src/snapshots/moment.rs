@@ -12,8 +12,8 @@ use evictscope_model::Member;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::units::{microseconds, nanoseconds};
-use crate::{Candidate, ClientBuffers, EvictionTimes, MainThread, Phase, ServerState, Snapshot, StallCause, Waits};
+use crate::{Candidate, ClientBuffers, EvictionTimes, MainThreadTime, Phase, ServerState, Snapshot, StallCause, Waits};
+use crate::{microseconds, nanoseconds};
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;
@@ -111,13 +111,13 @@ row! {
         line evicting_calls: u64 = state.eviction().inner.count();
         /// Wall time in evicting calls.
         #[serde(rename = "evicting_us")]
-        step evicting: Duration = Duration::from_nanos(state.evicting_ns());
+        step evicting: Duration = Duration::from_nanos(state.evicting_ns);
         /// For how long evicting calls were observed, without the time that the probes took of a sampled server.
         #[serde(rename = "observed_us")]
         step observed: Duration = state.observed.evicting;
         /// Wall time in expire cycles.
         #[serde(rename = "expiring_us")]
-        step expiring: Option<Duration> = state.timed.cycles.then(|| Duration::from_nanos(state.expiring_ns()));
+        step expiring: Option<Duration> = state.timed.cycles.then(|| Duration::from_nanos(state.expiring_ns));
         /// CPU time of the main thread.
         #[serde(rename = "cpu_us")]
         step cpu: Option<Duration> = snapshot.times.map(|times| Duration::from_nanos(times.cpu_ns));
@@ -133,7 +133,7 @@ row! {
         #[serde(rename = "stalled_us")]
         line stalled: Option<Duration> = state.stalled_in_all();
         /// What stalled them since the moment before; `None` if nothing did.
-        step stalled_by: Option<StallCause> = state.stalled_by();
+        step stalled_by: Option<StallCause> = state.stalled_by;
         /// Commands that were refused because no key could be evicted.
         #[serde(skip_serializing_if = "Option::is_none")]
         step refused: Option<u64> = state.refused();
@@ -180,7 +180,7 @@ row! {
     }
 }
 
-fn of_thread(state: &ServerState, ns: fn(&MainThread) -> u64) -> Option<Duration> {
+fn of_thread(state: &ServerState, ns: fn(&MainThreadTime) -> u64) -> Option<Duration> {
     state.main_thread.is_known().then(|| Duration::from_nanos(ns(&state.main_thread)))
 }
 
@@ -331,8 +331,7 @@ impl Moment {
 
     /// Returns the CPU time in which the main thread worked.
     pub(crate) fn work(&self) -> Option<Duration> {
-        let cpu = self.cpu_since_found().filter(|_| !self.hides_work)?;
-        Some(cpu.saturating_sub(self.no_work))
+        Some(self.cpu_since_found().filter(|_| !self.hides_work)?.saturating_sub(self.no_work))
     }
 }
 
@@ -405,8 +404,7 @@ mod tests {
             ..before
         };
         let at = |milliseconds| before.interpolate(&after, Duration::from_millis(milliseconds));
-        let commands = [100, 125, 300].map(|milliseconds| at(milliseconds).commands);
-        assert_eq!(commands, [Some(50), Some(75), Some(150)]);
+        assert_eq!([100, 125, 300].map(|milliseconds| at(milliseconds).commands), [Some(50), Some(75), Some(150)]);
         assert_eq!(at(200).used_memory, None, "known at one end only");
         assert_eq!(at(125).maxmemory, Some(7));
         // The sum of all classes is on the line, too.

@@ -30,32 +30,41 @@ pub enum BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    /// Returns what that means, in words.
-    pub fn meaning(self) -> &'static str {
+    /// Returns the spelling of the label `reason`, what it means in words, and what was tested, in the plural.
+    fn words(self) -> [&'static str; 3] {
         match self {
-            Self::Allocator => "mem_reported is not what the allocator counts",
-            Self::Arithmetic => "the goal variables do not add up",
-            Self::Maxmemory => "maxmemory in the calculation is not the configured one",
-            Self::NotRun => "the server does not run the code that its executable leads to",
-            Self::Unhit => "keys were evicted, and no probe was hit",
-            Self::LostExit => "the end of evicting calls was missed",
-            Self::CycleType => "the type of an expire cycle is neither slow nor fast",
-            Self::CycleKeys => "more keys had expired than an expire cycle sampled",
-            Self::LostCycleEnd => "the end of expire cycles was missed",
-            Self::ExpiredKeys => "more keys expired in expire cycles than the server counts",
-            Self::CycleTime => "expire cycles do not take as long as the server says",
+            Self::Allocator => ["allocator", "mem_reported is not what the allocator counts", "evicting calls"],
+            Self::Arithmetic => ["arithmetic", "the goal variables do not add up", "evicting calls"],
+            Self::Maxmemory => {
+                ["maxmemory", "maxmemory in the calculation is not the configured one", "evicting calls"]
+            }
+            Self::NotRun => ["not_run", "the server does not run the code that its executable leads to", "probes"],
+            Self::Unhit => ["unhit", "keys were evicted, and no probe was hit", "evicted keys"],
+            Self::LostExit => ["lost_exit", "the end of evicting calls was missed", "evicting calls"],
+            Self::CycleType => ["expire_type", "the type of an expire cycle is neither slow nor fast", "cycles"],
+            Self::CycleKeys => ["expire_keys", "more keys had expired than an expire cycle sampled", "cycles"],
+            Self::LostCycleEnd => ["expire_lost_end", "the end of expire cycles was missed", "cycles"],
+            Self::ExpiredKeys => [
+                "expire_counter",
+                "more keys expired in expire cycles than the server counts",
+                "spans of a hundred cycles or more",
+            ],
+            Self::CycleTime => [
+                "expire_time",
+                "expire cycles do not take as long as the server says",
+                "spans of a hundred cycles or more",
+            ],
         }
     }
 
-    /// Returns what was tested, in the plural.
+    /// What that means, in words.
+    pub fn meaning(self) -> &'static str {
+        self.words()[1]
+    }
+
+    /// What was tested, in the plural.
     pub fn tested(self) -> &'static str {
-        match self {
-            Self::NotRun => "probes",
-            Self::Unhit => "evicted keys",
-            Self::ExpiredKeys | Self::CycleTime => "spans of a hundred cycles or more",
-            Self::CycleType | Self::CycleKeys | Self::LostCycleEnd => "cycles",
-            Self::Allocator | Self::Arithmetic | Self::Maxmemory | Self::LostExit => "evicting calls",
-        }
+        self.words()[2]
     }
 
     /// Returns whether it only shows that evicting calls are not seen: the server's own counters are as good as before.
@@ -78,19 +87,7 @@ impl BrokenInvariant {
 /// The spelling of the label `reason`.
 impl fmt::Display for BrokenInvariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allocator => "allocator",
-            Self::Arithmetic => "arithmetic",
-            Self::Maxmemory => "maxmemory",
-            Self::NotRun => "not_run",
-            Self::Unhit => "unhit",
-            Self::LostExit => "lost_exit",
-            Self::CycleType => "expire_type",
-            Self::CycleKeys => "expire_keys",
-            Self::LostCycleEnd => "expire_lost_end",
-            Self::ExpiredKeys => "expire_counter",
-            Self::CycleTime => "expire_time",
-        })
+        f.write_str(self.words()[0])
     }
 }
 

@@ -109,7 +109,7 @@ mod tests {
             let newest = seconds.last().map(|second| Duration::from_secs(second.unix_s));
             let apart = newest.map(|newest| newest.abs_diff(since_1970 + Duration::from_secs(now.as_secs())));
             prop_assert!(apart.is_none_or(|apart| apart.as_secs() <= KEPT));
-            prop_assert!(seconds.is_sorted_by(|one, next| one.unix_s < next.unix_s));
+            prop_assert!(seconds.is_sorted_by(|second, next| second.unix_s < next.unix_s));
             let sum: u64 = seconds.iter().flat_map(|second| &second.counts).map(|(_, calls)| calls).sum();
             // All of the last ten minutes, and none twice.
             let newest = expected.iter().map(|(at, _)| at.as_secs()).max().unwrap_or(0);

@@ -9,13 +9,14 @@
 use evictscope_model::Member;
 
 use crate::Snapshot;
-use crate::unreset::Unreset;
+use crate::totals::Unreset;
 
 /// Counts refused commands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refused {
     counter: Unreset,
-    total: Option<u64>,
+    /// How many commands were refused; `None` if that is not known now.
+    pub total: Option<u64>,
     /// The server's refusals and its errors of all kinds at the last snapshot.
     last: Option<(u64, u64)>,
     /// There were more refusals than errors: one of the two is something else.
@@ -23,11 +24,6 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Returns how many commands were refused; `None` if that is not known now.
-    pub fn total(&self) -> Option<u64> {
-        self.total
-    }
-
     /// Takes in a snapshot.
     pub fn take_in(&mut self, snapshot: &Snapshot) {
         let errors = snapshot.members.and_then(|members| members.get(Member::StatTotalErrorReplies));
@@ -46,18 +42,18 @@ mod tests {
     use evictscope_model::Member;
 
     use super::Refused;
-    use crate::{Members, Snapshot};
+    use crate::{MemberValues, Snapshot};
 
     /// Takes in snapshots of refusals and errors, and returns how many commands were refused by then.
     fn refused(snapshots: &[(Option<u64>, u64)]) -> Vec<Option<u64>> {
         let mut refused = Refused::default();
         let mut after = |(refusals, errors): &(Option<u64>, u64)| {
             refused.take_in(&Snapshot {
-                members: Some(Members::from_iter([(Member::StatTotalErrorReplies, *errors)])),
+                members: Some(MemberValues::from_iter([(Member::StatTotalErrorReplies, *errors)])),
                 refusals: *refusals,
                 ..Snapshot::default()
             });
-            refused.total()
+            refused.total
         };
         snapshots.iter().map(&mut after).collect()
     }

@@ -1,12 +1,13 @@
-//! The slowest recent evicting calls.
+//! The slowest recent evicting calls, and the longest of all.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use evictscope_abi::{EvictionStats, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction};
+use evictscope_abi::{CallStats, EvictionStats, Longest, ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction};
 use serde::{Deserialize, Serialize};
 
-use crate::units::microseconds;
+use crate::microseconds;
+use crate::totals::RecentMaximum;
 
 /// For how long calls are kept.
 const SPAN: Duration = Duration::from_secs(600);
@@ -86,7 +87,7 @@ impl SlowCalls {
 
     fn add(&mut self, call: SlowEviction) {
         let second = Duration::from_nanos(call.ended_ns).as_secs();
-        let place = match self.seconds.binary_search_by_key(&second, |one| one.0) {
+        let place = match self.seconds.binary_search_by_key(&second, |kept| kept.0) {
             Ok(place) => place,
             Err(place) => {
                 self.seconds.insert(place, (second, Vec::new()));
@@ -126,15 +127,45 @@ impl SlowCalls {
     }
 }
 
+/// The longest inner calls of the last five minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LongestCalls {
+    /// The longest call of each window of time, at the window's end.
+    ended: RecentMaximum,
+    /// How long the call under way has taken.
+    under_way: Duration,
+}
+
+impl LongestCalls {
+    /// Takes in what the kernel has kept until `at`, and when the call under way began.
+    pub(super) fn take_in(&mut self, at: Duration, calls: &CallStats, since: Option<Duration>) {
+        self.under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+        let mut kept = calls.longest;
+        kept.sort_unstable_by_key(|longest| longest.window);
+        for longest in kept {
+            let end = Duration::from_nanos((longest.window + 1) * Longest::WINDOW_NS);
+            // An older window was complete when a later one was taken in.
+            self.ended.take_in(end, longest.duration_ns);
+        }
+        self.ended.forget(at);
+    }
+
+    /// Returns how long the longest call took, or has taken so far if it is still under way; zero if there was none.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.ended.get()).max(self.under_way)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
     use std::time::Duration;
 
-    use evictscope_abi::{EvictionStats, Noted, ResultKind, SLOW_SLOTS, SlowEviction};
+    use evictscope_abi::{CallStats, EvictionStats, Longest, Noted, ResultKind, SLOW_SLOTS, SlowEviction};
     use proptest::prelude::*;
 
-    use super::{CallResult, SLOWEST, SPAN, SlowCalls};
+    use super::{CallResult, LongestCalls, SLOWEST, SPAN, SlowCalls};
+    use crate::totals::RECENTLY;
 
     const SINCE_1970: Duration = Duration::from_secs(1_700_000_000);
 
@@ -191,30 +222,80 @@ mod tests {
                     read = now;
                 }
                 now = next;
-                let one = call(now, duration);
-                end(&mut stats, one);
-                ended.push(one);
+                ended.push(call(now, duration));
+                end(&mut stats, call(now, duration));
             }
             slow.take_in(now, &stats);
             let mut longest: HashMap<u64, u64> = HashMap::new();
-            for one in &ended {
-                let window = longest.entry(SlowEviction::window(one.ended_ns)).or_default();
-                *window = (*window).max(one.duration_ns);
+            for call in &ended {
+                let window = longest.entry(SlowEviction::window(call.ended_ns)).or_default();
+                *window = (*window).max(call.duration_ns);
             }
             let kept: Vec<_> = slow.seconds.iter().flat_map(|(_, calls)| calls).collect();
             for (window, longest) in longest {
-                let is_there = kept.iter().any(|one| {
-                    SlowEviction::window(one.ended_ns) == window && one.duration_ns == longest
+                let is_there = kept.iter().any(|call| {
+                    SlowEviction::window(call.ended_ns) == window && call.duration_ns == longest
                 });
                 prop_assert!(is_there, "window {window}");
             }
-            let mut times: Vec<u64> = kept.iter().map(|one| one.ended_ns).collect();
+            let mut times: Vec<u64> = kept.iter().map(|call| call.ended_ns).collect();
             times.sort_unstable();
-            prop_assert!(times.is_sorted_by(|one, next| one < next), "twice");
-            prop_assert!(kept.iter().all(|one| ended.contains(one)));
+            prop_assert!(times.is_sorted_by(|call, next| call < next), "twice");
+            prop_assert!(kept.iter().all(|call| ended.contains(call)));
             let shown = slow.between(Duration::ZERO, Duration::MAX, SINCE_1970);
-            prop_assert!(shown.len() <= SLOWEST && shown.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns));
-            prop_assert_eq!(shown.first().map(|one| one.duration_ns), ended.iter().map(|one| one.duration_ns).max());
+            prop_assert!(shown.len() <= SLOWEST && shown.is_sorted_by(|call, next| call.duration_ns >= next.duration_ns));
+            prop_assert_eq!(shown.first().map(|call| call.duration_ns), ended.iter().map(|call| call.duration_ns).max());
+        }
+    }
+
+    const WINDOW: Duration = Duration::from_nanos(Longest::WINDOW_NS);
+
+    /// Counts a call as the programs do.
+    fn note(calls: &mut CallStats, ended: Duration, duration_ns: u64) {
+        let window = Longest::window(ended.as_nanos() as u64);
+        let longest = &mut calls.longest[Longest::place(window)];
+        if longest.window != window || longest.duration_ns < duration_ns {
+            *longest = Longest { window, duration_ns };
+        }
+    }
+
+    #[test]
+    fn a_call_under_way_counts_as_it_grows() {
+        let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
+        let begun = 1_000 * WINDOW;
+        for milliseconds in [100, 487] {
+            let grown = Duration::from_millis(milliseconds);
+            longest.take_in(begun + grown, &calls, Some(begun));
+            assert_eq!(longest.longest(), grown);
+        }
+        note(&mut calls, begun + Duration::from_millis(490), 490_000_000);
+        longest.take_in(begun + WINDOW, &calls, None);
+        assert_eq!(longest.longest(), Duration::from_millis(490));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_longest_of_all(
+            durations in prop::collection::vec((1..1_000_000_u64, 0..3_000_u64), 1..200),
+            read_every in 1..3_usize,
+        ) {
+            let (mut longest, mut calls) = (LongestCalls::default(), CallStats::default());
+            let mut now = 1_000 * WINDOW;
+            let mut ended = Vec::new();
+            for (index, (duration, pause)) in durations.iter().enumerate() {
+                now += Duration::from_millis(*pause);
+                note(&mut calls, now, *duration);
+                ended.push((now, *duration));
+                if index % read_every != 0 {
+                    continue;
+                }
+                longest.take_in(now, &calls, None);
+                let seen = longest.longest().as_nanos() as u64;
+                let within = |span: Duration| {
+                    ended.iter().filter(move |(at, _)| *at + span > now).map(|(_, duration)| *duration).max()
+                };
+                prop_assert!(Some(seen) >= within(RECENTLY) && Some(seen) <= within(RECENTLY + WINDOW));
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{BrokenInvariant, Withdrawal};
 
 /// A server at a reading.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct HitReading {
     /// Monotonic.
     pub at: Duration,
     /// For how long evicting calls were observed until then.
@@ -28,17 +28,18 @@ pub(super) struct Seen {
 /// Follows one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unhit {
-    last: Seen,
+    last: HitReading,
     /// The first reading since which calls were observed all the time and no probe was hit.
-    quiet: Option<Seen>,
+    quiet: Option<HitReading>,
     /// Keys that had been evicted when no call that began before that could still be under way.
     keys: Option<u64>,
-    proof: Option<Withdrawal>,
+    /// How many keys were evicted without a hit, once that is certain.
+    pub proof: Option<Withdrawal>,
 }
 
 impl Unhit {
     /// Takes in a reading.
-    pub fn advance(&mut self, now: Seen) {
+    pub fn advance(&mut self, now: HitReading) {
         let last = std::mem::replace(&mut self.last, now);
         let is_observed = now.observed.saturating_sub(last.observed) >= now.at.saturating_sub(last.at);
         // CONFIG RESETSTAT sets the counter to 0.
@@ -65,18 +66,13 @@ impl Unhit {
             }
         }
     }
-
-    /// Returns how many keys were evicted without a hit, once it is certain.
-    pub fn proof(&self) -> Option<Withdrawal> {
-        self.proof
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Seen, Unhit};
+    use super::{HitReading, Unhit};
 
     /// Returns how many keys are proven to have been evicted without a hit, after readings every 100 ms of hits,
     /// evicted keys and commands.
@@ -84,7 +80,7 @@ mod tests {
         let mut unhit = Unhit::default();
         for (tenth, (hits, keys, commands)) in (1..).zip(readings) {
             let at = Duration::from_millis(100 * tenth);
-            unhit.advance(Seen {
+            unhit.advance(HitReading {
                 at,
                 observed: at,
                 hits: *hits,
@@ -93,7 +89,7 @@ mod tests {
                 rested: None,
             });
         }
-        unhit.proof().map(|proof| proof.failed)
+        unhit.proof.map(|proof| proof.failed)
     }
 
     #[test]
@@ -120,14 +116,14 @@ mod tests {
         let mut unhit = Unhit::default();
         for tenth in 0..10 {
             let at = Duration::from_millis(100 * tenth);
-            unhit.advance(Seen {
+            unhit.advance(HitReading {
                 at,
                 observed: at * 9 / 10,
                 evicted_keys: Some(tenth * 10),
                 rested: Some(at),
-                ..Seen::default()
+                ..HitReading::default()
             });
         }
-        assert!(unhit.proof().is_none());
+        assert!(unhit.proof.is_none());
     }
 }

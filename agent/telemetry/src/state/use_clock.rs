@@ -23,7 +23,8 @@ pub(super) struct UseClock {
     child: Option<(Duration, Duration)>,
     /// Until when too little time has passed since a child.
     rests_until: Duration,
-    certain: Option<Duration>,
+    /// The longest idle time that is certain; `None` if none is.
+    pub certain: Option<Duration>,
 }
 
 impl UseClock {
@@ -54,8 +55,8 @@ impl UseClock {
     /// While a child writes a file, no read is noted, so that no page is copied. A key that is read as often as the
     /// child runs long has been read again when as much time has passed.
     fn follow_child(&mut self, snapshot: &Snapshot) {
-        let own = snapshot.members.and_then(|members| members.get(Member::ChildPid));
-        let has_child = match own {
+        let child = snapshot.members.and_then(|members| members.get(Member::ChildPid));
+        let has_child = match child {
             Some(pid) => pid != NO_CHILD,
             None => snapshot.child_ns.is_some(),
         };
@@ -71,11 +72,6 @@ impl UseClock {
             (None, false) => {}
         }
     }
-
-    /// Returns the longest idle time that is certain; `None` if none is.
-    pub fn certain(&self) -> Option<Duration> {
-        self.certain
-    }
 }
 
 #[cfg(test)]
@@ -85,7 +81,7 @@ mod tests {
     use evictscope_model::Member;
 
     use super::{NO_CHILD, UseClock};
-    use crate::{Members, Snapshot};
+    use crate::{MemberValues, Snapshot};
 
     const LRU: u64 = 4 << 8 | 1 | 4;
     const LFU: u64 = 5 << 8 | 2 | 4;
@@ -101,11 +97,11 @@ mod tests {
                 [(Member::MaxmemoryPolicy, *policy), (Member::Masterhost, *primary), (Member::ChildPid, *child)];
             let snapshot = Snapshot {
                 at: Duration::from_secs(1_000 + at),
-                members: Some(Members::from_iter(members)),
+                members: Some(MemberValues::from_iter(members)),
                 ..Snapshot::default()
             };
             clock.take_in(&snapshot, Duration::from_secs(100));
-            clock.certain().map(|certain| certain.as_secs())
+            clock.certain.map(|certain| certain.as_secs())
         };
         (0..).zip(seconds).map(&mut after).collect()
     }
@@ -120,8 +116,7 @@ mod tests {
     fn what_another_policy_or_a_primary_left_is_no_idle_time() {
         let [lru, lfu, lrm] = [LRU, LFU, LRM].map(|policy| (policy, 0, NO_CHILD));
         for other in [lfu, lrm, (LRU, 0x7f00, NO_CHILD)] {
-            let expected = [Some(100), None, None, Some(0), Some(1)];
-            assert_eq!(certain(&[lru, other, other, lru, lru]), expected);
+            assert_eq!(certain(&[lru, other, other, lru, lru]), [Some(100), None, None, Some(0), Some(1)]);
             assert_eq!(certain(&[other, lru, lru]), [None, Some(0), Some(1)]);
         }
     }

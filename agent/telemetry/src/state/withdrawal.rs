@@ -34,7 +34,7 @@ impl Withdrawal {
         Self::of_unrun(state)
             .or(failed)
             .or_else(|| Self::of_lost_exits(BrokenInvariant::LostExit, state.eviction()))
-            .or_else(|| state.evicted_unhit())
+            .or(state.unhit.proof)
     }
 
     fn of_unrun(state: &ServerState) -> Option<Self> {
@@ -57,7 +57,7 @@ impl Withdrawal {
         let failed = of_checks.into_iter().find(|check| check.failed > 0);
         failed
             .or_else(|| Self::of_lost_exits(BrokenInvariant::LostCycleEnd, calls))
-            .or_else(|| state.cycles_contradicted())
+            .or_else(|| state.expire_audit.contradiction())
     }
 
     fn of_lost_exits(broken: BrokenInvariant, calls: &CallStats) -> Option<Self> {
@@ -81,7 +81,7 @@ mod tests {
         snapshot.counted.evictions.check_failures = failures;
         snapshot.counted.calls[0].lost_exits = lost;
         snapshot.counted.calls[0].hits[Probe::Inner as usize] = goals;
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         state.apply(&snapshot);
         assert_eq!(Withdrawal::of_cycles(&state), None);
         Withdrawal::of_evictions(&state)
@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn what_is_not_run_is_withdrawn() {
         let (missing, placed) = (4, 5);
-        let mut state = ServerState::new();
+        let mut state = ServerState::default();
         state.apply(&Snapshot { unrun: Some(Unrun { missing, placed }), ..Snapshot::default() });
         let expected = Some((BrokenInvariant::NotRun, 4, 5));
         for withdrawal in [Withdrawal::of_evictions, Withdrawal::of_cycles] {
-            let found = withdrawal(&state).map(|one| (one.broken, one.failed, one.tested));
+            let found = withdrawal(&state).map(|withdrawal| (withdrawal.broken, withdrawal.failed, withdrawal.tested));
             assert_eq!(found, expected);
         }
     }
@@ -132,10 +132,10 @@ mod tests {
             if let Some(check) = check {
                 snapshot.counted.expires.check_failures[check as usize] = 1;
             }
-            let mut state = ServerState::new();
+            let mut state = ServerState::default();
             state.apply(&snapshot);
             assert_eq!(Withdrawal::of_evictions(&state), None);
-            Withdrawal::of_cycles(&state).map(|one| (one.broken, one.failed, one.tested))
+            Withdrawal::of_cycles(&state).map(|withdrawal| (withdrawal.broken, withdrawal.failed, withdrawal.tested))
         };
         assert_eq!(of(None, 10), None);
         let broken = BrokenInvariant::CycleType;

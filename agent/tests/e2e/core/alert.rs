@@ -47,16 +47,12 @@ fn it_fires_about_the_server_that_is_stalled_and_no_other() -> anyhow::Result<()
     until_true("the alert fires", || {
         load.must_be_alive()?;
         prometheus.must_be_alive()?;
-        let firing = alerts(&prometheus, "firing", &stalled)?;
-        Ok(firing.iter().any(|name| name == ALERT))
+        Ok(alerts(&prometheus, "firing", &stalled)?.iter().any(|name| name == ALERT))
     })?;
     for state in ["firing", "pending"] {
         let about = alerts(&prometheus, state, &idle)?;
         ensure!(about.is_empty(), "{state} about an idle server: {about:?}");
     }
     drop(load);
-    until_true("the alert ends", || {
-        let firing = alerts(&prometheus, "firing", &stalled)?;
-        Ok(!firing.iter().any(|name| name == ALERT))
-    })
+    until_true("the alert ends", || Ok(!alerts(&prometheus, "firing", &stalled)?.iter().any(|name| name == ALERT)))
 }

@@ -35,9 +35,8 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
 
 /// Returns for how long the agent's thread for a server had work but no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
-    let own = agent.thread(&format!("server {}", redis.name()))?;
-    let times = ThreadTimes::of(agent.pid(), own)?;
-    Ok(times.waiting.as_secs_f64())
+    let thread = agent.thread(&format!("server {}", redis.name()))?;
+    Ok(ThreadTimes::of(agent.pid(), thread)?.waiting.as_secs_f64())
 }
 
 #[test]
@@ -68,8 +67,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         ensure!(is_saturated, "the phase is lost between two samples");
         let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
         let now = past[past.len() - 1];
-        let since = past.iter().rev();
-        let before = since.clone().find(|one| (now.0 - one.0).as_secs_f64() > WINDOW);
+        let before = past.iter().rev().find(|earlier| (now.0 - earlier.0).as_secs_f64() > WINDOW);
         let Some(before) = before else {
             continue;
         };

@@ -58,9 +58,9 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
             ensure!(wrong.is_empty(), "{nothing}: {wrong:?}");
         }
         let (expired, sampled) = (keys(&scrape, "expired")?, keys(&scrape, "sampled")?);
-        let own = redis.info("expired_keys")?;
-        ensure!(own == f64::from(ROUNDS * KEYS), "the server says {own}");
-        ensure!(expired == own, "{expired} keys expired, not {own}");
+        let by_info = redis.info("expired_keys")?;
+        ensure!(by_info == f64::from(ROUNDS * KEYS), "the server says {by_info}");
+        ensure!(expired == by_info, "{expired} keys expired, not {by_info}");
         ensure!(sampled >= expired, "{expired} of {sampled} keys expired");
         let types = scrape.by_label("evictscope_expire_cycle_keys_expired_total", "type");
         // Fast cycles run only after others have hit their time limit.
@@ -71,19 +71,22 @@ fn each_key_that_a_cycle_deletes_is_counted_once_and_cycles_take_as_long_as_the_
         println!("{expired} of {sampled} keys expired, {hits} time limits hit");
 
         let seconds = scrape.sum("evictscope_expire_cycle_duration_seconds_sum", &[])?;
-        let own = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
-        ensure!(own > 0.02, "the server says {own} s");
+        let by_info = redis.info("expire_cycle_cpu_milliseconds")? / 1e3;
+        ensure!(by_info > 0.02, "the server says {by_info} s");
         // The server's time begins before the early returns, and includes the probes; it is cut to microseconds in each
         // cycle, and to milliseconds in all. Both are wall time, and the thread may have lost its CPU between the two
         // beginnings, or the two ends. A site in the wrong place is off by more: by the whole loop.
-        let near = 0.2 * own + 0.01 + waited;
-        ensure!((own - near..=own + near).contains(&seconds), "{seconds} s in cycles, not {own} give or take {near}");
+        let near = 0.2 * by_info + 0.01 + waited;
+        ensure!(
+            (by_info - near..=by_info + near).contains(&seconds),
+            "{seconds} s in cycles, not {by_info} give or take {near}"
+        );
 
         let cpu = scrape.by_label("evictscope_main_thread_cpu_seconds_total", "activity");
         let of_cycles = cpu.get("expire").context("no CPU time of cycles")?;
         // While the thread had no CPU, cycles took longer than their CPU time.
         ensure!(*of_cycles > 0.0 && *of_cycles <= seconds + 0.02, "{of_cycles} s of CPU time, {seconds} s in cycles");
-        println!("{seconds} s in cycles, {own} by the server; CPU time {cpu:?}");
+        println!("{seconds} s in cycles, {by_info} by the server; CPU time {cpu:?}");
         Ok(())
     })
 }
@@ -129,8 +132,7 @@ fn calls_that_return_early_are_not_probed() -> anyhow::Result<()> {
     on_every_server(|redis, agent| {
         // One client, so that each command takes a round of the event loop, which calls a fast cycle.
         process::answer_of(&mut redis.benchmark("-t set -c 1 -n 20000"))?;
-        let scrape = agent.settled_reading(redis)?;
-        let hits = scrape.by_label("evictscope_probe_hits_total", "probe");
+        let hits = agent.settled_reading(redis)?.by_label("evictscope_probe_hits_total", "probe");
         let expire: Vec<_> = hits.iter().filter(|(probe, _)| probe.starts_with("expire")).collect();
         let names: Vec<&str> = expire.iter().map(|(probe, _)| probe.as_str()).collect();
         ensure!(names == ["expire_end", "expire_start"], "{hits:?}");

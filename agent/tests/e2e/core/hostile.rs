@@ -26,10 +26,8 @@ fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
 /// Returns the processes that plan for an agent.
 pub fn planners(agent: &Agent) -> anyhow::Result<Vec<i32>> {
     let parent = i32::try_from(agent.pid())?;
-    let all = procfs::process::all_processes()?.filter_map(Result::ok);
-    let stats = all.filter_map(|process| process.stat().ok());
-    let own = stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan");
-    Ok(own.map(|stat| stat.pid).collect())
+    let stats = procfs::process::all_processes()?.filter_map(Result::ok).filter_map(|process| process.stat().ok());
+    Ok(stats.filter(|stat| stat.ppid == parent && stat.comm == "evictscope-plan").map(|stat| stat.pid).collect())
 }
 
 /// Starts a program that sleeps.
@@ -79,8 +77,8 @@ fn no_probe_is_placed_in_a_file_system_in_user_space() -> anyhow::Result<()> {
     let mut trace = evictscope();
     trace.args(["trace", &server.pid().to_string(), "processCommand"]);
     let refused = trace.output()?;
-    let said = String::from_utf8_lossy(&refused.stderr);
-    ensure!(!refused.status.success() && said.contains("in user space"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    ensure!(!refused.status.success() && printed.contains("in user space"), "{printed}");
     server.must_be_alive()
 }
 
@@ -107,8 +105,8 @@ fn a_planner_that_is_killed_is_started_again() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn more_servers_than_threads_are_unwatched_until_there_are_some() -> anyhow::Result<()> {
     const SLEEPING: usize = 40;
-    let own = PrivateBuild::of("/usr/bin/sleep".as_ref())?;
-    let sleeping = (0..SLEEPING).map(|_| asleep(own.path())).collect::<anyhow::Result<Vec<Owned>>>()?;
+    let build = PrivateBuild::of("/usr/bin/sleep".as_ref())?;
+    let sleeping = (0..SLEEPING).map(|_| asleep(build.path())).collect::<anyhow::Result<Vec<Owned>>>()?;
     // The user's processes are limited, as the unit limits those of its control group.
     let mut limited = service::command("prlimit".as_ref());
     limited.args(["--nproc=24"]).arg(evictscope().get_program());

@@ -111,9 +111,9 @@ fn no_breakpoint_outlives_an_agent_that_is_killed() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let redis = own.start(&[])?;
-    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let redis = build.start(&[])?;
+    let agent = Agent::watching(&redis, &["--probe-mode=every-call", &build.only()])?;
     let code = Code::of(redis.pid())?;
     let placed = code.changed()?;
     ensure!(!placed.is_empty(), "no probes");
@@ -130,8 +130,8 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
     let status = agent.end(Signal::TERM)?;
     let log = agent.log()?;
     ensure!(status.code() == Some(1), "{status}: {log}");
-    let said = "`evictscope-keeper`, which holds the probes, has ended";
-    ensure!(log.contains(said), "{log}");
+    let sentence = "`evictscope-keeper`, which holds the probes, has ended";
+    ensure!(log.contains(sentence), "{log}");
     Ok(())
 }
 
@@ -140,8 +140,8 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Result<()> {
     let _turn = turn()?;
-    let own = PrivateBuild::of_redis()?;
-    let redis = own.start(&["--maxmemory", "0"])?;
+    let build = PrivateBuild::of_redis()?;
+    let redis = build.start(&["--maxmemory", "0"])?;
     let code = Code::of(redis.pid())?;
     // A server without a limit executes none of them, or it would die.
     let sites = sites(&redis)?;
@@ -150,16 +150,15 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
         memory.write_all_at(&[0xcc], code.address_of(*site))?;
     }
     ensure!(code.changed()? == sites, "{:?}", code.changed()?);
-    let check = evictscope().args(["check", &own.only()]).output()?;
-    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    let check = evictscope().args(["check", &build.only()]).output()?;
+    let printed = String::from_utf8_lossy(&check.stdout).into_owned();
     let expected = format!("{} breakpoints are in its code", sites.len());
-    ensure!(said.contains(&expected), "{said}");
+    ensure!(printed.contains(&expected), "{printed}");
 
-    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &own.only()])?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &build.only()])?;
     let log = agent.log()?;
     ensure!(log.contains("took out breakpoints that were left"), "{log}");
-    let text = agent.get("/metrics")?;
-    ensure!(!text.contains("\nevictscope_foreign_breakpoints{"), "{log}");
+    ensure!(!agent.get("/metrics")?.contains("\nevictscope_foreign_breakpoints{"), "{log}");
     agent.end_well()?;
     ensure!(code.changed()?.is_empty(), "{:?}", code.changed()?);
     redis.info("evicted_keys")?;

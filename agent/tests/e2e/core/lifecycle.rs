@@ -18,18 +18,16 @@ use crate::code::Code;
 pub fn sites(redis: &Redis) -> anyhow::Result<BTreeSet<u64>> {
     let plan = inspect(redis.pid().to_string())?;
     let function = &plan["functions"][0];
-    let exits = function["exits"].as_array().context("no exits")?;
-    let sites = exits.iter().chain([&function["inner"]]);
-    let sites = sites.map(|site| site["file_offset"].as_u64().context("no file offset"));
-    sites.collect()
+    let sites = function["exits"].as_array().context("no exits")?.iter().chain([&function["inner"]]);
+    sites.map(|site| site["file_offset"].as_u64().context("no file offset")).collect()
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_servers_of_one_executable_are_counted_apart() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let options = ["--maxmemory-eviction-tenacity", "100"];
-    let (first, second) = (own.start(&options)?, own.start(&options)?);
+    let (first, second) = (build.start(&options)?, build.start(&options)?);
     let agent = Agent::start(&["--probe-mode", "every-call"])?;
     for redis in [&first, &second] {
         agent.watches(redis)?;
@@ -91,8 +89,8 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
     agent.watches(&third)?;
     let scrape = agent.scrape()?;
     for (server, name) in [(&second, &name), (&third, &first.name())] {
-        let said = scrape.server_info(server.pid()).and_then(|labels| labels.get("server"));
-        ensure!(said == Some(name), "{said:?}, not {name}");
+        let label = scrape.server_info(server.pid()).and_then(|labels| labels.get("server"));
+        ensure!(label == Some(name), "{label:?}, not {name}");
     }
     Ok(())
 }
@@ -100,8 +98,8 @@ fn a_server_keeps_its_name_when_the_agent_is_started_anew() -> anyhow::Result<()
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let servers = (0..4).map(|_| own.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
+    let build = PrivateBuild::of_redis()?;
+    let servers = (0..4).map(|_| build.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         let agent = Agent::start(&["--probe-mode", "evicting-only"])?;
         for redis in &servers {
@@ -130,13 +128,13 @@ fn a_signal_ends_the_agent_cleanly_and_sigkill_leaves_no_probe() -> anyhow::Resu
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_for() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let deleted = own.start(&[])?;
-    own.delete()?;
+    let build = PrivateBuild::of_redis()?;
+    let deleted = build.start(&[])?;
+    build.delete()?;
 
     let hidden_directory = tempfile::tempdir()?;
     let hidden = hidden_directory.path();
-    let name = own.path();
+    let name = build.path();
     let name = hidden.join(name.file_name().context("no name")?);
     let (hidden, name) = (hidden.display(), name.display());
     let program = root::unseen(&format!(
@@ -149,8 +147,7 @@ fn an_executable_that_was_deleted_or_is_in_another_mount_namespace_is_planned_fo
     for redis in [&deleted, &hidden] {
         agent.watches(redis)?;
         redis.write_keys(150_000)?;
-        let scrape = agent.settled_reading(redis)?;
-        let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+        let calls = agent.settled_reading(redis)?.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
         ensure!(calls > 1_000.0, "{calls} evicting calls");
     }
     Ok(())
@@ -164,9 +161,9 @@ fn in_a_pid_namespace_of_its_own_the_agent_refuses_to_run() -> anyhow::Result<()
         .arg(evictscope().get_program())
         .args(["run", "--listen", "127.0.0.1:0"])
         .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
-    ensure!(said.contains("--pid=host"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{}: {printed}", output.status);
+    ensure!(printed.contains("--pid=host"), "{printed}");
     Ok(())
 }
 
@@ -176,10 +173,10 @@ fn a_port_in_use_is_named_in_the_error() -> anyhow::Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let output = evictscope().args(["run", "--listen", &address]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{}", output.status);
     for part in [&address, "in use", "--listen"] {
-        ensure!(said.contains(part), "{said}");
+        ensure!(printed.contains(part), "{printed}");
     }
     Ok(())
 }

@@ -30,10 +30,10 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let scrape = until("both say the same of memory and of 500 clients", || {
         let scrape = agent.settled_reading(&redis)?;
         let seen = scrape.sum("evictscope_client_buffers_bytes", &normal)?;
-        let own = redis.info("mem_clients_normal")?;
+        let by_info = redis.info("mem_clients_normal")?;
         let used = scrape.sum("evictscope_used_memory_bytes", &[])?;
-        let is_same = close(seen, own) && close(used, redis.info("used_memory")?);
-        Ok((own > 500_000.0 && is_same).then_some(scrape))
+        let is_same = close(seen, by_info) && close(used, redis.info("used_memory")?);
+        Ok((by_info > 500_000.0 && is_same).then_some(scrape))
     })?;
     let buffers = scrape.sum("evictscope_client_buffers_bytes", &[])?;
     let peak = scrape.sum("evictscope_client_buffers_peak_bytes", &[])?;
@@ -86,10 +86,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     }
     let failed = results("fail")? - before;
     ensure!(failed >= 20.0, "{failed} failures of 20 commands");
-    let refused = || {
-        let scrape = agent.settled_reading(&redis)?;
-        scrape.sum("evictscope_refused_commands_total", &[])
-    };
+    let refused = || agent.settled_reading(&redis)?.sum("evictscope_refused_commands_total", &[]);
     // Clients that only read get errors for other reasons.
     for _ in 0..10 {
         let _ = redis.cli(&["evalsha", &"f".repeat(40), "0"]);
@@ -105,12 +102,12 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     let mut answers = String::new();
     client.read_to_string(&mut answers)?;
     ensure!(answers.contains("EXECABORT"), "{answers}");
-    let (told, said) = (refused()?, redis.info("total_error_replies")?);
-    ensure!(told == 21.0 && said == 32.0, "{told} refused, INFO says {said} errors");
+    let (exported, by_info) = (refused()?, redis.info("total_error_replies")?);
+    ensure!(exported == 21.0 && by_info == 32.0, "{exported} refused, INFO says {by_info} errors");
     redis.cli(&["config", "resetstat"])?;
     let _ = redis.cli(&["eval", "return redis.call('set', 'key', 'value')", "0"]);
-    let told = refused()?;
-    ensure!(told == 22.0, "{told} refused after CONFIG RESETSTAT");
+    let exported = refused()?;
+    ensure!(exported == 22.0, "{exported} refused after CONFIG RESETSTAT");
     Ok(())
 }
 
@@ -126,13 +123,11 @@ fn the_buffer_of_an_append_only_file_is_seen() -> anyhow::Result<()> {
     let calls = scrape.sum("evictscope_eviction_calls_total", &labels)?;
     ensure!(calls > 10_000.0, "only {calls} evicting calls");
     until_true("both say the same of what does not count", || {
-        let said = redis.info("mem_not_counted_for_evict")?;
-        let scrape = agent.settled_reading(&redis)?;
-        let told = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
-        Ok(told > 0.0 && told == said)
+        let by_info = redis.info("mem_not_counted_for_evict")?;
+        let exported = agent.settled_reading(&redis)?.sum("evictscope_not_counted_memory_bytes", &[])?;
+        Ok(exported > 0.0 && exported == by_info)
     })?;
-    let scrape = agent.scrape()?;
-    let withdrawn = scrape.by_label("evictscope_plan_withdrawn", "reason");
+    let withdrawn = agent.scrape()?.by_label("evictscope_plan_withdrawn", "reason");
     ensure!(withdrawn.is_empty(), "{withdrawn:?}");
     Ok(())
 }
@@ -225,7 +220,7 @@ pub fn count_right(agents: &[&Agent], redis: &Redis, keys: u32) -> anyhow::Resul
     let evicted = redis.info("evicted_keys")? - evicted;
     for (agent, before) in agents.iter().zip(before) {
         let after = all(agent)?;
-        let [keys_seen, calls, commands] = [0, 1, 2].map(|one| after[one] - before[one]);
+        let [keys_seen, calls, commands] = [0, 1, 2].map(|index| after[index] - before[index]);
         ensure!(keys_seen == evicted, "{keys_seen} of {evicted} evicted keys");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         ensure!(calls >= f64::from(keys), "{calls} calls for {keys} keys");

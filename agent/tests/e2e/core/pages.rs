@@ -34,10 +34,10 @@ fn ask(agent: &Agent, path: &str, options: &[&str]) -> anyhow::Result<(u16, Stri
 }
 
 /// Starts a server that listens only on a Unix socket with that name.
-fn hostile_server(own: &PrivateBuild, directory: &Path) -> anyhow::Result<Owned> {
+fn hostile_server(build: &PrivateBuild, directory: &Path) -> anyhow::Result<Owned> {
     let socket = directory.join(SOCKET);
     let server = Owned::start(
-        Command::new(own.path())
+        Command::new(build.path())
             .args(["--port", "0", "--save", "", "--maxmemory", "64mb"])
             .arg("--unixsocket")
             .arg(&socket)
@@ -64,8 +64,8 @@ fn must_be_protected(path: &str, answer: &str) -> anyhow::Result<()> {
 #[ignore = "needs root and BPF"]
 fn pages_show_hostile_names_as_text() -> anyhow::Result<()> {
     let directory = tempfile::Builder::new().prefix("\"b'&").tempdir()?;
-    let own = PrivateBuild::of_redis()?;
-    let _server = hostile_server(&own, directory.path())?;
+    let build = PrivateBuild::of_redis()?;
+    let _server = hostile_server(&build, directory.path())?;
     let agent = Agent::start(&[])?;
     let damaged = "20261122T031205.250Z-6379-1.json.gz";
     std::fs::write(agent.state().join("records").join(damaged), "no record")?;

@@ -128,14 +128,14 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
 
     let record = stalled.record()?;
     let moments = &record.moments;
-    ensure!(moments.is_sorted_by(|one, next| one.unix_us() < next.unix_us()), "moments are not in order");
+    ensure!(moments.is_sorted_by(|moment, next| moment.unix_us() < next.unix_us()), "moments are not in order");
     match record.occasion {
         Occasion::Burst => ensure!(names.contains(record.id.as_str()), "{} is not in {names}", record.id),
         Occasion::Stall => ensure!(names.contains(r#""record":null"#), "{names}"),
         occasion => bail!("a record of a {occasion}"),
     }
     let stall = record.began_us..=record.ended_us;
-    let within = moments.iter().filter(|one| stall.contains(&one.unix_us()));
+    let within = moments.iter().filter(|moment| stall.contains(&moment.unix_us()));
     println!("{} moments, {} of them in {stall:?}", moments.len(), within.count());
     let mut compared = 0;
     for said in &stalled.said {
@@ -161,8 +161,7 @@ fn a_record_has_what_the_server_and_metrics_say() -> anyhow::Result<()> {
 /// Compares the times of samples with their number: at `hz` samples a second of CPU time they cannot be closer together
 /// than that, except for those at which the kernel finds the rate.
 fn check_times(profile: &Profile) -> anyhow::Result<()> {
-    let times = profile.stacks.iter().flat_map(|stack| &stack.at_ms);
-    let mut times: Vec<u32> = times.copied().collect();
+    let mut times: Vec<u32> = profile.stacks.iter().flat_map(|stack| &stack.at_ms).copied().collect();
     times.sort_unstable();
     let samples = profile.samples();
     ensure!(times.len() as u64 == samples, "{samples}: {times:?}");
@@ -180,7 +179,7 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
 fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Result<()> {
     let slowest = &record.slowest;
     ensure!(slowest.len() == 50, "{} slow calls", slowest.len());
-    ensure!(slowest.is_sorted_by(|one, next| one.duration_ns >= next.duration_ns), "slow calls are not in order");
+    ensure!(slowest.is_sorted_by(|call, next| call.duration_ns >= next.duration_ns), "slow calls are not in order");
     let first = slowest[0].duration_ns as f64 / 1e9;
     ensure!((first - longest).abs() < 1e-9, "{first} s, but {longest} s");
     let ends = (record.moments.first(), record.moments.last());

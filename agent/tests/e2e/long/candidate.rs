@@ -95,8 +95,8 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
     let unit = (plan.identity.idle_time_unit()).context("the unit of idle times is not known")?;
     agent.watches(&redis)?;
     let begun = Instant::now();
-    let told = || Ok::<_, anyhow::Error>(agent.settled_reading(&redis)?.sum(policy.metric, &[]).ok());
-    ensure!(told()?.is_none(), "an empty pool is known: {:?}", told()?);
+    let exported = || Ok::<_, anyhow::Error>(agent.settled_reading(&redis)?.sum(policy.metric, &[]).ok());
+    ensure!(exported()?.is_none(), "an empty pool is known: {:?}", exported()?);
     redis.cli(&["eval", policy.write, "0"])?;
     let limit = redis.info("used_memory")? - 850_000.0;
     redis.config_set("maxmemory", &limit.to_string())?;
@@ -104,7 +104,7 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
     ensure!((5.0..20.0).contains(&evicted), "{evicted} keys were evicted");
 
     redis.signal(Signal::STOP)?;
-    let told_while_stopped = told()?.context("the pool is not known")?;
+    let told_while_stopped = exported()?.context("the pool is not known")?;
     let (order, name) = best(&plan, redis.pid())?;
     redis.signal(Signal::CONT)?;
     let ordered = (policy.ordered)(order, unit, SystemTime::now().duration_since(UNIX_EPOCH)?);
@@ -123,16 +123,16 @@ fn compare(agent: &Agent, program: &Path, policy: &Policy, redis: Redis) -> anyh
 
     for other in OTHERS {
         redis.config_set("maxmemory-policy", other)?;
-        until_true("the agent says nothing of the pool", || Ok(told()?.is_none()))?;
+        until_true("the agent says nothing of the pool", || Ok(exported()?.is_none()))?;
         redis.config_set("maxmemory-policy", policy.name)?;
-        until_true("the agent says something of it", || Ok(told()?.is_some()))?;
+        until_true("the agent says something of it", || Ok(exported()?.is_some()))?;
     }
     if policy.name == "allkeys-lru" {
         // The keys of a policy with counters have no idle times until they are used again.
         redis.config_set("maxmemory-policy", "allkeys-lfu")?;
-        until_true("the agent says nothing of the pool", || Ok(told()?.is_none()))?;
+        until_true("the agent says nothing of the pool", || Ok(exported()?.is_none()))?;
         redis.config_set("maxmemory-policy", policy.name)?;
-        ensure!(told()?.is_none(), "{:?} s are older than the policy", told()?);
+        ensure!(exported()?.is_none(), "{:?} s are older than the policy", exported()?);
     }
     Ok(())
 }

@@ -99,9 +99,7 @@ impl Agent {
 
     /// Returns the lines of its log about HTTP clients.
     fn said_about_clients(&self) -> anyhow::Result<Vec<String>> {
-        let log = self.process.log()?;
-        let lines = log.lines().filter(|line| line.contains("HTTP"));
-        Ok(lines.map(str::to_owned).collect())
+        Ok(self.process.log()?.lines().filter(|line| line.contains("HTTP")).map(str::to_owned).collect())
     }
 
     fn own(&self) -> anyhow::Result<Process> {
@@ -154,8 +152,7 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
             until("a scrape", || Ok(agent.get("/metrics").ok()))?;
             scrapes += 1;
         }
-        let joined = more.join();
-        let _hanging = joined.map_err(|_| anyhow::anyhow!("connecting panicked"))??;
+        let _hanging = more.join().map_err(|_| anyhow::anyhow!("connecting panicked"))??;
         println!("{scrapes} scrapes while they came");
         let open = agent.own()?.fd_count()?;
         ensure!(open <= before.max(watching) + CONNECTIONS, "{open} descriptors");
@@ -163,8 +160,8 @@ fn clients_that_hang_on_change_nothing(web_config: &str, sent: &str) -> anyhow::
         until("it is healthy", || Ok(agent.get("/-/healthy").ok()))?;
         anyhow::Ok(())
     })?;
-    let said = agent.said_about_clients()?;
-    ensure!((1..=2).contains(&said.len()), "{said:#?}");
+    let lines = agent.said_about_clients()?;
+    ensure!((1..=2).contains(&lines.len()), "{lines:#?}");
     Ok(())
 }
 
@@ -229,12 +226,12 @@ fn without_descriptors_it_says_so_once_and_waits() -> anyhow::Result<()> {
     let _clients = [agent.connect("")?, agent.connect("")?];
     let answered = agent.get_within(Duration::from_secs(1), "/metrics").is_ok();
     ensure!(!answered, "no descriptor is missing");
-    let said = until("it says so", || {
-        let said = agent.said_about_clients()?;
-        Ok((!said.is_empty()).then_some(said))
+    let lines = until("it says so", || {
+        let lines = agent.said_about_clients()?;
+        Ok((!lines.is_empty()).then_some(lines))
     })?;
-    ensure!(said.len() == 1, "{said:#?}");
-    ensure!(said[0].contains("raise LimitNOFILE="), "{said:#?}");
+    ensure!(lines.len() == 1, "{lines:#?}");
+    ensure!(lines[0].contains("raise LimitNOFILE="), "{lines:#?}");
 
     agent.limit_descriptors(before.current.context("no limit")?)?;
     until("it answers again", || Ok(agent.get("/metrics").ok()))?;

@@ -33,19 +33,18 @@ fn shimmed(directory: &Path) -> anyhow::Result<Command> {
 #[ignore = "needs root and BPF"]
 fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<()> {
     for step in [HOUR, -HOUR] {
-        let own = PrivateBuild::of_redis()?;
-        let redis = own.start(&[])?;
+        let build = PrivateBuild::of_redis()?;
+        let redis = build.start(&[])?;
         fill(&redis)?;
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("step");
         let mut run = shimmed(directory.path())?;
-        run.arg("run").arg(own.only()).env("SHIM_STEP", &file);
+        run.arg("run").arg(build.only()).env("SHIM_STEP", &file);
         let agent = Agent::start_command(run, free_port()?, &["--probe-mode=evicting-only"])?;
         agent.watches(&redis)?;
         let load = redis.load(EVICTING_WITHOUT_PAUSE)?;
         let stalled = |least: f64| -> anyhow::Result<bool> {
-            let reading = agent.reading(&redis)?;
-            Ok(reading.sum("evictscope_stall_seconds_total", &[])? >= least)
+            Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= least)
         };
         until_true("clients are stalled", || stalled(1.0))?;
         std::fs::write(&file, format!("{step:.0}"))?;
@@ -69,12 +68,13 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
         let store = Store::at(agent.state());
         let id = until("there is a record", || {
             let summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
-            let about = |one: &evictscope_records::Summary| matches!(one.occasion, Occasion::Burst | Occasion::Stall);
-            Ok(summaries.filter(about).map(|one| one.id).next())
+            let about =
+                |summary: &evictscope_records::Summary| matches!(summary.occasion, Occasion::Burst | Occasion::Stall);
+            Ok(summaries.filter(about).map(|summary| summary.id).next())
         })?;
         let record = store.read(&id)?;
         let about = record.began_us..=record.ended_us;
-        let inside = record.moments.iter().filter(|one| about.contains(&one.unix_us()));
+        let inside = record.moments.iter().filter(|moment| about.contains(&moment.unix_us()));
         ensure!(inside.count() > 10, "few moments in {about:?}");
         ensure!(!explain(&record).what.contains("What happened is not known"), "{:?}", explain(&record));
     }
@@ -84,25 +84,25 @@ fn a_burst_in_which_the_clock_is_set_is_told_like_any_other() -> anyhow::Result<
 #[test]
 #[ignore = "needs root and BPF"]
 fn check_tries_what_run_does() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let redis = own.start(&[])?;
+    let build = PrivateBuild::of_redis()?;
+    let redis = build.start(&[])?;
     let directory = tempfile::tempdir()?;
     let check = |mut command: Command| -> anyhow::Result<(bool, String)> {
-        let output = command.args(["check", "--listen=127.0.0.1:0", &own.only()]).output()?;
+        let output = command.args(["check", "--listen=127.0.0.1:0", &build.only()]).output()?;
         Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
     };
-    let (well, said) = check(evictscope())?;
-    ensure!(well && said.contains("everything can be seen"), "{said}");
+    let (well, printed) = check(evictscope())?;
+    ensure!(well && printed.contains("everything can be seen"), "{printed}");
     // A number of the kernel's decides nothing.
     let mut old = Command::new("setarch");
     old.env(STATE_DIRECTORY, NO_STATE).args(["x86_64", "--uname-2.6"]).arg(evictscope().get_program());
-    let (well, said) = check(old)?;
-    ensure!(well && said.contains("kernel: 2.6."), "{said}");
+    let (well, printed) = check(old)?;
+    ensure!(well && printed.contains("kernel: 2.6."), "{printed}");
     // A server whose memory may not be read is not watched.
     let mut denied = shimmed(directory.path())?;
     denied.env("SHIM_NO_MEM", "1");
-    let (well, said) = check(denied)?;
+    let (well, printed) = check(denied)?;
     let mem = format!("will not be watched: may not read /proc/{}/mem", redis.pid());
-    ensure!(!well && said.contains(&mem), "{said}");
+    ensure!(!well && printed.contains(&mem), "{printed}");
     Ok(())
 }

@@ -49,16 +49,14 @@ fn seen(agent: &Agent, server: ContainedServer) -> anyhow::Result<Scrape> {
 fn gone(agent: &Agent, servers: &[ContainedServer]) -> anyhow::Result<()> {
     until_true("the servers are gone", || {
         let scrape = agent.scrape()?;
-        let mut left = servers.iter().filter(|server| scrape.server_info(server.pid()).is_some());
-        Ok(left.next().is_none())
+        Ok(!servers.iter().any(|server| scrape.server_info(server.pid()).is_some()))
     })?;
     Ok(())
 }
 
 /// Returns a label of `evictscope_server_info`.
 fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result<String> {
-    let labels = scrape.server_info(server.pid()).context("the server is not seen")?;
-    Ok(labels.get(name).unwrap_or("").to_owned())
+    Ok(scrape.server_info(server.pid()).context("the server is not seen")?.get(name).unwrap_or("").to_owned())
 }
 
 /// Fails if the agent does not say which container a server is in.
@@ -70,12 +68,12 @@ fn is_named(scrape: &Scrape, server: ContainedServer, container: &Container) -> 
         ("cgroup", &format!("/libpod_parent/libpod-{id}")),
         ("pod_uid", ""),
     ] {
-        let said = label(scrape, server, name)?;
-        ensure!(said == expected, "{name} {said}, not {expected}");
+        let labelled = label(scrape, server, name)?;
+        ensure!(labelled == expected, "{name} {labelled}, not {expected}");
     }
-    let (port, said) = (podman::PORT.to_string(), label(scrape, server, "server")?);
+    let (port, labelled) = (podman::PORT.to_string(), label(scrape, server, "server")?);
     let with_id = format!("{port}@{}", &id[..12]);
-    ensure!(said == port || said == with_id, "server {said}, not {with_id}");
+    ensure!(labelled == port || labelled == with_id, "server {labelled}, not {with_id}");
     Ok(())
 }
 
@@ -106,7 +104,7 @@ fn are_counted(agent: &Agent, servers: &[ContainedServer], keys: u32) -> anyhow:
     }
     let after = counts(agent, servers)?;
     for (before, after) in before.iter().zip(&after) {
-        let [calls, commands, _, expected, _] = [0, 1, 2, 3, 4].map(|one| after[one] - before[one]);
+        let [calls, commands, _, expected, _] = [0, 1, 2, 3, 4].map(|index| after[index] - before[index]);
         ensure!(commands == expected, "{commands} commands, not {expected}");
         ensure!(calls == commands, "{calls} calls, {commands} commands");
         let [_, _, evicted, _, expected] = *after;
@@ -162,9 +160,10 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
         ("cgroup v2", podman::GLIBC, &[], true),
     ] {
         let mut container = podman.create(program, options)?;
-        match is_v2 {
-            true => container.start_under_cgroup_v2()?,
-            false => container.start()?,
+        if is_v2 {
+            container.start_under_cgroup_v2()?
+        } else {
+            container.start()?
         }
         let server = answering(&container)?;
         seen(&agent, server)?;
@@ -254,8 +253,8 @@ fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
     let scrape = agent.scrape()?;
     for (container, server) in containers.iter().zip(&servers) {
         let expected = format!("{}@{}", podman::PORT, &container.id()[..12]);
-        let said = label(&scrape, *server, "server")?;
-        ensure!(said == expected, "server {said}, not {expected}");
+        let labelled = label(&scrape, *server, "server")?;
+        ensure!(labelled == expected, "server {labelled}, not {expected}");
     }
     drop(containers);
     gone(&agent, &servers)

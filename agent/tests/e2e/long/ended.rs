@@ -17,7 +17,9 @@ fn record(agent: &Agent, redis: &Redis) -> anyhow::Result<Record> {
     let store = Store::at(agent.state());
     until("there is a record of its end", || {
         let mut summaries = store.list()?.into_iter().filter_map(|file| file.summary.ok());
-        let of_it = |one: &evictscope_records::Summary| one.occasion == Occasion::Ended && one.server == redis.name();
+        let of_it = |summary: &evictscope_records::Summary| {
+            summary.occasion == Occasion::Ended && summary.server == redis.name()
+        };
         let found = summaries.find(of_it);
         Ok(found.map(|found| store.read(&found.id)).transpose()?)
     })
@@ -44,10 +46,10 @@ fn must_say(agent: &Agent, redis: &Redis, ending: Ending) -> anyhow::Result<()> 
 #[test]
 #[ignore = "needs root and BPF"]
 fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let agent = Agent::start(&[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let agent = Agent::start(&[&build.only()])?;
     let started = || -> anyhow::Result<Redis> {
-        let redis = own.start(&["--enable-debug-command", "yes"])?;
+        let redis = build.start(&["--enable-debug-command", "yes"])?;
         agent.watches(&redis)?;
         Ok(redis)
     };
@@ -73,8 +75,7 @@ fn the_end_of_a_server_is_told_as_its_parent_is_told() -> anyhow::Result<()> {
     redis.signal(Signal::TERM)?;
     must_say(&agent, &redis, Ending::Exit { status: 0 })?;
     let before = agent.scrape()?.by_label(ENDED, "how");
-    let counted = [("exit", 2.0), ("signal", 3.0)];
-    let expected = counted.map(|(how, count)| (how.to_owned(), count)).into();
+    let expected = [("exit", 2.0), ("signal", 3.0)].map(|(how, count)| (how.to_owned(), count)).into();
     ensure!(before == expected, "{before:?}");
     // Another program in its place is no end of a process.
     let redis = started()?;
@@ -123,18 +124,18 @@ fn the_oom_killer_of_a_control_group_is_named() -> anyhow::Result<()> {
         println!("skipped: no control group with a memory limit can be made here");
         return Ok(());
     };
-    let own = PrivateBuild::of_redis()?;
-    let agent = Agent::start(&[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let agent = Agent::start(&[&build.only()])?;
     let mut shell = Command::new("sh");
     let procs = group.0.join("cgroup.procs");
-    shell.args(["-c", "echo $$ > \"$0\"; exec \"$@\""]).arg(procs).arg(own.path());
+    shell.args(["-c", "echo $$ > \"$0\"; exec \"$@\""]).arg(procs).arg(build.path());
     let redis = Redis::start_program(shell, &["--maxmemory", "0"])?;
     agent.watches(&redis)?;
     // It is killed meanwhile.
     let _load = redis.load("-t set -d 10000 -r 10000000 -c 8 -n 100000")?;
     must_say(&agent, &redis, Ending::Oom { of_group: Some(true) })?;
     let log = agent.log()?;
-    let said = "was killed by the OOM killer of its control group; its control group, or one above it, was at its memory limit";
-    ensure!(log.contains(said), "{log}");
+    let sentence = "was killed by the OOM killer of its control group; its control group, or one above it, was at its memory limit";
+    ensure!(log.contains(sentence), "{log}");
     Ok(())
 }

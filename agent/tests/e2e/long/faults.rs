@@ -68,8 +68,7 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     }
     let agent = probed.agent(&["--probe-mode=every-call"])?;
     until_true("the next agent is attached", || {
-        let log = agent.log()?;
-        let attached = log.matches("attached pid=").count();
+        let attached = agent.log()?.matches("attached pid=").count();
         Ok(attached == probed.servers.len())
     })?;
     agent.end_well()?;
@@ -84,15 +83,15 @@ fn descriptors(pid: u32) -> anyhow::Result<usize> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let lasting = own.start(&["--maxmemory", "8mb"])?;
-    let agent = Agent::watching(&lasting, &["--probe-mode=every-call", &own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let lasting = build.start(&["--maxmemory", "8mb"])?;
+    let agent = Agent::watching(&lasting, &["--probe-mode=every-call", &build.only()])?;
     let sites = Code::of(lasting.pid())?.changed()?;
     let before = (descriptors(agent.pid())?, agent.log()?.len());
     let mut midway = 0;
     for round in 0..4 {
         // The agent looks once a second, so it finds all three at once.
-        let victims = (0..3).map(|_| own.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
+        let victims = (0..3).map(|_| build.start(&[])).collect::<anyhow::Result<Vec<Redis>>>()?;
         let code = victims.iter().map(|redis| Code::of(redis.pid())).collect::<anyhow::Result<Vec<Code>>>()?;
         // It sees no server that is younger than 100 ms. It is about to attach to the others, or has just done so.
         let wanted = round % (sites.len() + 1);
@@ -125,8 +124,7 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
         ensure!(!is_wrong, "{since}");
     }
     lasting.write_keys(20_000)?;
-    let scrape = agent.settled_reading(&lasting)?;
-    let evicted = scrape.sum("evictscope_evicted_keys_total", &[])?;
+    let evicted = agent.settled_reading(&lasting)?.sum("evictscope_evicted_keys_total", &[])?;
     let expected = lasting.info("evicted_keys")?;
     ensure!(evicted == expected && evicted > 0.0, "{evicted} of {expected} evicted keys");
     Ok(())
@@ -135,13 +133,13 @@ fn servers_that_are_killed_while_they_are_attached_to_leave_nothing() -> anyhow:
 #[test]
 #[ignore = "needs root and BPF"]
 fn two_agents_count_the_same_and_each_takes_off_its_own_probes() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let options = ["--maxmemory-eviction-tenacity", "100", "--maxmemory", "8mb"];
-    let servers = [own.start(&options)?, own.start(&options)?];
+    let servers = [build.start(&options)?, build.start(&options)?];
     let code = [Code::of(servers[0].pid())?, Code::of(servers[1].pid())?];
     let changed = || anyhow::Ok([code[0].changed()?, code[1].changed()?]);
     let start = || {
-        let agent = Agent::start(&["--probe-mode=every-call", &own.only()])?;
+        let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
         for redis in &servers {
             agent.watches(redis)?;
         }
@@ -190,13 +188,13 @@ fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let first = own.start(&[])?;
-    let agent = Agent::watching(&first, &[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let first = build.start(&[])?;
+    let agent = Agent::watching(&first, &[&build.only()])?;
 
     // With one descriptor the processes can be listed, but none can be looked at.
     leave_free(&agent, 1)?;
-    let second = own.start(&[])?;
+    let second = build.start(&[])?;
     for free in [1, 0] {
         leave_free(&agent, free)?;
         for _ in 0..5 {
@@ -219,9 +217,9 @@ fn without_descriptors_servers_keep_their_series_and_new_ones_are_found_later() 
     agent.watches(&second)?;
     let is_over = || {
         let log = agent.log()?;
-        let said = log.matches("processes can be looked at again").count();
-        ensure!(said < 2, "{log}");
-        Ok(said == 1)
+        let times = log.matches("processes can be looked at again").count();
+        ensure!(times < 2, "{log}");
+        Ok(times == 1)
     };
     until_true("the log says that it is over", is_over)?;
     // A server that ends is still noticed.

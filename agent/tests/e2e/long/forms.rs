@@ -66,8 +66,8 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 child => {
                     let output = child?.wait_with_output()?;
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    ensure!(output.status.success(), "{name}: {said}");
+                    let printed = String::from_utf8_lossy(&output.stderr);
+                    ensure!(output.status.success(), "{name}: {printed}");
                 }
             }
             compiled.push((name.clone(), program.clone()));
@@ -165,11 +165,11 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
     ensure!(goals.is_err() || goals? == calls, "not {calls} goals");
     // Without a series, there was none.
     let unknown = exported("unknown").unwrap_or(0.0);
-    for (result, own) in [("ok", ok), ("running", running), ("fail", fail)] {
+    for (result, counted) in [("ok", ok), ("running", running), ("fail", fail)] {
         let exported = exported(result)?;
         ensure!(
-            exported <= own && exported + unknown >= own,
-            "result {result}: {exported}, and {unknown} unknown; the program: {own}"
+            exported <= counted && exported + unknown >= counted,
+            "result {result}: {exported}, and {unknown} unknown; the program: {counted}"
         );
     }
     if unknown > 0.0 {
@@ -226,8 +226,7 @@ impl Program {
     /// the sum of mem_tofree, the three results, and evicted keys.
     pub fn numbers(&mut self) -> anyhow::Result<Vec<f64>> {
         self.input.write_all(b"\n")?;
-        let line = self.line()?;
-        line.split_whitespace().map(|word| Ok(word.parse()?)).collect()
+        self.line()?.split_whitespace().map(|word| Ok(word.parse()?)).collect()
     }
 }
 
@@ -258,8 +257,7 @@ fn is_exported(text: &str, family: &str, server: &str) -> bool {
 /// Returns the only line of a log that contains `part`.
 fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
     let mut lines = log.lines().filter(|line| line.contains(part));
-    let only = lines.next().filter(|_| lines.next().is_none());
-    only.with_context(|| format!("not one line with {part}: {log}"))
+    lines.next().filter(|_| lines.next().is_none()).with_context(|| format!("not one line with {part}: {log}"))
 }
 
 /// Checks that the plan of a program that breaks an invariant is withdrawn for `reason`.
@@ -306,8 +304,8 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     ensure!(limit.is_ok(), "the limit went, too");
 
     // The log says so once, with everything for a report.
-    let said = agent.log()?;
-    let line = only_line_with(&said, "withdrawn")?;
+    let log = agent.log()?;
+    let line = only_line_with(&log, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
     let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
     let inspect = format!("evictscope inspect {pid} --json");
@@ -319,12 +317,11 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
         // And once what the kernel saw: which server, and both values. Another thread logs it.
         let failed = "a check of the probe plan failed";
         until_true(failed, || Ok(agent.log()?.contains(failed)))?;
-        let said = agent.log()?;
-        let line = only_line_with(&said, failed)?;
+        let log = agent.log()?;
+        let line = only_line_with(&log, failed)?;
         let value = |before: &str| -> anyhow::Result<u64> {
             let (_, rest) = line.split_once(before).with_context(|| line.to_owned())?;
-            let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
-            Ok(digits.unwrap_or_default().parse()?)
+            Ok(rest.split(|next: char| !next.is_ascii_digit()).next().unwrap_or_default().parse()?)
         };
         let (reported, counted) = (value("mem_reported is ")?, value("allocator counts ")?);
         ensure!(reported.abs_diff(counted) == 2 << 20, "{line}");
@@ -338,8 +335,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
 
     // The other server of the same code is still watched.
     let calls = sound.numbers()?[0];
-    let scrape = agent.settled()?;
-    let counted = scrape.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
+    let counted = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
     let text = agent.get("/metrics")?;
     let is_withdrawn = is_exported(&text, withdrawn, &sound_name);

@@ -44,14 +44,14 @@ fn compile(source: &str, options: &[&str], to: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts hostile processes, each from a file of its own, whose names begin with that of `own`.
-fn start_hostile(own: &PrivateBuild) -> anyhow::Result<Vec<Owned>> {
-    let program = own.path().with_extension("hostile");
+fn start_hostile(build: &PrivateBuild) -> anyhow::Result<Vec<Owned>> {
+    let program = build.path().with_extension("hostile");
     // It does nothing, and no plan for it is ever finished.
     let waits = PROGRAM.replace(PLACE, CODE).replace("while (getchar() != EOF)", "while (pause())");
     compile(&waits, &["-rdynamic"], &program)?;
     let start = |number: usize| {
         let number = number.to_string();
-        let copy = own.path().with_extension(&number);
+        let copy = build.path().with_extension(&number);
         std::fs::copy(&program, &copy)?;
         let mut file = OpenOptions::new().append(true).open(&copy)?;
         file.write_all(number.as_bytes())?;
@@ -72,11 +72,11 @@ pub fn planned_for(agent: &Agent) -> anyhow::Result<Duration> {
 #[ignore = "needs root and BPF"]
 fn a_burst_keeps_its_times_while_20_executables_use_up_their_budget() -> anyhow::Result<()> {
     ensure!(PROGRAM.contains(PLACE), "the fixture has no `{PLACE}`");
-    let own = PrivateBuild::of_redis()?;
-    let redis = own.start(&[])?;
+    let build = PrivateBuild::of_redis()?;
+    let redis = build.start(&[])?;
     fill(&redis)?;
-    let hostile = start_hostile(&own)?;
-    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &own.only()])?;
+    let hostile = start_hostile(&build)?;
+    let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &build.only()])?;
     let before = planned_for(&agent)?;
     let seen = follow(&agent, &redis, without_pause)?;
     let meanwhile = planned_for(&agent)? - before;
@@ -117,15 +117,15 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
     let library = directory.path().join("library.so");
     compile("int nothing(void) { return 0; }", &["-shared"], &library)?;
     let files = SilentFiles::mount(std::fs::read(library)?)?;
-    let mut program = Command::new(own.path());
+    let mut program = Command::new(build.path());
     program.env("LD_PRELOAD", files.path());
-    let (hidden, redis) = (Redis::start_program(program, &[])?, own.start(&[])?);
-    let agent = Agent::watching(&redis, &[&own.only()])?;
+    let (hidden, redis) = (Redis::start_program(program, &[])?, build.start(&[])?);
+    let agent = Agent::watching(&redis, &[&build.only()])?;
     agent.watches(&hidden)?;
     let load = |redis: &Redis| redis.load("-t set -r 1000 -P 16 -n 100000000");
     let _loads = [load(&hidden)?, load(&redis)?];
@@ -140,29 +140,28 @@ fn a_library_that_cannot_be_read_keeps_no_other_server_from_being_profiled() -> 
 }
 
 /// Starts a server that sees other directories than this process, after `mount` has put them there.
-fn start_elsewhere(own: &PrivateBuild, mount: &str) -> anyhow::Result<Redis> {
-    let script = format!("{mount} && exec {} \"$@\"", own.path().display());
+fn start_elsewhere(build: &PrivateBuild, mount: &str) -> anyhow::Result<Redis> {
+    let script = format!("{mount} && exec {} \"$@\"", build.path().display());
     Redis::start_program(root::unseen(&script), &[])
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let directory = tempfile::tempdir()?;
-    forge_debug_file(&own.path(), directory.path())?;
+    forge_debug_file(&build.path(), directory.path())?;
     let forged = directory.path().display();
     let mount = format!("mount -t overlay none -o lowerdir={forged}:/usr/lib /usr/lib");
-    let misled = start_elsewhere(&own, &mount)?;
-    let agent = Agent::start(&[&own.only()])?;
+    let misled = start_elsewhere(&build, &mount)?;
+    let agent = Agent::start(&[&build.only()])?;
     agent.watches(&misled)?;
     ensure!(agent.log()?.contains("debug information from"));
 
-    let redis = own.start(&[])?;
+    let redis = build.start(&[])?;
     agent.watches(&redis)?;
     redis.write_keys(150_000)?;
-    let scrape = agent.settled_reading(&redis)?;
-    let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
+    let calls = agent.settled_reading(&redis)?.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
     ensure!(calls > 1_000.0, "{calls} evicting calls");
     Ok(())
 }
@@ -170,18 +169,18 @@ fn a_debug_file_in_another_mount_namespace_misleads_about_no_server_outside() ->
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn debug_files_that_cannot_be_read_hide_the_servers_of_their_mount_namespace_alone() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
+    let build = PrivateBuild::of_redis()?;
     let files = SilentFiles::mount(Vec::new())?;
     let silent = files.path().parent().map(Path::display).map(|path| path.to_string()).context("no directory")?;
     let mount = format!("mount --bind {silent} /usr/lib/debug");
-    let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&own, &mount)).collect::<anyhow::Result<Vec<_>>>()?;
+    let hidden = (0..NAMESPACES).map(|_| start_elsewhere(&build, &mount)).collect::<anyhow::Result<Vec<_>>>()?;
     files.silence(true);
-    let agent = Agent::start(&[&own.only()])?;
+    let agent = Agent::start(&[&build.only()])?;
     until_true("all planners wait", || Ok(planners(&agent)?.len() >= NAMESPACES && files.waiting() > 0))?;
     // None of them had to be given up before the last began.
     let unwatched = || agent.scrape()?.sum("evictscope_servers_unwatched", &[]);
     ensure!(unwatched()? == 0.0, "{}", agent.log()?);
-    let redis = own.start(&[])?;
+    let redis = build.start(&[])?;
     agent.watches(&redis)?;
     until_true("the others are unwatched", || Ok(unwatched()? == NAMESPACES as f64))?;
     for server in &hidden {

@@ -50,18 +50,18 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     let whole = ["--samples", "1000000", "--seconds", "600"];
     // While the server moves keys to larger tables, no table is looked through as a whole.
     let all_keys = until("all keys are looked at", || {
-        let said = keys(redis.pid(), &whole)?;
-        Ok((said["is_whole"] == true).then_some(said))
+        let report = keys(redis.pid(), &whole)?;
+        Ok((report["is_whole"] == true).then_some(report))
     })?;
     let some_keys = keys(redis.pid(), &["--samples", "24000", "--seconds", "600"])?;
     ensure!(some_keys["is_whole"] == false, "{some_keys}");
-    for said in [some_keys, all_keys] {
-        let is_whole = said["is_whole"] == true;
-        ensure!(said["keys"] == serde_json::json!([KEYS, KEYS]), "{said}");
-        ensure!(said["rejected_share"] == 0.0, "{said}");
-        let rows = said["rows"].as_array().context("no rows")?;
-        let bytes = number(&said, "bytes")?;
-        println!("{bytes} ± {} bytes of {all}, {} s", said["bytes_error"], said["seconds"]);
+    for report in [some_keys, all_keys] {
+        let is_whole = report["is_whole"] == true;
+        ensure!(report["keys"] == serde_json::json!([KEYS, KEYS]), "{report}");
+        ensure!(report["rejected_share"] == 0.0, "{report}");
+        let rows = report["rows"].as_array().context("no rows")?;
+        let bytes = number(&report, "bytes")?;
+        println!("{bytes} ± {} bytes of {all}, {} s", report["bytes_error"], report["seconds"]);
         ensure!((bytes / all - 1.0).abs() < 0.05, "{bytes} bytes, not {all}");
         let mut names = Vec::new();
         for row in rows {
@@ -101,8 +101,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     redis.cli(&["eval", write, "0"])?;
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
     let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
-    let rows = left["rows"].as_array().context("no rows")?;
-    let row = rows.iter().find(|row| row["name"] == "lfu").context("no row")?;
+    let row = left["rows"].as_array().context("no rows")?.iter().find(|row| row["name"] == "lfu").context("no row")?;
     ensure!(row["idle"] == serde_json::json!([null, null, null]) && number(&left, "idle_unknown")? > 0.0, "{left}");
 
     let errors = refused(evictscope_without_privileges(), redis.pid())?;
@@ -123,11 +122,11 @@ fn idle_times_that_a_server_does_not_keep_are_not_said() -> anyhow::Result<()> {
         let redis = Redis::private_of(program, &["--maxmemory", "0", "--rdb-key-save-delay", "1000000"])?;
         redis.cli(&["eval", "for i = 1, 1000 do redis.call('SET', i, i) end", "0"])?;
         let noted = |what: &str| {
-            let said = keys(redis.pid(), &[])?;
-            let (noted, idle) = (&said["noted"], &said["rows"][0]["idle"]);
+            let report = keys(redis.pid(), &[])?;
+            let (noted, idle) = (&report["noted"], &report["rows"][0]["idle"]);
             let unknown = noted["unknown"].as_str().unwrap_or_default();
-            ensure!(noted[what].is_u64() || unknown.contains(what), "not {what}: {said}");
-            ensure!(idle.is_array() == unknown.is_empty(), "{said}");
+            ensure!(noted[what].is_u64() || unknown.contains(what), "not {what}: {report}");
+            ensure!(idle.is_array() == unknown.is_empty(), "{report}");
             Ok(())
         };
         noted("used")?;
@@ -170,8 +169,7 @@ fn expired_keys_that_are_held_are_seen() -> anyhow::Result<()> {
              for i = 1, {LIVING} do redis.call('SET', 'b' .. i, i, 'EX', 1000) end \
              for i = 1, {EXPIRED} do redis.call('SET', 'c' .. i, i, 'PXAT', ARGV[1]) end"
         );
-        let now = redis.cli(&["time"])?;
-        let seconds: u64 = now.lines().next().unwrap_or_default().trim().parse()?;
+        let seconds: u64 = redis.cli(&["time"])?.lines().next().unwrap_or_default().trim().parse()?;
         let until_then = Duration::from_secs(6);
         let then = (seconds + until_then.as_secs()) * 1_000;
         redis.cli(&["eval", &write, "0", &then.to_string()])?;

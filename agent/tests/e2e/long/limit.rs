@@ -29,8 +29,7 @@ fn a_replica_has_no_limit_and_what_it_is_owed_does_not_count() -> anyhow::Result
         let replica = Redis::private_of(program, &["--maxmemory", "1gb", "--replicaof", "127.0.0.1", &port])?;
         agent.watches(&replica)?;
         until_true("the replica is in step", || {
-            let info = replica.cli(&["info", "replication"])?;
-            Ok(info.contains("master_link_status:up"))
+            Ok(replica.cli(&["info", "replication"])?.contains("master_link_status:up"))
         })?;
         role(&agent, &primary, "primary", "yes")?;
         role(&agent, &replica, "replica", "no")?;
@@ -63,8 +62,7 @@ fn a_replica_has_no_limit_and_what_it_is_owed_does_not_count() -> anyhow::Result
 fn role(agent: &Agent, redis: &Redis, role: &str, applies: &str) -> anyhow::Result<()> {
     let labels = [("role", role), ("applies", applies)];
     until_true("the role is seen", || {
-        let scrape = agent.reading(redis)?;
-        Ok(scrape.sum("evictscope_server_role_info", &labels).ok() == Some(1.0))
+        Ok(agent.reading(redis)?.sum("evictscope_server_role_info", &labels).ok() == Some(1.0))
     })
 }
 
@@ -72,10 +70,9 @@ fn role(agent: &Agent, redis: &Redis, role: &str, applies: &str) -> anyhow::Resu
 fn not_counted(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     until("the agent says what INFO says", || {
         let before = redis.info("mem_not_counted_for_evict")?;
-        let scrape = agent.settled_reading(redis)?;
-        let told = scrape.sum("evictscope_not_counted_memory_bytes", &[])?;
+        let exported = agent.settled_reading(redis)?.sum("evictscope_not_counted_memory_bytes", &[])?;
         let after = redis.info("mem_not_counted_for_evict")?;
-        Ok((before == told && told == after).then_some(told))
+        Ok((before == exported && exported == after).then_some(exported))
     })
 }
 
@@ -93,24 +90,22 @@ fn it_is_foretold_when_memory_is_at_its_limit() -> anyhow::Result<()> {
     full.config_set("maxmemory", "4gb")?;
     let begun = Instant::now();
     let before = [&full, &new].map(|redis| redis.info("used_memory"));
-    let servers = [(&full, "here"), (&new, "lab")];
-    for ((redis, measured), before) in servers.into_iter().zip(before) {
+    for ((redis, measured), before) in [(&full, "here"), (&new, "lab")].into_iter().zip(before) {
         let scrape = until("memory has grown for a minute", || {
             // By more than a tenth in a minute would be a fill, however fast this machine is.
             full.write_keys(10)?;
             new.write_keys(10)?;
             sleep(Duration::from_millis(100));
             let scrape = agent.reading(redis)?;
-            let is_known = scrape.sum(ADDED, &[]).is_ok();
-            Ok(is_known.then_some(scrape))
+            Ok(scrape.sum(ADDED, &[]).is_ok().then_some(scrape))
         })?;
         let used = redis.info("used_memory")?;
         let growth = (used - before?) / begun.elapsed().as_secs_f64();
-        let own = (redis.info("maxmemory")? - used) / growth;
+        let by_info = (redis.info("maxmemory")? - used) / growth;
         let foretold = scrape.sum(REACHED, &[("estimate", "likely")])?;
         // Not over the same time: the agent's begins when it knows that evictions have ended, and ends up to ten
         // seconds earlier.
-        ensure!((own / 2.0..own * 2.0).contains(&foretold), "{foretold} s, by INFO {own} s");
+        ensure!((by_info / 2.0..by_info * 2.0).contains(&foretold), "{foretold} s, by INFO {by_info} s");
         let added = scrape.sum(ADDED, &[("measured", measured)])?;
         ensure!(added > 0.0 && added < 1.0, "evictions would add {added}");
     }

@@ -60,7 +60,7 @@ int main(int count, char **names) {
 /// A process of another user that will hold its own lock.
 struct Holder {
     process: Owned,
-    told: ChildStdin,
+    stdin: ChildStdin,
     files: SilentFiles,
 }
 
@@ -75,14 +75,14 @@ impl Holder {
         let files = SilentFiles::mount(vec![0; 4096])?;
         let mut command = Command::new(program);
         command.arg(mapped).arg(files.path());
-        let (process, told, mut said) = Owned::start_with_pipes(&mut command)?;
-        std::io::Read::read_exact(&mut said, &mut [0; 7]).context("it maps nothing")?;
-        Ok(Self { process, told, files })
+        let (process, stdin, mut stdout) = Owned::start_with_pipes(&mut command)?;
+        std::io::Read::read_exact(&mut stdout, &mut [0; 7]).context("it maps nothing")?;
+        Ok(Self { process, stdin, files })
     }
 
     fn hold(&mut self) -> anyhow::Result<()> {
         self.files.silence(true);
-        self.told.write_all(b"\n")?;
+        self.stdin.write_all(b"\n")?;
         until_true("it holds its lock", || Ok(self.files.waiting() > 0))
     }
 
@@ -121,21 +121,18 @@ impl Drop for Forks {
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let first = own.start(&[])?;
+    let build = PrivateBuild::of_redis()?;
+    let first = build.start(&[])?;
     let place = tempfile::tempdir()?;
-    let mut holder = Holder::start(&place.path().join("holder"), &own.path())?;
-    let agent = Agent::watching(&first, &[&own.only(), "--probe-mode=evicting-only"])?;
+    let mut holder = Holder::start(&place.path().join("holder"), &build.path())?;
+    let agent = Agent::watching(&first, &[&build.only(), "--probe-mode=evicting-only"])?;
     holder.hold()?;
-    let second = own.start(&[])?;
+    let second = build.start(&[])?;
     agent.watches(&second)?;
     let why = format!("no probe is placed in process {}: process {} ", second.pid(), holder.process.pid());
     until_true("the log says why", || Ok(agent.log()?.contains(&why)))?;
     Forks::must_work(&holder)?;
-    let observed = || {
-        let reading = agent.reading(&second)?;
-        reading.sum("evictscope_observed_seconds_total", &[("kind", "evicting")])
-    };
+    let observed = || agent.reading(&second)?.sum("evictscope_observed_seconds_total", &[("kind", "evicting")]);
     ensure!(observed()? == 0.0, "no probe is placed, and calls are called observed");
     let modes = agent.reading(&second)?.sum("evictscope_probe_mode", &[])?;
     ensure!(modes == 0.0, "it is said to be in a probe mode");
@@ -158,13 +155,13 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let redis = own.start(&[])?;
+    let build = PrivateBuild::of_redis()?;
+    let redis = build.start(&[])?;
     let place = tempfile::tempdir()?;
     let program = evictscope();
     let mut holder = Holder::start(&place.path().join("holder"), program.get_program().as_ref())?;
     holder.hold()?;
-    let agent = Agent::watching(&redis, &[&own.only()])?;
+    let agent = Agent::watching(&redis, &[&build.only()])?;
     ensure!(holder.files.waiting() > 0, "the lock is free");
     ensure!(agent.log()?.contains("does not measure what a hit costs"));
     agent.settled_reading(&redis)?;
@@ -175,19 +172,19 @@ fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> any
 #[test]
 #[ignore = "needs root, BPF and FUSE"]
 fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let first = own.start(&[])?;
-    let agent = Agent::watching(&first, &[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let first = build.start(&[])?;
+    let agent = Agent::watching(&first, &[&build.only()])?;
     let place = tempfile::tempdir()?;
     let other = place.path().join("other");
     // One has a server's name.
-    let named = own.path().with_extension("held");
+    let named = build.path().with_extension("held");
     let mut holders = [Holder::start(&other, &other)?, Holder::start(&named, &other)?];
     // A later pid than theirs.
     for holder in &mut holders {
         holder.hold()?;
     }
-    let second = own.start(&[])?;
+    let second = build.start(&[])?;
     agent.watches(&second)?;
     until_true("what has a server's name is unwatched", || {
         Ok(agent.scrape()?.sum("evictscope_servers_unwatched", &[])? == 1.0)
@@ -205,20 +202,20 @@ fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_stopped_agent_goes_on_and_has_its_keeper_go_on() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let first = own.start(&[])?;
-    let agent = Agent::watching(&first, &[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let first = build.start(&[])?;
+    let agent = Agent::watching(&first, &[&build.only()])?;
     agent.signal(Signal::STOP)?;
     // Longer than a loop may stand still.
     std::thread::sleep(Duration::from_secs(35));
     agent.signal(Signal::CONT)?;
-    let (second, third): (Redis, Redis) = (own.start(&[])?, own.start(&[])?);
+    let (second, third): (Redis, Redis) = (build.start(&[])?, build.start(&[])?);
     agent.watches(&second)?;
     agent.get("/-/healthy")?;
 
     let keeper = keeper_of(agent.pid())?;
     kill_process(keeper, Signal::STOP)?;
-    let fourth = own.start(&[])?;
+    let fourth = build.start(&[])?;
     agent.watches(&fourth)?;
     kill_process(keeper, Signal::STOP)?;
     agent.end_well()?;
@@ -228,10 +225,10 @@ fn a_stopped_agent_goes_on_and_has_its_keeper_go_on() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_is_started_anew_is_not_planned_for_again() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let agent = Agent::start(&[&own.only()])?;
+    let build = PrivateBuild::of_redis()?;
+    let agent = Agent::start(&[&build.only()])?;
     let run = || {
-        let redis = own.start(&[])?;
+        let redis = build.start(&[])?;
         agent.watches(&redis)?;
         let pid = redis.pid();
         redis.kill()?;

@@ -48,18 +48,18 @@ fn compare(program: &Path) -> anyhow::Result<()> {
     let ratio = f64::from_bits(members.word(Member::StatExpiredStalePerc)?);
     ensure!((ratio * 100.0 - percentage).abs() <= PRINTED, "a stale ratio of {ratio}, INFO says {percentage} %");
     let milliseconds = info.number("expire_cycle_cpu_milliseconds")?;
-    let own = members.word(Member::StatExpireCycleTimeUsed)?;
+    let counter = members.word(Member::StatExpireCycleTimeUsed)?;
     ensure!(
-        milliseconds > 0.0 && (own / 1000) as f64 == milliseconds,
-        "{own} us in cycles, INFO says {milliseconds} ms"
+        milliseconds > 0.0 && (counter / 1000) as f64 == milliseconds,
+        "{counter} us in cycles, INFO says {milliseconds} ms"
     );
     ensure!(members.word(Member::ConfigHz)? as u32 == 1, "the frequency of the cron");
     ensure!(members.word(Member::ActiveExpireEffort)? as u32 == EFFORT, "the effort");
     ensure!(members.word(Member::StatExpiredSubkeys).is_ok() == has_fields, "whether fields expire");
     if has_fields {
         let fields = expired_fields(&info)?;
-        let own = members.word(Member::StatExpiredSubkeys)?;
-        ensure!(own as f64 == fields, "{own} expired fields of {fields}");
+        let counter = members.word(Member::StatExpiredSubkeys)?;
+        ensure!(counter as f64 == fields, "{counter} expired fields of {fields}");
     }
 
     exported(&agent, &redis)?;
@@ -75,24 +75,22 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
         let Some(metric) = member.metric() else {
             continue;
         };
-        let said = match (member.in_info(), member.directive()) {
+        let by_info = match (member.in_info(), member.directive()) {
             (Some(name), _) => info.number(name)?,
             (None, Some(directive)) => {
-                let answer = redis.cli(&["config", "get", directive])?;
-                let value = answer.lines().nth(1).context("CONFIG GET has no value")?;
-                value.parse()?
+                redis.cli(&["config", "get", directive])?.lines().nth(1).context("CONFIG GET has no value")?.parse()?
             }
             // Memory is never at rest.
             (None, None) => continue,
         };
-        let told = page.sum(metric.name, &[])?;
-        println!("  {}: {told}", metric.name);
-        ensure!(told == said, "{} is {told}, not {said}", metric.name);
-        ensure!(said > 0.0, "the server counts nothing of {member}");
+        let exported = page.sum(metric.name, &[])?;
+        println!("  {}: {exported}", metric.name);
+        ensure!(exported == by_info, "{} is {exported}, not {by_info}", metric.name);
+        ensure!(by_info > 0.0, "the server counts nothing of {member}");
     }
-    let (told, percentage) =
+    let (exported, percentage) =
         (page.sum("evictscope_expire_stale_ratio", &[])? * 100.0, info.number("expired_stale_perc")?);
-    ensure!((told - percentage).abs() <= PRINTED, "{told} % are stale, INFO says {percentage} %");
+    ensure!((exported - percentage).abs() <= PRINTED, "{exported} % are stale, INFO says {percentage} %");
     Ok(())
 }
 
@@ -129,8 +127,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
 
 /// Returns how many fields of hashes have expired, as Redis or Valkey names it.
 fn expired_fields(info: &Info) -> anyhow::Result<f64> {
-    let redis = info.number("expired_subkeys");
-    redis.or_else(|_| info.number("expired_fields"))
+    info.number("expired_subkeys").or_else(|_| info.number("expired_fields"))
 }
 
 /// The memory of a server, and where its members are according to the plan.

@@ -41,14 +41,14 @@ fn profile(redis: &Redis, seconds: &str) -> anyhow::Result<(Vec<Stack>, f64)> {
     // More than an operator would ask for, so that chance matters less.
     command.args(["--hz", "199", "--format", "folded"]);
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    println!("{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{printed}");
+    println!("{printed}");
     let stacks = std::str::from_utf8(&output.stdout)?.lines().map(|line| {
         let (functions, samples) = line.rsplit_once(' ').context("no number")?;
         Ok(Stack { functions: functions.split(';').map(str::to_owned).collect(), samples: samples.parse()? })
     });
-    let (_, share) = said.split_once("in evictions ").context("no share")?;
+    let (_, share) = printed.split_once("in evictions ").context("no share")?;
     let (share, _) = share.split_once(" %").context("no share in percent")?;
     let percent: f64 = share.parse()?;
     Ok((stacks.collect::<anyhow::Result<_>>()?, percent / 100.0))
@@ -72,21 +72,17 @@ fn stacks_are_whole_and_say_what_ran() -> anyhow::Result<()> {
 }
 
 fn sum(stacks: &[Stack], wanted: fn(&Stack) -> bool) -> f64 {
-    let stacks = stacks.iter().filter(|stack| wanted(stack));
-    stacks.map(|stack| stack.samples).sum()
+    stacks.iter().filter(|stack| wanted(stack)).map(|stack| stack.samples).sum()
 }
 
 fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     let _load = evicting(redis)?;
-    let cpu = |labels: &[(&str, &str)]| {
-        let scrape = agent.reading(redis)?;
-        scrape.sum("evictscope_main_thread_cpu_seconds_total", labels)
-    };
+    let cpu = |labels: &[(&str, &str)]| agent.reading(redis)?.sum("evictscope_main_thread_cpu_seconds_total", labels);
     let in_evictions = [("activity", "eviction")];
     let waiting = || anyhow::Ok(redis.main_thread_times()?.waiting.as_secs_f64());
     let times = || anyhow::Ok((cpu(&[])?, cpu(&in_evictions)?, waiting()?));
     // On a busy machine the thread may run for a small part of the time.
-    let (before, (stacks, said), after) = until("a profile has a hundred samples", || {
+    let (before, (stacks, printed), after) = until("a profile has a hundred samples", || {
         let taken = (times()?, profile(redis, "5")?, times()?);
         Ok((sum(&taken.1.0, |_| true) >= 100.0).then_some(taken))
     })?;
@@ -96,7 +92,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     ensure!(whole >= WHOLE, "{whole} of the stacks are whole");
     let share = sum(Stack::evicts) / all;
     // It is reported to a tenth of a percent.
-    ensure!((said - share).abs() < 0.000_51, "{share} in evictions, but {said} is said");
+    ensure!((printed - share).abs() < 0.000_51, "{share} in evictions, but {printed} is said");
     let cpu = after.0 - before.0;
     let measured = (after.1 - before.1) / cpu;
     // The probes measure how long a call took, even while something else had the server's CPU.
@@ -104,8 +100,7 @@ fn judge(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
     // A share of n samples has this standard deviation; four of them are exceeded once in 16,000 times.
     let chance = 4.0 * (measured * (1.0 - measured) / all).sqrt();
     // Probe hits are on the stack of an evicting call, before and after the part of it that is timed.
-    let scrape = agent.reading(redis)?;
-    let probes = scrape.sum("evictscope_overhead_ratio", &[])?;
+    let probes = agent.reading(redis)?.sum("evictscope_overhead_ratio", &[])?;
     println!(
         "{all} samples, {whole} whole; in evictions {share}, by the probes {measured}, which cost {probes}; waited for {waited}"
     );

@@ -81,10 +81,7 @@ impl Manager {
     }
 
     fn wait_for(&self, state: &str) -> anyhow::Result<()> {
-        until_true(state, || {
-            let heard = self.hear(Duration::from_millis(50));
-            Ok(heard.iter().any(|line| line == state))
-        })
+        until_true(state, || Ok(self.hear(Duration::from_millis(50)).iter().any(|line| line == state)))
     }
 }
 
@@ -156,10 +153,7 @@ fn it_watches_servers_of_other_users_with_the_privileges_of_the_unit() -> anyhow
 fn the_manager_hears_of_its_start_its_life_and_its_end() -> anyhow::Result<()> {
     let _server = server_of(64_001)?;
     let service = Service::start()?;
-    let signs = |time| {
-        let heard = service.manager.hear(time);
-        heard.iter().filter(|line| *line == "WATCHDOG=1").count()
-    };
+    let signs = |time| service.manager.hear(time).iter().filter(|line| *line == "WATCHDOG=1").count();
     for _ in 0..5 {
         service.manager.wait_for("WATCHDOG=1")?;
     }
@@ -191,8 +185,7 @@ fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
     while crowd.send_to(b"STATUS=full", &path).is_ok() {}
     let agent = Process::new(service.agent.pid().try_into()?)?;
     until_true("a sign of life waits", || {
-        let threads = agent.tasks()?.filter_map(Result::ok);
-        let mut waits = threads.filter_map(|thread| {
+        let mut waits = agent.tasks()?.filter_map(Result::ok).filter_map(|thread| {
             let place = format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid);
             std::fs::read_to_string(place).ok()
         });

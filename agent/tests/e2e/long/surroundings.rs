@@ -48,8 +48,8 @@ fn a_clock_that_is_not_the_kernels_is_refused() -> anyhow::Result<()> {
     let mut check = Command::new("unshare");
     check.args(["--time", "--monotonic", "-100"]).arg(evictscope().get_program());
     let output = check.args(["check", &redis::match_private()]).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(said.contains("FAIL  BPF: this process is in a time namespace"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    ensure!(printed.contains("FAIL  BPF: this process is in a time namespace"), "{printed}");
     Ok(())
 }
 
@@ -69,8 +69,8 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
     succeed(Command::new("mkfifo").arg(&pipe))?;
     let refused = |arguments: &[&str], file: &Path| {
         let output = evictscope().args(arguments).arg(file).output()?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(said.contains("not a regular file"), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(printed.contains("not a regular file"), "{arguments:?}: {printed}");
         Ok(())
     };
     let target = executable.to_string_lossy();
@@ -83,13 +83,13 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
-    let own = PrivateBuild::of_redis()?;
-    let (excluded, other) = (own.start(&[])?, own.start(&[])?);
+    let build = PrivateBuild::of_redis()?;
+    let (excluded, other) = (build.start(&[])?, build.start(&[])?);
     let port = format!("port={}", excluded.port());
-    let options = [&own.only(), "--probe-mode", "every-call", "--exclude", &port];
+    let options = [&build.only(), "--probe-mode", "every-call", "--exclude", &port];
     let agent = Agent::watching(&other, &options)?;
     // The scan that finds this one sees the excluded one once more.
-    agent.watches(&own.start(&[])?)?;
+    agent.watches(&build.start(&[])?)?;
 
     let changed = Code::of(other.pid())?.changed()?;
     ensure!(!changed.is_empty(), "no breakpoint in the other server");
@@ -99,8 +99,8 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     let of_server = format!("server=\"{}", excluded.name());
     ensure!(!page.contains(&of_server), "{page}");
     let log = agent.log()?;
-    let said = log.matches(&format!("left alone because of --exclude {port}")).count();
-    ensure!(said == 1, "{log}");
+    let times = log.matches(&format!("left alone because of --exclude {port}")).count();
+    ensure!(times == 1, "{log}");
     Ok(())
 }
 
@@ -116,14 +116,14 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let folder = directory.path().join(NAME);
     fs::create_dir(&folder)?;
     let inside = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let own = PrivateBuild::of_redis()?;
-    let path = own.path();
+    let build = PrivateBuild::of_redis()?;
+    let path = build.path();
     let name = path.file_name().and_then(|name| name.to_str());
     let (program, socket) = (inside(name.context("no name")?), inside("socket"));
     fs::copy(&path, &program)?;
     let redis = Redis::start_program(Command::new(&program), &["--unixsocket", &socket])?;
     redis.config_set("port", "0")?;
-    let agent = Agent::start(&[&own.only()])?;
+    let agent = Agent::start(&[&build.only()])?;
     agent.watches(&redis)?;
 
     let pid = redis.pid().to_string();
@@ -131,7 +131,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let state = agent.state().to_string_lossy().into_owned();
     let (listen, record) = (format!("--listen=127.0.0.1:{}", free_port()?), inside("record"));
     let tried: [&[&str]; 14] = [
-        &["check", &own.only(), &listen],
+        &["check", &build.only(), &listen],
         &["inspect", &pid],
         &["inspect", &program, "--json"],
         &["inspect", &socket],
@@ -146,24 +146,23 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
         &["watch", "--once", "--url", &url],
         &["run", "--check-config", "--config", &socket],
     ];
-    let mut said = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
+    let mut printed = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
     for arguments in tried {
         let output = evictscope().args(arguments).output()?;
         let bytes = [output.stdout, output.stderr].concat();
-        said.push((arguments[0], String::from_utf8(bytes)?));
+        printed.push((arguments[0], String::from_utf8(bytes)?));
     }
-    for (command, text) in &said {
+    for (command, text) in &printed {
         let shown = text.split('\n').all(|line| printable(line) == line);
         let forged = text.lines().any(|line| line.starts_with("ok    server c"));
         ensure!(shown && !forged, "{command}: {text:?}");
     }
-    let seen = said.iter().filter(|(_, text)| text.contains("\\u001b"));
-    ensure!(seen.count() >= 10, "{said:?}");
+    ensure!(printed.iter().filter(|(_, text)| text.contains("\\u001b")).count() >= 10, "{printed:?}");
     let help = String::from_utf8(evictscope().arg("--help").output()?.stdout)?;
     let (_, commands) = help.split_once("Commands:\n").context("no commands")?;
     for line in commands.lines().take_while(|line| !line.is_empty()) {
         let command = line.split_whitespace().next().unwrap_or_default();
-        let is_tried = said.iter().any(|(tried, _)| *tried == command);
+        let is_tried = printed.iter().any(|(tried, _)| *tried == command);
         ensure!(is_tried || NAMELESS.contains(&command), "{command}");
     }
     Ok(())

@@ -52,10 +52,10 @@ impl Trace {
 }
 
 /// Returns how many calls a summary has.
-fn calls(said: &str, function: &str) -> anyhow::Result<usize> {
-    let summary = said.lines().rev().find(|line| line.starts_with(function) && line.contains(" calls in "));
-    let summary = summary.with_context(|| format!("no summary: {said}"))?;
-    let (_, calls) = summary.split_once(": ").context("no number")?;
+fn calls(printed: &str, function: &str) -> anyhow::Result<usize> {
+    let summary = printed.lines().rev().find(|line| line.starts_with(function) && line.contains(" calls in "));
+    let (_, calls) =
+        summary.with_context(|| format!("no summary: {printed}"))?.split_once(": ").context("no number")?;
     let (calls, _) = calls.split_once(' ').context("no number")?;
     Ok(calls.parse()?)
 }
@@ -75,11 +75,11 @@ fn send(redis: &Redis, command: &str, answer: &str, times: usize) -> anyhow::Res
 /// Returns how many calls of a command the server has counted.
 fn counted(redis: &Redis, command: &str) -> anyhow::Result<usize> {
     let stats = redis.cli(&["info", "commandstats"])?;
-    let own = stats.lines().find_map(|line| {
+    let count = stats.lines().find_map(|line| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         (name == command).then(|| rest.split(',').next())?
     });
-    own.map_or(Ok(0), |calls| Ok(calls.parse()?))
+    count.map_or(Ok(0), |calls| Ok(calls.parse()?))
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn calls_are_those_that_the_server_counts() -> anyhow::Result<()> {
     let before = counted(&redis, "get")?;
     send(&redis, "GET key\r\n", "$5\r\nvalue\r\n", COMMANDS)?;
     let after = counted(&redis, "get")?;
-    let said = trace.end()?;
+    let printed = trace.end()?;
     ensure!(after - before == COMMANDS);
-    ensure!(calls(&said, "getCommand")? == COMMANDS, "{said}");
-    ensure!(said.contains("getCommand, which implements GET"), "{said}");
+    ensure!(calls(&printed, "getCommand")? == COMMANDS, "{printed}");
+    ensure!(printed.contains("getCommand, which implements GET"), "{printed}");
     ensure!(Code::of(redis.pid())?.changed()?.is_empty());
     Ok(())
 }
@@ -105,10 +105,7 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let redis = Redis::private(&["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"])?;
     redis.write_keys(20_000)?;
     let agent = Agent::watching(&redis, &["--probe-mode", "every-call"])?;
-    let all = || {
-        let scrape = agent.settled_reading(&redis)?;
-        scrape.sum("evictscope_eviction_calls_total", &[])
-    };
+    let all = || agent.settled_reading(&redis)?.sum("evictscope_eviction_calls_total", &[]);
     // Each command makes a call.
     let counts = || {
         send(&redis, "PING\r\n", "+PONG\r\n", 1)?;
@@ -118,9 +115,9 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let before = all()?;
     let trace = Trace::start(&redis, "performEvictions", &[])?;
     send(&redis, "PING\r\n", "+PONG\r\n", COMMANDS)?;
-    let said = trace.end()?;
-    let traced = calls(&said, "performEvictions")?;
-    ensure!(traced >= COMMANDS, "{said}");
+    let printed = trace.end()?;
+    let traced = calls(&printed, "performEvictions")?;
+    ensure!(traced >= COMMANDS, "{printed}");
     let what = format!("the agent counts the {traced} calls that were traced");
     let is_all = || Ok(all()? - before >= traced as f64);
     until_true(&what, is_all)?;
@@ -150,9 +147,9 @@ fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
         let set = format!("SET {key} {value}\r\n");
         send(&redis, &set, "+OK\r\n", 1)?;
     }
-    let said = trace.end()?;
+    let printed = trace.end()?;
     ensure!(redis.info("evicted_keys")? > evicted, "nothing was evicted");
-    ensure!(said.contains("  main    eviction"), "{said}");
+    ensure!(printed.contains("  main    eviction"), "{printed}");
     Ok(())
 }
 
@@ -194,8 +191,8 @@ fn it_ends_with_the_server() -> anyhow::Result<()> {
         let log = trace.0.log()?;
         Ok(log.contains("has ended").then_some(log))
     };
-    let said = until("the trace says that the server has ended", has_ended)?;
-    ensure!(calls(&said, "pingCommand")? == 10, "{said}");
+    let printed = until("the trace says that the server has ended", has_ended)?;
+    ensure!(calls(&printed, "pingCommand")? == 10, "{printed}");
     Ok(())
 }
 
@@ -207,11 +204,11 @@ fn a_busy_function_is_observed_for_a_part_of_the_time() -> anyhow::Result<()> {
     let _load = redis.load("-n 100000000 -P 16 -c 4 get key")?;
     let pid = redis.pid().to_string();
     let before = counted(&redis, "get")?;
-    let said = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "10"]))?;
+    let printed = process::answer_of(evictscope().args(["trace", &pid, "GET", "--seconds", "10"]))?;
     let all = counted(&redis, "get")? - before;
-    ensure!(said.contains(" were observed: "), "{said}");
+    ensure!(printed.contains(" were observed: "), "{printed}");
     // Without a budget it would be all of them.
-    let seen = calls(&said, "getCommand")?;
-    ensure!(seen > 0 && seen < all / 2, "{seen} of {all}: {said}");
+    let seen = calls(&printed, "getCommand")?;
+    ensure!(seen > 0 && seen < all / 2, "{seen} of {all}: {printed}");
     Ok(())
 }

@@ -45,14 +45,14 @@ __attribute__((constructor)) static void begin(void) { signal(SIGUSR2, move); }
 
 /// A server's executable on an overlay.
 struct OnOverlay {
-    own: PrivateBuild,
+    build: PrivateBuild,
     _layers: TempDir,
 }
 
 impl OnOverlay {
     fn new() -> anyhow::Result<Self> {
-        let own = PrivateBuild::of_redis()?;
-        let path = own.path();
+        let build = PrivateBuild::of_redis()?;
+        let path = build.path();
         let (place, name) = path.parent().zip(path.file_name()).context("no name")?;
         let layers = tempfile::tempdir()?;
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| layers.path().join(name));
@@ -65,13 +65,13 @@ impl OnOverlay {
         let mut mount = Command::new("mount");
         mount.args(["-t", "overlay", "overlay", "-o", &layers_are]);
         process::answer_of(mount.arg(place))?;
-        Ok(Self { own, _layers: layers })
+        Ok(Self { build, _layers: layers })
     }
 }
 
 impl Drop for OnOverlay {
     fn drop(&mut self) {
-        let path = self.own.path();
+        let path = self.build.path();
         let place = path.parent().unwrap_or(&path);
         // Servers may still run from it.
         let _ = process::answer_of(Command::new("umount").arg("--lazy").arg(place));
@@ -85,15 +85,15 @@ fn what_a_server_runs_is_probed_after_its_file_was_copied_up() -> anyhow::Result
         return Ok(());
     };
     let overlay = OnOverlay::new()?;
-    let own = &overlay.own;
-    let first = own.start(&OPTIONS)?;
-    process::answer_of(Command::new("touch").arg(own.path()))?;
+    let build = &overlay.build;
+    let first = build.start(&OPTIONS)?;
+    process::answer_of(Command::new("touch").arg(build.path()))?;
     // It runs the copy.
-    let second = own.start(&OPTIONS)?;
+    let second = build.start(&OPTIONS)?;
     // Beneath this build there is another.
-    own.replace(&other)?;
-    let third = own.start(&OPTIONS)?;
-    let agent = Agent::watching(&first, &["--probe-mode=every-call", &own.only()])?;
+    build.replace(&other)?;
+    let third = build.start(&OPTIONS)?;
+    let agent = Agent::watching(&first, &["--probe-mode=every-call", &build.only()])?;
     for redis in [&first, &second, &third] {
         agent.watches(redis)?;
         count_right(&[&agent], redis, 20_000)?;
@@ -110,8 +110,8 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("moves.so");
     fs::write(&library, moves)?;
-    let own = PrivateBuild::of(&redis::executable()?)?;
-    let mut server = Command::new(own.path());
+    let build = PrivateBuild::of(&redis::executable()?)?;
+    let mut server = Command::new(build.path());
     server.env("LD_PRELOAD", &library);
     let redis = Redis::start_program(server, &OPTIONS)?;
     let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;
@@ -134,16 +134,14 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     let seconds = before.sum("evictscope_phase_seconds_total", &saturated)?;
     redis.write_keys(20_000)?;
     until_true("evictions are seen by the counter of evicted keys", || {
-        let after = agent.reading(&redis)?;
-        Ok(after.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
+        Ok(agent.reading(&redis)?.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
     })?;
     let log = agent.log()?;
-    let told = "its evicting calls and expire cycles are not seen";
-    ensure!(log.matches(told).count() == 1, "{log}");
+    let sentence = "its evicting calls and expire cycles are not seen";
+    ensure!(log.matches(sentence).count() == 1, "{log}");
     // An agent that finds it like this says so, too.
     drop(agent);
     let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;
-    let reading = agent.reading(&redis)?;
-    ensure!(reading.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
+    ensure!(agent.reading(&redis)?.sum("evictscope_plan_withdrawn", &reasons)? == 1.0);
     Ok(())
 }

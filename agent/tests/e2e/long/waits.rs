@@ -45,22 +45,19 @@ fn waits_of_a_calm_server_are_those_of_its_clients() -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(5));
             let all: Vec<_> =
                 (clients.iter_mut()).map(|client| scope.spawn(|| wait(client, PING))).chain([sleeps]).collect();
-            for one in all {
-                waits.push(one.join().map_err(|_| anyhow::anyhow!("panicked"))??);
+            for client in all {
+                waits.push(client.join().map_err(|_| anyhow::anyhow!("panicked"))??);
             }
             anyhow::Ok(())
         })?;
     }
     let after = agent.settled_reading(&redis)?;
     let grown = |name: &str, labels: &[(&str, &str)]| anyhow::Ok(after.sum(name, labels)? - before.sum(name, labels)?);
-    let own: f64 = waits.iter().map(Duration::as_secs_f64).sum();
-    let said = grown("evictscope_client_wait_seconds_total", &[])?;
-    println!("{own} s by the clients, {said} s by the agent");
-    ensure!((own * 0.9..own * 1.1).contains(&said), "{said} of {own} s");
-    let longer = |ms| {
-        let longer = waits.iter().filter(|wait| **wait >= Duration::from_millis(ms));
-        longer.count() as f64
-    };
+    let by_clients: f64 = waits.iter().map(Duration::as_secs_f64).sum();
+    let by_agent = grown("evictscope_client_wait_seconds_total", &[])?;
+    println!("{by_clients} s by the clients, {by_agent} s by the agent");
+    ensure!((by_clients * 0.9..by_clients * 1.1).contains(&by_agent), "{by_agent} of {by_clients} s");
+    let longer = |ms| waits.iter().filter(|wait| **wait >= Duration::from_millis(ms)).count() as f64;
     let over = grown("evictscope_requests_waited_total", &[("over", "0.1")])?;
     ensure!((longer(110)..=longer(90)).contains(&over), "{over} requests over 0.1 s");
     Ok(())

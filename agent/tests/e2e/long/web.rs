@@ -39,8 +39,7 @@ impl Authority {
     /// Writes a certificate for `subject` and its key.
     fn issue(&self, directory: &Path, name: &str, subject: &str) -> anyhow::Result<()> {
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec![subject.to_owned()])?;
-        let certificate = params.signed_by(&key, &self.0)?;
+        let certificate = CertificateParams::new(vec![subject.to_owned()])?.signed_by(&key, &self.0)?;
         std::fs::write(directory.join(format!("{name}.crt")), certificate.pem())?;
         std::fs::write(directory.join(format!("{name}.key")), key.serialize_pem())?;
         Ok(())

@@ -15,10 +15,10 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
     let told = thread.filter(|_| server.withdrawn.is_none()).map(|thread| {
         [
             ("eviction", server.evicting_call().map(|_| thread.all_eviction_ns())),
-            ("expire", server.expire_cycle().map(|_| thread.expire_ns())),
+            ("expire", server.expire_cycle().map(|_| thread.expire_ns)),
             ("other", Some(thread.all_other_ns())),
-            ("spin", Some(thread.spin_ns()).filter(|ns| *ns > 0)),
-            ("unknown", Some(thread.unknown_ns()).filter(|ns| *ns > 0)),
+            ("spin", Some(thread.spin_ns).filter(|ns| *ns > 0)),
+            ("unknown", Some(thread.unknown_ns).filter(|ns| *ns > 0)),
         ]
     });
     let seconds = told.into_iter().flatten();

@@ -12,7 +12,7 @@ use evictscope_plan::{
     FunctionPlan, Identity, Item, Method, Operand, ProbePlan, QuantityPlan, Recipe, Site, Term, TracedFunction,
 };
 use evictscope_telemetry::{
-    Candidate, Cycle, ExpiredSample, Members, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
+    Candidate, Cycle, ExpiredSample, MemberValues, ProbeMode, ServerState, Snapshot, SocketLook, ThreadTimes,
 };
 
 use crate::published::exported::ExportedServer;
@@ -67,7 +67,7 @@ pub fn lose_inner_sites(function: &mut TracedFunction) {
     }
 }
 
-fn server(plan: ProbePlan, members: Members) -> ExportedServer {
+fn server(plan: ProbePlan, members: MemberValues) -> ExportedServer {
     let needed = members.get(Member::EvictionPool).and(members.get(Member::MaxmemoryPolicy));
     let counts = [Member::ReplBufferMem, Member::ReplBacklogSize, Member::AofEnabled, Member::AofBuf];
     let are_read = counts.iter().all(|member| members.get(*member).is_some());
@@ -82,7 +82,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
         look: Some(SocketLook::default()),
         ..Snapshot::default()
     };
-    let mut state = ServerState::new();
+    let mut state = ServerState::default();
     // Times are known from the second reading on.
     for second in 1..=2 {
         snapshot.at = Duration::from_secs(second);
@@ -118,7 +118,7 @@ fn server(plan: ProbePlan, members: Members) -> ExportedServer {
 }
 
 /// Returns a value for each member: 1 will do for most. It is a primary without a child whose limit applies.
-pub fn every_member() -> Members {
+pub fn every_member() -> MemberValues {
     let value = |member| match member {
         Member::Masterhost | Member::Loading | Member::PausedActions => 0,
         Member::ChildPid => u64::from(u32::MAX),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use evictscope_telemetry::{Candidate, Margins, Measured};
+use evictscope_telemetry::{Candidate, CostOrigin, Margins};
 
 use super::family::{Family, Series, Unit, by, histogram, single};
 use crate::published::exported::ExportedServer;
@@ -103,8 +103,8 @@ pub fn margins(server: &ExportedServer) -> [Family<'static>; 2] {
     let reached = ["earliest", "likely", "latest"].into_iter().zip(server.reaches_limit_in());
     let load = (server.forecasts()).and_then(Margins::evictions_would_add);
     let measured = |measured| match measured {
-        Measured::Here => "here",
-        Measured::InTheLab => "lab",
+        CostOrigin::Here => "here",
+        CostOrigin::InTheLab => "lab",
     };
     [
         by(

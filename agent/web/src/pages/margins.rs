@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evictscope_model::Member;
-use evictscope_telemetry::Measured;
+use evictscope_telemetry::CostOrigin;
 use maud::{Markup, html};
 
 use super::times::{grouped, percent, round};
@@ -48,7 +48,7 @@ pub fn words(server: &ExportedServer) -> Markup {
                     @else if load < 1.0 { "There it would have little CPU time to spare: the main thread is " }
                     @else { strong { "There it would stall its clients" } ": the main thread is " }
                     (percent(busy)) " busy, and evictions would add " (percent(added.share))
-                    @if added.measured == Measured::InTheLab { ", by what evicting keys of that size took in the lab" }
+                    @if added.measured == CostOrigin::InTheLab { ", by what evicting keys of that size took in the lab" }
                     @if let Some(waits) = server.state.known_waits() { ". Clients: " (grouped(waits.connected())) }
                     "."
                 },

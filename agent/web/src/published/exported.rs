@@ -11,7 +11,7 @@ use evictscope_model::Member;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Candidate, Cycle, Margins, Members, ProbeMode, ServerState, StallCause, Timeline,
+    BrokenInvariant, Burst, Candidate, Cycle, Margins, MemberValues, ProbeMode, ServerState, StallCause, Timeline,
 };
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
@@ -86,7 +86,7 @@ impl ExportedServer {
     }
 
     /// Returns the values that were last read from it, as far as they can be trusted.
-    pub(crate) fn members(&self) -> Members {
+    pub(crate) fn members(&self) -> MemberValues {
         let mut members = self.state.members.unwrap_or_default();
         members.retain(|member| match member {
             // After a failed check of the allocator, this counter may be the wrong one.

@@ -1,9 +1,8 @@
 //! Whether the two methods agree: what DWARF says about a variable, and what the data flow holds.
 //!
-//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding
-//! branch to where the paths of evicting calls part. Before that, its slot may hold anything. A
-//! variable that is assigned once and has no location there is compared earlier: at the last
-//! instruction with a location that every evicting call has passed.
+//! A variable is compared at every instruction at which DWARF has a location for it, from the deciding branch to where
+//! the paths of evicting calls part. Before that, its slot may hold anything. A variable that is assigned once and has
+//! no location there is compared earlier: at the last instruction with a location that every evicting call has passed.
 
 use std::rc::Rc;
 
@@ -34,8 +33,8 @@ fn of_variable(execution: &mut Execution<'_>, goal: &GoalCopy, variable: Variabl
         Form::Inlined => &debug.variables.inlined,
         Form::Called => &[],
     };
-    let own = debug.variables.own.iter().chain(inlined);
-    let places: Vec<&VariableLocations> = own.filter(|own| own.name == variable_name(variable)).collect();
+    let described = debug.variables.local.iter().chain(inlined);
+    let places: Vec<&VariableLocations> = described.filter(|place| place.name == variable_name(variable)).collect();
     let mut verdict = Verdict::Silent;
     for (address, state) in points(execution, goal) {
         for location in places.iter().filter_map(|place| place.at(address)) {
@@ -55,8 +54,7 @@ fn of_variable(execution: &mut Execution<'_>, goal: &GoalCopy, variable: Variabl
 
 /// Returns what is known about the values of evicting calls, whatever place holds them.
 fn facts_of_evicting_calls(execution: &mut Execution<'_>, goal: &GoalCopy) -> Rc<Vec<Condition>> {
-    let behind = execution.state_along(goal.deciding_block, goal.over_edge);
-    behind.map(|state| state.facts).unwrap_or_default()
+    execution.state_along(goal.deciding_block, goal.over_edge).map(|state| state.facts).unwrap_or_default()
 }
 
 /// Returns the deciding branch, and the instructions that all evicting calls pass after it.
@@ -166,17 +164,17 @@ fn by_definition(quantities: &mut [QuantityPlan]) {
     for definition in
         [[MemReported, Overhead, MemUsed], [MemUsed, MemTofree, Maxmemory], [MemReported, Overhead, MemUsed]]
     {
-        let defined: Vec<_> = (quantities.iter_mut()).filter(|own| definition.contains(&own.quantity)).collect();
-        let confirmed = defined.iter().filter(|own| own.method == Method::Both);
+        let defined: Vec<_> =
+            (quantities.iter_mut()).filter(|planned| definition.contains(&planned.quantity)).collect();
+        let confirmed = defined.iter().filter(|planned| planned.method == Method::Both);
         if defined.len() == 3 && confirmed.count() == 2 {
-            defined.into_iter().for_each(|own| own.method = Method::Both);
+            defined.into_iter().for_each(|planned| planned.method = Method::Both);
         }
     }
 }
 
-/// Compares what the data flow found with what DWARF says. What differs is removed, and returned
-/// with what each method says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory`
-/// where the data flow reads it.
+/// Compares what the data flow found with what DWARF says. What differs is removed, and returned with what each method
+/// says. `confirms_maxmemory` tells whether DWARF has the member `maxmemory` where the data flow reads it.
 pub fn of_quantities(
     execution: &mut Execution<'_>,
     goal: &GoalCopy,
@@ -185,15 +183,15 @@ pub fn of_quantities(
     quantities: &mut Vec<QuantityPlan>,
 ) -> Vec<(Variable, Reason)> {
     let mut different = Vec::new();
-    quantities.retain_mut(|own| {
-        match of_variable(execution, goal, own.quantity, debug) {
-            Verdict::Same => own.method = Method::Both,
-            Verdict::Silent if own.quantity == Variable::Maxmemory && confirms_maxmemory => {
-                own.method = Method::Both;
+    quantities.retain_mut(|planned| {
+        match of_variable(execution, goal, planned.quantity, debug) {
+            Verdict::Same => planned.method = Method::Both,
+            Verdict::Silent if planned.quantity == Variable::Maxmemory && confirms_maxmemory => {
+                planned.method = Method::Both;
             }
             Verdict::Silent => {}
             Verdict::Different(why) => {
-                different.push((own.quantity, why));
+                different.push((planned.quantity, why));
                 return false;
             }
         }

@@ -85,8 +85,7 @@ fn examine(
     first_comparison(&mut first_look, maxmemory)?;
     let blocks = code.blocks.ids();
     code.callees = callees::of(image, &code, blocks);
-    let left = left_behind(image, &code, entry, &atoms, top, maxmemory);
-    Some(left.ok_or(Reason::Unrecognised(NOT_CERTAIN)))
+    Some(left_behind(image, &code, entry, &atoms, top, maxmemory).ok_or(Reason::Unrecognised(NOT_CERTAIN)))
 }
 
 /// Finds what a callee that holds the calculation leaves behind from `top` on, if that is certain.
@@ -128,8 +127,7 @@ fn all_returns(execution: &mut Execution<'_>) -> Option<Vec<State>> {
 fn over_limit(execution: &mut Execution<'_>, returns: Vec<State>, top: i64) -> Option<Vec<BTreeMap<i64, Value>>> {
     let mut over_limit = Vec::new();
     for state in returns {
-        let result = execution.atoms.zero_extended(&state.registers[0], 32);
-        if result.as_constant()? != 0 {
+        if execution.atoms.zero_extended(&state.registers[0], 32).as_constant()? != 0 {
             over_limit.push(stored(execution, &state, top));
         }
     }
@@ -185,8 +183,7 @@ fn is_goal(execution: &Execution<'_>, value: &Value, mem_reported: &Value, maxme
 
 fn always_returns_zero(execution: &mut Execution<'_>) -> bool {
     let code = execution.code;
-    let mut leaving = code.blocks.ids().filter(|block| code.blocks[*block].leaves);
-    leaving.all(|block| {
+    code.blocks.ids().filter(|block| code.blocks[*block].leaves).all(|block| {
         // A block that cannot be reached has no states.
         execution.states_in(block).last().is_none_or(|state| {
             let result = execution.atoms.zero_extended(&state.registers[0], 32);
@@ -238,8 +235,7 @@ fn test_of_result(
         if !is_conditional_jump(last) {
             return None;
         }
-        let states = execution.states_in(index);
-        let condition = states.last()?.flags.condition_of_jump(last)?;
+        let condition = execution.states_in(index).last()?.flags.condition_of_jump(last)?;
         if condition.right != Value::constant(0) || !is_result_of(execution, &condition.left, site) {
             return None;
         }
@@ -248,8 +244,7 @@ fn test_of_result(
             Relation::Equal => EdgeKind::FallThrough,
             _ => return None,
         };
-        let mut successors = block.successors.iter();
-        let (over_block, _) = successors.find(|(_, kind)| *kind == over_edge)?;
+        let (over_block, _) = block.successors.iter().find(|(_, kind)| *kind == over_edge)?;
         Some((index, over_edge, *over_block))
     })
 }
@@ -257,9 +252,9 @@ fn test_of_result(
 fn is_result_of(execution: &Execution<'_>, value: &Value, site: FileAddress) -> bool {
     let atom = |value: &Value| value.as_atom().and_then(|atom| execution.atoms.get(atom));
     match atom(value) {
-        Some(Atom::Call { site: own, .. }) => *own == site,
+        Some(Atom::Call { site: called_at, .. }) => *called_at == site,
         Some(Atom::ZeroExtended { bits: 32, of }) => {
-            matches!(atom(of), Some(Atom::Call { site: own, .. }) if *own == site)
+            matches!(atom(of), Some(Atom::Call { site: called_at, .. }) if *called_at == site)
         }
         _ => false,
     }

@@ -10,10 +10,9 @@
 //!
 //! # How the roles are told apart
 //!
-//! `maxmemory` is the global whose address the configuration table gives. The value that is first
-//! compared with it is `mem_reported`. The value of the form `mem_reported - x` that is compared with
-//! it next is `mem_used`, and `x` is `overhead`. The copy that counts is the first that no loop
-//! precedes.
+//! `maxmemory` is the global whose address the configuration table gives. The value that is first compared with it is
+//! `mem_reported`. The value of the form `mem_reported - x` that is compared with it next is `mem_used`, and `x` is
+//! `overhead`. The copy that counts is the first that no loop precedes.
 
 use evictscope_abi::Variable;
 use evictscope_machine::code::instruction::is_conditional_jump;
@@ -68,10 +67,7 @@ pub fn find(
             reported.push(comparison.value);
         }
     }
-    Err(Reason::Unrecognised(match reported.is_empty() {
-        true => NO_COMPARISON,
-        false => NO_GOAL,
-    }))
+    Err(Reason::Unrecognised(if reported.is_empty() { NO_COMPARISON } else { NO_GOAL }))
 }
 
 /// The edge that is taken if a value is above the limit, and the block it leads to.
@@ -89,8 +85,7 @@ pub struct Comparison {
 /// Returns the first comparison with `maxmemory` that tells what is above it: its block, and where it leads.
 pub fn first_comparison(execution: &mut Execution<'_>, maxmemory: FileAddress) -> Option<(BlockId, Over)> {
     blocks_before_eviction(execution, None).into_iter().find_map(|block| {
-        let comparisons = comparisons_with(execution, block, maxmemory);
-        let over = comparisons.into_iter().find_map(|own| own.over)?;
+        let over = comparisons_with(execution, block, maxmemory).into_iter().find_map(|comparison| comparison.over)?;
         Some((block, over))
     })
 }
@@ -117,7 +112,7 @@ pub fn comparisons_with(execution: &mut Execution<'_>, block: BlockId, maxmemory
             found.extend(comparison_in(&execution.atoms, fact, over, maxmemory));
         }
     }
-    found.sort_by_key(|own| own.over.is_none());
+    found.sort_by_key(|comparison| comparison.over.is_none());
     found
 }
 
@@ -142,8 +137,7 @@ fn comparison_in(atoms: &Atoms, condition: &Condition, edge: Over, maxmemory: Fi
 pub fn blocks_before_eviction(execution: &mut Execution<'_>, policy: Option<FileAddress>) -> Vec<BlockId> {
     let code = execution.code;
     let blocks = &code.blocks;
-    let looks = policy.map(|policy| blocks_that_access(execution, policy));
-    let looks = looks.unwrap_or_default();
+    let looks = policy.map(|policy| blocks_that_access(execution, policy)).unwrap_or_default();
     let mut loop_of = blocks.filled(None);
     let mut evicts = Vec::new();
     for (number, members) in code.loops().into_iter().enumerate() {
@@ -159,16 +153,15 @@ pub fn blocks_before_eviction(execution: &mut Execution<'_>, policy: Option<File
     }
     let mut before = blocks.filled(false);
     for index in &execution.order.blocks {
-        let own = loop_of[*index];
-        let in_eviction = own.is_some_and(|number| evicts[number]);
+        let its_loop = loop_of[*index];
+        let in_eviction = its_loop.is_some_and(|number| evicts[number]);
         before[*index] = !in_eviction
             && blocks[*index]
                 .predecessors
                 .iter()
-                .all(|predecessor| before[*predecessor] || (own.is_some() && loop_of[*predecessor] == own));
+                .all(|predecessor| before[*predecessor] || (its_loop.is_some() && loop_of[*predecessor] == its_loop));
     }
-    let order = execution.order.blocks.iter().copied();
-    order.filter(|index| before[*index] && loop_of[*index].is_none()).collect()
+    execution.order.blocks.iter().copied().filter(|index| before[*index] && loop_of[*index].is_none()).collect()
 }
 
 /// The most blocks between the deciding branch and a goal site.

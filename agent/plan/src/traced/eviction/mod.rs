@@ -15,7 +15,7 @@ use evictscope_machine::sites::{Calls, Site, cheapest};
 use evictscope_model::{FileAddress, Member};
 
 use self::inlined::{GoalCopy, blocks_before_eviction};
-use super::analysis::{Analysis, Traced};
+use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Method, Reason};
 use crate::members;
 use crate::names::Texts;
@@ -97,11 +97,9 @@ fn locate(analysis: &mut Analysis<'_, '_>) -> Result<(&'static str, FileAddress)
     }
 }
 
-/// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind
-/// it.
+/// Returns the calculation of the goal, called or inlined, and notes the allocator's counters behind it.
 fn find_goal(analysis: &mut Analysis<'_, '_>, execution: &mut Execution<'_>) -> Result<GoalCopy, Reason> {
-    let maxmemory = analysis.config.get(&Member::Maxmemory).copied();
-    let maxmemory = maxmemory.ok_or(Reason::Unrecognised(NO_MAXMEMORY))?;
+    let maxmemory = analysis.config.get(&Member::Maxmemory).copied().ok_or(Reason::Unrecognised(NO_MAXMEMORY))?;
     if maxmemory_by_dwarf(analysis).is_some_and(|other| other != maxmemory) {
         return Err(Reason::Unrecognised(UNCERTAIN_MAXMEMORY));
     }
@@ -115,8 +113,7 @@ fn find_goal(analysis: &mut Analysis<'_, '_>, execution: &mut Execution<'_>) -> 
         return Ok(goal);
     }
     let not_called = called.and_then(Result::err);
-    let inlined = inlined::find(execution, &before, maxmemory);
-    let goal = inlined.map_err(|why| not_called.unwrap_or(why))?;
+    let goal = inlined::find(execution, &before, maxmemory).map_err(|why| not_called.unwrap_or(why))?;
     let counters = members::counters_behind(analysis.image, &goal.mem_reported, execution);
     analysis.evidence.counters = Some(counters);
     Ok(goal)
@@ -185,10 +182,7 @@ pub fn eviction_call(
     policy: Option<FileAddress>,
 ) -> Result<(&'static str, FileAddress), String> {
     let named = NAMES.iter().find_map(|name| Some((*name, image.function(name)?.address)));
-    let mentioned = match texts.has(TEXT) {
-        true => Some(by_text(image, texts, policy)),
-        false => None,
-    };
+    let mentioned = if texts.has(TEXT) { Some(by_text(image, texts, policy)) } else { None };
     match (named, mentioned) {
         (None, None) => {
             Err(format!("no function called {}, nor the text \"{TEXT}\": not a Redis server", NAMES.join(" or ")))

@@ -69,10 +69,7 @@ pub struct JobCall {
 /// text contradict each other.
 pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, String> {
     let named = image.function(NAME).map(|symbol| symbol.address);
-    let mentioned = match texts.has(TEXT) {
-        true => texts.functions(image, TEXT),
-        false => Vec::new(),
-    };
+    let mentioned = if texts.has(TEXT) { texts.functions(image, TEXT) } else { Vec::new() };
     if mentioned.len() > MAX_FUNCTIONS {
         return Err(format!("{} functions mention the text \"{TEXT}\"", mentioned.len()));
     }
@@ -83,20 +80,20 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, Stri
         }
         None => mentioned.into_iter().map(candidate).collect(),
         Some(named) => {
-            let mut own = vec![candidate(named)];
+            let mut candidates = vec![candidate(named)];
             if !mentioned.is_empty() {
-                own.extend(tail_calls(image, named));
-                own.retain(|function| mentioned.contains(&function.address));
+                candidates.extend(tail_calls(image, named));
+                candidates.retain(|function| mentioned.contains(&function.address));
             }
-            if own.is_empty() {
+            if candidates.is_empty() {
                 return Err(format!(
                     "{NAME} is at {named:#x}, but neither mentions the text \"{TEXT}\" nor tail-calls a function that does"
                 ));
             }
-            own
+            candidates
         }
     };
-    let cycles = candidates.into_iter().map(|own| cycle(image, own));
+    let cycles = candidates.into_iter().map(|candidate| cycle(image, candidate));
     let mut cycles: Vec<FoundCycle> = cycles.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
     match (cycles.pop(), cycles.len()) {
         (Some(only), 0) => Ok(only),
@@ -159,9 +156,9 @@ fn job_functions(code: &FunctionCode, registers: &[usize], jobs: &[JobCall]) -> 
     let mut functions: Vec<JobFunction> = Vec::new();
     for job in jobs {
         let holding = by_type.registers(job.call);
-        let before = functions.iter_mut().find(|own| own.address == job.function);
+        let before = functions.iter_mut().find(|function| function.address == job.function);
         match before {
-            Some(own) => own.type_registers.retain(|register| holding.contains(register)),
+            Some(function) => function.type_registers.retain(|register| holding.contains(register)),
             None => functions.push(JobFunction { address: job.function, type_registers: holding }),
         }
     }
@@ -177,7 +174,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
             let Some(function) = callee(call) else {
                 continue;
             };
-            let before = known.iter().find(|(own, _)| *own == function);
+            let before = known.iter().find(|(called, _)| *called == function);
             let is_job = match before {
                 Some((_, is_job)) => *is_job,
                 None if known.len() >= MAX_CALLEES => {
@@ -212,7 +209,7 @@ fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleCandidate> {
     for (id, block) in code.blocks.entries() {
         if let Some(address) = block.tail_callee()
             && found.len() < MAX_FUNCTIONS
-            && found.iter().all(|own| own.address != address)
+            && found.iter().all(|other| other.address != address)
         {
             let jump = block.instructions.len().saturating_sub(1);
             let holding = by_type.registers(id.instruction(jump));

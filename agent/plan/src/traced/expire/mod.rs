@@ -13,7 +13,7 @@ use evictscope_model::{FileAddress, Member};
 
 use self::entry::JobFunction;
 use self::start::{ByType, CycleWork};
-use super::analysis::{Analysis, Traced};
+use super::{Analysis, Traced};
 use crate::item::{Description, FunctionKind, Item, Reason};
 use crate::plan::{CycleEndPlan, CycleStartPlan, Exit, ExpirePlan, FunctionPlan, TracedFunction};
 

@@ -45,7 +45,8 @@ impl CycleWork {
         let returning = code.returning(ends);
         let mut blocks: BTreeSet<BlockId> = code.blocks.ids().collect();
         blocks.retain(|block| !returning.contains(block));
-        let edges = (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |own| (id, *own)));
+        let edges =
+            (code.blocks.entries()).flat_map(|(id, block)| block.successors.iter().map(move |edge| (id, *edge)));
         let entered_by = edges
             .filter(|(from, (to, _))| !blocks.contains(from) && blocks.contains(to))
             .map(|(from, (_, kind))| (from, kind))
@@ -93,8 +94,7 @@ impl CycleWork {
         let mut found: Option<((bool, bool, u32), StartSite)> = None;
         for block in blocks {
             let places = by_type.places(block);
-            let jobs_here = by_job.as_mut().map(|by_job| by_job.places(block));
-            let jobs_here = jobs_here.unwrap_or_default();
+            let jobs_here = by_job.as_mut().map(|by_job| by_job.places(block)).unwrap_or_default();
             for (index, instruction) in code.blocks[block].instructions.iter().enumerate() {
                 if is_long_nop(instruction) {
                     continue;
@@ -141,9 +141,7 @@ impl<'a> ByType<'a> {
 
     /// Returns what holds the type before each instruction of a block: a register, or else a stack slot.
     pub fn places(&mut self, block: BlockId) -> Vec<Option<Operand>> {
-        let states = self.states(block);
-        let states = states.iter();
-        states.map(|(slow, fast)| self.place(slow, fast)).collect()
+        self.states(block).iter().map(|(slow, fast)| self.place(slow, fast)).collect()
     }
 
     fn place(&mut self, slow: &State, fast: &State) -> Option<Operand> {
@@ -152,35 +150,30 @@ impl<'a> ByType<'a> {
         }
         let frame = SlotBase::of(slow, &mut self.slow.atoms)?;
         let other = SlotBase::of(fast, &mut self.fast.atoms)?;
-        let mut slots = slow.stack.iter();
-        slots.find_map(|(offset, (value, width))| {
+        slow.stack.iter().find_map(|(offset, (value, width))| {
             let (other_value, other_width) = fast.stack.get(offset)?;
             let is_type = low(value) == Some(0) && low(other_value) == Some(1);
             let is_wide = *width >= WIDTH && *other_width >= WIDTH;
-            let own = frame.slot(*offset, WIDTH);
-            own.filter(|own| is_type && is_wide && Some(own) == other.slot(*offset, WIDTH).as_ref())
+            let slot = frame.slot(*offset, WIDTH);
+            slot.filter(|slot| is_type && is_wide && Some(slot) == other.slot(*offset, WIDTH).as_ref())
         })
     }
 
     /// Returns the numbers of the registers that hold the type before an instruction.
     pub fn registers(&mut self, at: InstructionId) -> Vec<usize> {
-        let states = self.states(at.block);
-        let here = states.get(at.index);
-        here.map_or_else(Vec::new, |(slow, fast)| holding(slow, fast).collect())
+        self.states(at.block).get(at.index).map_or_else(Vec::new, |(slow, fast)| holding(slow, fast).collect())
     }
 
     /// Returns what is known before each instruction of a block, in a slow cycle and in a fast one.
     fn states(&mut self, block: BlockId) -> Vec<(State, State)> {
-        let slow = self.slow.states_in(block).into_iter();
-        slow.zip(self.fast.states_in(block)).collect()
+        self.slow.states_in(block).into_iter().zip(self.fast.states_in(block)).collect()
     }
 }
 
 /// Returns the numbers of the registers that hold the type.
 fn holding<'s>(slow: &'s State, fast: &'s State) -> impl Iterator<Item = usize> + 's {
     let pairs = slow.registers.iter().zip(&fast.registers).enumerate();
-    let holding = pairs.filter(|(_, (slow, fast))| low(slow) == Some(0) && low(fast) == Some(1));
-    holding.map(|(number, _)| number)
+    pairs.filter(|(_, (slow, fast))| low(slow) == Some(0) && low(fast) == Some(1)).map(|(number, _)| number)
 }
 
 /// Returns the number in the low 4 bytes, if the value is one.

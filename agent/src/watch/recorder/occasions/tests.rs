@@ -6,7 +6,7 @@ use evictscope_records::fixture::burst_record;
 use evictscope_telemetry::{Burst, BurstKind};
 use proptest::prelude::*;
 
-use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, Sight, Wanted};
+use super::{AFTER, GAP, LEAST_CALL, LEAST_STALL, LONGEST_STALL, Occasions, Sight, WantedRecord};
 
 const START: Duration = Duration::from_secs(7_200);
 const TENTH: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ fn follow(
     time: Duration,
     is_stalled: impl Fn(Duration) -> bool,
     has_burst: impl Fn(Duration) -> bool,
-) -> Vec<Wanted> {
+) -> Vec<WantedRecord> {
     let (mut since, mut stalled) = (Duration::ZERO, Duration::ZERO);
     let mut made = Vec::new();
     while since < time {
@@ -52,20 +52,19 @@ fn follow(
 
 #[test]
 fn a_burst_is_recorded_half_a_minute_after_its_reclaim() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     let began = START + Duration::from_secs(5);
     let ended = began + Duration::from_secs(12);
     assert!(occasions.ended(ended + GAP, &burst(BurstKind::SelfAmplifying, began)));
     assert_eq!(occasions.due(ended + AFTER - TENTH), []);
-    let due = occasions.due(ended + AFTER);
-    let times: Vec<_> = due.iter().map(|one| (one.began, one.ended)).collect();
+    let times: Vec<_> = occasions.due(ended + AFTER).iter().map(|record| (record.began, record.ended)).collect();
     assert_eq!(times, [(began, ended)]);
     assert_eq!(occasions.due(ended + HOUR), []);
 }
 
 #[test]
 fn a_plain_burst_is_not_recorded() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     assert!(!occasions.ended(START + HOUR, &burst(BurstKind::Plain, START)));
     assert_eq!(occasions.finish(None), []);
 }
@@ -73,7 +72,7 @@ fn a_plain_burst_is_not_recorded() {
 #[test]
 fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
     for (kind, at_first) in [(BurstKind::SelfAmplifying, 6), (BurstKind::Unknown, 3)] {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let mut recorded = [0; 3];
         for second in (0..3 * 3_600).step_by(3) {
             let at = START + Duration::from_secs(second);
@@ -87,7 +86,7 @@ fn a_storm_of_bursts_makes_a_bounded_number_of_records() {
 
 #[test]
 fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     for second in (0..3_600).step_by(3) {
         let at = START + Duration::from_secs(second);
         occasions.ended(at, &burst(BurstKind::Unknown, at - GAP));
@@ -100,38 +99,39 @@ fn a_burst_that_amplifies_itself_is_recorded_among_unknown_ones() {
 fn a_stall_without_a_burst_is_recorded_where_it_is_longer_than_a_second() {
     let stall = |length: Duration| {
         let is_stalled = move |now: Duration| now > TENTH * 20 && now <= TENTH * 20 + length;
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         follow(&mut occasions, Duration::from_secs(60), is_stalled, |_| false)
     };
     assert_eq!(stall(LEAST_STALL - TENTH), []);
     let made = stall(LEAST_STALL);
     let began = START + TENTH * 20;
-    let times: Vec<_> = made.iter().map(|one| (one.began, one.ended)).collect();
+    let times: Vec<_> = made.iter().map(|record| (record.began, record.ended)).collect();
     assert_eq!(times, [(began, began + LEAST_STALL)]);
 }
 
 #[test]
 fn a_recorded_burst_covers_its_stall() {
     for kind in [BurstKind::SelfAmplifying, BurstKind::Plain] {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let in_burst = |now: Duration| now > GAP && now < GAP * 8;
         let made = follow(&mut occasions, GAP * 10, in_burst, |_| true);
         assert_eq!(made, []);
         let is_recorded = occasions.ended(START + GAP * 10, &burst(kind, START + GAP));
         let made = follow(&mut occasions, GAP * 60, |_| false, |_| false);
-        let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
-        let expected = match is_recorded {
-            true => Occasion::Burst,
+        let made: Vec<_> = made.iter().map(|record| record.occasion).collect();
+        let expected = if is_recorded {
+            Occasion::Burst
+        } else {
             // Its stall is worth a record all the same.
-            false => Occasion::Stall,
+            Occasion::Stall
         };
         assert_eq!(made, [expected]);
     }
 }
 
 /// Returns the records of 4,000 seconds, in each of which `sight` is seen.
-fn made(sight: impl Fn(u64) -> Sight) -> Vec<Wanted> {
-    let mut occasions = Occasions::new();
+fn made(sight: impl Fn(u64) -> Sight) -> Vec<WantedRecord> {
+    let mut occasions = Occasions::default();
     let mut made = Vec::new();
     for second in 0..4_000 {
         occasions.saw(START + GAP * second as u32, &sight(second));
@@ -147,7 +147,7 @@ fn short_stalls_are_recorded_together() {
             stalled: Some(TENTH * 3 * (second.min(1_000) / seconds) as u32),
             ..Sight::default()
         });
-        made.first().map(|one| one.ended - one.began)
+        made.first().map(|record| record.ended - record.began)
     };
     // The fourth one completes a second.
     assert_eq!(every(20), Some(GAP * 60 + TENTH * 3));
@@ -158,7 +158,7 @@ fn short_stalls_are_recorded_together() {
         stalled: Some(TENTH * [0, 3, 23][usize::from(second >= 100) + usize::from(second >= 110)]),
         ..Sight::default()
     });
-    let times: Vec<_> = made.iter().map(|one| one.ended - one.began).collect();
+    let times: Vec<_> = made.iter().map(|record| record.ended - record.began).collect();
     assert_eq!(times, [GAP * 2]);
 }
 
@@ -173,11 +173,10 @@ fn a_slow_call_is_recorded_where_nothing_else_has_it() {
     };
     let made = call(LEAST_CALL, Duration::ZERO);
     let ended = START + GAP * 100;
-    let found: Vec<_> = made.iter().map(|one| (one.occasion, one.began, one.ended)).collect();
+    let found: Vec<_> = made.iter().map(|record| (record.occasion, record.began, record.ended)).collect();
     assert_eq!(found, [(Occasion::Call, ended - LEAST_CALL, ended)]);
     assert_eq!(call(LEAST_CALL - TENTH / 10, Duration::ZERO), []);
-    let made = call(GAP, GAP);
-    let found: Vec<_> = made.iter().map(|one| one.occasion).collect();
+    let found: Vec<_> = call(GAP, GAP).iter().map(|record| record.occasion).collect();
     assert_eq!(found, [Occasion::Stall]);
 }
 
@@ -185,7 +184,7 @@ fn a_slow_call_is_recorded_where_nothing_else_has_it() {
 fn refusals_are_recorded_once_an_hour() {
     // They began before the agent did; 3,899 s of them are seen.
     let found = made(|second| Sight { refused: Some(7 + second.saturating_sub(100)), ..Sight::default() });
-    let began: Vec<_> = found.iter().map(|one| (one.occasion, one.began - START)).collect();
+    let began: Vec<_> = found.iter().map(|record| (record.occasion, record.began - START)).collect();
     assert_eq!(began, [(Occasion::Refused, GAP * 101), (Occasion::Refused, GAP * 3_701)]);
 }
 
@@ -203,7 +202,7 @@ fn client_buffers_are_recorded_when_they_swell_and_not_while_they_stay() {
     };
     let began = |low| {
         let found = found(low);
-        Vec::from_iter(found.iter().map(|one| (one.occasion, one.began - START)))
+        Vec::from_iter(found.iter().map(|record| (record.occasion, record.began - START)))
     };
     assert_eq!(began(0.12), [(Occasion::Buffers, GAP * 100)]);
     let twice = [(Occasion::Buffers, GAP * 100), (Occasion::Buffers, GAP * 3_801)];
@@ -218,7 +217,7 @@ fn client_buffers_that_swell_in_a_stall_belong_to_it() {
             buffers: Some(if second < swollen { 0.0 } else { 0.2 }),
             ..Sight::default()
         });
-        Vec::from_iter(made.iter().map(|one| one.occasion))
+        Vec::from_iter(made.iter().map(|record| record.occasion))
     };
     assert_eq!(found(105), [Occasion::Stall]);
     assert_eq!(found(95), [Occasion::Buffers, Occasion::Stall]);
@@ -226,27 +225,26 @@ fn client_buffers_that_swell_in_a_stall_belong_to_it() {
 
 #[test]
 fn a_burst_without_end_is_recorded_again_and_again() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     let made = follow(&mut occasions, HOUR, |_| true, |_| true);
     // Three at once, and one more every ten minutes.
     assert!((7..=8).contains(&made.len()), "{}", made.len());
-    for one in made {
-        assert_eq!((one.occasion, one.burst), (Occasion::Stall, None));
-        assert!(one.ended - one.began <= LONGEST_STALL + TENTH);
+    for record in made {
+        assert_eq!((record.occasion, record.burst), (Occasion::Stall, None));
+        assert!(record.ended - record.began <= LONGEST_STALL + TENTH);
     }
 }
 
 #[test]
 fn a_cache_that_evicts_calmly_has_no_records() {
-    let mut occasions = Occasions::new();
-    let made = follow(&mut occasions, HOUR, |_| false, |_| true);
-    assert_eq!(made, []);
+    let mut occasions = Occasions::default();
+    assert_eq!(follow(&mut occasions, HOUR, |_| false, |_| true), []);
     assert_eq!(occasions.finish(None), []);
 }
 
 #[test]
 fn who_asks_at_the_same_time_gets_the_same_record() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     occasions.ask(START);
     occasions.ask(START + GAP);
     assert!(occasions.is_asked(START + AFTER / 2));
@@ -258,12 +256,12 @@ fn who_asks_at_the_same_time_gets_the_same_record() {
 
 #[test]
 fn at_the_end_all_is_recorded_that_is_known() {
-    let mut occasions = Occasions::new();
+    let mut occasions = Occasions::default();
     occasions.ask(START);
     let made = follow(&mut occasions, GAP * 3, |_| true, |_| true);
     assert_eq!(made, []);
     let made = occasions.finish(Some(START + GAP * 3));
-    let made: Vec<_> = made.iter().map(|one| one.occasion).collect();
+    let made: Vec<_> = made.iter().map(|record| record.occasion).collect();
     assert_eq!(made, [Occasion::Asked, Occasion::Stall, Occasion::Ended]);
 }
 
@@ -273,7 +271,7 @@ proptest! {
     fn records_are_bounded(
         steps in prop::collection::vec((0..20_000_u64, 0..2_000_u64, 0..4_u8, any::<bool>()), 1..400),
     ) {
-        let mut occasions = Occasions::new();
+        let mut occasions = Occasions::default();
         let (mut now, mut stalled, mut recorded) = (HOUR, Duration::ZERO, 0);
         for (index, (pause, more, kind, has_burst)) in steps.iter().enumerate() {
             now += Duration::from_millis(*pause);

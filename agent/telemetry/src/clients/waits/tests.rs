@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Sample, Waits};
+use super::{ThreadSample, Waits};
 use crate::{Answered, GaveUp, Owed, SocketLook, Unread};
 
 fn ms(milliseconds: u64) -> Duration {
@@ -9,7 +9,7 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// Takes in a look after readings at which the main thread was at rest. When it was busy is not known.
 fn take_in(waits: &mut Waits, look: &SocketLook, rests: &[Duration]) -> Vec<(Duration, Duration)> {
-    let thread = Sample { at: look.at, busy: None, rests };
+    let thread = ThreadSample { at: look.at, busy: None, rests };
     waits.take_in(look, &thread)
 }
 
@@ -297,8 +297,7 @@ fn a_request_that_was_answered_makes_the_next_no_older() {
     let unread = |answered_to| Unread { socket: 1, read_to: 37, answered_to, bytes: 30, came: Some(ms(1_390)) };
     let take_in = |second: Unread| {
         let mut waits = Waits::default();
-        let looks = [(1_000, vec![], vec![owed(5)]), (1_450, vec![second], vec![])];
-        for (at, unread, owed) in looks {
+        for (at, unread, owed) in [(1_000, vec![], vec![owed(5)]), (1_450, vec![second], vec![])] {
             let look = SocketLook { at: ms(at), connected: 1, unread, owed, ..SocketLook::default() };
             take_in(&mut waits, &look, &[]);
         }

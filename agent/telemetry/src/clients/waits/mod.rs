@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use super::rest::TICK;
 use crate::SocketLook;
-use crate::recent_maximum::RecentMaximum;
-use crate::units::nanoseconds;
+use crate::nanoseconds;
+use crate::totals::RecentMaximum;
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -69,7 +69,7 @@ pub struct Waits {
 }
 
 /// A reading of the main thread, right before a look.
-pub(crate) struct Sample<'a> {
+pub(crate) struct ThreadSample<'a> {
     /// When it was.
     pub at: Duration,
     /// For how long the thread had been busy until then: ran, or waited for a CPU; `None` if that is not known.
@@ -79,7 +79,7 @@ pub(crate) struct Sample<'a> {
 }
 
 /// A request that has not been answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Request {
     read_to: u32,
     answered_to: u32,
@@ -103,7 +103,7 @@ struct Request {
 impl Waits {
     /// Takes in a look that is later than the one before, and was made right after a reading of the main thread.
     /// Returns since when and until when requests waited, as far as this look tells.
-    pub(crate) fn take_in(&mut self, look: &SocketLook, thread: &Sample<'_>) -> Vec<(Duration, Duration)> {
+    pub(crate) fn take_in(&mut self, look: &SocketLook, thread: &ThreadSample<'_>) -> Vec<(Duration, Duration)> {
         let at = look.at;
         let last = self.last.replace(at);
         let rests = thread.rests;
@@ -142,11 +142,11 @@ impl Waits {
             };
             self.requests.insert(socket, request);
         }
-        let exact: HashMap<_, _> = look.answered.iter().map(|one| (one.socket, one)).collect();
+        let exact: HashMap<_, _> = look.answered.iter().map(|answer| (answer.socket, answer)).collect();
         let found_before = || before.iter().filter(|(_, old)| !old.is_blocked);
         // When the last of those was answered that the last look found, as far as the kernel says.
         let answered = found_before().filter_map(|(socket, old)| {
-            let answer = exact.get(socket).filter(|one| old.has_come_with(one.came));
+            let answer = exact.get(socket).filter(|answer| old.has_come_with(answer.came));
             answer.map(|answer| answer.left)
         });
         let answered = answered.max().unwrap_or_default();
@@ -155,11 +155,10 @@ impl Waits {
         for (socket, old) in &before {
             newest = newest.max(old.came.filter(|_| old.read.is_some()).unwrap_or_default());
             let last = last.unwrap_or(at);
-            let answer = exact.get(socket).filter(|one| old.has_come_with(one.came));
+            let answer = exact.get(socket).filter(|answer| old.has_come_with(answer.came));
             let next = self.requests.get(socket).and_then(|next| next.came);
             let rest = rests.iter().find(|rest| **rest > last).copied();
-            let latest = [next, rest, Some(at)].into_iter().flatten().min();
-            let latest = latest.unwrap_or(at).max(last);
+            let latest = [next, rest, Some(at)].into_iter().flatten().min().unwrap_or(at).max(last);
             let end = match answer {
                 Some(answer) => answer.left.clamp(last, latest),
                 // Most short waits end much sooner than the next look: on average after as long again.
@@ -172,18 +171,18 @@ impl Waits {
             waits.push((old.since, end));
         }
         // Those that came and were answered since the last look.
-        for one in &look.answered {
-            newest = newest.max(one.came);
-            let is_new = last.is_some_and(|last| one.came >= last)
-                && !before.get(&one.socket).is_some_and(|old| old.has_come_with(one.came));
-            let has_rested = rests.iter().any(|rest| *rest > one.came + TICK && *rest < one.left);
-            let wait = one.left.saturating_sub(one.came);
+        for answer in &look.answered {
+            newest = newest.max(answer.came);
+            let is_new = last.is_some_and(|last| answer.came >= last)
+                && !before.get(&answer.socket).is_some_and(|old| old.has_come_with(answer.came));
+            let has_rested = rests.iter().any(|rest| *rest > answer.came + TICK && *rest < answer.left);
+            let wait = answer.left.saturating_sub(answer.came);
             // As long as they waited, so did what came meanwhile.
-            let is_known = wait >= LONG || is_sure && one.came < answered;
+            let is_known = wait >= LONG || is_sure && answer.came < answered;
             if is_new && !has_rested && is_known {
-                let request = Request { since: one.came, ..Request::new() };
-                self.end(request, one.left, true, true);
-                waits.push((one.came, one.left));
+                let request = Request { since: answer.came, ..Request::default() };
+                self.end(request, answer.left, true, true);
+                waits.push((answer.came, answer.left));
             }
         }
         self.answered = newest;
@@ -193,8 +192,8 @@ impl Waits {
                 request.since = rested;
                 request.counted = Duration::ZERO;
             }
-            // Requests that the event loop reads in one turn are answered at its end, those that came first not always
-            // first.
+            // Requests that the event loop reads in one turn are answered at its end, those that came first not
+            // always first.
             let is_passed_over = request.read.is_some_and(|read| {
                 let has_rested = request.came.is_some_and(|came| rested > came + TICK);
                 has_rested || newest > read + TICK || sent > read + SENT_LATER
@@ -222,16 +221,16 @@ impl Waits {
         self.longest.forget(at);
         let closed = std::mem::take(&mut self.gave_up);
         let mut given_up = None;
-        for one in &look.gave_up {
-            let key = (one.socket, one.answered_to);
-            let old = before.get(&one.socket);
-            let owed = old.filter(|old| old.answered_to == one.answered_to);
-            let has_waited = owed.map_or(one.is_certain, |owed| !owed.is_blocked);
+        for closed_by_client in &look.gave_up {
+            let key = (closed_by_client.socket, closed_by_client.answered_to);
+            let old = before.get(&closed_by_client.socket);
+            let owed = old.filter(|old| old.answered_to == closed_by_client.answered_to);
+            let has_waited = owed.map_or(closed_by_client.is_certain, |owed| !owed.is_blocked);
             let was_closed = closed.get(&key).copied();
             let has_waited = was_closed.unwrap_or(has_waited);
             self.given_up += u64::from(has_waited && was_closed.is_none());
             self.gave_up.insert(key, has_waited);
-            let came = one.came.filter(|_| has_waited);
+            let came = closed_by_client.came.filter(|_| has_waited);
             given_up = [given_up, came].into_iter().flatten().min();
         }
         self.alive = self.alive.max(rested).max(sent);
@@ -267,8 +266,7 @@ impl Waits {
 
     /// Returns how long that request had waited then; zero if there was none.
     pub fn oldest_wait(&self) -> Duration {
-        let wait = self.last.zip(self.oldest());
-        wait.map_or(Duration::ZERO, |(at, since)| at.saturating_sub(since))
+        self.last.zip(self.oldest()).map_or(Duration::ZERO, |(at, since)| at.saturating_sub(since))
     }
 
     /// Returns the number of connections in which requests waited at the last look.
@@ -320,42 +318,32 @@ impl Waits {
 
 /// Returns the requests that a look found: the socket, whether it is certain, and what is known of it.
 fn found(look: &SocketLook) -> impl Iterator<Item = (u64, bool, Request)> {
-    let unread = look.unread.iter().map(|one| {
-        let request = Request { read_to: one.read_to, answered_to: one.answered_to, came: one.came, ..Request::new() };
-        (one.socket, true, request)
-    });
-    let owed = look.owed.iter().map(|one| {
+    let unread = look.unread.iter().map(|socket| {
         let request = Request {
-            read_to: one.read_to,
-            answered_to: one.answered_to,
-            read: Some(look.at),
-            came: Some(one.came),
-            ..Request::new()
+            read_to: socket.read_to,
+            answered_to: socket.answered_to,
+            came: socket.came,
+            ..Request::default()
         };
-        (one.socket, one.is_certain, request)
+        (socket.socket, true, request)
+    });
+    let owed = look.owed.iter().map(|socket| {
+        let request = Request {
+            read_to: socket.read_to,
+            answered_to: socket.answered_to,
+            read: Some(look.at),
+            came: Some(socket.came),
+            ..Request::default()
+        };
+        (socket.socket, socket.is_certain, request)
     });
     unread.chain(owed)
 }
 
 impl Request {
-    fn new() -> Self {
-        Self {
-            read_to: 0,
-            answered_to: 0,
-            read: None,
-            came: None,
-            since: Duration::ZERO,
-            sampled_over: Duration::ZERO,
-            busy_over: Duration::ZERO,
-            counted: Duration::ZERO,
-            passed: 0,
-            is_blocked: false,
-        }
-    }
-
     /// Returns whether its data came at `came`, to a tick.
     fn has_come_with(&self, came: Duration) -> bool {
-        self.came.is_some_and(|own| own.abs_diff(came) <= TICK)
+        self.came.is_some_and(|known| known.abs_diff(came) <= TICK)
     }
 
     /// Returns whether it is the request `before` of the same connection: the server has read no more, and has not
@@ -370,9 +358,10 @@ impl Request {
     /// Returns what is known about it at a look, after another request of the same connection.
     fn after(self, before: &Self, last: Duration, at: Duration) -> Self {
         // The server has read since, at an unknown time. What it left had come by then, or came later.
-        let since = match self.read.or(before.read).is_some() {
-            true => self.since,
-            false => self.since.max(last + at.saturating_sub(last) / 2),
+        let since = if self.read.or(before.read).is_some() {
+            self.since
+        } else {
+            self.since.max(last + at.saturating_sub(last) / 2)
         };
         // Whoever sends more without having had an answer needs none.
         let is_blocked = before.is_blocked && before.answered_to == self.answered_to;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 
-use crate::units::microseconds;
+use crate::microseconds;
 use crate::{Moment, StallCause};
 
 /// For how long moments are kept.
@@ -161,8 +161,7 @@ impl Series {
     /// Returns the moments between two monotonic times, and the rest of their blocks.
     fn around(&self, from: Duration, to: Duration) -> impl Iterator<Item = Moment> + '_ {
         let is_near = move |block: &&Block| block.span.0 <= to && block.span.1 >= from;
-        let blocks = self.blocks.iter().filter(is_near);
-        let packed = blocks.flat_map(|block| block.unpack().unwrap_or_default());
+        let packed = self.blocks.iter().filter(is_near).flat_map(|block| block.unpack().unwrap_or_default());
         packed.chain(self.last.iter().copied())
     }
 
@@ -210,14 +209,12 @@ mod tests {
         let (moments, now) = followed();
         let between = |from, to| moments.between(from, to, SINCE_1970).len();
         let per_second = |seconds: u64| (seconds * 50) as usize;
-        let detailed = between(now - DETAILED + STEP, now);
-        assert_eq!(detailed, per_second(DETAILED.as_secs()));
+        assert_eq!(between(now - DETAILED + STEP, now), per_second(DETAILED.as_secs()));
         let before = between(Duration::ZERO, now - DETAILED);
         assert!((4_200..=4_200 + BLOCK).contains(&before), "{before}");
         let times = moments.between(Duration::ZERO, now, SINCE_1970);
-        assert!(times.is_sorted_by(|one, next| one.at < next.at));
-        let last = times.last().map(|moment| moment.at);
-        assert_eq!(last, Some(SINCE_1970 + now));
+        assert!(times.is_sorted_by(|moment, next| moment.at < next.at));
+        assert_eq!(times.last().map(|moment| moment.at), Some(SINCE_1970 + now));
         // Ten a second throughout, and the same ones as they grow older.
         let samples: Vec<_> = moments.samples(SINCE_1970).collect();
         let count = samples.len();
@@ -289,8 +286,7 @@ mod tests {
                 })
                 .collect();
             let back = Block::pack(&moments).and_then(|block| block.unpack());
-            let back = back.map_err(|error| TestCaseError::fail(error.to_string()))?;
-            prop_assert_eq!(back, moments);
+            prop_assert_eq!(back.map_err(|error| TestCaseError::fail(error.to_string()))?, moments);
         }
     }
 

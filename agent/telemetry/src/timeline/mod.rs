@@ -1,12 +1,13 @@
 //! The last ten minutes of a server: its state at each reading, and what its main thread did in each 20 ms.
 
+mod moments;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::moments::Moments;
-use crate::snapshots::snapshot::is_observed;
-use crate::units::nanoseconds;
-use crate::{EvictionTimes, Moment, StallTime, stall_times};
+use self::moments::Moments;
+use crate::snapshots::is_observed;
+use crate::{EvictionTimes, Moment, StallTime, nanoseconds, stall_times};
 
 /// Length of a bin, nanoseconds.
 pub const BIN_NS: u64 = 20_000_000;

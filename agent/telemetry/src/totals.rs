@@ -1,4 +1,7 @@
-//! Histograms as they are exported.
+//! What single values add up to: histograms, counters that only grow, and the highest of the last minutes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use evictscope_abi::{Bounds, Histogram};
 
@@ -28,8 +31,7 @@ impl<'a> HistogramView<'a> {
     /// Values above the last bound are only in [`Self::count`].
     pub fn cumulative(self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let mut up_to = 0;
-        let counts = self.counts.iter().enumerate();
-        counts.filter_map(move |(index, count)| {
+        self.counts.iter().enumerate().filter_map(move |(index, count)| {
             up_to += count;
             Some((self.bounds.bound(index)?, up_to))
         })
@@ -54,7 +56,7 @@ impl HistogramTotals {
 
     /// Takes in the kernel's histogram, which has the same bounds, and a sum modulo 2^64. The sum of `mem_tofree` can
     /// wrap: after `maxmemory` was lowered by 10 GB, within ten hours at 50,000 calls a second.
-    pub(super) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
+    pub(crate) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
         self.counts.clone_from(&kernel.counts.to_vec());
         let grown = kernel.sum.wrapping_sub(self.sum as u64);
         self.sum += u128::from(grown);
@@ -71,6 +73,61 @@ impl HistogramTotals {
     /// Returns a view of it.
     pub fn view(&self) -> HistogramView<'_> {
         HistogramView { bounds: self.bounds, counts: &self.counts, sum: self.sum }
+    }
+}
+
+/// Turns one of the server's own counters, which `CONFIG RESETSTAT` sets back to 0, into one that only grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unreset {
+    last: Option<u64>,
+    total: u64,
+}
+
+impl Unreset {
+    /// Takes in the counter's value and returns how much it has grown since the first. A value lower than the one
+    /// before shows that the counter was reset, and has counted from 0 since.
+    pub fn advance(&mut self, counter: Option<u64>) -> Option<u64> {
+        let counter = counter?;
+        if let Some(last) = self.last {
+            let grown = counter.checked_sub(last).unwrap_or(counter);
+            self.total = self.total.saturating_add(grown);
+        }
+        self.last = Some(counter);
+        Some(self.total)
+    }
+}
+
+/// How far back values count: a scrape every minute or two misses none, and an alert on a single value has time to see
+/// it.
+pub(crate) const RECENTLY: Duration = Duration::from_secs(300);
+
+/// The highest value of the last five minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecentMaximum {
+    /// Values with their times, oldest first, without those that a later value has reached.
+    values: VecDeque<(Duration, u64)>,
+}
+
+impl RecentMaximum {
+    /// Takes in a value that counts until five minutes after `at`. A value older than the last one is left out.
+    pub fn take_in(&mut self, at: Duration, value: u64) {
+        if self.values.back().is_some_and(|(last, _)| *last > at) {
+            return;
+        }
+        let is_higher = |last: &mut (Duration, u64)| last.1 <= value;
+        while self.values.pop_back_if(is_higher).is_some() {}
+        self.values.push_back((at, value));
+    }
+
+    /// Forgets values that no longer count.
+    pub fn forget(&mut self, now: Duration) {
+        let is_over = |first: &mut (Duration, u64)| first.0 + RECENTLY <= now;
+        while self.values.pop_front_if(is_over).is_some() {}
+    }
+
+    /// Returns the highest value, or 0 if there is none.
+    pub fn get(&self) -> u64 {
+        self.values.front().map_or(0, |(_, value)| *value)
     }
 }
 

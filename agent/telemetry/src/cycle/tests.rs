@@ -143,8 +143,7 @@ fn bytes(value: Option<u64>) -> Option<f64> {
 }
 
 fn assert_near(value: Option<f64>, expected: f64, burst: &Burst) {
-    let is_near = value.is_some_and(|value| near(value, expected));
-    assert!(is_near, "{value:?} is not near {expected}: {burst:?}");
+    assert!(value.is_some_and(|value| near(value, expected)), "{value:?} is not near {expected}: {burst:?}");
 }
 
 /// On the line between two observations, half of the memory that is freed right after the last evicting
@@ -249,8 +248,7 @@ fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
     let now_and_then = Doing { evicting_every: 2_500, ..CALM };
     server.goes_on(now_and_then, 600_000);
     assert!(server.bursts.len() > 200);
-    let mut bursts = server.bursts.iter();
-    assert!(bursts.all(|burst| burst.kind().0 == BurstKind::Plain));
+    assert!(server.bursts.iter().all(|burst| burst.kind().0 == BurstKind::Plain));
     assert_eq!(server.cycle.recent().count(), KEPT);
 }
 
@@ -297,8 +295,7 @@ fn two_bursts_in_one_gap_of_the_observations_are_two() {
     server.goes_on(STARVED, 1_000);
     server.goes_on(CALM, 5_000);
     let durations = server.durations();
-    let are_near = durations.iter().all(|seconds| near(*seconds, 2.5));
-    assert!(are_near, "{durations:?}");
+    assert!(durations.iter().all(|seconds| near(*seconds, 2.5)), "{durations:?}");
 }
 
 #[test]

@@ -17,15 +17,11 @@
 //!
 //! All times are monotonic: the clock for the time since 1970 may be set meanwhile.
 
-mod allowance;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use evictscope_records::Occasion;
 use evictscope_telemetry::{Burst, BurstKind};
-
-pub use self::allowance::Allowance;
 
 /// How much of the time before is in a record.
 pub const BEFORE: Duration = Duration::from_secs(60);
@@ -77,7 +73,7 @@ pub struct Sight {
 
 /// A record that will be made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct WantedRecord {
     /// Why it is made.
     pub occasion: Occasion,
     /// When what it is about began.
@@ -90,7 +86,7 @@ pub struct Wanted {
     pub burst: Option<Arc<Burst>>,
 }
 
-impl Wanted {
+impl WantedRecord {
     fn is_asked(&self) -> bool {
         self.occasion == Occasion::Asked
     }
@@ -142,12 +138,11 @@ pub struct Occasions {
     /// How many commands had been refused until the last reading.
     refused: Option<u64>,
     are_buffers_swollen: bool,
-    waiting: Vec<Wanted>,
+    waiting: Vec<WantedRecord>,
 }
 
-impl Occasions {
-    /// Returns the occasions of a server that has not been read yet.
-    pub fn new() -> Self {
+impl Default for Occasions {
+    fn default() -> Self {
         Self {
             bursts: Allowance::new(BURSTS, BURST_EVERY),
             stalls: Allowance::new(SOME, SOME_EVERY),
@@ -161,7 +156,9 @@ impl Occasions {
             waiting: Vec::new(),
         }
     }
+}
 
+impl Occasions {
     /// Takes in a reading. Returns whether the server was stalled since the last one.
     pub fn saw(&mut self, now: Duration, sight: &Sight) -> bool {
         let is_stalled = self.saw_stalls(now, sight);
@@ -184,7 +181,7 @@ impl Occasions {
 
     /// Has a record made of what begins now, and of half a minute of it.
     fn wait_for(&mut self, occasion: Occasion, now: Duration) {
-        self.waiting.push(Wanted { occasion, began: now, ended: now + AFTER, due: now + AFTER, burst: None });
+        self.waiting.push(WantedRecord { occasion, began: now, ended: now + AFTER, due: now + AFTER, burst: None });
     }
 
     fn saw_call(&mut self, now: Duration, ended: Duration, took: Duration) {
@@ -196,7 +193,7 @@ impl Occasions {
         } else if !self.waiting.iter().any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
             && self.calls.take(now, 0.0)
         {
-            self.waiting.push(Wanted { occasion: Occasion::Call, began, ended, due: ended + AFTER, burst: None });
+            self.waiting.push(WantedRecord { occasion: Occasion::Call, began, ended, due: ended + AFTER, burst: None });
         }
     }
 
@@ -236,15 +233,12 @@ impl Occasions {
     fn record(&mut self, stall: Stall) {
         self.stalls.take(stall.last, 0.0);
         // A long part is a stall by itself, whatever came before.
-        let began = match stall.part.1 >= LEAST_STALL {
-            true => stall.part.0,
-            false => stall.began,
-        };
+        let began = if stall.part.1 >= LEAST_STALL { stall.part.0 } else { stall.began };
         self.drop_within(&[Occasion::Call], began, stall.last);
         // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is
         // another matter.
         self.waiting.retain(|other| other.occasion != Occasion::Buffers || other.began < began);
-        self.waiting.push(Wanted {
+        self.waiting.push(WantedRecord {
             occasion: Occasion::Stall,
             began,
             ended: stall.last,
@@ -255,7 +249,7 @@ impl Occasions {
 
     /// Drops records of these kinds that another record of this time covers.
     fn drop_within(&mut self, kinds: &[Occasion], began: Duration, ended: Duration) {
-        let is_covered = |other: &Wanted| kinds.contains(&other.occasion) && other.is_within(began, ended);
+        let is_covered = |other: &WantedRecord| kinds.contains(&other.occasion) && other.is_within(began, ended);
         self.waiting.retain(|other| !is_covered(other));
     }
 
@@ -271,7 +265,7 @@ impl Occasions {
             let _ = self.stall.take_if(|stall| is_in(stall));
             let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
             self.drop_within(&covered, burst.started, over(burst));
-            self.waiting.push(Wanted {
+            self.waiting.push(WantedRecord {
                 occasion: Occasion::Burst,
                 began: burst.started,
                 ended: over(burst),
@@ -286,8 +280,8 @@ impl Occasions {
 
     /// Asks for a record of now.
     pub fn ask(&mut self, now: Duration) {
-        if !self.waiting.iter().any(Wanted::is_asked) {
-            self.waiting.push(Wanted {
+        if !self.waiting.iter().any(WantedRecord::is_asked) {
+            self.waiting.push(WantedRecord {
                 occasion: Occasion::Asked,
                 began: now,
                 ended: now,
@@ -304,24 +298,24 @@ impl Occasions {
 
     /// Returns whether a record that was asked for is still to come, and its profile still goes on.
     pub fn is_asked(&self, at: Duration) -> bool {
-        let goes_on = |wanted: &Wanted| wanted.is_asked() && !wanted.is_due_soon(at);
+        let goes_on = |wanted: &WantedRecord| wanted.is_asked() && !wanted.is_due_soon(at);
         self.waiting.iter().any(goes_on)
     }
 
     /// Takes the records whose time is over.
-    pub fn due(&mut self, at: Duration) -> Vec<Wanted> {
-        let is_due = |wanted: &mut Wanted| wanted.due <= at;
+    pub fn due(&mut self, at: Duration) -> Vec<WantedRecord> {
+        let is_due = |wanted: &mut WantedRecord| wanted.due <= at;
         self.waiting.extract_if(.., is_due).collect()
     }
 
     /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has
     /// `ended`, and that is to be recorded, also one of that moment.
-    pub fn finish(&mut self, ended: Option<Duration>) -> Vec<Wanted> {
+    pub fn finish(&mut self, ended: Option<Duration>) -> Vec<WantedRecord> {
         let is_long = |stall: &mut Stall| stall.stalled >= LEAST_STALL;
         if let Some(stall) = self.stall.take_if(is_long) {
             self.record(stall);
         }
-        self.waiting.extend(ended.map(|at| Wanted {
+        self.waiting.extend(ended.map(|at| WantedRecord {
             occasion: Occasion::Ended,
             began: at,
             ended: at,
@@ -329,6 +323,40 @@ impl Occasions {
             burst: None,
         }));
         std::mem::take(&mut self.waiting)
+    }
+}
+
+/// What is left of an allowance.
+#[derive(Clone, Debug)]
+pub struct Allowance {
+    most: f64,
+    every: Duration,
+    left: f64,
+    /// When that was so.
+    at: Option<Duration>,
+}
+
+impl Allowance {
+    /// Allows `most` at once, and one more per `every`.
+    pub fn new(most: f64, every: Duration) -> Self {
+        Self { most, every, left: most, at: None }
+    }
+
+    /// Returns whether there may be one more while `reserve` is kept for others.
+    pub fn allows(&mut self, at: Duration, reserve: f64) -> bool {
+        let since = self.at.replace(at);
+        let more = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
+        self.left = self.most.min(self.left + more.div_duration_f64(self.every));
+        self.left >= reserve + 1.0
+    }
+
+    /// Takes one if that is allowed.
+    pub fn take(&mut self, at: Duration, reserve: f64) -> bool {
+        let is_allowed = self.allows(at, reserve);
+        if is_allowed {
+            self.left -= 1.0;
+        }
+        is_allowed
     }
 }
 

@@ -1,4 +1,0 @@
-//! The last ten minutes of a server.
-
-mod moments;
-pub(crate) mod timeline;
