@@ -107,14 +107,17 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// How close a burst of the agent's begins to the same burst of the record, in seconds.
+/// How far apart the record and the agent may have the same burst, in seconds: samples come late when rounds are long.
 const SAME: f64 = 1.0;
 
 /// Returns the bursts of the record and of the agent, side by side, and says which of them only one of the two has.
 /// Times are seconds of load.
 pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &Cycle, burst: &ListedBurst| (burst.started_unix_seconds - cycle.start).abs() <= SAME;
+    let is_same = |cycle: &Cycle, burst: &ListedBurst| {
+        let (start, end) = (burst.started_unix_seconds, burst.started_unix_seconds + burst.duration_seconds);
+        start <= cycle.end + SAME && cycle.start <= end + SAME
+    };
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
         let (start, end, keys) = (start - begin, end - begin, known(keys, count));
         format!("{start:>8.3} s to {end:>8.3} s, {keys:>9} keys evicted, by {who}")
