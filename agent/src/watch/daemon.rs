@@ -15,15 +15,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-use super::Settings;
 use super::endings::Endings;
 use super::loaded::Loaded;
 use super::lookout::Lookout;
-use super::pace::Pace;
-use super::pace::Stop;
+use super::pace::{Pace, Stop};
 use super::server::Watch;
-use super::service;
 use super::watcher::Watcher;
+use super::{Settings, service};
 use crate::planning::Planner;
 use crate::profile::Profiler;
 use crate::terminal::Log;

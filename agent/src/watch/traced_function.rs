@@ -21,8 +21,7 @@ use prometheus::TextEncoder;
 
 use super::endings::{Endings, Fate};
 use super::probing::Probing;
-use super::reading::ServerReader;
-use super::reading::Sockets;
+use super::reading::{ServerReader, Sockets};
 use super::recorder::{Subject, Surroundings};
 use super::watched::{Sources, Watched};
 use made_up::MADE_UP;

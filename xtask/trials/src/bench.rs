@@ -4,12 +4,11 @@
 //! and what it takes more than the other is what watching costs: whatever else happens on the machine affects both.
 //! Each round measures every side once, and only measurements of one round are compared.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;

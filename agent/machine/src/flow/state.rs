@@ -225,7 +225,9 @@ impl State {
             merge(merged_value, others.collect(), index);
         }
         for (at, (merged_value, width)) in &mut merged.stack {
-            let same = |state: &Self| matches!(state.stack.get(at), Some((value, other)) if value == merged_value && other == width);
+            let same = |state: &Self| {
+                state.stack.get(at).is_some_and(|(value, other)| value == merged_value && other == width)
+            };
             if states.iter().all(same) {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! What makes a function a traced one, and what is known about an executable while its traced functions are planned.
 //!
-//! Each traced function is described in a folder of its own here, and is one entry of [`TRACED`](crate::planner::TRACED).
+//! Each traced function is described in a folder of its own here, and is one entry of
+//! [`TRACED`](crate::planner::TRACED).
 
 pub mod eviction;
 pub mod expire;

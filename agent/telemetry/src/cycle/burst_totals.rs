@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use evictscope_abi::Bounds;
 
-use crate::nanoseconds;
-use crate::{Burst, BurstKind, HistogramTotals};
+use crate::{Burst, BurstKind, HistogramTotals, nanoseconds};
 
 /// A second, nanoseconds.
 const S: u64 = 1_000_000_000;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::reclaim::Reclaim;
-use crate::nanoseconds;
-use crate::{Burst, Moment};
+use crate::{Burst, Moment, nanoseconds};
 
 /// What is known about the time before a burst.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,10 @@ use evictscope_model::Member;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Candidate, ClientBuffers, EvictionTimes, MainThreadTime, Phase, ServerState, Snapshot, StallCause, Waits};
-use crate::{microseconds, nanoseconds};
+use crate::{
+    Candidate, ClientBuffers, EvictionTimes, MainThreadTime, Phase, ServerState, Snapshot, StallCause, Waits,
+    microseconds, nanoseconds,
+};
 
 /// Client buffers below this many bytes are nothing unusual, as in the alert EvictscopeClientBuffersSwelling.
 const MUCH: u64 = 16 << 20;

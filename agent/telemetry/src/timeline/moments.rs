@@ -7,8 +7,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 
-use crate::microseconds;
-use crate::{Moment, StallCause};
+use crate::{Moment, StallCause, microseconds};
 
 /// For how long moments are kept.
 const SPAN: Duration = Duration::from_secs(600);

@@ -28,9 +28,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::rest::TICK;
-use crate::SocketLook;
-use crate::nanoseconds;
 use crate::totals::RecentMaximum;
+use crate::{SocketLook, nanoseconds};
 
 /// Requests that waited for longer than these are counted: what a person notices, and what GitLab counted.
 pub const OVER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
