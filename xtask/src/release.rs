@@ -100,8 +100,9 @@ fn with_entry(changelog: &str, day: Date) -> Result<String> {
 
 /// Returns what the changelog says of this version, under a title of its own.
 fn notes(changelog: &str) -> Result<String> {
-    let heading = format!("## [{VERSION}] - ");
-    let needed = || format!("CHANGELOG.md has no entry `{heading}YYYY-MM-DD` that says what changed for users");
+    let heading = format!("\n## [{VERSION}] - ");
+    let needed =
+        || format!("CHANGELOG.md has no entry `{}YYYY-MM-DD` that says what changed for users", heading.trim_start());
     let (_, entry) = changelog.split_once(&heading).with_context(needed)?;
     let (day, rest) = entry.split_once('\n').with_context(needed)?;
     let day: Date = day.trim().parse().with_context(needed)?;

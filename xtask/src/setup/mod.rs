@@ -56,15 +56,28 @@ fn look() -> Result<(Compiler, String)> {
     }
 }
 
-/// Installs what was not found.
+/// Installs what was not found. Most of what is built needs none of it, and is built meanwhile: whether that succeeds,
+/// the next build says.
 fn provide(purpose: For) -> Result<()> {
     compiler::must_not_be_off_path()?;
-    // Most of what is built needs none of this, and is built meanwhile. Whether that succeeds, the next build says.
-    let rest = (purpose >= For::Demo && debian::installable().is_ok()).then(|| {
-        let mut cargo = workspace::cargo();
-        cargo.args(["build", "--locked", "--keep-going"]);
-        cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
-    });
+    if purpose < For::Demo || debian::installable().is_err() {
+        return install_absent();
+    }
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--locked", "--keep-going"]);
+    let cargo = cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut cargo = cargo.spawn().context("cannot start cargo")?;
+    let installed = install_absent();
+    if installed.is_ok() {
+        println!("  building what needs none of that");
+    } else {
+        cargo.kill()?;
+    }
+    cargo.wait()?;
+    installed
+}
+
+fn install_absent() -> Result<()> {
     let compiler = if let Some(compiler) = choose_compiler()? {
         compiler
     } else {
@@ -85,11 +98,7 @@ fn provide(purpose: For) -> Result<()> {
         process::succeed(&mut command)?;
         compiler::must_not_be_off_path()?;
     }
-    install(&packages_of_servers())?;
-    if let Some(rest) = rest {
-        rest.context("cannot start cargo")?.wait()?;
-    }
-    Ok(())
+    install(&packages_of_servers())
 }
 
 /// Returns Debian's packages with the servers and their tools, those that are absent.
