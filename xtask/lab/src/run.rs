@@ -21,7 +21,7 @@ use crate::counts::Load;
 use crate::prepare::{prepare, start_server};
 use crate::scenario::{Plan, Remedy, Scenario, Visitor, name_of};
 use crate::schedule::{Pacer, Rate};
-use crate::seen::{Cycle, Expiry, Sample, longest_evicting_call, set_active_expiry};
+use crate::seen::{ANSWER, Cycle, Expiry, Sample, Sampling, longest_evicting_call, set_active_expiry};
 use crate::summary::{self, Finished, Outcome, beside};
 use crate::witness::Witness;
 
@@ -30,9 +30,6 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// How long the answer to a visitor may take.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell
 /// once more.
@@ -75,6 +72,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         begun,
         rate: &rate,
         received,
+        sampling: Sampling::of(&server)?,
         samples: vec![begin],
         loads: Vec::new(),
         progress: &progress,
@@ -143,6 +141,7 @@ struct Watch<'a> {
     begun: f64,
     rate: &'a Rate,
     received: Receiver<Load>,
+    sampling: Sampling,
     samples: Vec<Sample>,
     loads: Vec<Load>,
     progress: &'a Progress,
@@ -198,7 +197,7 @@ impl Watch<'_> {
     fn sample(&mut self) -> Result<()> {
         thread::sleep(INTERVAL);
         self.script.as_ref().map_or(Ok(()), Owned::must_not_have_failed)?;
-        self.samples.push(Sample::take(self.server)?);
+        self.samples.push(self.sampling.sample()?);
         self.loads.extend(self.received.try_iter());
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! What is seen of a run: the server's own numbers ten times a second, and what they show. The agent can be judged
 //! against them.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use evictscope_testkit::redis::{Info, Redis};
 use evictscope_testkit::text::{bytes, count, percent};
@@ -9,6 +13,9 @@ use crate::counts::Load;
 
 /// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
+
+/// How long an answer of the server may take.
+pub const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long without an eviction ends a burst, in seconds, by the definition of a burst.
 const QUIET: f64 = 1.0;
@@ -36,10 +43,30 @@ pub struct Sample {
     pub keys_with_ttl: u64,
 }
 
+/// A connection for samples. It stays open, because a busy server would take two more turns to answer each new one.
+pub struct Sampling(BufReader<TcpStream>);
+
+impl Sampling {
+    pub fn of(server: &Redis) -> Result<Self> {
+        let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?;
+        connection.set_read_timeout(Some(ANSWER))?;
+        Ok(Self(BufReader::new(connection)))
+    }
+
+    pub fn sample(&mut self) -> Result<Sample> {
+        self.0.get_mut().write_all(b"INFO server memory stats keyspace\r\n")?;
+        let mut length = String::new();
+        self.0.read_line(&mut length)?;
+        let bytes = length.strip_prefix('$').and_then(|length| length.trim_end().parse::<usize>().ok());
+        let mut answer = vec![0; bytes.with_context(|| format!("no answer to INFO: {length:?}"))? + 2];
+        self.0.read_exact(&mut answer)?;
+        Sample::parse(String::from_utf8(answer)?).context("the lab needs Redis 7.0 or later")
+    }
+}
+
 impl Sample {
     pub fn take(server: &Redis) -> Result<Self> {
-        Self::parse(server.cli(&["info", "server", "memory", "stats", "keyspace"])?)
-            .context("the lab needs Redis 7.0 or later")
+        Sampling::of(server)?.sample()
     }
 
     fn parse(answer: String) -> Result<Self> {
