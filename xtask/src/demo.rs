@@ -20,7 +20,7 @@ pub fn run() -> Result<()> {
 
     println!(
         "A throw-away redis-server is filled almost to its maxmemory, and loaded until its\n\
-         main thread is busy half of the time. In about 20 s it is full: watch what happens then. This takes a minute in all.\n"
+         main thread is busy half of the time. In about half a minute it is full: watch what happens then. This takes a minute in all.\n"
     );
     let Finished { outcome, testimony, .. } = one_cycle(agent, &interrupted)?;
     match testimony {
