@@ -27,19 +27,16 @@ struct Table {
     alerts: Vec<Alert>,
 }
 
-const TABLE: &str = include_str!("../../../dashboards/src/alerts.json");
+/// The file, read once; a test shows that it can be read.
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../../../dashboards/src/alerts.json")).unwrap_or_default());
 
 /// All of them, in the order of the rules.
-pub static ALERTS: LazyLock<Vec<Alert>> = LazyLock::new(|| table().alerts);
-
-/// The table; a test shows that it can be read.
-fn table() -> Table {
-    serde_json::from_str(TABLE).unwrap_or_default()
-}
+pub static ALERTS: LazyLock<&[Alert]> = LazyLock::new(|| &TABLE.alerts);
 
 /// Returns a number that an alert compares with, by its name in the file; `None` if that is not a plain number.
 pub fn threshold(name: &str) -> Option<f64> {
-    table().thresholds.iter().find(|threshold| threshold.name == name)?.value.parse().ok()
+    TABLE.thresholds.iter().find(|threshold| threshold.name == name)?.value.parse().ok()
 }
 
 #[cfg(test)]
@@ -79,7 +76,7 @@ mod tests {
     #[test]
     fn each_alert_about_a_server_asks_for_what_it_needs() {
         let about_servers = RULES.split("- name: evictscope-agent").next().unwrap_or_default();
-        for alert in &*ALERTS {
+        for alert in *ALERTS {
             let is_about_server = about_servers.contains(&format!("- alert: {}\n", alert.name));
             assert_eq!(is_about_server, !alert.needs.is_empty(), "{}", alert.name);
             let rule = rule(alert.name);

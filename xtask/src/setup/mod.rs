@@ -63,17 +63,17 @@ fn provide(purpose: For) -> Result<()> {
     if purpose < For::Demo || debian::installable().is_err() {
         return install_absent();
     }
-    let mut cargo = workspace::cargo();
-    cargo.args(["build", "--locked", "--keep-going"]);
-    let cargo = cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut cargo = cargo.spawn().context("cannot start cargo")?;
+    let mut command = workspace::cargo();
+    command.args(["build", "--locked", "--keep-going"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut build = command.spawn().context("cannot start cargo")?;
     let installed = install_absent();
     if installed.is_ok() {
         println!("  building what needs none of that");
     } else {
-        cargo.kill()?;
+        build.kill()?;
     }
-    cargo.wait()?;
+    build.wait()?;
     installed
 }
 
