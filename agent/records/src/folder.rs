@@ -118,8 +118,7 @@ pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadat
 /// for the other end of a pipe.
 pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(false);
-    let options = options.mode(FILE_MODE);
+    let options = options.write(true).create(true).truncate(false).mode(FILE_MODE);
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
 }

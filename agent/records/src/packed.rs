@@ -92,8 +92,7 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         let why = format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
         return Err(Unreadable::Other(why));
     }
-    let body = serde_json::from_slice(&unpacked);
-    let body = body.map_err(|error| Unreadable::Damaged(error.to_string()))?;
+    let body = serde_json::from_slice(&unpacked).map_err(|error| Unreadable::Damaged(error.to_string()))?;
     Ok((about, body))
 }
 
@@ -104,8 +103,7 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let mut unpacker = GzDecoder::new(begun.as_slice());
     let mut line = Vec::new();
     let unpacked = unpacker.by_ref().take(LONGEST_HEAD).read_to_end(&mut line);
-    let version = unpacked.ok().and_then(|_| serde_json::from_slice(&line).ok());
-    let version: Version = version.ok_or(Unreadable::Foreign)?;
+    let version: Version = unpacked.ok().and_then(|_| serde_json::from_slice(&line).ok()).ok_or(Unreadable::Foreign)?;
     if version.format != Record::FORMAT {
         let (other, ours) = (version.format, Record::FORMAT);
         return Err(Unreadable::Other(format!(

@@ -108,8 +108,7 @@ fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
 /// Reads the newest record.
 fn last(arguments: &Arguments) -> anyhow::Result<Record> {
     let listed = list(arguments)?;
-    let newest = listed.iter().find_map(|file| file.summary.as_ref().ok());
-    let newest = newest.with_context(|| {
+    let newest = listed.iter().find_map(|file| file.summary.as_ref().ok()).with_context(|| {
         let of = arguments.server.as_ref().map_or_else(String::new, |server| format!(" of {server}"));
         format!(
             "there is no record{of} yet: the agent keeps one of each burst that is not plain and of each stall of a second, and `--now` makes one; \

@@ -143,8 +143,7 @@ impl Agent {
     pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let request = self.http.post(format!("{}/api/v1/records?server={query}", self.url));
-        let request = self.with_password(request).config();
-        let request = request.timeout_global(Some(RECORD_PATIENCE));
+        let request = self.with_password(request).config().timeout_global(Some(RECORD_PATIENCE));
         let mut answer = self.answered(request.http_status_as_error(false).build().send_empty())?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             bail!(self.asks_for_password());
@@ -165,8 +164,7 @@ impl Agent {
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
         let request = self.http.get(format!("{}{path}", self.url));
-        let answer = self.answered(self.with_password(request).call())?;
-        Ok(answer.into_body())
+        Ok(self.answered(self.with_password(request).call())?.into_body())
     }
 
     fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {

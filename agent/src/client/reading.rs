@@ -106,8 +106,7 @@ impl Reading {
         for sample in Scrape::parse(lines)?.samples {
             reading.is_of_evictscope |= sample.metric == catalogue::BUILD_INFO.name;
             if let Some(server) = sample.labels.get("server") {
-                let server = reading.servers.entry(server.to_owned()).or_default();
-                server.0.push(sample);
+                reading.servers.entry(server.to_owned()).or_default().0.push(sample);
             }
         }
         Ok(reading)
@@ -125,20 +124,17 @@ impl ServerReading {
 
     /// Returns the sum of a metric's samples; `None` if the agent exports none.
     pub fn get(&self, metric: Selector) -> Option<f64> {
-        let values = self.matching(metric).filter_map(number);
-        values.reduce(|sum, value| sum + value)
+        self.matching(metric).filter_map(number).reduce(|sum, value| sum + value)
     }
 
     /// Returns a metric by one of its labels.
     pub fn by(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = (&str, f64)> {
-        let samples = self.matching(selector);
-        samples.filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
+        self.matching(selector).filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
     }
 
     /// Returns the values of a label for which a metric is 1.
     pub fn states(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = &str> {
-        let set = self.by(selector, label).filter(|(_, value)| *value == 1.0);
-        set.map(|(state, _)| state)
+        self.by(selector, label).filter(|(_, value)| *value == 1.0).map(|(state, _)| state)
     }
 
     /// Returns the phase; `None` if evicting calls are not seen.
@@ -152,8 +148,7 @@ impl ServerReading {
             Value::Histogram(buckets) => Some(buckets),
             _ => None,
         });
-        let buckets = buckets.into_iter().flatten();
-        buckets.map(|bucket| (bucket.less_than, bucket.count)).collect()
+        buckets.into_iter().flatten().map(|bucket| (bucket.less_than, bucket.count)).collect()
     }
 }
 
@@ -272,10 +267,8 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
         let stalled: Vec<_> = one.by(STALLED, "cause").collect();
         assert_eq!(stalled, [("eviction", 2.5), ("expire", 9.0)]);
         assert_eq!((one.get(USED_MEMORY), other.get(USED_MEMORY)), (None, Some(1e6)));
-        let withdrawn = |server: &ServerReading| -> Vec<String> {
-            let reasons = server.states(WITHDRAWN, "reason");
-            reasons.map(str::to_owned).collect()
-        };
+        let withdrawn =
+            |server: &ServerReading| -> Vec<String> { server.states(WITHDRAWN, "reason").map(str::to_owned).collect() };
         assert_eq!(withdrawn(other), ["lost_exit", "expire_keys"]);
         assert!(withdrawn(one).is_empty());
         assert!(!Reading::parse("up 1\n")?.is_of_evictscope);

@@ -54,8 +54,7 @@ pub fn fitting<T>(columns: &[Column<T>], width: usize) -> &[Column<T>] {
 
 /// Returns the line of headings.
 pub fn headings<T>(columns: &[Column<T>]) -> String {
-    let headings = columns.iter().map(|column| padded(column, column.heading));
-    headings.collect()
+    columns.iter().map(|column| padded(column, column.heading)).collect()
 }
 
 /// Returns the cells of one line, padded so that they need only be joined.
@@ -79,10 +78,7 @@ pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
 
 /// Returns the whole table as plain text.
 pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
-    let line = |row| {
-        let cells = cells(columns, row);
-        cells.iter().map(|cell| cell.text.as_str()).collect()
-    };
+    let line = |row| cells(columns, row).iter().map(|cell| cell.text.as_str()).collect();
     let lines = std::iter::once(headings(columns)).chain(rows.iter().map(line));
     lines.map(|line: String| format!("{}\n", line.trim_end())).collect()
 }

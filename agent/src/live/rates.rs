@@ -206,8 +206,7 @@ mod tests {
         for (metric, value) in metrics.iter().zip(values) {
             text += &format!("{metric}{{{labels}}} {value}\n");
         }
-        let mut reading = Reading::parse(&text)?;
-        Ok(reading.servers.remove("6379").unwrap_or_default())
+        Ok(Reading::parse(&text)?.servers.remove("6379").unwrap_or_default())
     }
 
     #[test]

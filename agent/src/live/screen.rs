@@ -107,8 +107,7 @@ impl Screen {
         self.loaded.retain(is_there);
         for server in servers.keys() {
             if let Some(rates) = self.readings.rates(server) {
-                let history = self.histories.entry(server.clone()).or_default();
-                history.add(rates);
+                self.histories.entry(server.clone()).or_default().add(rates);
             }
         }
     }
@@ -213,8 +212,7 @@ impl Screen {
         let Some(reading) = self.readings.now.servers.get(server) else {
             return;
         };
-        let newest_first = self.bursts.iter().rev();
-        let bursts = newest_first.filter(|burst| burst.server == server);
+        let bursts = self.bursts.iter().rev().filter(|burst| burst.server == server);
         let server = ShownServer {
             name: server,
             reading,

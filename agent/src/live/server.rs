@@ -128,10 +128,7 @@ const LIMIT_LATEST: Selector = LIMIT_REACHED.with(&[("estimate", "latest")]);
 /// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take
 /// then. Returns `None` if it does not grow.
 pub fn limit(reading: &ServerReading) -> Option<String> {
-    let time = |metric| {
-        let time = Duration::try_from_secs_f64(reading.get(metric)?);
-        time.ok().map(round)
-    };
+    let time = |metric| Duration::try_from_secs_f64(reading.get(metric)?).ok().map(round);
     let likely = time(LIMIT_LIKELY)?;
     let [earliest, latest] = [LIMIT_EARLIEST, LIMIT_LATEST].map(time);
     let never = || "never".to_owned();

@@ -53,15 +53,12 @@ impl<'a> Row<'a> {
 
 /// Returns what is shown of all servers.
 pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
-    let servers = readings.now.servers.iter();
-    let rows = servers.map(|(server, now)| Row::new(server, now, readings.rates(server)));
-    rows.collect()
+    readings.now.servers.iter().map(|(server, now)| Row::new(server, now, readings.rates(server))).collect()
 }
 
 /// Returns the columns for these servers, the most important ones first.
 pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
-    let names = rows.iter().map(|row| row.name.chars().count());
-    let names = names.max().unwrap_or(0);
+    let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let mut columns = vec![
         Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| row.name.clone().into()),
         Column::number("WAIT>1S", 7, |row| Cell {
@@ -135,8 +132,7 @@ pub fn stalls(reading: &ServerReading) -> Option<String> {
     let mut by: Vec<_> = reading.by(STALLED, "cause").collect();
     by.retain(|(_, stalled)| *stalled > 0.0);
     by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let parts = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled)));
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled))).collect();
     (!parts.is_empty()).then(|| format!(" stalled by {}", parts.join(", ")))
 }
 
@@ -154,8 +150,7 @@ fn is_sampled(reading: &ServerReading) -> bool {
 pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
     let unwatched = unwatched.iter().map(|one| format!("{} (pid {}) is not watched: {}", one.server, one.pid, one.why));
     let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
-        let reasons = reading.states(WITHDRAWN, "reason");
-        reasons.map(move |reason| {
+        reading.states(WITHDRAWN, "reason").map(move |reason| {
             let of = if reason.starts_with("expire_") { "expire cycles" } else { "evictions" };
             format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
         })
@@ -171,8 +166,7 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
         few if few.len() <= MOST_NAMES => Some(format!("{}: {UNSEEN}", few.join(", "))),
         many => Some(format!("{} servers: {UNSEEN}", many.len())),
     };
-    let is_any_sampled = reading.servers.values().any(is_sampled);
-    let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
+    let sampled = reading.servers.values().any(is_sampled).then(|| SAMPLED.to_owned());
     unwatched.chain(withdrawn).chain(unseen).chain(sampled).collect()
 }
 

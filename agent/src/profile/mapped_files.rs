@@ -234,8 +234,7 @@ impl KnownFiles {
 fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
     let length = map.address.1.checked_sub(map.address.0)?.min(MAX_VDSO);
     let mut bytes = vec![0; usize::try_from(length).ok()?];
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    memory.read_exact_at(&mut bytes, map.address.0).ok()?;
+    File::open(format!("/proc/{pid}/mem")).ok()?.read_exact_at(&mut bytes, map.address.0).ok()?;
     CodeFile::read(&bytes, None, None).ok()
 }
 

@@ -215,8 +215,7 @@ impl Probing {
             (_, after) => after.min(Probed::Inner),
         };
         reader.count_observed(monotonic(), meanwhile);
-        let is_obstructed = matches!(placed, Err(ProbeError::Obstructed(..)));
-        self.again = is_obstructed.then(|| monotonic() + RETRY_INTERVAL);
+        self.again = matches!(placed, Err(ProbeError::Obstructed(..))).then(|| monotonic() + RETRY_INTERVAL);
         match placed {
             // The next reading says so, and the plan is withdrawn.
             Err(ProbeError::NotRun(..)) => Ok(()),

@@ -148,8 +148,7 @@ mod tests {
             [] => node(flags, b"", &value),
             [group] => {
                 let (first, last) = (group[0].0.as_bytes(), group[group.len() - 1].0.as_bytes());
-                let until = (shared..first.len()).find(|at| last.get(*at) != Some(&first[*at]));
-                let until = until.unwrap_or(first.len());
+                let until = (shared..first.len()).find(|at| last.get(*at) != Some(&first[*at])).unwrap_or(first.len());
                 let child = tree(group, until);
                 node(flags | 4, &first[shared..until], &[&[child][..], &value].concat())
             }

@@ -76,8 +76,7 @@ impl Watched {
         state.timed = sources.probing.timed();
         let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
-        let container = process.container.id.as_deref();
-        let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
+        let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
         let log = ServerLog::new(label, &process);
         let plan = &sources.probing.plan;
         let recorder = Recorder::new(label, subject, plan, around, sees_evictions);

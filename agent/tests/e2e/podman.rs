@@ -178,8 +178,7 @@ impl Container {
 
     /// Returns its server, which must be running.
     pub fn server(&self) -> Result<ContainedServer> {
-        let mut servers = self.podman.servers(std::slice::from_ref(self))?;
-        servers.pop().context("podman says nothing of the container")
+        self.podman.servers(std::slice::from_ref(self))?.pop().context("podman says nothing of the container")
     }
 
     fn remove(&self) -> Result<()> {

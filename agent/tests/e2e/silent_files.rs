@@ -83,8 +83,7 @@ impl Drop for SilentFiles {
         self.silence(false);
         // Even if a program on it still runs.
         for mounted in [&self.overlay, &self.directory] {
-            let mut unmount = Command::new("umount");
-            let _ = unmount.arg("--lazy").arg(mounted.path()).status();
+            let _ = Command::new("umount").arg("--lazy").arg(mounted.path()).status();
         }
     }
 }

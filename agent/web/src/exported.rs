@@ -119,8 +119,7 @@ impl ExportedServer {
     /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not
     /// apply.
     pub(crate) fn forecasts(&self) -> Option<&Margins> {
-        let margins = self.cycle().map(|cycle| &cycle.margins);
-        margins.filter(|_| self.members().limit_applies() != Some(false))
+        self.cycle().map(|cycle| &cycle.margins).filter(|_| self.members().limit_applies() != Some(false))
     }
 
     /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and
@@ -133,16 +132,13 @@ impl ExportedServer {
         let room = limit
             .zip(used)
             .map(|(limit, used)| limit.saturating_sub(used.saturating_sub(self.not_counted().unwrap_or_default())));
-        let known = growth.zip(room);
-        known.map_or([None; 3], |(growth, room)| growth.fills(room))
+        growth.zip(room).map_or([None; 3], |(growth, room)| growth.fills(room))
     }
 
     /// Returns the last finished bursts, dated, each with the name of its record, if there is one; the oldest first.
     pub(crate) fn bursts(&self) -> impl DoubleEndedIterator<Item = (Burst, Option<&RecordId>)> {
-        let bursts = self.cycle().into_iter().flat_map(Cycle::recent);
-        bursts.map(|burst| {
-            let mut records = self.records.iter();
-            let record = records.find(|(started, _)| *started == burst.started);
+        self.cycle().into_iter().flat_map(Cycle::recent).map(|burst| {
+            let record = self.records.iter().find(|(started, _)| *started == burst.started);
             (burst.dated(self.since_1970), record.map(|(_, id)| id))
         })
     }
@@ -161,8 +157,7 @@ impl ExportedServer {
 
     /// Returns the eviction call in the plan, unless that was withdrawn.
     pub(crate) fn eviction_call(&self) -> Option<&TracedFunction> {
-        let function = self.plan.function(EVICTION_CALL.description);
-        function.filter(|_| self.withdrawn.is_none())
+        self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none())
     }
 
     /// Returns whether every eviction call is probed now.
@@ -182,8 +177,7 @@ impl ExportedServer {
     /// Returns how many evicting calls found nothing to evict; `None` if their results are not known.
     pub(crate) fn failed_calls(&self) -> Option<u64> {
         let call = self.evicting_call()?;
-        let mut not_found = self.plan.not_found.iter();
-        let are_told = not_found.all(|missing| missing.item != Item::Result(call.kind));
+        let are_told = self.plan.not_found.iter().all(|missing| missing.item != Item::Result(call.kind));
         let results = &self.state.counted.evictions.evicting_results;
         are_told.then_some(results[ResultKind::Fail as usize])
     }

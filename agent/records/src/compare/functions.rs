@@ -31,10 +31,7 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     });
     let mut rows: Vec<Row> = rows.collect();
     let change = |row: &Row| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
-    rows.sort_by(|one, other| {
-        let by_change = change(other).total_cmp(&change(one));
-        by_change.then_with(|| one.name.cmp(&other.name))
-    });
+    rows.sort_by(|one, other| change(other).total_cmp(&change(one)).then_with(|| one.name.cmp(&other.name)));
     rows.truncate(MOST);
     rows
 }

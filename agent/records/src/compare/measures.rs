@@ -97,8 +97,7 @@ fn reclaim(record: &Record) -> Option<f64> {
 fn saturated(record: &Record) -> u64 {
     let whole = record.ended_us.saturating_sub(record.began_us);
     // A stall is longer than the burst in it.
-    let burst = record.burst.as_ref();
-    let burst = burst.filter(|_| record.occasion != Occasion::Stall);
+    let burst = record.burst.as_ref().filter(|_| record.occasion != Occasion::Stall);
     burst.map_or(whole, |burst| u64::try_from(burst.duration.as_micros()).unwrap_or(whole))
 }
 
@@ -181,9 +180,7 @@ fn memory(record: &Record) -> Option<f64> {
 
 /// Returns the highest value since the beginning of the burst.
 fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
-    let moments = record.moments.iter();
-    let since = moments.filter(|moment| moment.unix_us() >= record.began_us);
-    Some(since.filter_map(of).max()? as f64)
+    Some(record.moments.iter().filter(|moment| moment.unix_us() >= record.began_us).filter_map(of).max()? as f64)
 }
 
 /// Returns a quantile of the durations of all evicting calls, and of those of each second.
@@ -221,10 +218,8 @@ mod tests {
     use crate::fixture::burst_record;
 
     fn value(name: &str, record: &Record) -> f64 {
-        let mut measures = MEASURES.iter();
-        let measure = measures.find(|(measure, ..)| *measure == name);
-        let value = measure.and_then(|(.., of)| of.measured(record).value);
-        value.unwrap_or(f64::NAN)
+        let measure = MEASURES.iter().find(|(measure, ..)| *measure == name);
+        measure.and_then(|(.., of)| of.measured(record).value).unwrap_or(f64::NAN)
     }
 
     #[test]

@@ -61,8 +61,7 @@ impl Row {
     /// Returns the cells of its line: name, before, after, change, judgement.
     pub fn cells(&self) -> [String; 5] {
         let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
-        let both = self.before.zip(self.after);
-        let difference = both.map(|(before, after)| after - before);
+        let difference = self.before.zip(self.after).map(|(before, after)| after - before);
         let change = match (self.unit, self.before, difference) {
             (Unit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
             (_, Some(before), Some(difference)) if before > 0.0 => {

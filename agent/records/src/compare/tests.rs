@@ -24,8 +24,7 @@ fn scattered(noise: &mut impl FnMut() -> u64, factor: f64) -> Record {
 }
 
 fn change(before: &Record, after: &Record, name: &str) -> Option<Change> {
-    let mut rows = records(before, after).into_iter();
-    Some(rows.find(|row| row.name == name)?.change)
+    Some(records(before, after).into_iter().find(|row| row.name == name)?.change)
 }
 
 #[test]

@@ -84,8 +84,7 @@ fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)>
     let within = window.inside.iter().take_while(has_not);
     let until = within.last().unwrap_or(before);
     let begin = until.unix_us().saturating_sub(RECENT_US);
-    let mut recent = window.calm.iter().chain(window.inside);
-    let from = recent.find(|moment| moment.unix_us() >= begin)?;
+    let from = window.calm.iter().chain(window.inside).find(|moment| moment.unix_us() >= begin)?;
     let is_enough = until.unix_us().saturating_sub(from.unix_us()) >= LEAST_SPAN_US;
     is_enough.then_some((from, until))
 }

@@ -42,8 +42,7 @@ impl Growth {
 /// time after the reclaim.
 pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     // What only evicting calls show is not known before the first of them.
-    let before = window.calm.last().into_iter().chain(window.inside);
-    let at_start = before.filter_map(part).next()?;
+    let at_start = window.calm.last().into_iter().chain(window.inside).filter_map(part).next()?;
     let to = window.whole.iter().filter_map(part).max()?;
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))

@@ -46,8 +46,7 @@ pub fn sentence(window: &Window<'_>) -> String {
 }
 
 fn time_of_day(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok();
-    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
     time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
@@ -105,8 +104,7 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
         let took = window.grown_us(time)? as f64 / 1e6;
         (took > MUCH * length).then(|| format!("{what} took {}", seconds(took)))
     };
-    let observed = window.observed_share().filter(|share| *share < MOST);
-    let observed = observed.map_or_else(String::new, |share| {
+    let observed = window.observed_share().filter(|share| *share < MOST).map_or_else(String::new, |share| {
         let percent = 100.0 * share;
         format!(" while they were observed ({percent:.0} % of the time)")
     });

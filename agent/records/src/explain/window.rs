@@ -49,8 +49,7 @@ impl<'a> Window<'a> {
             (Some(burst), _) => of_burst(burst),
             // These are about all their moments.
             (None, Occasion::Asked | Occasion::Ended) => {
-                let ends = moments.first().zip(moments.last());
-                ends.map_or(whole, |(first, last)| (first.unix_us(), last.unix_us()))
+                moments.first().zip(moments.last()).map_or(whole, |(first, last)| (first.unix_us(), last.unix_us()))
             }
             (None, _) => whole,
         };
@@ -197,8 +196,7 @@ impl<'a> Window<'a> {
     }
 
     fn calm_from_us(&self) -> u64 {
-        let first = self.calm.first();
-        first.map_or(self.began_us, |moment| moment.unix_us())
+        self.calm.first().map_or(self.began_us, |moment| moment.unix_us())
     }
 
     /// Returns how long after the beginning of the calm a moment was, seconds.
@@ -208,8 +206,7 @@ impl<'a> Window<'a> {
 
     /// Returns the share of the time for which the main thread was ready to run and had no CPU.
     pub fn waiting_share(&self) -> Option<f64> {
-        let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
-        of_the_burst.or_else(|| {
+        self.burst().and_then(|burst| burst.waiting_share).or_else(|| {
             let waited = self.grown_us(|moment| moment.waiting)? as f64 / 1e6;
             (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
         })
@@ -225,8 +222,7 @@ impl<'a> Window<'a> {
 
     /// Returns the number of evicted keys.
     pub fn evicted_keys(&self) -> Option<u64> {
-        let of_the_burst = self.burst().and_then(|burst| burst.evicted_keys);
-        of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
+        self.burst().and_then(|burst| burst.evicted_keys).or_else(|| self.grown(|moment| moment.evicted_keys))
     }
 
     /// Returns the shortest time for which an evicted key had not been used, according to the eviction pool; `None` if
@@ -240,10 +236,8 @@ impl<'a> Window<'a> {
     pub fn slowest(&self) -> impl Iterator<Item = &'a SlowCall> {
         // Two clocks are compared.
         let slack = 20_000;
-        let from_us = self.began_us.saturating_sub(slack);
-        let span = from_us..=self.evicted_until_us.saturating_add(slack);
-        let slowest = self.record.slowest.iter();
-        slowest.filter(move |call| span.contains(&call.unix_us))
+        let span = self.began_us.saturating_sub(slack)..=self.evicted_until_us.saturating_add(slack);
+        self.record.slowest.iter().filter(move |call| span.contains(&call.unix_us))
     }
 
     /// Returns whether the server made evicting calls, as far as is known.
@@ -261,8 +255,7 @@ impl<'a> Window<'a> {
 
     /// Returns `maxmemory`, bytes, when it began; `None` if it is not known or there is no limit.
     pub fn limit(&self) -> Option<u64> {
-        let at_the_beginning = self.inside.first().or(self.calm.last());
-        let limit = at_the_beginning.and_then(|moment| moment.maxmemory);
+        let limit = self.inside.first().or(self.calm.last()).and_then(|moment| moment.maxmemory);
         limit.or(self.record.configuration.maxmemory).filter(|limit| *limit > 0)
     }
 }

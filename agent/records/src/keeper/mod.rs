@@ -248,8 +248,7 @@ fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
 
 /// Returns the time, microseconds since 1970.
 pub fn unix_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, microseconds)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, microseconds)
 }
 
 #[cfg(test)]

@@ -113,7 +113,6 @@ impl<'a> SmallDisk<'a> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        let mut umount = std::process::Command::new("umount");
-        let _ = umount.arg("--lazy").arg(self.0).status();
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0).status();
     }
 }

@@ -58,8 +58,7 @@ fn start(directory: &Path) -> anyhow::Result<Writer> {
 }
 
 fn everything(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let entries = std::fs::read_dir(directory.join("records"))?;
-    Ok(entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?)
+    Ok(std::fs::read_dir(directory.join("records"))?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?)
 }
 
 #[test]
@@ -89,8 +88,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
         let listed = store.list()?;
         ensure!(listed.len() <= LIMITS.records);
         for file in &listed {
-            let summary = file.summary.as_ref();
-            let summary = summary.map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?;
+            let summary = file.summary.as_ref().map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?;
             store.read(&summary.id)?;
         }
         let left = everything(directory.path())?;

@@ -190,8 +190,7 @@ impl Store {
         while (files.len() >= self.limits.records || kept + bytes > limit)
             && let Some(oldest) = files.pop()
         {
-            let removed = self.records.remove(&oldest.name);
-            removed.map_err(|error| {
+            self.records.remove(&oldest.name).map_err(|error| {
                 let file = self.records.path(&oldest.name);
                 StoreError::File(format!("remove {}, to make room", file.display()), error)
             })?;
@@ -201,8 +200,7 @@ impl Store {
     }
 
     fn entries(&self) -> Result<Vec<Entry>, StoreError> {
-        let entries = self.records.entries();
-        entries.map_err(|error| self.cannot("read", "", error))
+        self.records.entries().map_err(|error| self.cannot("read", "", error))
     }
 
     /// Returns our own files: foreign ones are neither counted nor removed.
@@ -250,8 +248,7 @@ impl Store {
             return Err(Unreadable::Foreign.to_string());
         };
         let (file, metadata) = self.records.open(&entry.name).map_err(|e| e.to_string())?;
-        let summary = packed::read_head(file, metadata.len());
-        let summary: Summary = summary.map_err(|error| error.to_string())?;
+        let summary: Summary = packed::read_head(file, metadata.len()).map_err(|error| error.to_string())?;
         if summary.id == id { Ok(summary) } else { Err(renamed(&summary.id)) }
     }
 

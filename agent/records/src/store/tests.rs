@@ -31,8 +31,7 @@ fn record(minutes: u64) -> Record {
 }
 
 fn names(store: &Store) -> anyhow::Result<Vec<String>> {
-    let listed = store.list()?.into_iter();
-    let names = listed.map(|file| match file.summary {
+    let names = store.list()?.into_iter().map(|file| match file.summary {
         Ok(summary) => summary.id.to_string(),
         Err(why) => format!("{}: {why}", file.path.file_name().unwrap_or_default().display()),
     });
@@ -201,8 +200,7 @@ fn a_directory_that_cannot_be_written_says_what_to_do() {
     let error = Store::open(Path::new("/dev/null/none"), limits(1, 1)).err();
     let said = error.map(|error| error.to_string()).unwrap_or_default();
     assert!(said.contains("--state-dir") && said.contains("/dev/null/none"), "{said}");
-    let nowhere = Store::at(Path::new("/nowhere/evictscope")).list();
-    assert!(nowhere.is_ok_and(|listed| listed.is_empty()));
+    assert!(Store::at(Path::new("/nowhere/evictscope")).list().is_ok_and(|listed| listed.is_empty()));
 }
 
 #[test]

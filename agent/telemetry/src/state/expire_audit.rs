@@ -135,8 +135,7 @@ impl ExpireAudit {
 
     /// Returns what the server contradicts, once it is certain.
     pub fn contradiction(&self) -> Option<Withdrawal> {
-        let keys = self.keys.contradict(BrokenInvariant::ExpiredKeys);
-        keys.or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
+        self.keys.contradict(BrokenInvariant::ExpiredKeys).or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
     }
 }
 

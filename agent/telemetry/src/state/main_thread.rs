@@ -236,8 +236,7 @@ mod tests {
 
     /// Returns eviction, other and unobserved CPU time after readings.
     fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
-        let readings = readings.iter();
-        let readings = readings.map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
+        let readings = readings.iter().map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
         let thread = after(&readings.collect::<Vec<Reading>>());
         [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
     }

@@ -191,8 +191,7 @@ impl ServerState {
         let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);
         self.candidate = snapshot.candidate.filter(is_certain);
         let is_late = |(taken, _): &(Duration, _)| at.saturating_sub(*taken) < SAMPLED_LATELY;
-        let sample = snapshot.expired.map(|sample| (at, sample));
-        self.expired = sample.or(self.expired).filter(is_late);
+        self.expired = snapshot.expired.map(|sample| (at, sample)).or(self.expired).filter(is_late);
         self.refused.take_in(snapshot);
         self.audit_cycles(snapshot);
         self.audit_evictions(snapshot);

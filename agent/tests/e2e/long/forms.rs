@@ -59,8 +59,7 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     }
     let mut compiled = Vec::new();
     for some in variants.chunks_mut(COMPILED_AT_ONCE) {
-        let children = some.iter_mut().map(|(_, _, command)| command.spawn());
-        let children: Vec<_> = children.collect();
+        let children: Vec<_> = some.iter_mut().map(|(_, _, command)| command.spawn()).collect();
         for ((name, program, _), child) in some.iter().zip(children) {
             match child {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

@@ -151,7 +151,6 @@ impl Members {
     fn word(&mut self, member: Member) -> anyhow::Result<u64> {
         let found = self.plan.member(member).with_context(|| format!("{member} was not found"))?;
         self.memory.choose(&[found.address.at(self.load_bias)]);
-        let words = self.memory.read()?;
-        words.first().copied().context("no word")
+        self.memory.read()?.first().copied().context("no word")
     }
 }

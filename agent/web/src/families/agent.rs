@@ -130,10 +130,7 @@ pub fn build_info() -> MetricFamily {
 
 /// Returns the family that counts the running servers that cannot be watched, by reason.
 pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
-    let count = |reason| {
-        let servers = servers.iter().filter(|server| server.reason == reason);
-        servers.count() as f64
-    };
+    let count = |reason| servers.iter().filter(|server| server.reason == reason).count() as f64;
     exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
 }
 
@@ -148,10 +145,8 @@ pub fn servers_ended(
     let counts = counts.map(|(how, count)| (how, count as f64));
     // The latest of each label comes first.
     let mut labels = HashSet::new();
-    let last = ended.iter().filter(|server| server.ended.is_some());
-    let last = last.filter(|server| labels.insert(&server.label));
-    let last = last.filter(|server| server.read.elapsed() < ENDED_SHOWN);
-    let series = last.filter_map(|server| {
+    let last = ended.iter().filter(|server| server.ended.is_some()).filter(|server| labels.insert(&server.label));
+    let series = last.filter(|server| server.read.elapsed() < ENDED_SHOWN).filter_map(|server| {
         let (at, ending) = server.ended?;
         let (server, at) = (&server.label, server.since_1970 + at);
         let labels = [("how", ending.how()), ("server", server), ("status", &ending.status())];

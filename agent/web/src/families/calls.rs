@@ -61,8 +61,7 @@ impl<'a> Kind<'a> {
     }
 
     fn results(&self) -> impl Iterator<Item = Series<'static>> {
-        let of_each = RESULTS.iter().enumerate();
-        of_each.filter_map(|(index, (name, result))| {
+        RESULTS.iter().enumerate().filter_map(|(index, (name, result))| {
             let count = self.by_result[*result as usize] as f64;
             let labels = [("kind", self.name), ("result", *name)];
             (index < self.usual || count > 0.0).then(|| Series::number(&labels, count))
@@ -155,8 +154,7 @@ fn counted_cycles<'s>(
 ) -> impl Iterator<Item = (&'static str, f64)> {
     let plan = server.expire_cycle().and_then(|function| function.plan.expire());
     let are_known = plan.is_some_and(|plan| plan.ends.iter().all(|end| place(end).is_some()));
-    let counts = cycles.filter(move |_| are_known);
-    counts.map(move |(name, totals)| (name, of(totals) as f64))
+    cycles.filter(move |_| are_known).map(move |(name, totals)| (name, of(totals) as f64))
 }
 
 /// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that,

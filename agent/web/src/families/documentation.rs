@@ -71,8 +71,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     }
     busy.plan = Arc::new(plan);
     let counted = &mut busy.state.counted;
-    let results = counted.evictions.evicting_results.iter_mut();
-    for count in results.chain(&mut counted.faults) {
+    for count in counted.evictions.evicting_results.iter_mut().chain(&mut counted.faults) {
         *count += 1;
     }
     let reasons = [
@@ -90,8 +89,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     ];
     let withdrawn = reasons.map(|reason| ExportedServer { withdrawn: Some(reason), ..busy_server() });
     let others = [busy, busy_server(), replica, partial_server()];
-    let servers = others.into_iter().chain(withdrawn);
-    servers.map(Arc::new).collect()
+    others.into_iter().chain(withdrawn).map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {
@@ -110,12 +108,10 @@ fn exported() -> Vec<MetricFamily> {
 fn truth(family: &MetricFamily) -> Description {
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pair in family.get_metric().iter().flat_map(|one| one.get_label()) {
-        let values = labels.entry(pair.name().to_owned()).or_default();
-        values.insert(pair.value().to_owned());
+        labels.entry(pair.name().to_owned()).or_default().insert(pair.value().to_owned());
     }
     let of_metric = |metric: &Metric| {
-        let bounds = metric.get_histogram().get_bucket().iter();
-        let bounds = bounds.map(|bucket| bucket.upper_bound());
+        let bounds = metric.get_histogram().get_bucket().iter().map(|bucket| bucket.upper_bound());
         bounds.filter(|bound| bound.is_finite()).collect()
     };
     let bounds = family.get_metric().iter().map(of_metric);

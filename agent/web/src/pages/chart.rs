@@ -85,8 +85,7 @@ impl Chart {
     fn grid(&self) -> Vec<(f64, String)> {
         let Range { start, end } = self.values;
         let lines = (HEIGHT / GRID) as usize;
-        let axis = RangedCoordf64::from(start / self.unit..end / self.unit);
-        let points = axis.key_points(lines);
+        let points = RangedCoordf64::from(start / self.unit..end / self.unit).key_points(lines);
         let at = |value: f64| {
             let share = (value - start) / (end - start);
             (1.0 - share) * f64::from(HEIGHT)

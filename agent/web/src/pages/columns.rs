@@ -31,8 +31,7 @@ pub struct Columns {
 impl Columns {
     /// Divides the moments of a span, the oldest first.
     pub fn of(moments: &[Moment], span: Span) -> Self {
-        let fitting = usize::try_from(span.length_us() / LEAST_US).unwrap_or(usize::MAX);
-        let count = fitting.clamp(1, MOST);
+        let count = usize::try_from(span.length_us() / LEAST_US).unwrap_or(usize::MAX).clamp(1, MOST);
         let pairs = moments.array_windows().copied();
         let mut columns = Self {
             span,
@@ -49,8 +48,7 @@ impl Columns {
         // An idle server is read once a second: until the next reading, it is as it was.
         for [before, after] in &columns.intervals {
             let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us()) as usize);
-            let within = columns.moments.iter_mut().take(to).skip(from);
-            for moments in within.filter(|moments| moments.is_empty()) {
+            for moments in columns.moments.iter_mut().take(to).skip(from).filter(|moments| moments.is_empty()) {
                 moments.push(*before);
             }
         }
@@ -59,10 +57,7 @@ impl Columns {
             Phase::Reclaim => 2,
             Phase::Saturated => 3,
         };
-        columns.phases = columns.each(|moments| {
-            let phases = moments.iter().filter_map(|moment| moment.phase);
-            phases.max_by_key(weight)
-        });
+        columns.phases = columns.each(|moments| moments.iter().filter_map(|moment| moment.phase).max_by_key(weight));
         columns
     }
 
@@ -155,8 +150,7 @@ impl Columns {
         }
         // If it is known for less than half of the column, it says little about it.
         let is_enough = |known_us: f64| 2.0 * known_us >= width;
-        let columns = columns.into_iter();
-        columns.map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us)).collect()
+        columns.into_iter().map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us)).collect()
     }
 }
 
@@ -238,8 +232,7 @@ mod tests {
         assert!(last(restarted.share(|moment| moment.cpu)).is_some());
         // Nothing was seen in between.
         let far: Vec<Moment> = moments.iter().step_by(200).copied().collect();
-        let cpu = columns(&far)?.share(|moment| moment.cpu);
-        assert!(cpu.iter().all(Option::is_none));
+        assert!(columns(&far)?.share(|moment| moment.cpu).iter().all(Option::is_none));
         Ok(())
     }
 

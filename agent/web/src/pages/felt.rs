@@ -34,8 +34,7 @@ impl Felt {
     pub fn of(server: &ExportedServer) -> Option<Self> {
         let state = &server.state;
         let waits = state.known_waits()?;
-        let lately = server.timeline();
-        let lately = lately.map(|timeline| by_cause(timeline.stall_times(Duration::ZERO)));
+        let lately = server.timeline().map(|timeline| by_cause(timeline.stall_times(Duration::ZERO)));
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A withdrawn plan tells no cause.

@@ -16,8 +16,7 @@ const MOST: usize = 20;
 /// Shows a profile.
 pub fn of(profile: &Profile) -> Markup {
     let samples = profile.samples();
-    let stacks = profile.stacks.iter();
-    let evicting = stacks.filter(|stack| stack.activity == Activity::EvictionCall);
+    let evicting = profile.stacks.iter().filter(|stack| stack.activity == Activity::EvictionCall);
     let in_evictions = evicting.fold(0, |sum: u64, stack| sum.saturating_add(stack.samples));
     let outside = samples.saturating_sub(in_evictions);
     html! {
@@ -98,14 +97,12 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
             };
             *count = count.saturating_add(stack.samples);
         }
-        let last = stack.frames.last();
-        let running = last.and_then(|frame| all.get_mut(*frame as usize));
+        let running = stack.frames.last().and_then(|frame| all.get_mut(*frame as usize));
         if let Some(found) = running {
             found.running = found.running.saturating_add(stack.samples);
         }
     }
-    let names = profile.functions.iter().map(String::as_str);
-    let mut named: Vec<_> = names.zip(all).collect();
+    let mut named: Vec<_> = profile.functions.iter().map(String::as_str).zip(all).collect();
     // By where the time went, not on whose behalf: `main` is in every stack.
     named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
     named.truncate(MOST);

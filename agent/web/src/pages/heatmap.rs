@@ -152,10 +152,7 @@ pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
         // Level 0 is for what is not known.
-        let level = bin.map_or(0, |bin| {
-            let level = nanoseconds(bin).saturating_mul(LEVELS);
-            level.div_ceil(BIN_NS as u32).min(LEVELS)
-        });
+        let level = bin.map_or(0, |bin| nanoseconds(bin).saturating_mul(LEVELS).div_ceil(BIN_NS as u32).min(LEVELS));
         if level == 0 && bin.is_some() {
             continue;
         }

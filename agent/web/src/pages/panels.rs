@@ -102,8 +102,7 @@ fn client_buffers(columns: &Columns) -> Chart {
     // Most servers have only one class of clients.
     let is_empty = |series: &Series| !series.values.iter().flatten().any(|bytes| *bytes > 0.0);
     shown.retain(|series| series.name == "normal" || !is_empty(series));
-    let stacks = (1..=shown.len()).flat_map(|height| stacked(&shown[..height]));
-    let most = stacks.flatten().fold(0.0, f64::max);
+    let most = (1..=shown.len()).flat_map(|height| stacked(&shown[..height])).flatten().fold(0.0, f64::max);
     Chart {
         title: "Client buffers by class",
         note: (shown.len() > 1).then_some("From the bottom up, in this order."),

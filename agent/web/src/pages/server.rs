@@ -215,8 +215,7 @@ pub fn margins(server: &ExportedServer) -> Markup {
 
 /// Returns the time until something that may never happen, as text.
 fn in_time(seconds: Option<f64>) -> String {
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.map_or_else(|| "never".to_owned(), round)
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map_or_else(|| "never".to_owned(), round)
 }
 
 /// The most bursts on the page.
@@ -270,8 +269,7 @@ fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
 
 /// Returns whether a record is there by now, and still.
 fn has(records: &[Listed], id: &RecordId) -> bool {
-    let mut summaries = records.iter().filter_map(|listed| listed.summary.as_ref().ok());
-    summaries.any(|summary| summary.id == *id)
+    records.iter().filter_map(|listed| listed.summary.as_ref().ok()).any(|summary| summary.id == *id)
 }
 
 /// Says what is watched and how, what was not found, and what it costs.
@@ -343,6 +341,5 @@ fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, &St
         ("Pod uid", container.pod_uid.as_ref()),
         ("Control group", cgroup),
     ];
-    let facts = facts.into_iter();
-    facts.filter_map(|(name, value)| Some((name, value?)))
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }

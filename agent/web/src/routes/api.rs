@@ -148,8 +148,7 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
 /// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
 fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
-    let timeline = server.timeline().map(|timeline| timeline.clone());
-    let timeline = timeline.ok_or_else(|| {
+    let timeline = server.timeline().map(|timeline| timeline.clone()).ok_or_else(|| {
         let text = "the evicting calls of this server are not seen; / says why\n";
         (StatusCode::NOT_FOUND, text.to_owned())
     })?;

@@ -97,8 +97,7 @@ impl Which {
         let servers = shared.servers().unwrap_or_default();
         match (&self.server, &*servers) {
             (Some(label), _) => {
-                let named = servers.iter().find(|server| server.label == *label);
-                named.cloned().ok_or_else(|| no_such_server(label))
+                servers.iter().find(|server| server.label == *label).cloned().ok_or_else(|| no_such_server(label))
             }
             (None, [only]) => Ok(only.clone()),
             (None, _) => {

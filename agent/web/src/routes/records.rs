@@ -91,8 +91,7 @@ pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Respo
 pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, Refusal> {
     let server = Which { server }.of(&app.shared)?;
     app.shared.keeper().map_err(unavailable)?;
-    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
-    made.await
+    app.ask(&server.label, RECORD, "record was written", Request::Record).await
 }
 
 /// Makes a record, and answers with its id.
@@ -104,8 +103,7 @@ pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> 
 
 /// Returns all records, the newest first, or why there are none. Reads files.
 pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
-    let keeper = shared.keeper()?;
-    keeper.store().list().map_err(|error| error.to_string())
+    shared.keeper()?.store().list().map_err(|error| error.to_string())
 }
 
 /// Returns a record, or the answer that says why not. Reads a file.
@@ -113,8 +111,7 @@ pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
     let not_found = |text| (StatusCode::NOT_FOUND, format!("{text}\n"));
     // Only a valid name ever gets into a path.
     let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
-    let keeper = shared.keeper().map_err(unavailable)?;
-    keeper.store().read(&id).map_err(|error| match error {
+    shared.keeper().map_err(unavailable)?.store().read(&id).map_err(|error| match error {
         StoreError::NoSuchRecord(_) => not_found(format!("there is no record {id}")),
         error => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     })
@@ -151,8 +148,7 @@ pub(super) async fn profile(
     let server = which.of(&app.shared)?;
     let length = Duration::from_secs(seconds);
     let request = |answer| Request::Profile { length, hz, answer };
-    let taken = app.ask(&server.label, length + EXTRA, "profile was taken", request);
-    let profile = taken.await?;
+    let profile = app.ask(&server.label, length + EXTRA, "profile was taken", request).await?;
     let packed = app.aside(move |_| {
         let headers = [
             (header::CONTENT_TYPE, "application/octet-stream"),

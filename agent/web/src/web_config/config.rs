@@ -164,8 +164,7 @@ impl Sources {
         let spec = Spec::parse(readable(path, &self.config)?).context(shown.clone())?;
         let demanded = spec.tls_server_config.as_ref();
         let tls = demanded.map(|tls| {
-            let acceptor = acceptor(tls, |file| self.named(&beside(path, file)));
-            acceptor.with_context(|| format!("{shown}, tls_server_config"))
+            acceptor(tls, |file| self.named(&beside(path, file))).with_context(|| format!("{shown}, tls_server_config"))
         });
         let tls = tls.transpose()?;
         let users = Users::new(spec.basic_auth_users.unwrap_or_default())
@@ -198,8 +197,7 @@ fn beside(file: &Path, named: &Path) -> PathBuf {
 }
 
 fn readable<'a>(path: &Path, content: &'a Content) -> anyhow::Result<&'a [u8]> {
-    let content = content.as_deref();
-    content.map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+    content.as_deref().map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }
 
 /// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
@@ -335,7 +333,6 @@ impl Spec {
 impl TlsSpec {
     /// Returns all files that it names.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let own = [&self.cert_file, &self.key_file].into_iter();
-        own.chain(&self.client_ca_file).map(PathBuf::as_path)
+        [&self.cert_file, &self.key_file].into_iter().chain(&self.client_ca_file).map(PathBuf::as_path)
     }
 }

@@ -46,8 +46,7 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
         (client("RequireAndVerifyClientCert"), true, false),
         (client("\"VerifyClientCertIfGiven\""), true, false),
     ] {
-        let config = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?;
-        let now = config.web().now();
+        let now = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?.web().now();
         let found = (now.tls.is_some(), now.users.is_some());
         ensure!(found == (tls, users), "{text}");
     }
@@ -98,8 +97,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let path = directory.path().join("web.yml");
     let mut config = load(directory.path(), TLS)?.map_err(anyhow::Error::msg)?;
     let tls = |config: &WebConfig| {
-        let now = config.web().now();
-        let acceptor = now.tls.as_ref()?;
+        let acceptor = config.web().now().tls.as_ref()?;
         Some(std::ptr::from_ref(acceptor.config().as_ref()))
     };
     let settle = |config: &mut WebConfig| (0..2).for_each(|_| config.look());
@@ -126,8 +124,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
         }
         settle(&mut config);
         ensure!(tls(&config) == second, "{kind}");
-        let refused = WebConfig::load(&path).map(drop);
-        let why = refused.err().map(|error| format!("{error:#}"));
+        let why = WebConfig::load(&path).map(drop).err().map(|error| format!("{error:#}"));
         ensure!(why.is_some_and(|why| why.contains("not a regular file")), "{kind}");
         std::fs::rename(directory.path().join("kept"), file)?;
     }

@@ -112,8 +112,7 @@ fn start() -> io::Result<Sender<Question>> {
             }
         }
     };
-    let thread = thread::Builder::new().name("passwords".to_owned());
-    thread.spawn(answers)?;
+    thread::Builder::new().name("passwords".to_owned()).spawn(answers)?;
     Ok(questions)
 }
 

@@ -86,8 +86,7 @@ fn commands_are_named_by_the_profile() {
     let nameless = "Commands took the main thread's time.";
     let mut few = record.clone();
     if let Ok(profile) = &mut few.profile {
-        let stacks = profile.stacks.iter_mut();
-        stacks.for_each(|stack| stack.at_ms.truncate(2));
+        profile.stacks.iter_mut().for_each(|stack| stack.at_ms.truncate(2));
     }
     let (why, _, help) = named(&few);
     assert_eq!(why, nameless);

@@ -122,8 +122,7 @@ impl Open {
 
     /// Returns when another client may come, if there is no room now: no client that has just come is closed for it.
     fn has_room_at(&self) -> Option<Instant> {
-        let oldest = self.new.peek_lru().filter(|_| self.new.len() == MOST.get());
-        oldest.map(|(_, (since, _))| *since + SPARED)
+        self.new.peek_lru().filter(|_| self.new.len() == MOST.get()).map(|(_, (since, _))| *since + SPARED)
     }
 }
 
