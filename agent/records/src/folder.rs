@@ -67,9 +67,7 @@ impl Folder {
         for entry in listed.take(MOST_NAMES) {
             let entry = entry?;
             // For a link, of the link itself. A file may have been removed by now.
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
+            let Ok(metadata) = entry.metadata() else { continue };
             entries.push(Entry { name: entry.file_name(), bytes: metadata.len(), is_file: metadata.is_file() });
         }
         Ok(entries)

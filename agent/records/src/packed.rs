@@ -115,8 +115,7 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let head_bytes = begun.len() as u64 - rest.len() as u64;
     let should = head_bytes.saturating_add(head.packed_bytes);
     if should != bytes {
-        let why = format!("it should have {should} bytes, and has {bytes}");
-        return Err(Unreadable::Damaged(why));
+        return Err(Unreadable::Damaged(format!("it should have {should} bytes, and has {bytes}")));
     }
     Ok((head.about, rest))
 }

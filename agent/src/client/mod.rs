@@ -86,8 +86,7 @@ impl Agent {
         let password = match (&access.user, &access.password_file) {
             (Some(user), Some(file)) => {
                 let password = read(file)?;
-                let password = password.trim_end_matches(['\r', '\n']);
-                Some(Authorization::basic(user, password).0.encode())
+                Some(Authorization::basic(user, password.trim_end_matches(['\r', '\n'])).0.encode())
             }
             _ => None,
         };

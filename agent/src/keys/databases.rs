@@ -61,9 +61,7 @@ impl Databases {
         }
         let mut databases = Self { layout, first, count: 0, tables: 0, keys: 0 };
         for number in 0..MOST {
-            let Some(address) = databases.address(memory, number) else {
-                break;
-            };
+            let Some(address) = databases.address(memory, number) else { break };
             match databases.read(memory, number, address) {
                 Some(tables) => {
                     databases.count = number + 1;

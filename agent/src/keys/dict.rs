@@ -46,9 +46,7 @@ impl Dict {
     /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member
     /// of a cluster, one for each slot.
     pub fn read_all(memory: &Memory, layout: &'static KeyspaceLayout, address: u64) -> Option<Vec<Self>> {
-        let Some(store) = layout.store else {
-            return Some(vec![Self::read(memory, layout, address)?]);
-        };
+        let Some(store) = layout.store else { return Some(vec![Self::read(memory, layout, address)?]) };
         let [tables, count] = memory.words(address.checked_add(store)?)?;
         // Behind it, Valkey has the exponent.
         let count = count as u32 as usize;

@@ -152,9 +152,7 @@ impl KeySampler<'_> {
     /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &KeyTables, place: u64) {
         // A table that has moved is read again before the next round.
-        let Some((keys, table, place)) = tables.find(self.memory, place) else {
-            return;
-        };
+        let Some((keys, table, place)) = tables.find(self.memory, place) else { return };
         let Some(chain) = table.chain(self.memory, place) else {
             self.drawn.rejected += 1;
             return;

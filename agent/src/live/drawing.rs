@@ -74,8 +74,7 @@ fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>>
     let alarming = rows.iter().filter(|row| is_alarming(columns, row)).count();
     let mut said = vec![Span::raw(format!(" {} more {place} ", rows.len()))];
     if alarming > 0 {
-        let text = format!("({alarming} in red) ");
-        said.push(Span::styled(text, alarm()));
+        said.push(Span::styled(format!("({alarming} in red) "), alarm()));
     }
     said
 }

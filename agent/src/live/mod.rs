@@ -24,8 +24,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(output::is_terminal(), "stdout is not a terminal: use --once to get a plain table");
     // Read before the screen is taken, so that an error message stays readable.
-    let first = agent.reading()?;
-    screen::run(&agent, first)
+    screen::run(&agent, agent.reading()?)
 }
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.

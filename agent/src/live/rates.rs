@@ -41,8 +41,7 @@ impl Readings {
     /// Returns the rates of a server that is in both readings.
     pub fn rates(&self, server: &str) -> Option<Rates<'_>> {
         let before = self.before.servers.get(server)?;
-        let now = self.now.servers.get(server)?;
-        Some(Rates::new(before, now, self.seconds))
+        Some(Rates::new(before, self.now.servers.get(server)?, self.seconds))
     }
 }
 
@@ -77,9 +76,7 @@ impl<'a> Rates<'a> {
 
     /// Returns the same for a histogram of evicting calls: not cumulative, and empty if none were observed.
     pub fn histogram(self, metric: Selector) -> Cumulative {
-        let Some(observed) = self.observed() else {
-            return Vec::new();
-        };
+        let Some(observed) = self.observed() else { return Vec::new() };
         let (before, now) = (self.before.histogram(metric), self.now.histogram(metric));
         let mut below = 0.0;
         let rates = before.iter().zip(now).map(|((_, before), (bound, now))| {
@@ -141,9 +138,7 @@ impl History {
 impl From<&TimelineAnswer> for History {
     /// Reduces a timeline to whole seconds. A second without a sample at each end has no rates.
     fn from(timeline: &TimelineAnswer) -> Self {
-        let Some(start) = timeline.start else {
-            return Self::default();
-        };
+        let Some(start) = timeline.start else { return Self::default() };
         // 1 if the length of a bin makes no sense.
         let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
         let since_start = |sample: &'_ TimelineSample| Some(sample.time?.seconds() - start.seconds());
@@ -222,8 +217,7 @@ mod tests {
             assert_eq!(rates.a_second(COMMANDS), Some(20.0), "reset in between");
             assert_eq!(rates.a_second(CYCLES), Some(12.0), "always observed");
             assert_eq!(rates.share(OBSERVED), Some(seen));
-            let found = [CALLS, CALL_SECONDS].map(|metric| rates.an_observed_second(metric));
-            assert_eq!(found, calls);
+            assert_eq!([CALLS, CALL_SECONDS].map(|metric| rates.an_observed_second(metric)), calls);
             let histogram = rates.histogram(DURATIONS);
             let within: Vec<_> = histogram.iter().map(|(_, calls)| *calls).collect();
             assert_eq!(within, buckets);

@@ -224,8 +224,7 @@ mod tests {
     fn stalls_and_failing_evictions_are_alarming() {
         let alarming = |before: &[(Selector, f64)], now: &[(Selector, f64)]| {
             let (before, now) = (&server(before), &server(now));
-            let rates = Rates::new(before, now, 1.0);
-            let rows = [Row::new("6379", now, Some(rates))];
+            let rows = [Row::new("6379", now, Some(Rates::new(before, now, 1.0)))];
             let columns = columns(&rows);
             let line = columns.iter().zip(cells(&columns, &rows[0]));
             line.filter(|(_, cell)| cell.is_alarming).map(|(column, _)| column.heading).collect::<Vec<_>>()
@@ -268,8 +267,7 @@ mod tests {
         assert!(notes[3].starts_with("6381: how long clients wait is not known"));
         assert!(notes[4].starts_with("sampled: "));
         for number in 7_000..7_064 {
-            let name = number.to_string();
-            reading.servers.insert(name, ServerReading::default());
+            reading.servers.insert(number.to_string(), ServerReading::default());
         }
         let notes = super::notes(&reading, &[]);
         assert!(notes[2].starts_with("65 servers: how long clients wait"));

@@ -59,8 +59,7 @@ impl PlanRequest<'_> {
     /// Plans for it. With `function` also finds the function of this name. Fails if it cannot be read in time, is not a
     /// server's executable, or has no such function.
     pub fn plan(&self, function: Option<&str>) -> Result<Planned, Failure> {
-        let identified = self.identify()?;
-        self.plan_identified(identified, function)
+        self.plan_identified(self.identify()?, function)
     }
 
     fn identify(&self) -> Result<Identified, Failure> {
@@ -70,8 +69,7 @@ impl PlanRequest<'_> {
 
     /// Reads how its stacks are unwound. Fails as [`Self::plan`].
     pub fn code(&self) -> Result<CodeFile, Failure> {
-        let identified = self.identify()?;
-        self.ask(identified, Some("--code".into()))
+        self.ask(self.identify()?, Some("--code".into()))
     }
 
     fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {

@@ -161,9 +161,7 @@ impl Files {
     fn of(&self, subject: &ProfiledProcess, code: &[&MemoryMap], exe: Option<&Path>, of: MappedBy) -> Found {
         let (mut found, mut missing) = (Found::new(), HashMap::new());
         for map in code {
-            let MMapPath::Path(path) = &map.pathname else {
-                continue;
-            };
+            let MMapPath::Path(path) = &map.pathname else { continue };
             let mapped = of.mapped(map);
             match self.known().find(mapped, of) {
                 Some(file) => found.extend(file.map(|file| (mapped, file))),

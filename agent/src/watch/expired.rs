@@ -88,8 +88,7 @@ impl ExpiredKeys {
             Err(why) => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures == FAILURES {
-                    let pid = self.pid;
-                    tracing::warn!(pid, "its expired keys are not sampled: {why:#}");
+                    tracing::warn!(pid = self.pid, "its expired keys are not sampled: {why:#}");
                 }
                 None
             }

@@ -37,8 +37,7 @@ impl Loaded {
         let run_delay = (sockets.as_ref().ok()).and_then(SocketIterator::run_delay);
         let (probes, costs) = Probes::load_and_calibrate(run_delay)?;
         let sampler = Sampler::load();
-        let to_attach = to_attach(&probes);
-        let kept = drop_unneeded(to_attach).context("cannot give up capabilities")?;
+        let kept = drop_unneeded(to_attach(&probes)).context("cannot give up capabilities")?;
         Ok(Self { sockets, probes, costs, sampler, kept })
     }
 }

@@ -57,8 +57,7 @@ impl Prepared {
     pub fn of_lower(process: &ServerProcess, planner: &Planner) -> Option<Self> {
         let pid = process.identity.pid;
         let words = Words::open(pid).ok()?;
-        let lower = lower_file(pid, &process.exe)?;
-        let prepared = Self::running(process, planner, words, lower).ok()?;
+        let prepared = Self::running(process, planner, words, lower_file(pid, &process.exe)?).ok()?;
         let bias = prepared.load_bias;
         let places = prepared.plan.sites().map(|site| (site.file_offset, site.address.at(bias)));
         runs_code_of(prepared.reader.words(), &prepared.executable, places).unwrap_or(false).then_some(prepared)

@@ -96,8 +96,7 @@ impl Probing {
 
     /// Returns when probes must next be placed or taken off, if that is known.
     pub fn next_turn(&self) -> Option<Duration> {
-        let mode = self.auto.as_ref().and_then(AutoMode::next);
-        self.again.or(mode)
+        self.again.or(self.auto.as_ref().and_then(AutoMode::next))
     }
 
     /// Returns whether probes are missing because placing them would have held up the host.
@@ -128,9 +127,7 @@ impl Probing {
         let ratio = self.overhead.cycles_ratio();
         let costs_too_much = ratio.is_some_and(|ratio| ratio > self.budget.share());
         let cycle = self.plan.function(EXPIRE_CYCLE.description);
-        let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else {
-            return false;
-        };
+        let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else { return false };
         let why = "its probes alone cost more than --overhead-budget allows".to_owned();
         self.plan = Arc::new(self.plan.without(&cycle.kind, why));
         self.are_cycles_left_out = true;

@@ -233,8 +233,7 @@ impl ServerReader {
     fn search_errors(&self, memory: &Memory, errors: u64) -> Option<u64> {
         let address = |member| self.plan.member(member).map(|found| found.address.at(self.load_bias).get());
         let first = Member::of_server().filter_map(address).min()?;
-        let all = address(Member::StatTotalErrorReplies)?;
-        refusals::search(memory, first, errors, all)
+        refusals::search(memory, first, errors, address(Member::StatTotalErrorReplies)?)
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.
@@ -299,8 +298,7 @@ impl Sockets {
         }
         let begun = own_cpu_time();
         let looked = iterator.look(self.pid, &mut self.ports);
-        let cost = own_cpu_time().saturating_sub(begun);
-        self.pace.looked(now.at, cost);
+        self.pace.looked(now.at, own_cpu_time().saturating_sub(begun));
         match looked {
             Ok(look) => {
                 self.has_failed = false;
@@ -310,8 +308,7 @@ impl Sockets {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
-                    let pid = self.pid;
-                    tracing::warn!(pid, "how long its clients wait cannot be seen: {error}");
+                    tracing::warn!(pid = self.pid, "how long its clients wait cannot be seen: {error}");
                 }
                 None
             }

@@ -42,8 +42,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let mut line = || lines.next().context("the program has ended");
     ensure!(line()?? == "ready", "the program did not start");
 
-    let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
-    let plan = Arc::new(plan);
+    let plan = Arc::new(plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?);
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let pid = program.pid();
     let identity = ProcessIdentity::read(pid)?;

@@ -78,8 +78,7 @@ impl Watched {
         // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
         let log = ServerLog::new(label, &process);
-        let plan = &sources.probing.plan;
-        let recorder = Recorder::new(label, subject, plan, around, sees_evictions);
+        let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions);
         Self {
             label: label.to_owned(),
             container_name,
@@ -175,9 +174,7 @@ impl Watched {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();
         let read = (self.reader).read(&self.probing.attachment, may_be_calm)?;
-        let Some((mut snapshot, failed)) = read else {
-            return Ok(false);
-        };
+        let Some((mut snapshot, failed)) = read else { return Ok(false) };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
         if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
             snapshot.keys = self.reader.count_keys(snapshot.at);

@@ -188,17 +188,14 @@ impl Watcher {
             let identity = process.identity;
             // If the process executes another program, that is another server.
             self.before.retain(|server| server.pid != identity.pid);
-            let server = ServerThread::start(&self.watch, process, label, before);
-            self.servers.insert(identity, server);
+            self.servers.insert(identity, ServerThread::start(&self.watch, process, label, before));
         }
         self.remember(&listed);
     }
 
     /// Has the running servers remembered, if they have changed.
     fn remember(&mut self, listed: &HashSet<ProcessIdentity>) {
-        let Ok(keeper) = self.watch.shared.keeper() else {
-            return;
-        };
+        let Ok(keeper) = self.watch.shared.keeper() else { return };
         let servers = self.running(listed).map(|(identity, server)| Labelled {
             pid: identity.pid,
             start_time_ticks: identity.start_time_ticks,

@@ -155,13 +155,11 @@ fn evicting(first: &Moment, last: &Moment) -> Option<f64> {
 }
 
 fn calls(first: &Moment, last: &Moment) -> Option<f64> {
-    let calls = growth(Some(first.evicting_calls), Some(last.evicting_calls))?;
-    ratio(calls, observed(first, last)?)
+    ratio(growth(Some(first.evicting_calls), Some(last.evicting_calls))?, observed(first, last)?)
 }
 
 fn evicted(first: &Moment, last: &Moment) -> Option<f64> {
-    let keys = growth(first.evicted_keys, last.evicted_keys)?;
-    ratio(keys, passed(first, last)?)
+    ratio(growth(first.evicted_keys, last.evicted_keys)?, passed(first, last)?)
 }
 
 /// Returns for how long the server was stalled in the whole record, seconds.
@@ -255,8 +253,7 @@ mod tests {
         let middle = quantile_of(&[(20, 100)], 0.5);
         assert!(middle.is_some_and(|middle| (middle - (lower + upper) / 2.0).abs() < 1e-9));
         assert_eq!(quantile_of(&[], 0.5), None);
-        let last = bounds::INNER_NS.buckets() as u16 - 1;
-        assert_eq!(quantile_of(&[(last, 1)], 0.99), Some(1.0));
+        assert_eq!(quantile_of(&[(bounds::INNER_NS.buckets() as u16 - 1, 1)], 0.99), Some(1.0));
     }
 
     #[test]

@@ -44,8 +44,7 @@ pub struct Row {
 impl Row {
     /// Compares two values, by how far the seconds of their records scatter.
     pub(super) fn judged(name: &str, unit: Unit, resolution: f64, before: Measured, after: Measured) -> Self {
-        let noise = noise(resolution, &before, &after);
-        Self::new(name, unit, before.value, after.value, noise)
+        Self::new(name, unit, before.value, after.value, noise(resolution, &before, &after))
     }
 
     /// Compares two values whose noise may be known.

@@ -101,8 +101,7 @@ impl Account {
     /// Returns everything that took memory, and what fell without an explanation, bytes; `None` if memory is not known.
     pub fn total(&self) -> Option<f64> {
         let measured = self.measured();
-        let unexplained = self.fallen?.saturating_sub(measured);
-        let all = measured.saturating_add(unexplained);
+        let all = measured.saturating_add(self.fallen?.saturating_sub(measured));
         Some(all as f64 + self.written.unwrap_or(0) as f64)
     }
 

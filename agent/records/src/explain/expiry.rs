@@ -70,8 +70,7 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
 /// Returns whether something else than the time that they may take keeps expire cycles from what has expired.
 pub fn takes_little(window: &Window<'_>) -> bool {
     let expiring = before_evictions(window).and_then(|(from, until)| {
-        let elapsed_us = until.unix_us().checked_sub(from.unix_us())?;
-        share_of(elapsed_us, from.expiring, until.expiring)
+        share_of(until.unix_us().checked_sub(from.unix_us())?, from.expiring, until.expiring)
     });
     expiring.is_some_and(|share| share < LEAST_EXPIRING)
 }
@@ -91,6 +90,5 @@ fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)>
 
 /// Returns by how much a time grew, as a share of the time that passed.
 fn share_of(elapsed_us: u64, from: Option<Duration>, until: Option<Duration>) -> Option<f64> {
-    let grown = until?.checked_sub(from?)?;
-    Some(microseconds(grown) as f64 / elapsed_us as f64)
+    Some(microseconds(until?.checked_sub(from?)?) as f64 / elapsed_us as f64)
 }

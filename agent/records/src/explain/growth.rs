@@ -102,8 +102,7 @@ mod tests {
     use super::rise;
 
     fn of(value: fn(u32) -> f64) -> Option<f64> {
-        let values = (0..100).map(|at| (f64::from(at), value(at)));
-        rise(&Vec::from_iter(values))
+        rise(&Vec::from_iter((0..100).map(|at| (f64::from(at), value(at)))))
     }
 
     #[test]
@@ -113,8 +112,7 @@ mod tests {
         assert_eq!(of(|at| -7.0 - 3.0 * f64::from(at)), Some(0.0));
         assert_eq!(of(|_| 7.0), Some(0.0));
         // It scatters.
-        let scattered = of(|at| f64::from(at.wrapping_mul(2_654_435_761) >> 20));
-        assert_eq!(scattered, Some(0.0));
+        assert_eq!(of(|at| f64::from(at.wrapping_mul(2_654_435_761) >> 20)), Some(0.0));
     }
 
     #[test]

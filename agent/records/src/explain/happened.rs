@@ -37,9 +37,7 @@ pub fn sentence(window: &Window<'_>) -> String {
         parts.push("what happened is not known".to_owned());
     }
     let sentence = format!("{}.", parts.join("; "));
-    let Some(ending) = window.record.ending else {
-        return capital(&sentence);
-    };
+    let Some(ending) = window.record.ending else { return capital(&sentence) };
     let at = time_of_day(window.record.ended_us);
     let before = seconds(window.seconds());
     format!("The server {ending}, at {at} UTC. In the {before} before that: {sentence}")

@@ -137,9 +137,7 @@ impl Keeper {
     fn finish_within(&self, patience: Duration) {
         self.0.lock().is_ending = true;
         self.0.has_changed.notify_all();
-        let Some(thread) = self.0.thread().take() else {
-            return;
-        };
+        let Some(thread) = self.0.thread().take() else { return };
         let since = Instant::now();
         while !thread.is_finished() {
             if since.elapsed() > patience {

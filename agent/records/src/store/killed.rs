@@ -20,9 +20,7 @@ const LIMITS: Limits = Limits { records: 20, bytes: 1 << 20 };
 #[test]
 #[ignore = "the other test runs it"]
 fn writes_until_it_is_killed() -> anyhow::Result<()> {
-    let Some(directory) = std::env::var_os(DIRECTORY) else {
-        return Ok(());
-    };
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return Ok(()) };
     let store = Store::open(Path::new(&directory), LIMITS)?;
     let mut record = burst_record();
     record.moments.truncate(200);

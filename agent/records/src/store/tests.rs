@@ -57,8 +57,7 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
     std::io::Read::read_to_string(&mut std::io::BufReader::new(unpacked), &mut text)?;
     assert_eq!(text.lines().count(), 2);
     // Another agent would remove what this one writes.
-    let second = Store::open(directory.path(), limits(10, MIB));
-    assert!(matches!(second, Err(StoreError::InUse(_))));
+    assert!(matches!(Store::open(directory.path(), limits(10, MIB)), Err(StoreError::InUse(_))));
     drop(store);
     Store::open(directory.path(), limits(10, MIB))?;
     Ok(())
@@ -77,8 +76,7 @@ fn what_somebody_put_in_the_place_of_ours_is_refused() -> anyhow::Result<()> {
     assert_eq!(std::fs::read_to_string(&victim)?, "theirs");
     std::fs::remove_file(&lock)?;
     // Nobody reads from it: opening it for writing would take forever.
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, mode)?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     assert!(refused());
     std::fs::remove_file(&lock)?;
     symlink(elsewhere.path(), &records)?;
@@ -154,8 +152,7 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
         said(&file_name(&id(minutes)), "not a file of evictscope");
     }
     for minutes in 2..9 {
-        let read = store.read(&id(minutes));
-        assert!(matches!(read, Err(StoreError::Read { .. })), "{minutes}");
+        assert!(matches!(store.read(&id(minutes)), Err(StoreError::Read { .. })), "{minutes}");
     }
     let missing = store.read(&id(9));
     assert!(matches!(missing, Err(StoreError::NoSuchRecord(_))), "{missing:?}");

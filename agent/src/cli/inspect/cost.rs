@@ -86,9 +86,7 @@ mod tests {
 
     #[test]
     fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
-        let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
-            return Ok(());
-        };
+        let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
         let plan = evictscope_plan::plan(&std::fs::read(server)?, None)?;
         let costs = HitCosts {
             enter_ns: 700.0,

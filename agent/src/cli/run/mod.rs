@@ -100,8 +100,7 @@ fn load_file(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> 
     let text =
         String::from_utf8(text).with_context(|| format!("the configuration file {} is no text", file.display()))?;
     let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
-    let directory = file.parent().unwrap_or(Path::new(""));
-    Ok((options.relative_to(directory), Some(file.to_owned())))
+    Ok((options.relative_to(file.parent().unwrap_or(Path::new(""))), Some(file.to_owned())))
 }
 
 /// Returns the error with the line, from 1, and the key on that line, if any.

@@ -84,9 +84,7 @@ impl ThrowAwayServer {
     /// Describes it, once it answers.
     pub fn describe(&mut self) -> anyhow::Result<Option<String>> {
         self.process.must_run()?;
-        let Ok(info) = self.info() else {
-            return Ok(None);
-        };
+        let Ok(info) = self.info() else { return Ok(None) };
         // Another program may have taken the port meanwhile.
         if info.field("process_id") != Some(&self.process.pid().to_string()) {
             return Ok(None);

@@ -127,9 +127,7 @@ impl Recorder {
 
     /// Takes in a reading. Returns the name of the record of each burst that is over, if there will be one.
     pub fn take_in(&mut self, seen: &Observation<'_>) -> Vec<Option<RecordId>> {
-        let Some(kept) = &mut self.kept else {
-            return vec![None; seen.finished.len()];
-        };
+        let Some(kept) = &mut self.kept else { return vec![None; seen.finished.len()] };
         let now = seen.snapshot.at;
         kept.latencies.take_in(now, &seen.state.eviction().inner);
         let call = kept.slow_calls.take_in(now, &seen.snapshot.counted.evictions);
@@ -211,9 +209,7 @@ impl Recorder {
 
     fn hand_over(&mut self, due: Vec<WantedRecord>, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for wanted in due {
-            let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else {
-                continue;
-            };
+            let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else { continue };
             let tell = match wanted.occasion {
                 Occasion::Asked => std::mem::take(&mut kept.tell),
                 _ => Vec::new(),

@@ -121,8 +121,7 @@ impl Stalls {
         let expire = grown(|reading| reading.expire.unwrap_or_default().ns).min(had_cpu - eviction);
         let commands = grown(|reading| {
             let inside = |of: Option<Inside>| of.unwrap_or_default().cpu_ns;
-            let called = inside(reading.eviction) + inside(reading.expire);
-            reading.times.cpu_ns.saturating_sub(called)
+            reading.times.cpu_ns.saturating_sub(inside(reading.eviction) + inside(reading.expire))
         });
         let known = match (end.eviction, end.expire) {
             (Some(_), Some(_)) => StallCause::Commands,
@@ -323,8 +322,7 @@ mod tests {
         server.goes_on(EVICTING, 5_000, 20);
         // Read ten times a second, it rested until the request came.
         server.goes_on(IDLE, 1_090, 100);
-        let script = Doing { commands: 1_000, ..Doing::default() };
-        server.stalls(script, 310, 100);
+        server.stalls(Doing { commands: 1_000, ..Doing::default() }, 310, 100);
         assert_eq!(server.stalled(), [0, 0, 200, 0, 0, 0]);
     }
 
@@ -332,8 +330,7 @@ mod tests {
     fn what_may_be_evictions_is_not_said_to_be_commands() {
         let mut server = Server::new();
         server.now.eviction = None;
-        let busy = Doing { eviction: 600, commands: 400, ..Doing::default() };
-        server.stalls(busy, 500, 20);
+        server.stalls(Doing { eviction: 600, commands: 400, ..Doing::default() }, 500, 20);
         assert_eq!(server.stalled(), [0, 0, 0, 0, 0, 400]);
     }
 

@@ -141,9 +141,7 @@ impl Overhead {
     /// Returns what hits of these probes of a function have cost, as measured elsewhere, nanoseconds; 0 if it has none.
     fn hits_ns(&self, snapshot: &Snapshot, function: usize, probes: &[Probe]) -> f64 {
         let (calls, sites) = (snapshot.counted.calls.get(function), self.sites.get(function));
-        let Some((calls, sites)) = calls.zip(sites) else {
-            return 0.0;
-        };
+        let Some((calls, sites)) = calls.zip(sites) else { return 0.0 };
         let cost = |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
         probes.iter().map(cost).sum()
     }

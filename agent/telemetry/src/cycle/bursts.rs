@@ -198,8 +198,7 @@ impl Burst {
             let unknown = findings.iter().filter(|finding| finding.0.is_none());
             let unknown: Vec<_> = unknown.map(|(_, what)| *what).collect();
             if missing.is_empty() && !unknown.is_empty() {
-                let why = format!("not known: {}", unknown.join("; "));
-                return (BurstKind::Unknown, why);
+                return (BurstKind::Unknown, format!("not known: {}", unknown.join("; ")));
             }
             (BurstKind::Plain, format!("{felt}, but not by evictions"))
         }

@@ -140,9 +140,7 @@ impl Margins {
     /// Takes in an observation made in this phase.
     pub(super) fn observe(&mut self, now: &Moment, phase: Phase) {
         let keys = now.keys;
-        let Some(now) = Point::of(now) else {
-            return;
-        };
+        let Some(now) = Point::of(now) else { return };
         self.key_bytes = keys.map_or(self.key_bytes, |keys| now.key_bytes(keys));
         match phase {
             Phase::NotSaturated => {

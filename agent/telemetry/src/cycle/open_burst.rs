@@ -66,13 +66,11 @@ impl OpenBurst {
 
     /// Returns how many evicting calls it had.
     fn calls(&self) -> u64 {
-        let before = self.before.evicting_calls;
-        self.last.evicting_calls.saturating_sub(before)
+        self.last.evicting_calls.saturating_sub(self.before.evicting_calls)
     }
 
     fn has_failed(&self) -> bool {
-        let before = self.before.failed_calls;
-        let failed = self.last.failed_calls.saturating_sub(before);
+        let failed = self.last.failed_calls.saturating_sub(self.before.failed_calls);
         failed > 0 && failed >= self.calls()
     }
 

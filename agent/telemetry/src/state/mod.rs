@@ -158,8 +158,7 @@ impl ServerState {
         let evicting = until(at, self.eviction().inner.sum, snapshot.evicting_since());
         self.evicting_ns = self.evicting_ns.max(evicting);
         let cycles = self.cycles().map(|cycles| cycles.duration.sum);
-        let expiring = until(at, cycles.sum(), snapshot.expiring_since());
-        self.expiring_ns = self.expiring_ns.max(expiring);
+        self.expiring_ns = self.expiring_ns.max(until(at, cycles.sum(), snapshot.expiring_since()));
         if let Some(calls) = counted.calls.first() {
             (self.longest).take_in(at, calls, snapshot.evicting_since());
         }
@@ -306,9 +305,7 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let Some(total) = self.member(Member::StatClientsTypeMemory) else {
-            return;
-        };
+        let Some(total) = self.member(Member::StatClientsTypeMemory) else { return };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
         let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
         if self.client_buffers_recorded.is_none_or(is_due) {
@@ -424,8 +421,7 @@ mod tests {
         assert_eq!(samples_after(begin, 1_000), Some(1));
         let too_soon = begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1);
         assert_eq!(samples_after(too_soon, 8_000), Some(1));
-        let soon_enough = begin + CLIENT_BUFFERS_INTERVAL;
-        assert_eq!(samples_after(soon_enough, 4_000), Some(2));
+        assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL, 4_000), Some(2));
         assert_eq!(state.client_buffers().map(|totals| totals.sum()), Some(5_000));
         // Not an entry of the histogram, but the highest value all the same.
         assert_eq!(state.client_buffers_peak(), Some(8_000));

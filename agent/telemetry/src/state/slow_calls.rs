@@ -95,8 +95,7 @@ impl SlowCalls {
             }
         };
         let calls = &mut self.seconds[place].1;
-        let slower = calls.partition_point(|other| other.duration_ns >= call.duration_ns);
-        calls.insert(slower, call);
+        calls.insert(calls.partition_point(|other| other.duration_ns >= call.duration_ns), call);
         if calls.len() > SLOWEST {
             let window = |call: &SlowEviction| SlowEviction::window(call.ended_ns);
             let is_spare = |index: &usize| {

@@ -61,8 +61,7 @@ impl UseClock {
         };
         match (self.child, has_child) {
             (child, true) => {
-                let first = child.map_or(snapshot.at, |(first, _)| first);
-                self.child = Some((first, snapshot.at));
+                self.child = Some((child.map_or(snapshot.at, |(first, _)| first), snapshot.at));
             }
             (Some((first, last)), false) => {
                 self.rests_until = snapshot.at + last.saturating_sub(first);

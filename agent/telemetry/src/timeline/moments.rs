@@ -104,8 +104,7 @@ fn dated(moment: Moment, since_1970: Duration) -> Moment {
 
 /// Hands the stall cause of moments that were left out to the next one, whose counters tell for how long.
 fn hand_on(stalled_by: &mut Option<StallCause>, moment: &mut Moment) {
-    let left_out = stalled_by.take();
-    moment.stalled_by = moment.stalled_by.or(left_out);
+    moment.stalled_by = moment.stalled_by.or(stalled_by.take());
 }
 
 /// Moments, the oldest first.

@@ -130,8 +130,7 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
     let status = agent.end(Signal::TERM)?;
     let log = agent.log()?;
     ensure!(status.code() == Some(1), "{status}: {log}");
-    let sentence = "`evictscope-keeper`, which holds the probes, has ended";
-    ensure!(log.contains(sentence), "{log}");
+    ensure!(log.contains("`evictscope-keeper`, which holds the probes, has ended"), "{log}");
     Ok(())
 }
 

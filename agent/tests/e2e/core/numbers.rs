@@ -48,8 +48,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let limit = maxmemory(scrape)?;
     ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
     redis.config_set("maxmemory", "100mb")?;
-    let settled = agent.settled_reading(&redis)?;
-    let limit = maxmemory(settled)?;
+    let limit = maxmemory(agent.settled_reading(&redis)?)?;
     ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
     Ok(())
 }

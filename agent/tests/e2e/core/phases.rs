@@ -186,8 +186,7 @@ pub fn follow(
             })
         });
         is_over.store(true, Ordering::Relaxed);
-        let seen = seen.join().map_err(|_| anyhow!("the observer panicked"))?;
-        over.and(seen)
+        over.and(seen.join().map_err(|_| anyhow!("the observer panicked"))?)
     })
 }
 

@@ -46,9 +46,7 @@ impl Said {
         // A moment was read before the next one began.
         let before = moments.partition_point(|moment| seconds(moment) <= self.asked);
         let after = moments.partition_point(|moment| seconds(moment) < self.answered);
-        let (Some(before), true) = (before.checked_sub(2), after < moments.len()) else {
-            return Ok(false);
-        };
+        let (Some(before), true) = (before.checked_sub(2), after < moments.len()) else { return Ok(false) };
         let around = &moments[before..=after];
         let (first, last) = (&moments[before], &moments[after]);
         let number = |value: Option<u64>| value.map(|value| value as f64).context("not known");
@@ -165,9 +163,7 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
     times.sort_unstable();
     let samples = profile.samples();
     ensure!(times.len() as u64 == samples, "{samples}: {times:?}");
-    let (Some(first), Some(last)) = (times.first(), times.last()) else {
-        return Ok(());
-    };
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
     let (first, last) = (u64::from(*first), u64::from(*last));
     ensure!(2 * (last - first) >= (samples - 1) * 1_000 / u64::from(profile.hz), "{samples}: {times:?}");
     ensure!(last * 1_000 <= profile.length_us, "{last} ms of {} µs", profile.length_us);

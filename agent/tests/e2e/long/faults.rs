@@ -40,8 +40,7 @@ const KILLS: &str = "EVICTSCOPE_KILLS";
 #[test]
 #[ignore = "needs root and BPF"]
 fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
-    let kills = std::env::var(KILLS).map_or(Ok(100), |kills| kills.parse())?;
-    kill_at_random_moments(kills)
+    kill_at_random_moments(std::env::var(KILLS).map_or(Ok(100), |kills| kills.parse())?)
 }
 
 /// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay until the next
@@ -180,8 +179,7 @@ fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
 
 fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
     let limit = Rlimit { current: Some(descriptors), maximum: Some(8192) };
-    let pid = Pid::from_raw(agent.pid().cast_signed());
-    prlimit(pid, Resource::Nofile, limit)?;
+    prlimit(Pid::from_raw(agent.pid().cast_signed()), Resource::Nofile, limit)?;
     Ok(())
 }
 

@@ -51,8 +51,7 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
                     let program = directory.join(program_name("form", variants.len()));
                     let mut command = compiling(compiler, level, definition, &program);
                     command.args(options).stderr(Stdio::piped());
-                    let name = format!("{compiler} {level} {form} {flags}");
-                    variants.push((name, program, command));
+                    variants.push((format!("{compiler} {level} {form} {flags}"), program, command));
                 }
             }
         }

@@ -97,8 +97,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     ensure!(counters["rows"][0]["counter"].is_array() && counters["rows"][0]["idle"].is_null(), "{counters}");
 
     // What was written under this policy has no idle times under another until it is used again.
-    let write = "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end";
-    redis.cli(&["eval", write, "0"])?;
+    redis.cli(&["eval", "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end", "0"])?;
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
     let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
     let row = left["rows"].as_array().context("no rows")?.iter().find(|row| row["name"] == "lfu").context("no row")?;

@@ -72,9 +72,7 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     let page = agent.settled_reading(redis)?;
     let info = redis.all_info()?;
     for member in Member::ALL {
-        let Some(metric) = member.metric() else {
-            continue;
-        };
+        let Some(metric) = member.metric() else { continue };
         let by_info = match (member.in_info(), member.directive()) {
             (Some(name), _) => info.number(name)?,
             (None, Some(directive)) => {

@@ -186,8 +186,7 @@ fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
     let agent = Process::new(service.agent.pid().try_into()?)?;
     until_true("a sign of life waits", || {
         let mut waits = agent.tasks()?.filter_map(Result::ok).filter_map(|thread| {
-            let place = format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid);
-            std::fs::read_to_string(place).ok()
+            std::fs::read_to_string(format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid)).ok()
         });
         Ok(waits.any(|place| place.contains("unix_wait")))
     })?;
@@ -204,8 +203,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
     // Neither the program nor the manual is installed where the unit says.
     let text = include_str!("../../../../packaging/evictscope.service");
     let program = evictscope().get_program().to_string_lossy().into_owned();
-    let text = text.replace("/usr/bin/evictscope", &program);
-    std::fs::write(&copy, text)?;
+    std::fs::write(&copy, text.replace("/usr/bin/evictscope", &program))?;
     for arguments in [
         &["verify", "--man=no", "--recursive-errors=one"][..],
         &["security", "--offline=true", "--no-pager", MOST_EXPOSURE],

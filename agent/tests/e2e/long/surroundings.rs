@@ -149,8 +149,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let mut printed = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
     for arguments in tried {
         let output = evictscope().args(arguments).output()?;
-        let bytes = [output.stdout, output.stderr].concat();
-        printed.push((arguments[0], String::from_utf8(bytes)?));
+        printed.push((arguments[0], String::from_utf8([output.stdout, output.stderr].concat())?));
     }
     for (command, text) in &printed {
         let shown = text.split('\n').all(|line| printable(line) == line);

@@ -26,14 +26,12 @@ impl Authority {
         name.push(DnType::CommonName, "an authority");
         params.distinguished_name = name;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate()?;
-        Ok(Self(CertifiedIssuer::self_signed(params, key)?))
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
     /// Writes its certificate.
     fn write(&self, directory: &Path, name: &str) -> anyhow::Result<()> {
-        let path = directory.join(format!("{name}.crt"));
-        Ok(std::fs::write(path, self.0.pem())?)
+        Ok(std::fs::write(directory.join(format!("{name}.crt")), self.0.pem())?)
     }
 
     /// Writes a certificate for `subject` and its key.

@@ -97,8 +97,7 @@ fn exported() -> Vec<MetricFamily> {
     all.push(servers_unwatched(&[]));
     let ended = Some((Duration::ZERO, Ending::Unknown));
     let ended = ExportedServer { ended, ..busy_server() };
-    let counts = Ending::HOW.map(|how| (how, 1));
-    all.extend(servers_ended(counts, &[Arc::new(ended)]));
+    all.extend(servers_ended(Ending::HOW.map(|how| (how, 1)), &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
     all.extend(records(KeeperCounts::default()));
     all.extend(ProcessCollector::for_self().collect());
@@ -175,12 +174,8 @@ fn documented(text: &str) -> Vec<(&str, Description, &str)> {
             beside_server = line.contains("beside `server`");
         }
         let cells: Vec<&str> = line.split(" | ").collect();
-        let [first, kind, unit, ..] = cells.as_slice() else {
-            continue;
-        };
-        let Some(name) = first.strip_prefix("| `") else {
-            continue;
-        };
+        let [first, kind, unit, ..] = cells.as_slice() else { continue };
+        let Some(name) = first.strip_prefix("| `") else { continue };
         let (kind, labels) = kind.split_once(", ").unwrap_or((kind, ""));
         let mut labels = labels_of(labels);
         if beside_server {
@@ -222,9 +217,7 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
     assert_eq!(said, names);
     assert_eq!(said.len(), rows.len(), "a family is documented twice");
     for (name, said, unit) in rows {
-        let Some(family) = exported.iter().find(|one| one.name() == name) else {
-            continue;
-        };
+        let Some(family) = exported.iter().find(|one| one.name() == name) else { continue };
         let mut truth = truth(family);
         for (label, values) in &mut truth.labels {
             // If the documentation lists no values, any value is allowed, or another row lists them.

@@ -111,16 +111,14 @@ impl Chart {
         // The tint behind everything shows when evicting calls were made.
         for saturated in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
             let corners = [(saturated.start as f64, self.values.start), (saturated.end as f64, self.values.end)];
-            let tint = Ink::Purple.colour().mix(0.1).filled();
-            chart.draw_series([Rectangle::new(corners, tint)])?;
+            chart.draw_series([Rectangle::new(corners, Ink::Purple.colour().mix(0.1).filled())])?;
         }
         match &self.shapes {
             Shapes::Lines(all) => {
                 for series in all {
                     let style = series.ink.colour().stroke_width(2);
                     for known in runs(&series.values, Option::is_some) {
-                        let points = steps(&series.values, known);
-                        chart.draw_series([PathElement::new(points, style)])?;
+                        chart.draw_series([PathElement::new(steps(&series.values, known), style)])?;
                     }
                 }
             }
@@ -132,8 +130,7 @@ impl Chart {
                         let mut points = steps(&sums, known.clone());
                         points.push((known.end as f64, self.values.start));
                         points.push((known.start as f64, self.values.start));
-                        let style = all[top].ink.colour().filled();
-                        chart.draw_series([Polygon::new(points, style)])?;
+                        chart.draw_series([Polygon::new(points, all[top].ink.colour().filled())])?;
                     }
                 }
             }

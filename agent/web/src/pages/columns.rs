@@ -134,9 +134,7 @@ impl Columns {
         // The growth in each column, and for how many microseconds of it that is known.
         let mut columns = vec![(0.0, 0.0); self.count()];
         for [before, after] in &self.intervals {
-            let Some(by) = by(before, after) else {
-                continue;
-            };
+            let Some(by) = by(before, after) else { continue };
             let elapsed = (after.unix_us() - before.unix_us()) as f64;
             let (from, to) = (self.place(before.unix_us()), self.place(after.unix_us()));
             for (index, (grown, known_us)) in columns.iter_mut().enumerate().skip(from as usize) {

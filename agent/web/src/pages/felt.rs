@@ -78,8 +78,7 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
         [(cause, stalled)] => format!("{}: {}", duration(*stalled), facts::cause(*cause)),
         by => {
             let all: Vec<_> = by.iter().map(part).collect();
-            let sum = stalled.iter().sum();
-            format!("{}: {}", duration(sum), all.join(", "))
+            format!("{}: {}", duration(stalled.iter().sum()), all.join(", "))
         }
     }
 }

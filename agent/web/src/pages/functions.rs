@@ -88,9 +88,7 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
         // A recursive function counts once.
         let frames: BTreeSet<_> = stack.frames.iter().copied().collect();
         for frame in frames {
-            let Some(found) = all.get_mut(frame as usize) else {
-                continue;
-            };
+            let Some(found) = all.get_mut(frame as usize) else { continue };
             let count = match stack.activity {
                 Activity::EvictionCall => &mut found.in_evictions,
                 Activity::ExpireCycle | Activity::Other => &mut found.outside,

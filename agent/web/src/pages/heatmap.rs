@@ -129,8 +129,7 @@ fn draw_legend<DB: DrawingBackend>(
         for level in 1..=LEVELS {
             let left = 230 + CELL * level as i32;
             let corners = [(left, top), (left + CELL, top + 18)];
-            let filled = colour(panel.colour, level).filled();
-            area.draw(&Rectangle::new(corners, filled))?;
+            area.draw(&Rectangle::new(corners, colour(panel.colour, level).filled()))?;
         }
     }
     let right = 230 + CELL * (LEVELS as i32 + 1);
@@ -138,8 +137,7 @@ fn draw_legend<DB: DrawingBackend>(
         area.draw(&Text::new(text, (left, 27), font.clone()))?;
     }
     let unknown = right + 230;
-    let corners = [(unknown, 18), (unknown + CELL, 36)];
-    area.draw(&Rectangle::new(corners, colour(INK, 0).filled()))?;
+    area.draw(&Rectangle::new([(unknown, 18), (unknown + CELL, 36)], colour(INK, 0).filled()))?;
     area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
@@ -246,8 +244,7 @@ mod tests {
         let block = |second: u64, rows, level| Block { second: 1_700_000_000 + second, rows, level };
         let evicting = blocks(&timeline(), SINCE_1970, PANELS[0].nanoseconds);
         assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
-        let other = blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds);
-        assert_eq!(other, [block(1, (4, 5), 5)]);
+        assert_eq!(blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds), [block(1, (4, 5), 5)]);
     }
 
     #[test]

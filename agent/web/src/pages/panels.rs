@@ -129,8 +129,7 @@ fn main_thread(columns: &Columns) -> Chart {
         let left = cpu.map(|cpu| cpu - evicting.unwrap_or(0.0));
         let expiring = cycles.zip(left).map(|(share, left)| share.min(left).max(0.0));
         let known = evicting.unwrap_or(0.0) + expiring.unwrap_or(0.0);
-        let rest = cpu.map(|cpu| (cpu - known).max(0.0));
-        (evicting, (expiring, rest))
+        (evicting, (expiring, cpu.map(|cpu| (cpu - known).max(0.0))))
     });
     let (evictions, (expiring, rest)): (Vec<_>, (Vec<_>, Vec<_>)) = shares.unzip();
     let rest_where = |is_observed: bool| {
@@ -147,8 +146,7 @@ fn main_thread(columns: &Columns) -> Chart {
     all.push(Series::new(other, Ink::Blue, rest_where(true)));
     let unobserved = rest_where(false);
     if unobserved.iter().any(Option::is_some) {
-        let name = "on a CPU while evictions were not observed";
-        all.push(Series::new(name, Ink::Grey, unobserved));
+        all.push(Series::new("on a CPU while evictions were not observed", Ink::Grey, unobserved));
     }
     let waiting = columns.share(|moment| moment.waiting);
     if waiting.iter().flatten().any(|share| *share > 0.001) {

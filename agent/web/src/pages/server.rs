@@ -146,8 +146,7 @@ fn last_minutes(timeline: Option<&Timeline>, since_1970: Duration) -> Markup {
         return html! { p { "Nothing was read yet. Reload this page in a moment." } };
     };
     let from_us = known.to_us.saturating_sub(microseconds(MINUTES));
-    let span = Span::new(known.from_us.max(from_us), known.to_us);
-    let columns = Columns::of(&moments, span);
+    let columns = Columns::of(&moments, Span::new(known.from_us.max(from_us), known.to_us));
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&moments, &columns))

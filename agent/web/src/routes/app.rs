@@ -110,8 +110,7 @@ impl Which {
 
 /// Answers that this server is not watched.
 pub(super) fn no_such_server(label: &str) -> Refusal {
-    let text = format!("no server {label} is watched; / lists those that are\n");
-    (StatusCode::NOT_FOUND, text)
+    (StatusCode::NOT_FOUND, format!("no server {label} is watched; / lists those that are\n"))
 }
 
 /// Answers that something cannot be had now.

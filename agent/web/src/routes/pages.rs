@@ -85,6 +85,5 @@ pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Re
 
 /// Answers requests for unknown paths.
 pub(super) async fn nothing() -> (StatusCode, &'static str) {
-    let text = "not found; / lists the servers, and metrics are at /metrics\n";
-    (StatusCode::NOT_FOUND, text)
+    (StatusCode::NOT_FOUND, "not found; / lists the servers, and metrics are at /metrics\n")
 }

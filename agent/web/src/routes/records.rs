@@ -154,10 +154,8 @@ pub(super) async fn profile(
             (header::CONTENT_TYPE, "application/octet-stream"),
             (header::CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\""),
         ];
-        let packed = pprof(&profile).map_err(|error| {
-            let text = format!("cannot write the profile: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text)
-        })?;
+        let packed = pprof(&profile)
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n")))?;
         Ok((headers, packed))
     });
     Ok(packed.await)

@@ -186,8 +186,7 @@ impl Sources {
 
     /// Returns the content of a file that the configuration names.
     fn named(&self, file: &Path) -> anyhow::Result<&[u8]> {
-        let content = self.named.get(file).context("a file was not read")?;
-        readable(file, content)
+        readable(file, self.named.get(file).context("a file was not read")?)
     }
 }
 

@@ -30,9 +30,7 @@ impl HostNames {
 
     /// Returns whether this is one of the names, or an address, for which no name was looked up.
     fn has(&self, host: &[u8]) -> bool {
-        let Ok(authority) = Authority::try_from(host) else {
-            return false;
-        };
+        let Ok(authority) = Authority::try_from(host) else { return false };
         let host = authority.host();
         let address = host.trim_start_matches('[').trim_end_matches(']');
         address.parse::<IpAddr>().is_ok() || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))

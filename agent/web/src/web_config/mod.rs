@@ -54,9 +54,7 @@ pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Resp
         );
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
-    let Some(users) = &protection.users else {
-        return next.run(request).await;
-    };
+    let Some(users) = &protection.users else { return next.run(request).await };
     if let Some(Authorization(shown)) = request.headers().typed_get::<Authorization<Basic>>()
         && users.admit(shown.username(), shown.password()).await
     {

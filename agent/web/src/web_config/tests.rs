@@ -69,8 +69,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     refused("users:\n  a: b\n", "users")?;
     refused("basic_auth_users: [alice]\n", "line 1")?;
     refused("a: [\n", "web.yml")?;
-    let secret = "basic_auth_users:\n  alice: secret\n";
-    refused(secret, "basic_auth_users, alice: not a bcrypt hash")?;
+    refused("basic_auth_users:\n  alice: secret\n", "basic_auth_users, alice: not a bcrypt hash")?;
     for (from, to, said) in [
         ("server.crt", "gone.crt", "cannot read gone.crt"),
         ("server.key", "other.key", "server.crt does not match key_file"),

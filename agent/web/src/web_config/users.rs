@@ -66,9 +66,7 @@ impl Users {
         }
         // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
         let known = self.hashes.get(user);
-        let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
-            return false;
-        };
+        let Some(hash) = known.or(self.hashes.values().next()).cloned() else { return false };
         let (answer, answered) = oneshot::channel();
         let question = Question { password: password.to_owned(), hash, answer };
         let is_same = self.ask(question) && answered.await == Ok(true);
@@ -184,8 +182,7 @@ mod tests {
     fn a_password_that_is_not_hashed_is_refused() {
         for wrong in ["secret", "", "$2y$10$short", "$1$abc$def"] {
             let users = BTreeMap::from([("alice".to_owned(), wrong.to_owned())]);
-            let refused = Users::new(users).is_err_and(|why| why.starts_with("alice: "));
-            assert!(refused, "{wrong}");
+            assert!(Users::new(users).is_err_and(|why| why.starts_with("alice: ")), "{wrong}");
         }
         assert!(matches!(Users::new(BTreeMap::new()), Ok(None)));
     }

@@ -112,8 +112,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
         _ => CauseKind::NoCpu,
     };
     let why = who_had_it(window);
-    let summary = format!("The main thread waited for a CPU {time}: {why}");
-    (kind, summary, Vec::new())
+    (kind, format!("The main thread waited for a CPU {time}: {why}"), Vec::new())
 }
 
 /// Returns whether the main thread's quota was used up for most of the time in which it had no CPU; `None` if none is

@@ -68,8 +68,7 @@ fn commands_are_named_by_the_profile() {
     let named = |record: &Record| {
         let explanation = explain(record);
         assert_eq!(kinds(record), [CauseKind::Commands]);
-        let evidence = explanation.causes[0].evidence[0].clone();
-        (explanation.why, evidence, explanation.help)
+        (explanation.why, explanation.causes[0].evidence[0].clone(), explanation.help)
     };
     if let Ok(profile) = &mut record.profile {
         profile.functions[5] = "keysCommand".to_owned();

@@ -104,10 +104,8 @@ fn a_unix_socket_is_older_than_the_look_that_finds_it_by_half_the_time_since_the
 fn a_wait_lasts_until_its_answer_left() {
     let mut waits = Waits::default();
     let rests = [ms(1_000), ms(1_900)];
-    let mut take_in = |look: SocketLook| {
-        let felt = take_in(&mut waits, &look, &rests);
-        (felt, waits.seconds(), waits.over(), waits.longest())
-    };
+    let mut take_in =
+        |look: SocketLook| (take_in(&mut waits, &look, &rests), waits.seconds(), waits.over(), waits.longest());
     let at = |at| SocketLook { at: ms(at), ..SocketLook::default() };
     take_in(at(1_000));
     let unread = |socket, came| Unread { socket, read_to: 7, answered_to: 9, bytes: 6, came: Some(ms(came)) };
