@@ -92,8 +92,7 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         let why = format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
         return Err(Unreadable::Other(why));
     }
-    let body = serde_json::from_slice(&unpacked).map_err(|error| Unreadable::Damaged(error.to_string()))?;
-    Ok((about, body))
+    Ok((about, serde_json::from_slice(&unpacked).map_err(|error| Unreadable::Damaged(error.to_string()))?))
 }
 
 /// Returns what the first line says, and what was read of the second.

@@ -206,8 +206,7 @@ mod tests {
         let limits = Limits { records: 10, bytes: 1 << 20 };
         let store = Store::open(directory.path(), limits)?;
         assert_eq!(table(&store.list()?), NONE);
-        let path = store.write(&burst_record())?;
-        std::fs::write(path.with_file_name("notes"), "")?;
+        std::fs::write(store.write(&burst_record())?.with_file_name("notes"), "")?;
         let listed = store.list()?;
         let text = table(&listed);
         let lines: Vec<&str> = text.lines().collect();

@@ -85,8 +85,7 @@ impl Agent {
         let http = Http::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls.build()).build();
         let password = match (&access.user, &access.password_file) {
             (Some(user), Some(file)) => {
-                let password = read(file)?;
-                Some(Authorization::basic(user, password.trim_end_matches(['\r', '\n'])).0.encode())
+                Some(Authorization::basic(user, read(file)?.trim_end_matches(['\r', '\n'])).0.encode())
             }
             _ => None,
         };

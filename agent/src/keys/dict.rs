@@ -301,8 +301,7 @@ mod tests {
     fn the_entries_of_a_place_are_in_all_of_its_buckets() -> anyhow::Result<()> {
         let memory = Memory::of_this_process()?;
         let last: [u64; 8] = [0b1000_0000, 0, 0, 0, 0, 0, 0, 72];
-        let child = last.as_ptr() as u64;
-        let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, child]].concat();
+        let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, last.as_ptr() as u64]].concat();
         let table = Table { layout: &VALKEY_8_1, places: places.as_ptr() as u64, size: 2, used: 3, children: 1 };
         let keys = |place| Some(table.chain(&memory, place)?.iter().map(|entry| entry.key).collect::<Vec<_>>());
         assert_eq!(keys(0), Some(Vec::new()));

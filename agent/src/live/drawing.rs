@@ -52,8 +52,7 @@ pub fn table<T>(
             .map(|cell| if cell.is_alarming { Span::styled(cell.text, alarm()) } else { Span::raw(cell.text) });
         Line::from_iter(spans)
     });
-    let list = List::new(lines).highlight_style(Modifier::REVERSED);
-    frame.render_stateful_widget(list, below, state);
+    frame.render_stateful_widget(List::new(lines).highlight_style(Modifier::REVERSED), below, state);
     let first = state.offset().min(rows.len());
     let end = (first + usize::from(below.height)).min(rows.len());
     let more: Vec<Span<'_>> = [(&rows[..first], "above"), (&rows[end..], "below")]

@@ -47,8 +47,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
         columns::plain(columns::fitting(&columns, width), &rows)
     };
     // An older agent does not list them.
-    let unwatched = agent.unwatched().unwrap_or_default();
-    for note in servers::notes(&readings.now, &unwatched) {
+    for note in servers::notes(&readings.now, &agent.unwatched().unwrap_or_default()) {
         text.extend(wrapped(&note, width).iter().flat_map(|line| [line.as_str(), "\n"]));
     }
     Ok(output::print(&text)?)

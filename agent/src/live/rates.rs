@@ -40,8 +40,7 @@ impl Readings {
 
     /// Returns the rates of a server that is in both readings.
     pub fn rates(&self, server: &str) -> Option<Rates<'_>> {
-        let before = self.before.servers.get(server)?;
-        Some(Rates::new(before, self.now.servers.get(server)?, self.seconds))
+        Some(Rates::new(self.before.servers.get(server)?, self.now.servers.get(server)?, self.seconds))
     }
 }
 
@@ -256,7 +255,6 @@ mod tests {
             history.add(Rates::new(now, now, 1.0));
         }
         assert_eq!(history.last(usize::MAX).count(), KEPT);
-        let newest = history.last(1).next().and_then(|point| point.client_buffers);
-        assert_eq!(newest, Some((KEPT + 9) as f64));
+        assert_eq!(history.last(1).next().and_then(|point| point.client_buffers), Some((KEPT + 9) as f64));
     }
 }

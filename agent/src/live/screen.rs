@@ -162,8 +162,7 @@ impl Screen {
             Some(server) => self.draw_one(frame, main, server),
             None => self.draw_all(frame, main),
         }
-        let text = Text::from_iter(text.into_iter().map(Line::raw));
-        frame.render_widget(text.style(style), bottom);
+        frame.render_widget(Text::from_iter(text.into_iter().map(Line::raw)).style(style), bottom);
     }
 
     fn draw_all(&mut self, frame: &mut Frame<'_>, area: Rect) {
@@ -194,8 +193,7 @@ impl Screen {
             Constraint::Length(height),
         ])
         .areas(area);
-        let columns = columns(&rows);
-        table(frame, above, "evictscope", &columns, &rows, &mut self.list);
+        table(frame, above, "evictscope", &columns(&rows), &rows, &mut self.list);
         lines(frame, between, notes);
         if height > 0
             && let Some(server) = self.selected()

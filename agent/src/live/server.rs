@@ -68,8 +68,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
     let drawn = |metric: Selector, bound| {
-        let rates = server.rates.map(|rates| rates.histogram(metric));
-        text::histogram(&rates.unwrap_or_default(), bound, bar)
+        text::histogram(&server.rates.map(|rates| rates.histogram(metric)).unwrap_or_default(), bound, bar)
     };
     let durations = drawn(DURATIONS, seconds);
     let goals = drawn(GOALS, bytes);
@@ -90,8 +89,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     .areas(area);
     let rows = [Row::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
-    let columns = columns(&rows);
-    table(frame, top, server.name, &columns, &rows, &mut unselected);
+    table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
     sparklines(frame, upper, server.name, history);
     lines(frame, between, said);
     let by_duration = ("evicting calls by duration, per second", durations);
@@ -103,8 +101,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     } else {
         histogram(frame, middle, by_duration);
     }
-    let title = "bursts, the newest first";
-    table(frame, bottom, title, &BURST_COLUMNS, &server.bursts, &mut unselected);
+    table(frame, bottom, "bursts, the newest first", &BURST_COLUMNS, &server.bursts, &mut unselected);
 }
 
 /// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.

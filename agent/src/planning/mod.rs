@@ -12,7 +12,7 @@ mod process;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use borsh::BorshDeserialize;
 use evictscope_host::{Executable, ProcessHandle, ProcessIdentity, debug_places, root_of};
 use evictscope_model::answers::UnwatchedReason;
@@ -118,9 +118,7 @@ impl Running {
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
         let handle = ProcessIdentity::read(pid).and_then(ProcessHandle::open).map_err(gone)?;
         let tgid = process.status().map_err(gone)?.tgid.cast_unsigned();
-        if tgid != pid {
-            bail!("{pid} is a thread of process {tgid}: give {tgid} instead");
-        }
+        ensure!(tgid == pid, "{pid} is a thread of process {tgid}: give {tgid} instead");
         let path = process.exe().map_err(|error| match error {
             ProcError::PermissionDenied(_) => anyhow!(
                 "may not read the executable of process {pid}: run as root, or with the capabilities that --help names"

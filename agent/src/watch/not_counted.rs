@@ -41,8 +41,7 @@ pub fn read(memory: &Memory, members: &MemberValues, plan: &ProbePlan, load_bias
 fn output_buffers(memory: &Memory, members: &MemberValues, plan: &ProbePlan) -> Option<u64> {
     sum_of_list(memory, members.get(Member::Slaves)?, |client| {
         let [list, bytes] = memory.words(client.checked_add(plan.identity.client_replies()?)?)?;
-        let blocks = length(memory, list)?;
-        bytes.checked_add(blocks.checked_mul(OF_A_REPLY)?)
+        bytes.checked_add(length(memory, list)?.checked_mul(OF_A_REPLY)?)
     })
 }
 

@@ -35,8 +35,7 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let exe = directory.path().join("made-up");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/made_up.c");
-    let mut cc = Command::new("cc");
-    process::answer_of(cc.args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
+    process::answer_of(Command::new("cc").args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
     let (program, mut input, output) = Owned::start_with_pipes(&mut Command::new(&exe))?;
     let mut lines = BufReader::new(output).lines();
     let mut line = || lines.next().context("the program has ended");

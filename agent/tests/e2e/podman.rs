@@ -56,8 +56,7 @@ impl Podman {
             return Ok(Err(missing));
         }
         if !musl.is_file() {
-            let missing = format!("there is no {}: `cargo xtask setup` builds it", musl.display());
-            return Ok(Err(missing));
+            return Ok(Err(format!("there is no {}: `cargo xtask setup` builds it", musl.display())));
         }
         let turn = File::create(std::env::temp_dir().join("evictscope-podman.lock"))?;
         turn.lock()?;

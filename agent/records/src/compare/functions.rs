@@ -79,8 +79,7 @@ impl<'a> Shares<'a> {
     }
 
     fn share(&self, name: &str) -> f64 {
-        let inside = self.inside.get(name).copied().unwrap_or(0);
-        inside as f64 / self.samples as f64
+        self.inside.get(name).copied().unwrap_or(0) as f64 / self.samples as f64
     }
 
     /// Returns the variance of a share of these samples. A share of 0 or 1 is taken to be half a sample off.
@@ -123,8 +122,7 @@ mod tests {
         assert_eq!(told("mgetCommand"), Some(Change::Changed));
         assert_eq!(told("main"), Some(Change::WithinNoise));
         // The same shares of fewer samples.
-        let fewer = "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n";
-        let rows = functions(BEFORE, fewer);
+        let rows = functions(BEFORE, "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n");
         assert!(rows.iter().all(|row| row.change == Change::WithinNoise), "{rows:?}");
         assert!(functions("", AFTER).is_empty());
     }

@@ -69,10 +69,9 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
 
 /// Returns whether something else than the time that they may take keeps expire cycles from what has expired.
 pub fn takes_little(window: &Window<'_>) -> bool {
-    let expiring = before_evictions(window).and_then(|(from, until)| {
-        share_of(until.unix_us().checked_sub(from.unix_us())?, from.expiring, until.expiring)
-    });
-    expiring.is_some_and(|share| share < LEAST_EXPIRING)
+    before_evictions(window)
+        .and_then(|(from, until)| share_of(until.unix_us().checked_sub(from.unix_us())?, from.expiring, until.expiring))
+        .is_some_and(|share| share < LEAST_EXPIRING)
 }
 
 /// Returns the last moment before the server evicted, and the first of the seconds before that. The last of all if it

@@ -107,8 +107,7 @@ mod tests {
 
     #[test]
     fn only_a_clear_rise_is_found() {
-        let clear = of(|at| 7.0 + 3.0 * f64::from(at));
-        assert!((clear.unwrap_or_default() - 3.0).abs() < 1e-9);
+        assert!((of(|at| 7.0 + 3.0 * f64::from(at)).unwrap_or_default() - 3.0).abs() < 1e-9);
         assert_eq!(of(|at| -7.0 - 3.0 * f64::from(at)), Some(0.0));
         assert_eq!(of(|_| 7.0), Some(0.0));
         // It scatters.

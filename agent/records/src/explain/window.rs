@@ -133,8 +133,7 @@ impl<'a> Window<'a> {
 
     /// Returns when clients were stalled.
     pub fn stall_times(&self) -> impl Iterator<Item = StallTime> {
-        let moments = self.calm.last().into_iter().chain(self.whole);
-        stall_times(moments.copied())
+        stall_times(self.calm.last().into_iter().chain(self.whole).copied())
     }
 
     /// Returns commands per second while evictions went on, as a multiple of those in the calm before.
@@ -152,8 +151,7 @@ impl<'a> Window<'a> {
     /// evicting call.
     fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
         let from = self.calm.last().or(self.inside.first())?;
-        let beyond = self.whole.get(self.inside.len());
-        Some((from, beyond.or(self.inside.last())?))
+        Some((from, self.whole.get(self.inside.len()).or(self.inside.last())?))
     }
 
     /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it
@@ -216,8 +214,7 @@ impl<'a> Window<'a> {
     /// released, and memory may still fall from an earlier reclaim.
     pub fn settled(&self) -> &'a [Moment] {
         let half = self.began_us.saturating_sub(self.calm_us() / 2);
-        let from = self.calm.partition_point(|moment| moment.unix_us() < half);
-        self.calm.get(from..).unwrap_or_default()
+        self.calm.get(self.calm.partition_point(|moment| moment.unix_us() < half)..).unwrap_or_default()
     }
 
     /// Returns the number of evicted keys.

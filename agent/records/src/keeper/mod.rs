@@ -192,8 +192,7 @@ impl Inner {
                 let next = self.lock().records.pop_front();
                 let Some((record, tell)) = next else { break };
                 let written = self.store.write(&record).map(|_| ());
-                let said = written.as_ref().map_err(ToString::to_string);
-                tell_all(tell, &said.map(|()| record.id.clone()));
+                tell_all(tell, &written.as_ref().map_err(ToString::to_string).map(|()| record.id.clone()));
                 self.lock().count(&record, written);
             }
             let kept = self.store.kept();

@@ -283,8 +283,7 @@ fn file_name(id: &RecordId) -> String {
 
 /// Returns the name of the record that a file of this name holds; `None` if it is not one of our names.
 fn id_of(name: &OsStr) -> Option<RecordId> {
-    let id = name.to_str()?.strip_suffix(ENDING)?;
-    RecordId::try_from(id.to_owned()).ok().filter(RecordId::has_time)
+    RecordId::try_from(name.to_str()?.strip_suffix(ENDING)?.to_owned()).ok().filter(RecordId::has_time)
 }
 
 /// Reads a record from a file, wherever it is.

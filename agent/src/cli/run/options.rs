@@ -153,8 +153,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// Parses an address in the configuration file as on the command line.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(from)?;
-    parse_address(&text).map(Some).map_err(D::Error::custom)
+    parse_address(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Parses a text in the configuration file as on the command line.

@@ -99,8 +99,7 @@ impl Kept {
     }
 
     fn id_of(&self, burst: &Burst) -> Option<&RecordId> {
-        let mut named = self.named.iter();
-        Some(&named.find(|(started, _)| *started == burst.started)?.1)
+        Some(&self.named.iter().find(|(started, _)| *started == burst.started)?.1)
     }
 
     fn name(&mut self, burst: &Burst, id: &RecordId) {
@@ -144,8 +143,7 @@ impl Recorder {
             self.profiles.divide();
             let will_be = kept.occasions.ended(now, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
-                let server = &self.server.label;
-                tracing::debug!(server, "no record of this burst: it has had many of late");
+                tracing::debug!(server = &self.server.label, "no record of this burst: it has had many of late");
             }
             will_be.then(|| {
                 let began = since_1970() + burst.started;

@@ -59,8 +59,7 @@ impl Rest {
         if let Some(since) = self.awake_since {
             let elapsed = now.at.saturating_sub(since.at + TICK).as_nanos() as u64;
             let ran = times.cpu_ns.saturating_sub(since.times.cpu_ns);
-            let waited = since.times.waiting_ns + elapsed.saturating_sub(ran);
-            times.waiting_ns = times.waiting_ns.max(waited);
+            times.waiting_ns = times.waiting_ns.max(since.times.waiting_ns + elapsed.saturating_sub(ran));
         }
         self.waiting_ns = self.waiting_ns.max(times.waiting_ns);
         times.waiting_ns = self.waiting_ns;

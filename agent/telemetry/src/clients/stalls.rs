@@ -305,11 +305,9 @@ mod tests {
             stalled[cause as usize] = 400;
             assert_eq!(busy(doing), stalled, "{cause}");
         }
-        let stopped = Doing { is_resting: Some(false), ..Doing::default() };
-        assert_eq!(busy(stopped), [0, 0, 0, 0, 400, 0]);
+        assert_eq!(busy(Doing { is_resting: Some(false), ..Doing::default() }), [0, 0, 0, 0, 400, 0]);
         // A page or a disk again and again: it is not seen asleep at a reading.
-        let short = Doing { commands: 100, waiting: 300, ..Doing::default() };
-        assert_eq!(busy(short), [0, 0, 0, 0, 400, 0]);
+        assert_eq!(busy(Doing { commands: 100, waiting: 300, ..Doing::default() }), [0, 0, 0, 0, 400, 0]);
         // It waits for its lazy-free thread.
         let asleep = Doing { eviction: 10, asleep: 990, is_resting: Some(false), ..Doing::default() };
         assert_eq!(busy(asleep), [400, 0, 0, 0, 0, 0]);

@@ -308,8 +308,7 @@ mod tests {
         }
 
         fn spent_until(&self, at: Duration) -> f64 {
-            let later = self.spent.partition_point(|(until, _)| *until <= at);
-            self.spent[later.max(1) - 1].1
+            self.spent[self.spent.partition_point(|(until, _)| *until <= at).max(1) - 1].1
         }
 
         fn ratio(&self, window: Duration) -> f64 {

@@ -182,8 +182,7 @@ impl Margins {
         };
         let end = self.calm.len() - 1;
         loop {
-            let first = self.calm.get(begin)?;
-            let over = last.at.saturating_sub(first.at);
+            let over = last.at.saturating_sub(self.calm.get(begin)?.at);
             if over < SHORTEST {
                 return None;
             }

@@ -212,9 +212,7 @@ mod tests {
         let pauses = |time: f64| straight(if time < 4.0 { time } else { (time - pause).max(4.0) });
         for twentieth in 1..20 * 10 {
             let seconds = f64::from(twentieth) / 20.0;
-            let reclaim = after(seconds, pauses);
-            let at = END + Duration::from_secs_f64(seconds);
-            assert!(reclaim.goes_on(at), "over after {seconds} s");
+            assert!(after(seconds, pauses).goes_on(END + Duration::from_secs_f64(seconds)), "over after {seconds} s");
         }
     }
 

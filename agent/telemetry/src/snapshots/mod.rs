@@ -133,8 +133,7 @@ impl Snapshot {
     /// Returns when the inner call under way of a function began. It ended unseen if the main thread has been at rest
     /// since.
     fn under_way_since(&self, function: u16) -> Option<Duration> {
-        let calls = self.counted.calls.get(usize::from(function))?;
-        let since = Duration::from_nanos(calls.inner_since_ns);
+        let since = Duration::from_nanos(self.counted.calls.get(usize::from(function))?.inner_since_ns);
         let has_rested = self.rests.last().is_some_and(|rest| *rest > since);
         (!since.is_zero() && !has_rested).then_some(since)
     }

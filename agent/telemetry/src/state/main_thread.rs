@@ -293,8 +293,7 @@ mod tests {
             let seen = 60_000 + 2 * tenth;
             for (ms, keys) in [(2, 1), (100, 2)] {
                 let since = 100 * (tenth - 1) + ms;
-                let keys = Some(2 * tenth + keys);
-                readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, keys));
+                readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, Some(2 * tenth + keys)));
             }
         }
         assert_eq!(after(&readings).all_eviction_ns(), 5_000 * MS);
@@ -363,8 +362,7 @@ mod tests {
         // A command that takes long is counted at its end; until then it is neither.
         let long = [(0, 0, active(0)), (1_000, 1_000, active(0)), (2_000, 2_000, active(0))];
         assert_eq!(spun(&long), [0, 0, 0]);
-        let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
-        assert_eq!(spun(&ended), [0, 0, 2_100]);
+        assert_eq!(spun(&[&long[..], &[(2_100, 2_100, active(2_100))]].concat()), [0, 0, 2_100]);
         // On a CPU for a quarter of the time in which it wanted one, and active for half of that time.
         assert_eq!(spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
         // CONFIG RESETSTAT.

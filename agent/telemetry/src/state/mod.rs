@@ -326,8 +326,7 @@ impl ServerState {
     /// Returns how many keys expire cycles have sampled, and how many of those had expired.
     pub(crate) fn cycle_keys(&self) -> (u64, u64) {
         let cycles = || CycleType::OF_KEYS.map(|kind| &self.counted.expires.cycles[kind as usize]);
-        let sampled = cycles().map(|cycle| cycle.sampled).iter().sum();
-        (sampled, cycles().map(|cycle| cycle.expired).iter().sum())
+        (cycles().map(|cycle| cycle.sampled).iter().sum(), cycles().map(|cycle| cycle.expired).iter().sum())
     }
 
     /// Returns all client buffers at each sample, bytes; `None` until they are first read.
@@ -349,8 +348,7 @@ impl ServerState {
 
 /// Returns the sum of the durations of calls, including the one under way until `at`, nanoseconds.
 fn until(at: Duration, sum_ns: u64, since: Option<Duration>) -> u64 {
-    let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
-    sum_ns.saturating_add(nanoseconds(under_way))
+    sum_ns.saturating_add(nanoseconds(since.map_or(Duration::ZERO, |since| at.saturating_sub(since))))
 }
 
 #[cfg(test)]

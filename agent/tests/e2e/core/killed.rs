@@ -151,8 +151,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     ensure!(code.changed()? == sites, "{:?}", code.changed()?);
     let check = evictscope().args(["check", &build.only()]).output()?;
     let printed = String::from_utf8_lossy(&check.stdout).into_owned();
-    let expected = format!("{} breakpoints are in its code", sites.len());
-    ensure!(printed.contains(&expected), "{printed}");
+    ensure!(printed.contains(&format!("{} breakpoints are in its code", sites.len())), "{printed}");
 
     let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &build.only()])?;
     let log = agent.log()?;

@@ -121,8 +121,7 @@ fn what_a_calm_cache_does_is_told_as_it_was() -> anyhow::Result<()> {
             }
             // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys
             // would then exist already, and nothing would be evicted. Another number of keys gives other keys.
-            let load = format!("-t set -d 500 -r {keys} -c 1 -n 200");
-            process::answer_of(&mut redis.benchmark(&load))?;
+            process::answer_of(&mut redis.benchmark(&format!("-t set -d 500 -r {keys} -c 1 -n 200")))?;
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
@@ -180,10 +179,7 @@ pub fn follow(
         let ended = load.join().map_err(|_| anyhow!("the load panicked"));
         let over = saturated.and_then(|()| {
             ended??;
-            until_true("the burst is over", || {
-                let scrape = agent.settled_reading(redis)?;
-                is_in(&scrape, "not_saturated")
-            })
+            until_true("the burst is over", || is_in(&agent.settled_reading(redis)?, "not_saturated"))
         });
         is_over.store(true, Ordering::Relaxed);
         over.and(seen.join().map_err(|_| anyhow!("the observer panicked"))?)

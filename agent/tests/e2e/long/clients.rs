@@ -109,8 +109,7 @@ impl Agent {
     /// Sets the most descriptors that it may have; returns what was set before.
     fn limit_descriptors(&self, most: u64) -> anyhow::Result<Rlimit> {
         let pid = Pid::from_raw(self.process.pid().try_into()?);
-        let limit = Rlimit { current: Some(most), maximum: Some(DESCRIPTORS) };
-        Ok(prlimit(pid, Resource::Nofile, limit)?)
+        Ok(prlimit(pid, Resource::Nofile, Rlimit { current: Some(most), maximum: Some(DESCRIPTORS) })?)
     }
 }
 

@@ -73,8 +73,7 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
         ensure!(printed.contains("not a regular file"), "{arguments:?}: {printed}");
         Ok(())
     };
-    let target = executable.to_string_lossy();
-    refused(&["inspect", &target, "--debug-dir"], directory.path())?;
+    refused(&["inspect", &executable.to_string_lossy(), "--debug-dir"], directory.path())?;
     refused(&["run", "--check-config", "--config"], &pipe)?;
     refused(&["run", "--check-config", "--web-config"], &pipe)?;
     refused(&["report"], &pipe)
@@ -96,8 +95,7 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     let changed = Code::of(excluded.pid())?.changed()?;
     ensure!(changed.is_empty(), "the excluded server has {changed:?}");
     let page = agent.get("/metrics")?;
-    let of_server = format!("server=\"{}", excluded.name());
-    ensure!(!page.contains(&of_server), "{page}");
+    ensure!(!page.contains(&format!("server=\"{}", excluded.name())), "{page}");
     let log = agent.log()?;
     let times = log.matches(&format!("left alone because of --exclude {port}")).count();
     ensure!(times == 1, "{log}");

@@ -144,8 +144,7 @@ fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
     let value = "x".repeat(20_000);
     // More than the clients that filled it gave back when they ended.
     for key in 0..500 {
-        let set = format!("SET {key} {value}\r\n");
-        send(&redis, &set, "+OK\r\n", 1)?;
+        send(&redis, &format!("SET {key} {value}\r\n"), "+OK\r\n", 1)?;
     }
     let printed = trace.end()?;
     ensure!(redis.info("evicted_keys")? > evicted, "nothing was evicted");

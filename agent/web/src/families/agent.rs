@@ -25,10 +25,8 @@ pub fn probes(server: &ExportedServer) -> Vec<Family<'_>> {
         let plan = function.and_then(|function| function.quantity(variable));
         plan.map_or("none", |plan| plan.method.name())
     };
-    let methods = VARIABLES.map(|variable| {
-        let labels = [("variable", variable_name(variable)), ("method", method(variable))];
-        Series::number(&labels, 1.0)
-    });
+    let methods = VARIABLES
+        .map(|variable| Series::number(&[("variable", variable_name(variable)), ("method", method(variable))], 1.0));
     // The server is in no mode if its plan was withdrawn, or as long as probes are missing.
     let is_probed = server.withdrawn.is_none() && !server.is_obstructed;
     let is_on = |mode| mode == server.mode && is_probed;

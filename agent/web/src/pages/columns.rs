@@ -41,8 +41,7 @@ impl Columns {
         };
         for moment in moments {
             if (span.from_us..=span.to_us).contains(&moment.unix_us()) {
-                let index = (columns.place(moment.unix_us()) as usize).min(count - 1);
-                columns.moments[index].push(*moment);
+                columns.moments[(columns.place(moment.unix_us()) as usize).min(count - 1)].push(*moment);
             }
         }
         // An idle server is read once a second: until the next reading, it is as it was.
@@ -183,8 +182,7 @@ mod tests {
     use crate::pages::drawing::Span;
 
     fn columns(moments: &[Moment]) -> anyhow::Result<Columns> {
-        let span = Span::of(&burst_record().moments).context("the record has no moments")?;
-        Ok(Columns::of(moments, span))
+        Ok(Columns::of(moments, Span::of(&burst_record().moments).context("the record has no moments")?))
     }
 
     #[test]
@@ -252,8 +250,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_columns_than_can_be_told_apart() {
-        let moments = burst_record().moments;
-        assert_eq!(Columns::of(&moments, Span::new(0, 86_400_000_000)).count(), 800);
+        assert_eq!(Columns::of(&burst_record().moments, Span::new(0, 86_400_000_000)).count(), 800);
         assert_eq!(Columns::of(&[], Span::new(5, 5)).count(), 5);
     }
 

@@ -90,8 +90,7 @@ fn draw(
             .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
             .y_desc("within the second")
             .draw()?;
-        let blocks = blocks(timeline, since_1970, panel.nanoseconds);
-        chart.draw_series(blocks.iter().map(|block| {
+        chart.draw_series(blocks(timeline, since_1970, panel.nanoseconds).iter().map(|block| {
             let (top, bottom) = block.rows;
             let corners = [(block.second, top), (block.second + 1, bottom)];
             Rectangle::new(corners, colour(panel.colour, block.level).filled())

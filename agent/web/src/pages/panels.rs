@@ -88,8 +88,7 @@ fn client_buffers(columns: &Columns) -> Chart {
         buffers.max_by_key(|buffers| buffers.total())
     });
     let class = |name, ink, of: fn(&ClientBuffers) -> u64| {
-        let values = buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64));
-        Series::new(name, ink, values.collect())
+        Series::new(name, ink, buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64)).collect())
     };
     let not_counted = columns.highest(|moment| moment.not_counted);
     let mut shown = vec![

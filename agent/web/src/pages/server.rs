@@ -65,8 +65,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
         (records(shown))
         @if let Some(server) = shown.server { (work(server)) }
     };
-    let title = format!("Server {}", shown.label);
-    page(&title, Place::Agent { refresh }, &body)
+    page(&format!("Server {}", shown.label), Place::Agent { refresh }, &body)
 }
 
 /// Says in a line what the server is.

@@ -61,8 +61,7 @@ fn the_overview_says_what_clients_felt_first() {
         overview(&Overview { servers, unwatched, records }, None)
     };
     let records = listed("/run/<b>", None);
-    let all = page(Some(&servers), Ok(&records));
-    must_say_the_same("overview", &all);
+    must_say_the_same("overview", &page(Some(&servers), Ok(&records)));
     must_say_the_same("overview_before_the_first_scan", &page(None, Ok(&[])));
     must_say_the_same("overview_of_nothing", &page(Some(&[]), Err("--keep-records is <0>")));
 }

@@ -23,8 +23,7 @@ use crate::shared::Shared;
 
 pub(super) async fn metrics(State(app): State<App>) -> Response {
     let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
-    let unwatched = app.shared.unwatched();
-    all.extend(unwatched.as_deref().map(servers_unwatched));
+    all.extend(app.shared.unwatched().as_deref().map(servers_unwatched));
     let (counts, ended) = (app.shared.endings(), app.shared.ended(None));
     all.extend(servers_ended(counts, &ended));
     all.extend(app.shared.last_turn().map(loop_last_turn));
@@ -33,10 +32,7 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     }
     all.extend(app.process.collect());
     match TextEncoder::new().encode_to_string(&all) {
-        Ok(text) => {
-            let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
-            ([(header::CONTENT_TYPE, content_type)], text).into_response()
-        }
+        Ok(text) => ([(header::CONTENT_TYPE, format!("{TEXT_FORMAT}; charset=utf-8"))], text).into_response(),
         Err(error) => {
             let text = format!("cannot encode the metrics: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
@@ -149,8 +145,7 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
 fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
     let timeline = server.timeline().map(|timeline| timeline.clone()).ok_or_else(|| {
-        let text = "the evicting calls of this server are not seen; / says why\n";
-        (StatusCode::NOT_FOUND, text.to_owned())
+        (StatusCode::NOT_FOUND, "the evicting calls of this server are not seen; / says why\n".to_owned())
     })?;
     Ok((server, timeline))
 }

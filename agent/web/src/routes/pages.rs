@@ -76,11 +76,7 @@ pub(super) async fn make_record(State(app): State<App>, Path(label): Path<String
 }
 
 pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Response {
-    app.aside(move |shared| {
-        let record = read(shared, id)?;
-        Ok(Html(pages::record_page(&record, false)))
-    })
-    .await
+    app.aside(move |shared| Ok(Html(pages::record_page(&read(shared, id)?, false)))).await
 }
 
 /// Answers requests for unknown paths.

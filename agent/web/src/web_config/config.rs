@@ -248,8 +248,7 @@ fn verifier<'a>(
         ClientAuth::VerifyClientCertIfGiven => builder.allow_unauthenticated(),
         _ => builder,
     };
-    let verifier = builder.build();
-    Ok(Some(verifier.with_context(|| about(file, "cannot be used"))?))
+    Ok(Some(builder.build().with_context(|| about(file, "cannot be used"))?))
 }
 
 /// Reads the certificates of a file; at least one.

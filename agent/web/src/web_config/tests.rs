@@ -15,8 +15,7 @@ pub fn directory() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
     let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?;
-    write("server.crt", certificate.pem())?;
+    write("server.crt", CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?.pem())?;
     write("server.key", key.serialize_pem())?;
     write("other.key", KeyPair::generate()?.serialize_pem())?;
     write("nothing.pem", "nothing\n".to_owned())?;
@@ -95,10 +94,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let directory = directory()?;
     let path = directory.path().join("web.yml");
     let mut config = load(directory.path(), TLS)?.map_err(anyhow::Error::msg)?;
-    let tls = |config: &WebConfig| {
-        let acceptor = config.web().now().tls.as_ref()?;
-        Some(std::ptr::from_ref(acceptor.config().as_ref()))
-    };
+    let tls = |config: &WebConfig| Some(std::ptr::from_ref(config.web().now().tls.as_ref()?.config().as_ref()));
     let settle = |config: &mut WebConfig| (0..2).for_each(|_| config.look());
     let first = tls(&config);
     ensure!(first.is_some());
