@@ -13,23 +13,18 @@ use rustix::fs::OFlags;
 /// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the
 /// user.
 const MODE: u32 = 0o750;
-/// The mode of a file.
 const FILE_MODE: u32 = 0o640;
 /// The most names to look at in a folder. Ours have far fewer, so a folder with more holds something else.
 const MOST_NAMES: usize = 100_000;
 /// The beginning of the name of an unfinished file.
 const UNFINISHED: &str = ".unfinished-";
 
-/// A folder.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
-/// A file of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name.
     pub(super) name: OsString,
-    /// Its size.
     pub(super) bytes: u64,
     /// Whether it is a file, and not a link, a pipe or a folder.
     pub(super) is_file: bool,
@@ -52,7 +47,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the path of a file with this name.
     pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
@@ -105,7 +99,6 @@ impl Folder {
     }
 }
 
-/// Opens a regular file for reading.
 pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadata)> {
     let file = open_regular(path, flags)?;
     let metadata = file.metadata()?;

@@ -19,10 +19,8 @@ const LONGEST_HEAD: u64 = 16 << 10;
 /// The longest second line, unpacked. Ours have some MB at most, for a burst of minutes.
 const LONGEST_BODY: u64 = 64 << 20;
 
-/// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head<T> {
-    /// The version of the format.
     format: u32,
     /// The length of the second line, packed.
     packed_bytes: u64,
@@ -53,7 +51,6 @@ pub enum Unreadable {
     Io(#[from] io::Error),
 }
 
-/// Packs a file.
 pub(super) fn pack(about: &impl Serialize, body: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = line(body)?;
     let head = Head { format: Record::FORMAT, packed_bytes: body.len() as u64, about };
@@ -75,7 +72,6 @@ pub(super) fn read_head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Res
     Ok(head(file, bytes)?.0)
 }
 
-/// Reads a whole file of `bytes` bytes.
 pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
     mut file: impl Read,
     bytes: u64,
@@ -123,7 +119,6 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
 mod tests {
     use super::*;
 
-    /// Returns a gzip member with this many spaces.
     fn spaces(count: u64) -> io::Result<Vec<u8>> {
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
         io::copy(&mut io::repeat(b' ').take(count), &mut packer)?;

@@ -75,7 +75,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the agent for a record of now.
 fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     let agent = Agent::at(&arguments.access)?;
     let server = match &arguments.server {
@@ -105,7 +104,6 @@ fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// Reads the newest record.
 fn last(arguments: &Arguments) -> anyhow::Result<Record> {
     let listed = list(arguments)?;
     let newest = listed.iter().find_map(|file| file.summary.as_ref().ok()).with_context(|| {

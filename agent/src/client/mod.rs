@@ -58,7 +58,6 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-/// A running agent.
 pub struct Agent {
     url: String,
     http: Http,
@@ -112,12 +111,10 @@ impl Agent {
         Ok(reading)
     }
 
-    /// Returns the last finished bursts of all servers.
     pub fn bursts(&self) -> anyhow::Result<Vec<ListedBurst>> {
         Ok(self.json::<BurstList>("/api/v1/bursts", LONGEST_LIST)?.bursts)
     }
 
-    /// Returns the servers on the agent's host that are not watched.
     pub fn unwatched(&self) -> anyhow::Result<Vec<UnwatchedServer>> {
         Ok(self.json::<UnwatchedList>("/api/v1/unwatched", LONGEST_LIST)?.unwatched)
     }

@@ -85,7 +85,6 @@ pub const PHASE: Selector = all_of(&catalogue::PHASE);
 pub const PROBE_MODE: Selector = all_of(&catalogue::PROBE_MODE);
 pub const WITHDRAWN: Selector = all_of(&catalogue::PLAN_WITHDRAWN);
 
-/// The metrics of one server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerReading(Vec<Sample>);
 

@@ -145,7 +145,6 @@ pub struct Keys {
     pub expires: Dict,
 }
 
-/// All hash tables of keys.
 #[derive(PartialEq, Eq)]
 pub struct KeyTables {
     tables: Vec<Keys>,

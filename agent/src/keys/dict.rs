@@ -118,7 +118,6 @@ fn size(exponent: u8) -> Option<u64> {
 
 /// The longest chain that is followed, and the most keys for a place in a table: with more, it is not a table.
 const CHAIN: usize = 1_000;
-/// Bytes of a bucket.
 const BUCKET: u64 = 64;
 
 /// One of the two tables of places.
@@ -177,7 +176,6 @@ impl Table {
         None
     }
 
-    /// Returns the bytes of its places.
     pub fn bytes(&self) -> u64 {
         match self.layout.buckets {
             Some(_) => BUCKET * (self.size + self.children),
@@ -189,7 +187,6 @@ impl Table {
 /// Bytes of an entry before the key inside it.
 const EMBEDDED: u64 = 17;
 
-/// An entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DictEntry {
     /// The pointer to it, as the table has it.

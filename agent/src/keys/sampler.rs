@@ -149,7 +149,6 @@ struct KeySampler<'a> {
 }
 
 impl KeySampler<'_> {
-    /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &KeyTables, place: u64) {
         // A table that has moved is read again before the next round.
         let Some((keys, table, place)) = tables.find(self.memory, place) else { return };

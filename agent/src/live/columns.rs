@@ -2,10 +2,8 @@
 
 use evictscope_host::printable;
 
-/// The space between two columns.
 const GAP: usize = 1;
 
-/// A column of a table about `T`.
 pub struct Column<T> {
     pub heading: &'static str,
     /// Enough for every cell.
@@ -26,7 +24,6 @@ impl<T> Column<T> {
     }
 }
 
-/// A cell.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
@@ -52,7 +49,6 @@ pub fn fitting<T>(columns: &[Column<T>], width: usize) -> &[Column<T>] {
     &columns[..count.max(1).min(columns.len())]
 }
 
-/// Returns the line of headings.
 pub fn headings<T>(columns: &[Column<T>]) -> String {
     columns.iter().map(|column| padded(column, column.heading)).collect()
 }

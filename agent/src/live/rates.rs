@@ -32,13 +32,11 @@ impl Readings {
         Self { now, ..Self::default() }
     }
 
-    /// Takes in the next reading.
     pub fn add(&mut self, now: Reading, seconds: f64) {
         self.before = std::mem::replace(&mut self.now, now);
         self.seconds = seconds;
     }
 
-    /// Returns the rates of a server that is in both readings.
     pub fn rates(&self, server: &str) -> Option<Rates<'_>> {
         Some(Rates::new(self.before.servers.get(server)?, self.now.servers.get(server)?, self.seconds))
     }
@@ -114,7 +112,6 @@ pub struct Point {
 pub struct History(VecDeque<Point>);
 
 impl History {
-    /// Adds the newest second.
     pub fn add(&mut self, rates: Rates<'_>) {
         self.0.push_back(Point {
             clients_waiting: rates.now.get(CLIENTS_WAITING),

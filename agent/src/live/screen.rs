@@ -277,7 +277,6 @@ mod tests {
         Ok(())
     }
 
-    /// Returns a screen with `count` servers.
     fn many(count: u32) -> Screen {
         let calm = server(&[(CLIENTS_WAITING, 0.0)]);
         let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));

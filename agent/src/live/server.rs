@@ -15,7 +15,6 @@ use super::servers::{Row, columns, stalls};
 use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
-/// The longest bars of a histogram.
 const LONGEST_BAR: usize = 40;
 /// Two histograms go side by side only if each has room for bars of this length.
 const SHORTEST_BAR: usize = 10;

@@ -51,7 +51,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns what is shown of all servers.
 pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
     readings.now.servers.iter().map(|(server, now)| Row::new(server, now, readings.rates(server))).collect()
 }

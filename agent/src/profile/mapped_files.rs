@@ -43,7 +43,6 @@ struct MappedFile {
 
 type Found = HashMap<MappedFile, Arc<CodeFile>>;
 
-/// The process to look at.
 #[derive(Clone, Copy)]
 struct MappedBy {
     namespace: u64,
@@ -58,7 +57,6 @@ struct KnownFile {
     used: u64,
 }
 
-/// A mapping of code.
 #[derive(Clone)]
 pub struct Mapping {
     begin: u64,
@@ -89,7 +87,6 @@ impl CodePlace<'_> {
 /// The mappings of code of one process, by address.
 pub struct Mappings(Vec<Mapping>);
 
-/// The server to look at.
 #[derive(Clone)]
 pub struct ProfiledProcess {
     pub pid: u32,
@@ -135,7 +132,6 @@ impl Mappings {
         Ok(Self(found))
     }
 
-    /// Returns the mapping that an address is in.
     pub fn at(&self, address: u64) -> Option<&Mapping> {
         let behind = self.0.partition_point(|mapping| mapping.begin <= address);
         let mapping = self.0.get(behind.checked_sub(1)?)?;
@@ -152,7 +148,6 @@ impl Mapping {
 }
 
 impl Files {
-    /// Begins with none.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
         Self { debug_dirs, known: Mutex::default() }
     }
@@ -235,7 +230,6 @@ fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
     CodeFile::read(&bytes, None, None).ok()
 }
 
-/// Returns what to call the file of a mapping.
 fn name(path: &MMapPath) -> String {
     match path {
         MMapPath::Path(path) => {

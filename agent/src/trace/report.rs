@@ -105,7 +105,6 @@ pub fn slow_calls_head(cycles: &[InnerCycle]) -> String {
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
-/// Returns the line of a slow call in process `pid`.
 pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
     let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
     let time = clock.time(begun, "%H:%M:%S%.6f");

@@ -22,7 +22,6 @@ pub const REST: u32 = 200;
 /// tried again.
 const FAILURES: u32 = 5;
 
-/// The expired keys of one server.
 pub struct ExpiredKeys {
     pid: u32,
     plan: Arc<ProbePlan>,

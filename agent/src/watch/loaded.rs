@@ -88,7 +88,6 @@ fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
     Ok(kept)
 }
 
-/// Returns which capabilities of `held` to keep.
 fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
     if held.contains(to_attach) {
         to_attach | OTHERS

@@ -112,7 +112,6 @@ impl Lookout {
         woken.recv_timeout(PATIENCE).ok()
     }
 
-    /// Returns whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

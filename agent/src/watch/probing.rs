@@ -14,7 +14,6 @@ use super::reading::ServerReader;
 use super::server_log::ServerLog;
 use crate::clock::monotonic;
 
-/// The probes of one server.
 pub struct Probing {
     /// What is known of the executable, without what was left out.
     pub plan: Arc<ProbePlan>,
@@ -73,7 +72,6 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
-    /// Returns whether the agent chooses the mode.
     pub fn is_auto(&self) -> bool {
         self.auto.is_some()
     }
@@ -83,7 +81,6 @@ impl Probing {
         self.overhead.ratio()
     }
 
-    /// Returns which calls are timed.
     pub fn timed(&self) -> TimedCalls {
         let evictions = self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none());
         let cycles = self.plan.function(EXPIRE_CYCLE.description).filter(|_| self.cycles_withdrawn.is_none());
@@ -109,14 +106,12 @@ impl Probing {
         self.next_turn().is_some() || !self.attachment.is_settled()
     }
 
-    /// Withdraws for good what the plan says of eviction calls.
     pub fn withdraw_evictions(&mut self, withdrawal: Withdrawal) {
         self.withdrawn = Some(withdrawal);
         self.auto = None;
         self.mode = ProbeMode::EvictingOnly;
     }
 
-    /// Withdraws for good what the plan says of the expire cycle.
     pub fn withdraw_cycles(&mut self, withdrawal: Withdrawal) {
         self.cycles_withdrawn = Some(withdrawal);
     }
@@ -236,7 +231,6 @@ fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
     }
 }
 
-/// Returns the probed sites of each traced function, by its number.
 fn probed_sites(plan: &ProbePlan) -> Vec<ProbedSites> {
     let mut sites = Vec::new();
     for function in &plan.functions {

@@ -94,7 +94,6 @@ impl ServerReader {
         attachment.unrun(&self.memory).is_none()
     }
 
-    /// Returns the memory of the process.
     pub fn words(&self) -> &Words {
         &self.memory
     }
@@ -267,7 +266,6 @@ impl ServerReader {
     }
 }
 
-/// The connections of one server.
 pub struct Sockets {
     pid: u32,
     /// `None` if this kernel cannot look.
@@ -279,7 +277,6 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Returns the connections of a process.
     pub fn new(pid: u32, iterator: Option<SocketIterator>) -> Self {
         Self { pid, iterator, ports: Ports::default(), pace: LookPace::default(), has_failed: false }
     }
@@ -316,7 +313,6 @@ impl Sockets {
     }
 }
 
-/// Returns the CPU time of this thread.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -46,7 +46,6 @@ pub fn search(memory: &Memory, first_member: u64, errors: u64, all: u64) -> Opti
     Some(*at)
 }
 
-/// A node of a tree.
 struct Node {
     /// The first letters of what is below each child; or all that leads to the only child.
     letters: Vec<u8>,

@@ -105,9 +105,7 @@ impl Watch {
                 // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
                 // to end.
                 Err(NotWatched::ForNow(..)) if process.handle.has_ended() => return ThreadOutcome::Ended,
-                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
-                    return ThreadOutcome::Ended;
-                }
+                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => return ThreadOutcome::Ended,
                 Err(NotWatched::ForNow(_, why)) => format!("{why:#}"),
             };
             if why != before {

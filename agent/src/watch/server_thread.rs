@@ -70,7 +70,6 @@ impl ServerThread {
         server
     }
 
-    /// Returns whether attaching to it was tried.
     pub fn was_tried(&self) -> bool {
         !matches!(*self.attempt(), Attempt::NotYet)
     }
@@ -83,7 +82,6 @@ impl ServerThread {
         }
     }
 
-    /// Returns whether its thread still runs.
     pub fn is_alive(&self) -> bool {
         self.thread.is_some()
     }

@@ -61,7 +61,6 @@ fn lacked_cpu(thread: Option<&Scheduling>, before: Option<(u64, u64)>, now: Opti
     ran - ran_before < half && (waited - waited_before >= half || is_ready)
 }
 
-/// Reports that the agent is about to end.
 pub async fn stopping() {
     // The agent ends anyway.
     let _ = timeout(PATIENCE, tell(NotifyState::Stopping)).await;

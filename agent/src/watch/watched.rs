@@ -77,7 +77,6 @@ impl Watched {
         let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
-        let log = ServerLog::new(label, &process);
         let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions);
         Self {
             label: label.to_owned(),
@@ -90,7 +89,7 @@ impl Watched {
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder,
             fate: sources.fate,
-            log,
+            log: ServerLog::new(label, &process),
             process,
         }
     }
@@ -117,7 +116,6 @@ impl Watched {
         is_placed.then(|| self.reader.runs(&self.probing.attachment))
     }
 
-    /// Returns everything that is exported about it.
     pub fn exported(&self) -> ExportedServer {
         ExportedServer {
             label: self.label.clone(),

@@ -127,7 +127,6 @@ impl Watcher {
         unwatched
     }
 
-    /// Notices threads that have ended.
     fn reap(&mut self) -> anyhow::Result<()> {
         if self.watch.probes.has_lost_keeper() {
             return Err(ProbeError::KeeperEnded.into());
@@ -165,9 +164,7 @@ impl Watcher {
     fn look_for_servers(&mut self) {
         let scan = match self.scanner.scan() {
             Ok(scan) => scan,
-            Err(error) => {
-                return tracing::warn!("{error}");
-            }
+            Err(error) => return tracing::warn!("{error}"),
         };
         self.log_hidden(&scan);
         // A server that cannot be watched is forgotten with its process.
@@ -210,7 +207,6 @@ impl Watcher {
         }
     }
 
-    /// Returns the labels of new servers; `listed` are all that run.
     fn labels(&self, new: &[ServerProcess], listed: &HashSet<ProcessIdentity>) -> Vec<String> {
         let new = new.iter().map(|process| NewServer {
             pid: process.identity.pid,
@@ -242,7 +238,6 @@ impl Watcher {
         self.hidden.retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
-    /// Logs the messages of the programs, with the name of the server.
     fn log_messages(&self) {
         for message in self.watch.probes.messages() {
             let pid = message.pid;

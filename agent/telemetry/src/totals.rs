@@ -49,7 +49,6 @@ impl<'a> HistogramView<'a> {
 }
 
 impl HistogramTotals {
-    /// Returns an empty histogram.
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self { bounds, counts: vec![0; bounds.buckets()], sum: 0 }
     }

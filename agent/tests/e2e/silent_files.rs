@@ -15,7 +15,6 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-/// The only file.
 const FILE: INodeNo = INodeNo(2);
 
 /// The requests that have not been answered; `None` while all are answered.

@@ -106,12 +106,10 @@ impl ExportedServer {
         self.withdrawn.is_none_or(BrokenInvariant::leaves_counters)
     }
 
-    /// Returns phases and bursts, if they may be exported.
     pub(crate) fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.follows_evictions())
     }
 
-    /// Returns the memory that does not count against its limit, if that is known.
     pub(crate) fn not_counted(&self) -> Option<u64> {
         self.state.not_counted.filter(|_| self.trusts_members())
     }
@@ -150,7 +148,6 @@ impl ExportedServer {
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether it was read too long ago to be exported.
     pub(super) fn is_stale(&self) -> bool {
         self.read.elapsed() > STALE
     }
@@ -160,7 +157,6 @@ impl ExportedServer {
         self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none())
     }
 
-    /// Returns whether every eviction call is probed now.
     pub(crate) fn probes_every_call(&self) -> bool {
         let call = self.eviction_call();
         self.mode == ProbeMode::EveryCall && call.is_some_and(|call| call.every_call().is_some())
@@ -209,12 +205,10 @@ impl ExportedServer {
         types.iter().map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
     }
 
-    /// Returns the types that are for keys.
     pub(crate) fn cycles_of_keys(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().take(OF_KEYS)
     }
 
-    /// Returns the types that are for fields of hashes.
     pub(crate) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().skip(OF_KEYS)
     }

@@ -11,7 +11,6 @@ use super::measures::Unit;
 use super::row::Row;
 use crate::profile::are_drawable;
 
-/// The most functions to list.
 const MOST: usize = 15;
 /// A share has changed if it did by more than this many standard errors: by chance, 1 in 300 does.
 const ERRORS: f64 = 3.0;

@@ -62,7 +62,6 @@ pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
 ];
 
 impl Of {
-    /// Returns the value of a record.
     pub(super) fn measured(&self, record: &Record) -> Measured {
         let began = record.began_us;
         let (value, seconds) = match *self {
@@ -120,7 +119,6 @@ fn seconds_more(first: Option<Duration>, last: Option<Duration>) -> Option<f64> 
     Some(growth(first.map(microseconds), last.map(microseconds))? / 1e6)
 }
 
-/// Returns how many seconds lie between two moments.
 fn passed(first: &Moment, last: &Moment) -> Option<f64> {
     seconds_more(Some(first.at), Some(last.at))
 }

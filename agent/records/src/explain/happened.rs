@@ -48,7 +48,6 @@ fn time_of_day(unix_us: u64) -> String {
     time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
-/// Says what clients felt, if they waited.
 fn felt(window: &Window<'_>) -> Option<String> {
     let stalled = window.stalled_us().filter(|stalled| *stalled > 0)?;
     let time = |us: u64| seconds(us as f64 / 1e6);

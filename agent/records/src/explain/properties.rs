@@ -8,7 +8,6 @@ use super::{CauseKind, explain};
 use crate::Record;
 use crate::fixture::{burst_record, noise};
 
-/// Multiplies all sizes.
 fn scale(record: &mut Record, by: u64) {
     let size = |size: &mut Option<u64>| *size = size.map(|size| size * by);
     for moment in &mut record.moments {
@@ -147,9 +146,7 @@ proptest! {
         }
         record.began_us = any();
         record.ended_us = any();
-        change_burst(&mut record, |burst| {
-            burst.started = std::time::Duration::MAX;
-        });
+        change_burst(&mut record, |burst| burst.started = std::time::Duration::MAX);
         forget(&mut record, bits);
         let _ = explain(&record);
     }

@@ -176,7 +176,6 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     })
 }
 
-/// Rounds up to whole MiB.
 fn whole_mebibytes(size: u64) -> u64 {
     size.div_ceil(1 << 20) << 20
 }

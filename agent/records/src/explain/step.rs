@@ -102,7 +102,6 @@ fn change([before, after]: &[Moment; 2]) -> Option<f64> {
     (elapsed <= LONGEST).then_some(change)
 }
 
-/// Returns the power of two that a size is close to.
 fn power_of_two(size: f64) -> Option<u64> {
     let exponent = size.log2().round();
     if !(20.0..=50.0).contains(&exponent) {

@@ -303,9 +303,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
         add_memory(moment, if is_early { 32 } else { 0 });
     });
     // Far more than the keys can need.
-    not_a_table(|_, moment| {
-        moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(510 * MIB));
-    });
+    not_a_table(|_, moment| moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(510 * MIB)));
 }
 
 #[test]

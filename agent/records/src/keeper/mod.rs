@@ -162,7 +162,6 @@ impl Inner {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until the end.
     fn write_all(&self) {
         // Labels that could not be written are retried.
         let mut labels = None;

@@ -154,7 +154,6 @@ impl Store {
         }
     }
 
-    /// Returns the labels of the live servers.
     pub(super) fn labels(&self) -> &Labels {
         &self.labels
     }
@@ -276,7 +275,6 @@ fn total(files: &[Entry]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
-/// Returns the name of the file of a record.
 fn file_name(id: &RecordId) -> String {
     format!("{id}{ENDING}")
 }

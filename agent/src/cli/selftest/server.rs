@@ -76,7 +76,6 @@ impl ThrowAwayServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Returns the value of its label `server`.
     pub fn label(&self) -> String {
         self.port.to_string()
     }
@@ -125,7 +124,6 @@ impl Info {
     }
 }
 
-/// Returns a loopback port that is free at this moment.
 pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?.local_addr()?.port())
 }

@@ -161,10 +161,9 @@ impl Recorder {
             refused: seen.moment.refused,
             buffers: seen.moment.buffers_share(),
         };
-        let is_stalled = kept.occasions.saw(now, &sight);
         self.profiles.follow(profiles::Conditions {
             at: now,
-            is_stalled,
+            is_stalled: kept.occasions.saw(now, &sight),
             has_open_burst,
             is_asked: kept.occasions.is_asked(now),
             is_due: kept.occasions.is_due(now),
@@ -177,9 +176,7 @@ impl Recorder {
         for request in self.around.requests.take(&self.server.label) {
             match request {
                 Request::Record(tell) => self.ask(tell),
-                Request::Profile { length, hz, answer } => {
-                    self.profiles.ask(monotonic(), length, hz, answer);
-                }
+                Request::Profile { length, hz, answer } => self.profiles.ask(monotonic(), length, hz, answer),
             }
         }
         self.profiles.settle(monotonic());

@@ -22,7 +22,6 @@ use crate::profile::{Profiler, Profiling};
 
 /// Samples in each second of CPU time: not a divisor of the server's own timers.
 const HZ: u32 = 49;
-/// The longest profile.
 const LONGEST: Duration = Duration::from_secs(300);
 /// The least time from the start of one to the start of the next.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -40,7 +39,6 @@ pub struct Subject {
     pub profiler: Result<Profiler, NoProfile>,
     /// The server.
     pub process: ServerProcess,
-    /// Its executable.
     pub executable: Arc<Executable>,
 }
 
@@ -79,7 +77,6 @@ struct Asked {
     answer: oneshot::Sender<Result<Profile, String>>,
 }
 
-/// The profiles of one server.
 pub struct Profiles {
     subject: Subject,
     begun: VecDeque<Begun>,
@@ -99,7 +96,6 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// Begins with none.
     pub fn new(subject: Subject) -> Self {
         Self {
             subject,

@@ -279,7 +279,6 @@ mod tests {
             self.oldest = None;
         }
 
-        /// Returns the milliseconds stalled by each cause.
         fn stalled(&self) -> [u128; 6] {
             StallCause::ALL.map(|cause| self.stalls.total(cause).as_millis())
         }

@@ -380,9 +380,7 @@ pub(super) mod tests {
         stalling(change, why);
         let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
         stalling(|burst| burst.client_buffers_before = Some(899 << 20), why);
-        let bulk_load = |burst: &mut Burst| {
-            burst.stalled_by_evictions = Some(Duration::from_secs(3));
-        };
+        let bulk_load = |burst: &mut Burst| burst.stalled_by_evictions = Some(Duration::from_secs(3));
         let (kind, why) = kind_after(bulk_load);
         assert_eq!(kind, BurstKind::Stalling);
         assert_eq!(why, "clients were stalled for 8.0 s, 3.0 s of that by evictions");

@@ -137,7 +137,6 @@ pub struct Margins {
 }
 
 impl Margins {
-    /// Takes in an observation made in this phase.
     pub(super) fn observe(&mut self, now: &Moment, phase: Phase) {
         let keys = now.keys;
         let Some(now) = Point::of(now) else { return };

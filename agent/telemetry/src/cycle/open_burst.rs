@@ -42,9 +42,8 @@ pub(super) struct OpenBurst {
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
     pub fn new(known: Before, start: Moment, before: &Moment, now: &Moment) -> Self {
-        let began = start.at;
         Self {
-            began,
+            began: start.at,
             known,
             before: *before,
             start,
@@ -64,7 +63,6 @@ impl OpenBurst {
         self.end.at
     }
 
-    /// Returns how many evicting calls it had.
     fn calls(&self) -> u64 {
         self.last.evicting_calls.saturating_sub(self.before.evicting_calls)
     }

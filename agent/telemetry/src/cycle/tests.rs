@@ -123,7 +123,6 @@ impl Server {
         &self.bursts[0]
     }
 
-    /// Returns the seconds of each of two bursts.
     fn durations(&self) -> [f64; 2] {
         assert_eq!(self.bursts.len(), 2, "{:?}", self.bursts);
         [0, 1].map(|index| self.bursts[index].duration.as_secs_f64())
@@ -344,7 +343,6 @@ fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
     assert!(burst.expiry_behind().is_some(), "{burst:?}");
 }
 
-/// Returns the time in each phase.
 fn times(cycle: &Cycle) -> [Duration; 3] {
     Phase::ALL.map(|phase| cycle.phases.time(phase))
 }

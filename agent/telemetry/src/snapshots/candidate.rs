@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// Entries of a pool.
 const ENTRIES: usize = 16;
 /// Words of 8 bytes in an entry: its order, its key, its place for a short key, and its database with other things.
 const WORDS: usize = 4;

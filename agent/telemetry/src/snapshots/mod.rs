@@ -103,7 +103,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns when evicting calls were made.
     pub(crate) fn eviction_times(&self) -> EvictionTimes {
         let evictions = &self.counted.evictions;
         let times = self.counted.calls.first().map(|calls| EvictionTimes {
@@ -115,7 +114,6 @@ impl Snapshot {
         times.unwrap_or_default()
     }
 
-    /// Returns a member of the server, as [`MemberValues::get`].
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
         self.members.as_ref()?.get(member)
     }

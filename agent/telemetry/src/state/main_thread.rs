@@ -102,7 +102,6 @@ pub struct MainThreadTime {
 }
 
 impl MainThreadTime {
-    /// Takes in a reading.
     pub(super) fn advance(&mut self, now: Spent) {
         let Some(last) = self.last.replace(now) else { return };
         let cpu_ns = now.times.cpu_ns.saturating_sub(last.times.cpu_ns);

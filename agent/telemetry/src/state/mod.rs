@@ -140,7 +140,6 @@ impl ServerState {
         }
     }
 
-    /// Returns a member of the server as it was last read.
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
         self.members.as_ref()?.get(member)
     }
@@ -360,7 +359,6 @@ mod tests {
     use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
     use crate::{MemberValues, Observed, Snapshot, ThreadTimes};
 
-    /// Returns a reading of client buffers.
     fn clients(at: Duration, total: u64) -> Snapshot {
         let mut members = MemberValues::default();
         members.set(Member::StatClientsTypeMemory, &[total - 3, 1, 1, 1]);

@@ -11,7 +11,6 @@ use evictscope_model::Member;
 use crate::Snapshot;
 use crate::totals::Unreset;
 
-/// Counts refused commands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refused {
     counter: Unreset,

@@ -42,7 +42,6 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Returns the result that the programs noted.
     fn of(noted: u64) -> Self {
         match noted {
             noted if noted == ResultKind::Ok as u64 => Self::Ok,

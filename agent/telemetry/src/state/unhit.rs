@@ -25,7 +25,6 @@ pub(super) struct HitReading {
     pub rested: Option<Duration>,
 }
 
-/// Follows one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unhit {
     last: HitReading,

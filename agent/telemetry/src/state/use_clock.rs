@@ -60,9 +60,7 @@ impl UseClock {
             None => snapshot.child_ns.is_some(),
         };
         match (self.child, has_child) {
-            (child, true) => {
-                self.child = Some((child.map_or(snapshot.at, |(first, _)| first), snapshot.at));
-            }
+            (child, true) => self.child = Some((child.map_or(snapshot.at, |(first, _)| first), snapshot.at)),
             (Some((first, last)), false) => {
                 self.rests_until = snapshot.at + last.saturating_sub(first);
                 self.child = None;

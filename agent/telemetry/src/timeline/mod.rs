@@ -75,7 +75,6 @@ impl Timeline {
         self.fill(now);
     }
 
-    /// Fills the bins up to a reading.
     fn fill(&mut self, now: &Moment) {
         let last = self.last.replace(*now);
         self.extend_to(index(now.at));

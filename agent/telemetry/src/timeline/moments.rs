@@ -163,7 +163,6 @@ impl Series {
         packed.chain(self.last.iter().copied())
     }
 
-    /// Changes all moments.
     fn change(&mut self, change: impl Fn(&mut Moment)) {
         let all: Vec<_> = self.around(Duration::ZERO, Duration::MAX).collect();
         *self = Self::default();

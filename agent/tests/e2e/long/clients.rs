@@ -113,7 +113,6 @@ impl Agent {
     }
 }
 
-/// Returns a web configuration with a user.
 fn password() -> anyhow::Result<String> {
     let hash = bcrypt::hash("secret", 4)?;
     Ok(format!("basic_auth_users:\n  alice: {hash}\n"))

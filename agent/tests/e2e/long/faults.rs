@@ -74,7 +74,6 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     probed.must_be_as_before("no breakpoint after the next agent")
 }
 
-/// Returns how many file descriptors a process has open.
 fn descriptors(pid: u32) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }

@@ -246,13 +246,11 @@ fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result
     Ok(program)
 }
 
-/// Returns whether a family has series about a server.
 fn is_exported(text: &str, family: &str, server: &str) -> bool {
     let label = format!("server=\"{server}\"");
     text.lines().any(|line| line.starts_with(family) && line.contains(&label))
 }
 
-/// Returns the only line of a log that contains `part`.
 fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
     let mut lines = log.lines().filter(|line| line.contains(part));
     lines.next().filter(|_| lines.next().is_none()).with_context(|| format!("not one line with {part}: {log}"))

@@ -15,7 +15,6 @@ use evictscope_testkit::servers::{ALL, REDIS, on_each};
 use evictscope_testkit::wait::{until, until_true};
 use serde_json::Value;
 
-/// Keys that are made.
 const KEYS: u64 = 40_000;
 /// How far off a share may be.
 const POINTS: f64 = 0.02;

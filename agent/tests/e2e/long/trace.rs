@@ -14,10 +14,8 @@ use rustix::process::Signal;
 
 use crate::code::Code;
 
-/// Commands that are sent.
 const COMMANDS: usize = 3_000;
 
-/// A running trace.
 struct Trace(Owned);
 
 impl Trace {

@@ -44,7 +44,6 @@ impl Authority {
     }
 }
 
-/// An agent with a web configuration.
 struct Agent {
     process: Owned,
     port: u16,

@@ -80,7 +80,6 @@ fn info(server: &ExportedServer) -> Series<'static> {
     Series::number(&labels, 1.0)
 }
 
-/// Returns the hits of each probe of each traced function.
 fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {

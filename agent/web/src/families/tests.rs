@@ -82,7 +82,6 @@ fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
     Ok(())
 }
 
-/// Returns every item that can be missing.
 fn items() -> Vec<Item> {
     let mut items = vec![Item::Plan, Item::DebugInfo, Item::Version];
     for (index, traced) in [EVICTION_CALL, EXPIRE_CYCLE].into_iter().enumerate() {
@@ -133,7 +132,6 @@ fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
     gone
 }
 
-/// Returns the values of each label.
 fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str>> {
     let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (label, value) in family.series.iter().flat_map(|series| &series.labels) {

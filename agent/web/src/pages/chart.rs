@@ -16,7 +16,6 @@ use super::drawing::{Ink, framed, swatch};
 
 /// The shapes are drawn this wide, and stretched.
 const WIDTH: u32 = 1_200;
-/// The height of the shapes.
 const HEIGHT: u32 = 110;
 /// The least distance between two grid lines.
 const GRID: u32 = 24;

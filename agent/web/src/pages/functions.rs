@@ -10,7 +10,6 @@ use maud::{Markup, html};
 
 use super::text::{duration, grouped, head, percent};
 
-/// The most functions in the table.
 const MOST: usize = 20;
 
 /// Shows a profile.

@@ -169,7 +169,6 @@ fn time_of_day(second: u64) -> String {
     text.get(11..19).unwrap_or_default().to_owned()
 }
 
-/// The height of a panel.
 const HEIGHT: u32 = 150;
 /// The width that blocks are placed in.
 const WIDTH: f64 = 10_000.0;

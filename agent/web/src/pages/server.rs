@@ -17,7 +17,6 @@ use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
-/// The most records on the page.
 const MOST_RECORDS: usize = 50;
 
 /// What the page shows. All of it is a copy.
@@ -216,7 +215,6 @@ fn in_time(seconds: Option<f64>) -> String {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map_or_else(|| "never".to_owned(), round)
 }
 
-/// The most bursts on the page.
 const MOST_BURSTS: usize = 50;
 
 /// Lists finished bursts, the newest first, each with its record.

@@ -18,14 +18,12 @@ use crate::shared::{Request, Shared};
 /// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
 
-/// The answer to a list.
 #[derive(Debug, Serialize)]
 struct RecordList<'a> {
     records: Vec<Entry<'a>>,
     unreadable: Vec<Unreadable>,
 }
 
-/// A record.
 #[derive(Debug, Serialize)]
 struct Entry<'a> {
     id: &'a RecordId,

@@ -111,9 +111,7 @@ impl WebConfig {
             });
             match looked.await {
                 Ok(looked) => self = looked,
-                Err(error) => {
-                    return tracing::error!("the web configuration is no longer followed: {error}");
-                }
+                Err(error) => return tracing::error!("the web configuration is no longer followed: {error}"),
             }
         }
     }

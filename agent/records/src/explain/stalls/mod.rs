@@ -44,7 +44,6 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
 
 type Found = (CauseKind, String, Vec<String>);
 
-/// Describes keys that expired all at once.
 fn expired(window: &Window<'_>) -> Option<Found> {
     let keys = window.grown(|moment| moment.expired_keys);
     let keys = keys.filter(|keys| *keys >= LEAST_KEYS)?;
@@ -65,7 +64,6 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
 
-/// Returns the keys expired per second.
 fn rate_of(moments: &[Moment]) -> Option<f64> {
     let (first, last) = (moments.first()?, moments.last()?);
     let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
@@ -91,7 +89,6 @@ fn commands(window: &Window<'_>) -> Found {
     (CauseKind::Commands, summary, vec![evidence])
 }
 
-/// Describes why the main thread had no CPU.
 fn no_cpu(window: &Window<'_>) -> Found {
     let share = window.waiting_share().filter(|share| *share >= WAITED);
     let time = share.map_or_else(

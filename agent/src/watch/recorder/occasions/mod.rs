@@ -71,7 +71,6 @@ pub struct Sight {
     pub buffers: Option<f64>,
 }
 
-/// A record that will be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedRecord {
     /// Why it is made.
@@ -95,7 +94,6 @@ impl WantedRecord {
         at + UNWINDING >= self.due
     }
 
-    /// Returns the time that is in the record.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
@@ -278,7 +276,6 @@ impl Occasions {
         is_recorded
     }
 
-    /// Asks for a record of now.
     pub fn ask(&mut self, now: Duration) {
         if !self.waiting.iter().any(WantedRecord::is_asked) {
             self.waiting.push(WantedRecord {

@@ -74,7 +74,6 @@ struct Open {
     crowd: Trouble,
 }
 
-/// A connection's task.
 type Task = AbortOnDropHandle<()>;
 
 impl Default for Open {
@@ -92,7 +91,6 @@ impl Open {
         self.note(closed.is_some());
     }
 
-    /// Notes a request.
     fn asks(&mut self, number: u64) {
         if let Some((_, task)) = self.new.pop(&number) {
             let closed = self.asked.push(number, task);

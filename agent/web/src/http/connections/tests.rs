@@ -35,7 +35,6 @@ fn open() -> Web {
     Web::open(Vec::new())
 }
 
-/// Connects, and sends these bytes.
 fn connect(address: SocketAddr, sent: &[u8]) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(HANG))?;
@@ -43,7 +42,6 @@ fn connect(address: SocketAddr, sent: &[u8]) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends a request, and reads the whole answer.
 fn ask(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.write_all(REQUEST)?;
     let mut answer = Vec::new();
