@@ -84,7 +84,8 @@ fn must_leave(clients: &[TcpStream], most: usize) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_client_that_sends_no_whole_header_in_time_is_closed() -> anyhow::Result<()> {
-    let file = directory()?.path().join("web.yml");
+    let directory = directory()?;
+    let file = directory.path().join("web.yml");
     std::fs::write(&file, TLS)?;
     let http = start(open(), SHORT).await?;
     let https = start(WebConfig::load(&file)?.web(), SHORT).await?;
