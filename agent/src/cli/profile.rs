@@ -90,8 +90,7 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, ProfiledProc
         note("no eviction function was found in it: evictions are not shown separately");
     }
     let Running { path, command, .. } = process;
-    let subject = ProfiledProcess { pid: arguments.pid, executable: Arc::new(process.exe), path, command };
-    Ok((process.handle, subject))
+    Ok((process.handle, ProfiledProcess { pid: arguments.pid, executable: Arc::new(process.exe), path, command }))
 }
 
 /// Ends it, and waits for its samples.

@@ -158,8 +158,7 @@ impl Agent {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
-        let request = self.http.get(format!("{}{path}", self.url));
-        Ok(self.answered(self.with_password(request).call())?.into_body())
+        Ok(self.answered(self.with_password(self.http.get(format!("{}{path}", self.url))).call())?.into_body())
     }
 
     fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {

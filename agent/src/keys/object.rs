@@ -173,8 +173,7 @@ mod tests {
         assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
         assert_eq!(Object::read(&memory, &VALKEY_9_1, head(1 << 3 | 4, &[text]).as_ptr() as u64), None);
         // Its reference count is 0.
-        let freed = head(7, &[&expires, key, text]);
-        assert_eq!(Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64), None);
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, head(7, &[&expires, key, text]).as_ptr() as u64), None);
         Ok(())
     }
 

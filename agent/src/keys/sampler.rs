@@ -88,8 +88,7 @@ pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments, s
             if drawing.is_spent() {
                 break;
             }
-            let place = order.pop().filter(|_| is_whole);
-            sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
+            sampler.look(&tables, order.pop().filter(|_| is_whole).unwrap_or_else(|| fastrand::u64(..size)));
         }
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at

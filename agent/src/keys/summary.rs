@@ -103,8 +103,7 @@ impl KeysSummary {
         let mut groups = BTreeMap::<String, Vec<&DrawnKey>>::new();
         for key in &drawn.keys {
             let (kind, encoding) = key.kind;
-            let name = key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"));
-            groups.entry(name).or_default().push(key);
+            groups.entry(key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"))).or_default().push(key);
         }
         let row = |(name, keys): (String, Vec<&DrawnKey>)| {
             let bytes: f64 = keys.iter().map(|key| key.bytes as f64).sum();

@@ -239,8 +239,7 @@ mod tests {
         let mut screen = Screen::new(reading.clone());
         screen.remember(reading, 1.0);
         let all = shown(&mut screen, 120, 40)?;
-        let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
-        assert!(all.contains(felt), "{all}");
+        assert!(all.contains("6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated"), "{all}");
         assert!(all.contains("6380") && all.contains("saturated"), "{all}");
         assert!(all.contains("part of the time"), "{all}");
         assert!(!screen.press(KeyCode::Enter.into()));

@@ -175,8 +175,7 @@ mod tests {
         for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
             let known = [&growing[..], &[(added, 0.4512)]].concat();
             let longest = limit(&server(&known)).unwrap_or_default();
-            let expected = format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
-            assert_eq!(longest, expected);
+            assert_eq!(longest, format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}"));
             assert!(longest.chars().count() <= 80);
         }
     }
@@ -200,8 +199,7 @@ mod tests {
         );
         let busy = [(CYCLES, 510.0), (CYCLE_SECONDS, 0.2525), (TIME_LIMIT_HITS, 500.0)];
         let longest = after(0.416, &busy).unwrap_or_default();
-        let expected = " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s";
-        assert_eq!(longest, expected);
+        assert_eq!(longest, " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s");
         assert!(longest.chars().count() <= 80);
     }
 }

@@ -73,8 +73,7 @@ impl PlanRequest<'_> {
     }
 
     fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {
-        let function = function.map(|name| format!("--function={name}").into());
-        let planned: Planned = self.ask(identified, function)?;
+        let planned: Planned = self.ask(identified, function.map(|name| format!("--function={name}").into()))?;
         if planned.is_possible(self.executable) {
             return Ok(planned);
         }
@@ -96,8 +95,7 @@ impl PlanRequest<'_> {
 pub fn code_of_mapped(root: &Path, files: &[(&Path, u64)]) -> Result<Vec<Option<CodeFile>>, Failure> {
     let waits = (0, Some(root.to_owned()));
     let numbers = files.iter().map(|(_, inode)| format!("--mapped={inode}").into());
-    let places = files.iter().flat_map(|(path, _)| [root.into(), (*path).into()]);
-    process::ask(None, root, waits, numbers.chain(places))
+    process::ask(None, root, waits, numbers.chain(files.iter().flat_map(|(path, _)| [root.into(), (*path).into()])))
 }
 
 /// A process that a user names, and what it runs.

@@ -133,8 +133,7 @@ impl Mappings {
     }
 
     pub fn at(&self, address: u64) -> Option<&Mapping> {
-        let behind = self.0.partition_point(|mapping| mapping.begin <= address);
-        let mapping = self.0.get(behind.checked_sub(1)?)?;
+        let mapping = self.0.get(self.0.partition_point(|mapping| mapping.begin <= address).checked_sub(1)?)?;
         (address < mapping.end).then_some(mapping)
     }
 }

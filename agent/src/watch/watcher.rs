@@ -170,8 +170,7 @@ impl Watcher {
         // A server that cannot be watched is forgotten with its process.
         let listed: HashSet<ProcessIdentity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers.retain(|identity, server| server.is_alive() || listed.contains(identity));
-        let starting = self.servers.values().filter(|server| server.is_starting());
-        let most = MAX_STARTING.saturating_sub(starting.count());
+        let most = MAX_STARTING.saturating_sub(self.servers.values().filter(|server| server.is_starting()).count());
         let now = Instant::now();
         let is_new =
             |process: &ServerProcess| self.servers.get(&process.identity).is_none_or(|server| server.is_due(now));

@@ -48,8 +48,7 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
             Some(always(cause, what, LAZYFREE))
         }
         CauseKind::ExpiredTogether => {
-            let what = "Spread the times to live: add a tenth or more of random time to each";
-            Some(always(cause, what, SPREAD))
+            Some(always(cause, "Spread the times to live: add a tenth or more of random time to each", SPREAD))
         }
         _ => None,
     };
@@ -160,8 +159,7 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         (what.to_owned(), FEWER_REQUESTS)
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
         let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));
-        let what = format!("Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands");
-        (what, EFFORT)
+        (format!("Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands"), EFFORT)
     } else {
         return None;
     };

@@ -390,6 +390,5 @@ fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
     let advice = behind.remedies.iter().map(|remedy| &*remedy.what).collect::<Vec<_>>().join("; ");
     assert!(advice.contains("a client that scans all the time"), "{advice}");
     assert!(!advice.contains("active-expire-effort"), "{advice}");
-    let kept_up = found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>();
-    assert_eq!(kept_up, [CauseKind::ClientBuffers]);
+    assert_eq!(found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>(), [CauseKind::ClientBuffers]);
 }

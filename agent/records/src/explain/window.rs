@@ -150,8 +150,7 @@ impl<'a> Window<'a> {
     /// Returns the moments between which counters are compared: just before it began, and a little after the last
     /// evicting call.
     fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
-        let from = self.calm.last().or(self.inside.first())?;
-        Some((from, self.whole.get(self.inside.len()).or(self.inside.last())?))
+        Some((self.calm.last().or(self.inside.first())?, self.whole.get(self.inside.len()).or(self.inside.last())?))
     }
 
     /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it

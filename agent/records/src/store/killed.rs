@@ -86,8 +86,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
         let listed = store.list()?;
         ensure!(listed.len() <= LIMITS.records);
         for file in &listed {
-            let summary = file.summary.as_ref().map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?;
-            store.read(&summary.id)?;
+            store.read(&file.summary.as_ref().map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?.id)?;
         }
         let left = everything(directory.path())?;
         ensure!(left.len() == listed.len(), "{left:?}");

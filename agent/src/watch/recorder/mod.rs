@@ -267,8 +267,7 @@ impl Recorder {
         self.profiles.stop_for_records();
         if let Some(kept) = self.kept.take() {
             for tell in kept.tell {
-                let why = "the probe plan was found wrong, so nothing of it is kept";
-                let _ = tell.send(Err(why.to_owned()));
+                let _ = tell.send(Err("the probe plan was found wrong, so nothing of it is kept".to_owned()));
             }
         }
     }

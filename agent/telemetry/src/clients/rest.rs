@@ -100,8 +100,7 @@ mod tests {
                 sleeps: *sleeps,
             })
         });
-        let waited = times.last().map_or(0, |times| times.waiting_ns / 1_000_000);
-        (waited, rest.rests().last().map(Duration::as_millis))
+        (times.last().map_or(0, |times| times.waiting_ns / 1_000_000), rest.rests().last().map(Duration::as_millis))
     }
 
     fn rested(readings: &[Read]) -> Option<u128> {

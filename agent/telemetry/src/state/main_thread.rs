@@ -120,8 +120,7 @@ impl MainThreadTime {
         let seen = now.observed.saturating_sub(last.observed);
         let seen = if elapsed > 0.0 { (seen.as_secs_f64() / elapsed).min(1.0) } else { 1.0 };
         let observed_ns = (cpu_ns as f64 * seen).round() as u64;
-        let evicting_ns = now.evicting_ns.saturating_sub(last.evicting_ns);
-        let eviction_ns = shown(&mut self.owed_ns, evicting_ns, observed_ns);
+        let eviction_ns = shown(&mut self.owed_ns, now.evicting_ns.saturating_sub(last.evicting_ns), observed_ns);
         self.eviction_ns += eviction_ns;
         self.other_ns += observed_ns - eviction_ns;
         let remembered = (1.0 - elapsed / SHARE_OVER).max(0.0);

@@ -415,8 +415,7 @@ mod tests {
             state.client_buffers().map(|totals| totals.count())
         };
         assert_eq!(samples_after(begin, 1_000), Some(1));
-        let too_soon = begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1);
-        assert_eq!(samples_after(too_soon, 8_000), Some(1));
+        assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1), 8_000), Some(1));
         assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL, 4_000), Some(2));
         assert_eq!(state.client_buffers().map(|totals| totals.sum()), Some(5_000));
         // Not an entry of the histogram, but the highest value all the same.

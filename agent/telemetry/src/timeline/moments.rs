@@ -230,8 +230,7 @@ mod tests {
             // A reading right after another is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
                 let is_stalled = stalls && seconds.is_multiple_of(60);
-                let moment = Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing(at) };
-                moments.push(moment);
+                moments.push(Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing(at) });
             }
         }
         let mut stalled = vec![0; 11];

@@ -130,8 +130,7 @@ fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<(
 }
 
 fn kill(server: ContainedServer) -> anyhow::Result<()> {
-    let pid = Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?;
-    Ok(kill_process(pid, Signal::KILL)?)
+    Ok(kill_process(Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?, Signal::KILL)?)
 }
 
 #[test]

@@ -134,8 +134,7 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
         anyhow::bail!("the program says {numbers:?}");
     };
     let exported = |result| {
-        let labels = [("server", name), ("kind", "evicting"), ("result", result)];
-        scrape.sum("evictscope_eviction_calls_total", &labels)
+        scrape.sum("evictscope_eviction_calls_total", &[("server", name), ("kind", "evicting"), ("result", result)])
     };
     let is_counted = exported("ok").is_ok();
     let mut missing = Vec::new();
@@ -304,8 +303,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let line = only_line_with(&log, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
     let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
-    let inspect = format!("evictscope inspect {pid} --json");
-    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
+    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &format!("evictscope inspect {pid} --json")] {
         ensure!(line.contains(part), "{part} is not in {line}");
     }
 

@@ -73,8 +73,7 @@ impl Manager {
         let mut buffer = [0; 4096];
         while begun.elapsed() < time {
             if let Ok(length) = self.socket.recv(&mut buffer) {
-                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                heard.extend(text.lines().map(str::to_owned));
+                heard.extend(String::from_utf8_lossy(&buffer[..length]).into_owned().lines().map(str::to_owned));
             }
         }
         heard

@@ -139,8 +139,7 @@ fn in_words(bounds: &[f64]) -> String {
     let last = bounds[bounds.len() - 1];
     if bounds[0] >= 64.0 {
         let power = bounds[1] / bounds[0];
-        let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
-        assert!(regular, "no powers of {power}: {bounds:?}");
+        assert!(bounds.windows(2).all(|pair| pair[1] / pair[0] == power), "no powers of {power}: {bounds:?}");
         return format!("powers of {power}, {} … {}", bytes(bounds[0]), bytes(last));
     }
     let step = |pair: &[f64]| (pair[1] / pair[0] * 2.0).round() / 2.0;

@@ -125,8 +125,7 @@ fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
         if values.is_disjoint(&after[label]) {
             gone.push(format!("{name}{{{label}}}"))
         } else {
-            let values = values.difference(&after[label]);
-            gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
+            gone.extend(values.difference(&after[label]).map(|value| format!("{name}{{{label}={value:?}}}")));
         }
     }
     gone

@@ -156,8 +156,7 @@ async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
     // No such server.
     const PASSES: u16 = 404;
     let check = |what: &str, headers: &str, status| {
-        let headers = format!("Host: {headers}\r\n");
-        must_answer(server.address, what, &headers, status, "x-frame-options: DENY\r\n")
+        must_answer(server.address, what, &format!("Host: {headers}\r\n"), status, "x-frame-options: DENY\r\n")
     };
     check(RECORD, "h1:1", PASSES)?;
     check(RECORD, "h1:1\r\nOrigin: http://h1:1", PASSES)?;

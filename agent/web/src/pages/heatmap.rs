@@ -54,8 +54,7 @@ pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> an
     let mut text = String::new();
     draw(server, timeline, since_1970, &mut text).map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
     let begin = text.find("<svg").unwrap_or(0);
-    let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
-    text.insert_str(inside, &format!("<style>{STYLE}</style>"));
+    text.insert_str(text[begin..].find('>').map_or(0, |end| begin + end + 1), &format!("<style>{STYLE}</style>"));
     Ok(text)
 }
 

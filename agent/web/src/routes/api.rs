@@ -34,8 +34,7 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     match TextEncoder::new().encode_to_string(&all) {
         Ok(text) => ([(header::CONTENT_TYPE, format!("{TEXT_FORMAT}; charset=utf-8"))], text).into_response(),
         Err(error) => {
-            let text = format!("cannot encode the metrics: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot encode the metrics: {error}\n")).into_response()
         }
     }
 }

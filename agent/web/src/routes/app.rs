@@ -74,10 +74,7 @@ impl App {
         match timeout(limit, answered).await {
             Ok(Ok(answer)) => answer.map_err(|why| unavailable(&why)),
             Ok(Err(_)) => Err(unavailable("the server has ended, or is no longer watched")),
-            Err(_) => {
-                let text = format!("no {done} in time; the agent's log may say why\n");
-                Err((StatusCode::GATEWAY_TIMEOUT, text))
-            }
+            Err(_) => Err((StatusCode::GATEWAY_TIMEOUT, format!("no {done} in time; the agent's log may say why\n"))),
         }
     }
 }
@@ -100,10 +97,7 @@ impl Which {
                 servers.iter().find(|server| server.label == *label).cloned().ok_or_else(|| no_such_server(label))
             }
             (None, [only]) => Ok(only.clone()),
-            (None, _) => {
-                let text = "which server? Append ?server=NAME; / lists them\n";
-                Err((StatusCode::BAD_REQUEST, text.to_owned()))
-            }
+            (None, _) => Err((StatusCode::BAD_REQUEST, "which server? Append ?server=NAME; / lists them\n".to_owned())),
         }
     }
 }

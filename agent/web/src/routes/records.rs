@@ -95,8 +95,7 @@ pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, 
 /// Makes a record, and answers with its id.
 pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> Result<impl IntoResponse, Refusal> {
     let id = make(&app, which.server).await?;
-    let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
-    Ok((StatusCode::CREATED, location, Json(RecordMade { id })))
+    Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/records/{id}"))], Json(RecordMade { id })))
 }
 
 /// Returns all records, the newest first, or why there are none. Reads files.

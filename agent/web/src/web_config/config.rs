@@ -151,8 +151,7 @@ impl Sources {
         let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
         let mut named = BTreeMap::new();
         if let Some(tls) = spec.and_then(|spec| spec.tls_server_config) {
-            let files = tls.files().map(|file| beside(path, file));
-            named.extend(files.map(|file| (file.clone(), content(&file))));
+            named.extend(tls.files().map(|file| beside(path, file)).map(|file| (file.clone(), content(&file))));
         }
         Self { config, named }
     }

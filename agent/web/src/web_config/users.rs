@@ -133,8 +133,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_of_a_user_is_accepted() -> anyhow::Result<()> {
         // As htpasswd writes it.
-        let hash = bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY);
-        let users = alice(hash)?;
+        let users = alice(bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY))?;
         for _ in 0..2 {
             assert!(users.admit("alice", "secret").await);
             assert!(!users.admit("alice", "secre").await);
