@@ -239,8 +239,7 @@ mod tests {
             ("duration of the reclaim", 5.0),
         ] {
             let measured = value(name, &record);
-            let is_right = (measured / expected - 1.0).abs() < 0.01;
-            assert!(is_right, "{name}: {measured}, not {expected}");
+            assert!((measured / expected - 1.0).abs() < 0.01, "{name}: {measured}, not {expected}");
         }
     }
 

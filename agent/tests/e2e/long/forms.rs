@@ -286,8 +286,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     until("the plan is withdrawn", || Ok(agent.scrape()?.sum(withdrawn, &reasons).ok()))?;
     let text = agent.get("/metrics")?;
     for family in RESTING_ON_THE_PLAN {
-        let is_there = is_exported(&text, family, &name);
-        ensure!(!is_there, "{family} is still there");
+        ensure!(!is_exported(&text, family, &name), "{family} is still there");
     }
     let after = agent.scrape()?;
     let by_method = [("server", name.as_str()), ("method", "none")];
@@ -332,8 +331,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let counted = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
     let text = agent.get("/metrics")?;
-    let is_withdrawn = is_exported(&text, withdrawn, &sound_name);
-    ensure!(!is_withdrawn, "the sound one, too");
+    ensure!(!is_exported(&text, withdrawn, &sound_name), "the sound one, too");
     Ok(())
 }
 

@@ -252,8 +252,7 @@ fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<
         };
         assert!(unit.starts_with(metric.unit), "{}: {unit}", metric.name);
         let shown = member.in_info().map(|shown| format!("`{shown}` of `INFO`"));
-        let is_said = shown.is_none_or(|shown| meaning.contains(&shown));
-        assert!(is_said, "{}: {meaning}", metric.name);
+        assert!(shown.is_none_or(|shown| meaning.contains(&shown)), "{}: {meaning}", metric.name);
     }
     Ok(())
 }

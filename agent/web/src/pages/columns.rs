@@ -203,8 +203,7 @@ mod tests {
         ] {
             for (second, expected) in [(-30, calm), (4, burst)] {
                 let value = at(values.clone(), second);
-                let is_near = (value - expected).abs() <= 0.02 * expected + 0.001;
-                assert!(is_near, "{value}, not {expected}");
+                assert!((value - expected).abs() <= 0.02 * expected + 0.001, "{value}, not {expected}");
             }
         }
         let phases = runs(&columns.phases, |phase| *phase == Some(Phase::Saturated));

@@ -76,8 +76,7 @@ fn must_leave(clients: &[TcpStream], most: usize) -> anyhow::Result<()> {
     for mut stream in open {
         stream.set_nonblocking(true)?;
         let read = stream.read(&mut [0]);
-        let is_open = matches!(&read, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        ensure!(is_open, "{read:?}");
+        ensure!(matches!(&read, Err(error) if error.kind() == ErrorKind::WouldBlock), "{read:?}");
     }
     Ok(())
 }
