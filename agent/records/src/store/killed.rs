@@ -71,7 +71,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
         let before = everything(directory.path())?;
         let mut writer = start(directory.path())?;
         evictscope_testkit::wait::until("the process writes", || {
-            ensure!(!writer.0.try_wait()?.is_some(), "the process has ended by itself");
+            ensure!(writer.0.try_wait()?.is_none(), "the process has ended by itself");
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
         // At a different moment of a write each time.

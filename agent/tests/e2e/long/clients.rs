@@ -222,7 +222,7 @@ fn without_descriptors_it_says_so_once_and_waits() -> anyhow::Result<()> {
     let agent = Agent::start("")?;
     let before = agent.limit_descriptors(3)?;
     let _clients = [agent.connect("")?, agent.connect("")?];
-    ensure!(!agent.get_within(Duration::from_secs(1), "/metrics").is_ok(), "no descriptor is missing");
+    ensure!(agent.get_within(Duration::from_secs(1), "/metrics").is_err(), "no descriptor is missing");
     let lines = until("it says so", || {
         let lines = agent.said_about_clients()?;
         Ok((!lines.is_empty()).then_some(lines))

@@ -86,6 +86,11 @@ pub struct WantedRecord {
 }
 
 impl WantedRecord {
+    /// Returns one that has all of the time after what it is about.
+    fn new(occasion: Occasion, began: Duration, ended: Duration) -> Self {
+        Self { occasion, began, ended, due: ended + AFTER, burst: None }
+    }
+
     fn is_asked(&self) -> bool {
         self.occasion == Occasion::Asked
     }
@@ -179,7 +184,7 @@ impl Occasions {
 
     /// Has a record made of what begins now, and of half a minute of it.
     fn wait_for(&mut self, occasion: Occasion, now: Duration) {
-        self.waiting.push(WantedRecord { occasion, began: now, ended: now + AFTER, due: now + AFTER, burst: None });
+        self.waiting.push(WantedRecord { due: now + AFTER, ..WantedRecord::new(occasion, now, now + AFTER) });
     }
 
     fn saw_call(&mut self, now: Duration, ended: Duration, took: Duration) {
@@ -191,7 +196,7 @@ impl Occasions {
         } else if !self.waiting.iter().any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
             && self.calls.take(now, 0.0)
         {
-            self.waiting.push(WantedRecord { occasion: Occasion::Call, began, ended, due: ended + AFTER, burst: None });
+            self.waiting.push(WantedRecord::new(Occasion::Call, began, ended));
         }
     }
 
@@ -236,13 +241,8 @@ impl Occasions {
         // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is
         // another matter.
         self.waiting.retain(|other| other.occasion != Occasion::Buffers || other.began < began);
-        self.waiting.push(WantedRecord {
-            occasion: Occasion::Stall,
-            began,
-            ended: stall.last,
-            due: stall.last + AFTER,
-            burst: stall.burst,
-        });
+        let record = WantedRecord::new(Occasion::Stall, began, stall.last);
+        self.waiting.push(WantedRecord { burst: stall.burst, ..record });
     }
 
     /// Drops records of these kinds that another record of this time covers.
@@ -263,13 +263,8 @@ impl Occasions {
             let _ = self.stall.take_if(|stall| is_in(stall));
             let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
             self.drop_within(&covered, burst.started, over(burst));
-            self.waiting.push(WantedRecord {
-                occasion: Occasion::Burst,
-                began: burst.started,
-                ended: over(burst),
-                due: over(burst) + AFTER,
-                burst: Some(burst.clone()),
-            });
+            let record = WantedRecord::new(Occasion::Burst, burst.started, over(burst));
+            self.waiting.push(WantedRecord { burst: Some(burst.clone()), ..record });
         } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
             stall.burst = Some(burst.clone());
         }
@@ -278,13 +273,7 @@ impl Occasions {
 
     pub fn ask(&mut self, now: Duration) {
         if !self.waiting.iter().any(WantedRecord::is_asked) {
-            self.waiting.push(WantedRecord {
-                occasion: Occasion::Asked,
-                began: now,
-                ended: now,
-                due: now + AFTER,
-                burst: None,
-            });
+            self.waiting.push(WantedRecord::new(Occasion::Asked, now, now));
         }
     }
 
@@ -312,13 +301,7 @@ impl Occasions {
         if let Some(stall) = self.stall.take_if(is_long) {
             self.record(stall);
         }
-        self.waiting.extend(ended.map(|at| WantedRecord {
-            occasion: Occasion::Ended,
-            began: at,
-            ended: at,
-            due: at,
-            burst: None,
-        }));
+        self.waiting.extend(ended.map(|at| WantedRecord { due: at, ..WantedRecord::new(Occasion::Ended, at, at) }));
         std::mem::take(&mut self.waiting)
     }
 }
