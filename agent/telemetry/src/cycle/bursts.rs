@@ -221,9 +221,8 @@ impl Burst {
     /// Returns whether more and more requests waited.
     fn waiting(&self) -> Option<Finding> {
         let (before, peak) = (self.clients_waiting_before?, self.clients_waiting_peak?);
-        let text = format!("clients waiting: {before} at its start, at most {peak}");
         let has_grown = peak >= before * GROWN_WAITING && peak >= before + GROWN_WAITING_CLIENTS;
-        Some((has_grown, text))
+        Some((has_grown, format!("clients waiting: {before} at its start, at most {peak}")))
     }
 
     fn buffers(&self) -> Option<Finding> {
@@ -231,9 +230,8 @@ impl Burst {
         let before = self.client_buffers_before? as f64;
         let mebi = |bytes: f64| bytes / f64::from(1 << 20);
         let (by, from) = (mebi(growth), mebi(before));
-        let text = format!("client buffers grew by {by:.1} MiB from {from:.1} MiB");
         let has_grown = growth >= GROWN_BUFFERS_BYTES && growth >= before * GROWN_BUFFERS;
-        Some((has_grown, text))
+        Some((has_grown, format!("client buffers grew by {by:.1} MiB from {from:.1} MiB")))
     }
 }
 

@@ -116,9 +116,8 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let printed = trace.end()?;
     let traced = calls(&printed, "performEvictions")?;
     ensure!(traced >= COMMANDS, "{printed}");
-    let what = format!("the agent counts the {traced} calls that were traced");
     let is_all = || Ok(all()? - before >= traced as f64);
-    until_true(&what, is_all)?;
+    until_true(&format!("the agent counts the {traced} calls that were traced"), is_all)?;
     // A timer may go on with an eviction before the trace begins, or after it has ended.
     let more = all()? - before;
     ensure!(more <= traced as f64 + 100.0, "the agent counted {more}, the trace {traced}");
