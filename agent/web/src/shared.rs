@@ -131,8 +131,7 @@ impl Shared {
     pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
         let mut ended = self.ended_servers();
         ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
-        let is_meant = |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
-        ended.iter().filter(is_meant).cloned().collect()
+        ended.iter().filter(|server| label.is_none_or(|label| server.label == label)).cloned().collect()
     }
 
     /// Returns how many servers have ended, by how.

@@ -78,8 +78,7 @@ pub fn takes_little(window: &Window<'_>) -> bool {
 /// did not evict: a stall by expire cycles begins before that.
 fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)> {
     let before = window.calm.last().or(window.inside.first())?;
-    let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;
-    let within = window.inside.iter().take_while(has_not);
+    let within = window.inside.iter().take_while(|moment| moment.evicting_calls <= before.evicting_calls);
     let until = within.last().unwrap_or(before);
     let begin = until.unix_us().saturating_sub(RECENT_US);
     let from = window.calm.iter().chain(window.inside).find(|moment| moment.unix_us() >= begin)?;

@@ -183,8 +183,7 @@ fn explained(window: &Window<'_>) -> Explanation {
     } else {
         joined(causes.iter().map(|cause| cause.summary.as_str()))
     };
-    let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
-    if !causes.iter().any(says_so) {
+    if !causes.iter().any(|cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork)) {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);

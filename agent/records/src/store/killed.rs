@@ -78,8 +78,7 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_micros(kill * 7_919 % 20_000));
         drop(writer);
         let left = everything(directory.path())?;
-        let is_unfinished = |path: &&PathBuf| path.display().to_string().contains(".unfinished-");
-        unfinished += left.iter().filter(is_unfinished).count();
+        unfinished += left.iter().filter(|path| path.display().to_string().contains(".unfinished-")).count();
 
         let store = Store::open(directory.path(), LIMITS)?;
         let listed = store.list()?;

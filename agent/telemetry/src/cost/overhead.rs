@@ -142,8 +142,7 @@ impl Overhead {
     fn hits_ns(&self, snapshot: &Snapshot, function: usize, probes: &[Probe]) -> f64 {
         let (calls, sites) = (snapshot.counted.calls.get(function), self.sites.get(function));
         let Some((calls, sites)) = calls.zip(sites) else { return 0.0 };
-        let cost = |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
-        probes.iter().map(cost).sum()
+        probes.iter().map(|probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites)).sum()
     }
 
     fn cost(&self, now: &Reading) -> Option<Cost> {

@@ -186,8 +186,7 @@ impl ServerState {
         self.not_counted = snapshot.not_counted;
         self.use_clock.take_in(snapshot, self.age_when_found);
         let certain = self.use_clock.certain;
-        let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);
-        self.candidate = snapshot.candidate.filter(is_certain);
+        self.candidate = snapshot.candidate.filter(|key| key.idle().is_none_or(|idle| Some(idle) <= certain));
         let is_late = |(taken, _): &(Duration, _)| at.saturating_sub(*taken) < SAMPLED_LATELY;
         self.expired = snapshot.expired.map(|sample| (at, sample)).or(self.expired).filter(is_late);
         self.refused.take_in(snapshot);
@@ -306,8 +305,7 @@ impl ServerState {
     fn record_client_buffers(&mut self, at: Duration) {
         let Some(total) = self.member(Member::StatClientsTypeMemory) else { return };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
-        let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
-        if self.client_buffers_recorded.is_none_or(is_due) {
+        if self.client_buffers_recorded.is_none_or(|last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL) {
             self.client_buffers.record(total);
             self.client_buffers_recorded = Some(at);
         }

@@ -90,8 +90,7 @@ pub fn calls(server: &ExportedServer) -> Vec<Family<'_>> {
 
 pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
     let each = |value: fn(&Cycle, Phase) -> f64| {
-        let values = move |cycle| Phase::ALL.map(|phase| (phase, value(cycle, phase)));
-        server.cycle().into_iter().flat_map(values)
+        server.cycle().into_iter().flat_map(move |cycle| Phase::ALL.map(|phase| (phase, value(cycle, phase))))
     };
     [
         by(&catalogue::PHASE, each(|cycle, phase| number(cycle.phases.phase == phase))),

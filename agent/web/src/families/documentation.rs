@@ -127,8 +127,7 @@ fn truth(family: &MetricFamily) -> Description {
 /// Returns bounds as the documentation writes them: `powers of 4, 64 KiB … 64 GiB`, or
 /// `1-2-5, 0.1 … 20, 30, 60`, or `0.05, 0.1 … 0.2 in steps of a tenth at most, 1`.
 fn in_words(bounds: &[f64]) -> String {
-    let is_fine = |pair: &[f64]| pair[1] / pair[0] < 1.1001;
-    let fine = || bounds.windows(2).map(is_fine);
+    let fine = || bounds.windows(2).map(|pair: &[f64]| pair[1] / pair[0] < 1.1001);
     if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine)) {
         let list = |bounds: &[f64]| Vec::from_iter(bounds.iter().map(f64::to_string)).join(", ");
         let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));

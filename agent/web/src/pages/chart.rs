@@ -181,8 +181,7 @@ mod tests {
     fn drawn(shapes: fn(Vec<Series>) -> Shapes, known: std::ops::Range<usize>) -> String {
         let columns = Columns::of(&[], Span::new(1_700_000_000_000_000, 1_700_000_002_000_000));
         let series = |name, ink, known: std::ops::Range<usize>| {
-            let value = |column| known.contains(&column).then_some(40.0);
-            Series::new(name, ink, (0..10).map(value).collect())
+            Series::new(name, ink, (0..10).map(|column| known.contains(&column).then_some(40.0)).collect())
         };
         let others = series("other", Ink::Red, known.start.max(2)..known.end.min(5));
         let chart = Chart {

@@ -48,8 +48,7 @@ pub(super) async fn server(State(app): State<App>, Path(label): Path<String>, Qu
         let server = servers.iter().find(|server| server.label == label);
         let timeline = server.and_then(|server| Some(server.timeline()?.clone()));
         let records = listed(shared).map(|mut records| {
-            let is_of = |summary: &Summary| summary.server == label;
-            records.retain(|listed| listed.summary.as_ref().is_ok_and(is_of));
+            records.retain(|listed| listed.summary.as_ref().is_ok_and(|summary| summary.server == label));
             records
         });
         let has_records = records.as_ref().is_ok_and(|records| !records.is_empty());

@@ -284,14 +284,12 @@ impl Occasions {
 
     /// Returns whether a record that was asked for is still to come, and its profile still goes on.
     pub fn is_asked(&self, at: Duration) -> bool {
-        let goes_on = |wanted: &WantedRecord| wanted.is_asked() && !wanted.is_due_soon(at);
-        self.waiting.iter().any(goes_on)
+        self.waiting.iter().any(|wanted| wanted.is_asked() && !wanted.is_due_soon(at))
     }
 
     /// Takes the records whose time is over.
     pub fn due(&mut self, at: Duration) -> Vec<WantedRecord> {
-        let is_due = |wanted: &mut WantedRecord| wanted.due <= at;
-        self.waiting.extract_if(.., is_due).collect()
+        self.waiting.extract_if(.., |wanted| wanted.due <= at).collect()
     }
 
     /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has
