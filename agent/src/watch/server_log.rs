@@ -72,9 +72,8 @@ impl ServerLog {
         tracing::info!(
             pid = self.pid,
             server = self.server,
-            "stays out of every-call mode: its counter of commands was not found, so what \
-             every-call mode would cost is not known; --probe-mode every-call chooses it all \
-             the same"
+            "stays out of every-call mode: its counter of commands was not found, so what every-call mode would cost \
+             is not known; --probe-mode every-call chooses it all the same"
         );
     }
 

@@ -63,9 +63,8 @@ pub struct Options {
     #[arg(long, value_name = "REGEX")]
     #[serde(deserialize_with = "parsed")]
     process_match: Option<Matcher>,
-    /// Leave servers alone: no probe, no reading, no series. By a TCP port that they listen on, the user
-    /// they run as (name or number), or at least 12 digits of their container's id; may be given
-    /// several times
+    /// Leave servers alone: no probe, no reading, no series. By a TCP port that they listen on, the user they run as
+    /// (name or number), or at least 12 digits of their container's id; may be given several times
     #[arg(long, value_name = "port=N|user=NAME|container=ID")]
     #[serde(deserialize_with = "all_parsed")]
     exclude: Option<Vec<Exclusion>>,

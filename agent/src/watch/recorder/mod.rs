@@ -188,8 +188,7 @@ impl Recorder {
         let refused = match (&mut self.kept, &self.around.keeper) {
             (_, Err(why)) => why.clone(),
             (None, _) => format!(
-                "its evicting calls are not seen, so there is nothing to record; \
-                 `evictscope inspect {}` says why",
+                "its evicting calls are not seen, so there is nothing to record; `evictscope inspect {}` says why",
                 self.server.pid
             ),
             (Some(kept), Ok(_)) => {

@@ -32,8 +32,7 @@ pub struct TimeBin {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// The bins up to that of the last reading, which is not full yet; `None` where evicting calls were not
-    /// observed.
+    /// The bins up to that of the last reading, which is not full yet; `None` where evicting calls were not observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
     last: Option<Moment>,

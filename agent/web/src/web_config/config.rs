@@ -230,8 +230,7 @@ fn verifier<'a>(
         ),
         (ClientAuth::NoClientCert, None) => return Ok(None),
         (ClientAuth::NoClientCert, Some(_)) => bail!(
-            "client_ca_file has no effect without client_auth_type: add \
-             client_auth_type: RequireAndVerifyClientCert"
+            "client_ca_file has no effect without client_auth_type: add client_auth_type: RequireAndVerifyClientCert"
         ),
         (_, None) => bail!("client_auth_type needs client_ca_file"),
         (_, Some(file)) => file,

@@ -5,9 +5,8 @@
 //! one that asks for less. Files that cannot be used, or that protect nothing, are refused with the reason, and the
 //! last usable ones stay in force.
 //!
-//! Deliberately absent: settings of that format that protect nothing (client certificates that nobody
-//! verifies) or are not about access (HTTP/2, headers, rate limits, cipher suites). They are refused,
-//! not ignored.
+//! Deliberately absent: settings of that format that protect nothing (client certificates that nobody verifies) or are
+//! not about access (HTTP/2, headers, rate limits, cipher suites). They are refused, not ignored.
 
 mod config;
 mod host_names;
