@@ -33,8 +33,7 @@ pub struct Cell {
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        let is_alarming = false;
-        Self { text, is_alarming }
+        Self { text, is_alarming: false }
     }
 }
 

@@ -191,8 +191,7 @@ mod tests {
     #[test]
     fn the_line_fits_and_is_there_only_where_keys_expire() {
         assert_eq!(expiry(&ServerReading::default(), None), None, "nothing is known");
-        let calm = [(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)];
-        assert_eq!(after(1e-9, &calm), None, "no key has a time to live");
+        assert_eq!(after(1e-9, &[(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)]), None, "no key has a time to live");
         assert_eq!(
             after(1e-9, &[(SAMPLED_KEYS, 200.0), (CYCLES, 10.0)]).as_deref(),
             Some(" expire cycles 10/s, - of the thread; stale 0.0 %; time limits hit -/s")

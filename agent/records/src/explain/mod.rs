@@ -188,8 +188,7 @@ fn explained(window: &Window<'_>) -> Explanation {
     }
     let mut remedies = remedies::known(window, &account, &causes);
     remedies.extend(remedies::first_aid(window, &causes));
-    let help = remedies::sentence(&causes, &remedies);
-    Explanation { what, why, help, causes, remedies }
+    Explanation { what, why, help: remedies::sentence(&causes, &remedies), causes, remedies }
 }
 
 /// Says for how long the main thread waited for a CPU, if that is worth mentioning: it makes everything worse.

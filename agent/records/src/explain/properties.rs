@@ -11,8 +11,7 @@ use crate::fixture::{burst_record, noise};
 fn scale(record: &mut Record, by: u64) {
     let size = |size: &mut Option<u64>| *size = size.map(|size| size * by);
     for moment in &mut record.moments {
-        let sizes = [&mut moment.used_memory, &mut moment.maxmemory, &mut moment.not_counted];
-        sizes.into_iter().for_each(size);
+        [&mut moment.used_memory, &mut moment.maxmemory, &mut moment.not_counted].into_iter().for_each(size);
         moment.client_buffers = moment.client_buffers.map(|buffers| ClientBuffers {
             normal: buffers.normal * by,
             replica: buffers.replica * by,

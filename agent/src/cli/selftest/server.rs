@@ -68,8 +68,7 @@ impl ThrowAwayServer {
             ["--maxmemory-policy", "allkeys-lru"],
             ["--maxmemory-samples", &samples],
         ];
-        let process = Tied::start(name, program, options.as_flattened(), directory)?;
-        Ok(Self { process, port })
+        Ok(Self { process: Tied::start(name, program, options.as_flattened(), directory)?, port })
     }
 
     pub fn address(&self) -> SocketAddr {

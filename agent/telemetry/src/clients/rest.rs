@@ -110,23 +110,20 @@ mod tests {
     #[test]
     fn a_thread_that_is_seen_to_rest_does() {
         assert_eq!(rested(&[(100, 0, 0, Some(true), None)]), Some(100));
-        let busy = [(100, 0, 0, Some(true), None), (200, 100, 0, None, None)];
-        assert_eq!(rested(&busy), Some(100));
+        assert_eq!(rested(&[(100, 0, 0, Some(true), None), (200, 100, 0, None, None)]), Some(100));
     }
 
     /// It waits for a disk again and again, for less than a tick.
     #[test]
     fn a_thread_that_had_time_may_have_slept_elsewhere() {
-        let short = [(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))];
-        assert_eq!(rested(&short), None);
+        assert_eq!(rested(&[(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))]), None);
     }
 
     #[test]
     fn a_thread_that_sleeps_elsewhere_does_not_rest() {
         let stopped = [(100, 0, 0, Some(false), None), (200, 0, 0, Some(false), None), (300, 60, 0, None, Some(1))];
         assert_eq!(rested(&stopped), None);
-        let stops = [(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)];
-        assert_eq!(rested(&stops), None);
+        assert_eq!(rested(&[(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)]), None);
     }
 
     #[test]

@@ -214,8 +214,7 @@ impl Margins {
             Some(cost) => (cost, CostOrigin::Here),
             None => (lab_cost_of_a_byte(self.key_bytes?), CostOrigin::InTheLab),
         };
-        let share = self.growth()?.mean.max(0.0) * cost;
-        Some(EvictionLoad { share, measured })
+        Some(EvictionLoad { share: self.growth()?.mean.max(0.0) * cost, measured })
     }
 
     /// Returns whether keys must be counted, because the cost of evictions in this server is not known.
@@ -399,8 +398,7 @@ mod tests {
         };
         let load = with_keys(1_000_000, 1e9);
         let share = 1e6 * lab_cost_of_a_byte(1e3);
-        let measured = CostOrigin::InTheLab;
-        assert_eq!(load, Some(EvictionLoad { share, measured }));
+        assert_eq!(load, Some(EvictionLoad { share, measured: CostOrigin::InTheLab }));
         assert_eq!(with_keys(0, 1e9), None, "no key");
         assert_eq!(with_keys(10, 1e6), None, "not keys'");
     }

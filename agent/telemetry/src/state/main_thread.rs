@@ -245,17 +245,14 @@ mod tests {
 
     #[test]
     fn cpu_time_that_shows_late_is_not_lost() {
-        let late = [(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)];
-        assert_eq!(split(&late), [40, 0, 0]);
+        assert_eq!(split(&[(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)]), [40, 0, 0]);
         // But a call in which the thread had no CPU was no CPU time.
-        let without_cpu = [(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)];
-        assert_eq!(split(&without_cpu), [TICK_NS / MS, 90, 0]);
+        assert_eq!(split(&[(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)]), [TICK_NS / MS, 90, 0]);
     }
 
     #[test]
     fn what_was_not_observed_is_neither() {
-        let half = [(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)];
-        assert_eq!(split(&half), [10, 30, 120]);
+        assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)]), [10, 30, 120]);
     }
 
     #[test]
@@ -311,21 +308,17 @@ mod tests {
     #[test]
     fn expire_cycles_are_told_from_the_rest() {
         assert_eq!(three(&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)]), [0; 3]);
-        let both = [(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)];
-        assert_eq!(three(&both), [30, 25, 25]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)]), [30, 25, 25]);
         // While evicting calls are not observed, cycles are.
-        let blind = [(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)];
-        assert_eq!(three(&blind), [0, 25, 55]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)]), [0, 25, 55]);
         // CPU time that shows late is not lost.
-        let late = [(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)];
-        assert_eq!(three(&late), [0, 20, 20]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)]), [0, 20, 20]);
     }
 
     #[test]
     fn no_time_is_counted_twice() {
         // A call of 60 ms inside a cycle of 80 ms.
-        let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
-        assert_eq!(three(&nested), [60, 30, 0]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)]), [60, 30, 0]);
     }
 
     /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time

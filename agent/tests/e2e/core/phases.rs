@@ -205,10 +205,7 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
 
 #[test]
 fn only_what_is_certain_counts_as_one_or_two() {
-    let bursts = |grown: &[(f64, f64)]| {
-        let grown = grown.to_vec();
-        Evictions { grown }.bursts(1.0)
-    };
+    let bursts = |grown: &[(f64, f64)]| Evictions { grown: grown.to_vec() }.bursts(1.0);
     assert_eq!(bursts(&[]), (0, 0));
     assert_eq!(bursts(&[(0.0, 0.1), (0.1, 0.9)]), (1, 1));
     assert_eq!(bursts(&[(0.0, 0.2), (0.2, 1.1)]), (1, 2));

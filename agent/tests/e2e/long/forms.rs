@@ -330,8 +330,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let calls = sound.numbers()?[0];
     let counted = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
-    let text = agent.get("/metrics")?;
-    ensure!(!is_exported(&text, withdrawn, &sound_name), "the sound one, too");
+    ensure!(!is_exported(&agent.get("/metrics")?, withdrawn, &sound_name), "the sound one, too");
     Ok(())
 }
 

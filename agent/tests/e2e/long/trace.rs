@@ -159,8 +159,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
         ensure!(!code.changed()?.is_empty(), "no probe is on");
         trace.ended_by(signal)?;
         // If it was killed, the kernel takes them off.
-        let is_clean = || Ok(code.changed()?.is_empty());
-        until_true("all probes are off", is_clean)?;
+        until_true("all probes are off", || Ok(code.changed()?.is_empty()))?;
         send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
     }
     // A reader that goes away.
@@ -171,8 +170,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
     // The shell may end before the trace.
-    let is_clean = || Ok(code.changed()?.is_empty());
-    until_true("all probes are off", is_clean)?;
+    until_true("all probes are off", || Ok(code.changed()?.is_empty()))?;
     Ok(())
 }
 

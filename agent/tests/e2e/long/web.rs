@@ -66,8 +66,7 @@ impl Agent {
 
     /// Waits until it has logged this.
     fn says(&self, text: &str) -> anyhow::Result<()> {
-        let is_said = || Ok(self.process.log()?.contains(text).then_some(()));
-        self.process.until(text, is_said)
+        self.process.until(text, || Ok(self.process.log()?.contains(text).then_some(())))
     }
 
     fn write(&self, text: &str) -> anyhow::Result<()> {

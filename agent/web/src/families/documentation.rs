@@ -88,15 +88,13 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::CycleTime,
     ];
     let withdrawn = reasons.map(|reason| ExportedServer { withdrawn: Some(reason), ..busy_server() });
-    let others = [busy, busy_server(), replica, partial_server()];
-    others.into_iter().chain(withdrawn).map(Arc::new).collect()
+    [busy, busy_server(), replica, partial_server()].into_iter().chain(withdrawn).map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
     all.push(servers_unwatched(&[]));
-    let ended = Some((Duration::ZERO, Ending::Unknown));
-    let ended = ExportedServer { ended, ..busy_server() };
+    let ended = ExportedServer { ended: Some((Duration::ZERO, Ending::Unknown)), ..busy_server() };
     all.extend(servers_ended(Ending::HOW.map(|how| (how, 1)), &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
     all.extend(records(KeeperCounts::default()));

@@ -37,8 +37,7 @@ fn without_a_server_the_build_is_exported() {
 
 #[test]
 fn a_server_with_everything_has_210_series_at_most() -> prometheus::Result<()> {
-    let overhead_ratio = Some(0.001);
-    let text = text_of([ExportedServer { overhead_ratio, ..busy_server() }])?;
+    let text = text_of([ExportedServer { overhead_ratio: Some(0.001), ..busy_server() }])?;
     let series = text.lines().filter(|line| line.contains("server=\""));
     let count = series.count();
     assert!((170..=210).contains(&count), "{count} series");
@@ -85,8 +84,7 @@ fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
 fn items() -> Vec<Item> {
     let mut items = vec![Item::Plan, Item::DebugInfo, Item::Version];
     for (index, traced) in [EVICTION_CALL, EXPIRE_CYCLE].into_iter().enumerate() {
-        let description = traced.description;
-        let kind = FunctionKind { index, description };
+        let kind = FunctionKind { index, description: traced.description };
         items.extend([Item::Function(kind), Item::Entry(kind), Item::Inner(kind)]);
         items.extend([Item::Exits(kind), Item::Result(kind)]);
     }

@@ -255,7 +255,6 @@ mod tests {
 
     #[test]
     fn runs_of_what_is_known() {
-        let values = [None, Some(1.0), Some(2.0), None, Some(3.0)];
-        assert_eq!(runs(&values, Option::is_some), [1..3, 4..5]);
+        assert_eq!(runs(&[None, Some(1.0), Some(2.0), None, Some(3.0)], Option::is_some), [1..3, 4..5]);
     }
 }

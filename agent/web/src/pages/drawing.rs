@@ -16,8 +16,7 @@ pub struct Span {
 impl Span {
     /// Returns the time from one moment to another; a second of it at least.
     pub fn new(from_us: u64, to_us: u64) -> Self {
-        let to_us = to_us.max(from_us.saturating_add(1_000_000));
-        Self { from_us, to_us }
+        Self { from_us, to_us: to_us.max(from_us.saturating_add(1_000_000)) }
     }
 
     /// Returns the time that these moments cover.

@@ -173,8 +173,7 @@ mod tests {
         let count = |server| burst_list(&[Arc::new(server)]).bursts.len();
         assert_eq!(count(new_server()), 0);
         assert_eq!(count(busy_server()), 1);
-        let withdrawn = Some(BrokenInvariant::LostExit);
-        assert_eq!(count(ExportedServer { withdrawn, ..busy_server() }), 0);
+        assert_eq!(count(ExportedServer { withdrawn: Some(BrokenInvariant::LostExit), ..busy_server() }), 0);
     }
 
     #[test]

@@ -361,8 +361,7 @@ impl Request {
             self.since.max(last + at.saturating_sub(last) / 2)
         };
         // Whoever sends more without having had an answer needs none.
-        let is_blocked = before.is_blocked && before.answered_to == self.answered_to;
-        Self { since, is_blocked, ..self }
+        Self { since, is_blocked: before.is_blocked && before.answered_to == self.answered_to, ..self }
     }
 
     /// Counts the lengths that it has passed by having waited for so long.
