@@ -322,13 +322,8 @@ mod tests {
     }
 
     /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time
-    /// and work, in milliseconds.
-    fn spun(readings: &[(u64, u64, WorkAccount)]) -> [u64; 3] {
-        spun_waiting(readings, 0)
-    }
-
-    /// Does the same for a thread that waits so many times as long as it runs.
-    fn spun_waiting(readings: &[(u64, u64, WorkAccount)], waiting: u64) -> [u64; 3] {
+    /// and work, in milliseconds, of a thread that waits so many times as long as it runs.
+    fn spun(readings: &[(u64, u64, WorkAccount)], waiting: u64) -> [u64; 3] {
         let mut thread = MainThreadTime::default();
         for (at, cpu, work) in readings {
             thread.advance(Spent {
@@ -349,22 +344,22 @@ mod tests {
     fn what_the_server_does_not_count_as_active_time_is_spinning() {
         let active = |ms: u64| WorkAccount::Active(ms * 1_000);
         let spinning = [(0, 0, active(0)), (1_000, 990, active(180)), (2_000, 1_980, active(360))];
-        assert_eq!(spun(&spinning), [1_620, 0, 360]);
+        assert_eq!(spun(&spinning, 0), [1_620, 0, 360]);
         // A command that takes long is counted at its end; until then it is neither.
         let long = [(0, 0, active(0)), (1_000, 1_000, active(0)), (2_000, 2_000, active(0))];
-        assert_eq!(spun(&long), [0, 0, 0]);
-        assert_eq!(spun(&[&long[..], &[(2_100, 2_100, active(2_100))]].concat()), [0, 0, 2_100]);
+        assert_eq!(spun(&long, 0), [0, 0, 0]);
+        assert_eq!(spun(&[&long[..], &[(2_100, 2_100, active(2_100))]].concat(), 0), [0, 0, 2_100]);
         // On a CPU for a quarter of the time in which it wanted one, and active for half of that time.
-        assert_eq!(spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
+        assert_eq!(spun(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
         // CONFIG RESETSTAT.
         let reset = [(0, 0, active(5_000)), (100, 50, active(1)), (200, 100, active(51))];
-        assert_eq!(spun(&reset), [50, 0, 50]);
+        assert_eq!(spun(&reset, 0), [50, 0, 50]);
     }
 
     #[test]
     fn without_such_an_account_it_is_not_known_what_io_threads_make_of_it() {
         let (all, unknown) = (WorkAccount::All, WorkAccount::Unknown);
         let readings = [(0, 0, all), (1_000, 400, all), (2_000, 1_300, unknown), (3_000, 1_400, all)];
-        assert_eq!(spun(&readings), [0, 900, 500]);
+        assert_eq!(spun(&readings, 0), [0, 900, 500]);
     }
 }

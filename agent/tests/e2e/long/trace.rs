@@ -170,8 +170,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
     // The shell may end before the trace.
-    until_true("all probes are off", || Ok(code.changed()?.is_empty()))?;
-    Ok(())
+    until_true("all probes are off", || Ok(code.changed()?.is_empty()))
 }
 
 #[test]

@@ -36,22 +36,20 @@ struct Kind<'a> {
 fn counted(server: &ExportedServer) -> Vec<Kind<'_>> {
     let state = &server.state;
     let (calls, evictions) = (state.eviction(), &state.counted.evictions);
-    let evicting = Kind {
+    let evicting = server.evicting_call().map(|_| Kind {
         name: "evicting",
         durations: HistogramView::of(bounds::INNER_NS, &calls.inner),
         by_result: &evictions.evicting_results,
         usual: 3,
         observed: state.observed.evicting.as_secs_f64(),
-    };
-    let noop = Kind {
+    });
+    let noop = server.probes_every_call().then(|| Kind {
         name: "noop",
         durations: HistogramView::of(bounds::NOOP_NS, &calls.noop),
         by_result: &evictions.noop_results,
         usual: 1,
         observed: state.observed.noop.as_secs_f64(),
-    };
-    let evicting = server.evicting_call().map(|_| evicting);
-    let noop = server.probes_every_call().then_some(noop);
+    });
     evicting.into_iter().chain(noop).collect()
 }
 
@@ -159,13 +157,8 @@ fn counted_cycles<'s>(
 /// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that,
 /// the sample. A test compares both with the keys that remain.
 pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
-    [held(server), estimated(server)]
-}
-
-fn held(server: &ExportedServer) -> Family<'static> {
-    single(&catalogue::EXPIRED_HELD, server.state.expired_held())
-}
-
-fn estimated(server: &ExportedServer) -> Family<'static> {
-    single(&catalogue::EXPIRE_STALE, server.members().stale_ratio())
+    [
+        single(&catalogue::EXPIRED_HELD, server.state.expired_held()),
+        single(&catalogue::EXPIRE_STALE, server.members().stale_ratio()),
+    ]
 }
