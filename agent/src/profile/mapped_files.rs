@@ -90,7 +90,6 @@ pub struct Mappings(Vec<Mapping>);
 #[derive(Clone)]
 pub struct ProfiledProcess {
     pub pid: u32,
-    /// Its executable, open.
     pub executable: Arc<Executable>,
     /// The path of its executable, as the process sees it.
     pub path: PathBuf,

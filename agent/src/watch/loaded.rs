@@ -12,13 +12,11 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 /// Everything that is loaded into the kernel.
 pub struct Loaded {
-    /// Looks at connections.
     pub sockets: Result<SocketIterator, ProbeError>,
     /// The probes. They have been tried on this process.
     pub probes: Arc<Probes>,
     /// What one of their hits costs here.
     pub costs: HitCosts,
-    /// Takes samples of main threads.
     pub sampler: Result<Sampler, ProbeError>,
     /// The capabilities that this process has kept.
     pub kept: CapabilitySet,

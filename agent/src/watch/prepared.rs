@@ -15,13 +15,11 @@ use crate::planning::{Failure, Planner};
 
 /// A server in which probes can be placed.
 pub struct Prepared {
-    /// Its executable, open.
     pub executable: Arc<Executable>,
     /// What to probe, and where its members are.
     pub plan: Arc<ProbePlan>,
     /// What to add to an address in its file.
     pub load_bias: u64,
-    /// Reads it.
     pub reader: ServerReader,
 }
 

@@ -17,7 +17,6 @@ use crate::clock::monotonic;
 pub struct Probing {
     /// What is known of the executable, without what was left out.
     pub plan: Arc<ProbePlan>,
-    /// What is attached.
     pub attachment: Attachment,
     /// The mode that the server is in.
     pub mode: ProbeMode,

@@ -16,7 +16,6 @@ pub struct ServerThread {
     pid: u32,
     /// The name of its process, which other servers may have too.
     pub name: String,
-    /// What it is called.
     pub label: String,
     /// `None` if it has ended: the server cannot be watched.
     thread: Option<JoinHandle<ThreadOutcome>>,

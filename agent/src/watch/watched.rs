@@ -30,11 +30,9 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The sources of what is known of a server.
 pub struct Sources {
-    /// Its probes.
     pub probing: Probing,
     /// Its memory, and its main thread's times.
     pub reader: ServerReader,
-    /// Its connections.
     pub sockets: Sockets,
     /// What will tell how it ended.
     pub fate: Fate,

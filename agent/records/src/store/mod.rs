@@ -312,4 +312,4 @@ fn read(path: &Path, flags: OFlags) -> Result<Record, StoreError> {
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

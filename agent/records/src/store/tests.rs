@@ -21,7 +21,7 @@ fn opened(limits: Limits) -> anyhow::Result<(TempDir, Store)> {
 }
 
 /// Returns a record that began this many minutes after the made-up one.
-fn record(minutes: u64) -> Record {
+pub(crate) fn record(minutes: u64) -> Record {
     let mut record = burst_record();
     record.began_us += minutes * 60_000_000;
     record.ended_us += minutes * 60_000_000;

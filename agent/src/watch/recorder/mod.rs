@@ -43,13 +43,9 @@ pub struct Surroundings {
 
 /// A reading, and what follows from it.
 pub struct Observation<'a> {
-    /// What was read.
     pub snapshot: &'a Snapshot,
-    /// The server then.
     pub moment: &'a Moment,
-    /// What is known of it.
     pub state: &'a ServerState,
-    /// Its phases and bursts.
     pub cycle: &'a Cycle,
     /// The bursts that are now known to be over.
     pub finished: &'a [Arc<Burst>],
@@ -226,10 +222,6 @@ impl Recorder {
         // What was said of the burst has named it.
         let named = burst.and_then(|burst| kept.id_of(burst)).cloned();
         let id = || RecordId::new(dated(wanted.began), &self.server.label, self.server.pid);
-        let mut not_found: Vec<String> = Vec::new();
-        for missing in &plan.not_found {
-            not_found.push(format!("{}: {}", missing.item, missing.reason));
-        }
         Some(Record {
             format: Record::FORMAT,
             id: named.unwrap_or_else(id),
@@ -245,7 +237,7 @@ impl Recorder {
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
             profile: self.profiles.of(wanted, since_1970),
-            not_found,
+            not_found: plan.not_found.iter().map(|missing| format!("{}: {}", missing.item, missing.reason)).collect(),
             overhead_ratio: kept.highest_cost(from, to),
             overhead_budget_ratio: self.around.budget,
         })

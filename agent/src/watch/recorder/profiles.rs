@@ -37,7 +37,6 @@ const ASKED: usize = 4;
 pub struct Subject {
     /// Takes the profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
-    /// The server.
     pub process: ServerProcess,
     pub executable: Arc<Executable>,
 }
@@ -51,7 +50,6 @@ impl Subject {
 /// What decides whether a profile is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// The time.
     pub at: Duration,
     /// Whether the server was stalled since the last reading.
     pub is_stalled: bool,

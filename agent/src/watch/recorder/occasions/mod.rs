@@ -73,13 +73,11 @@ pub struct Sight {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedRecord {
-    /// Why it is made.
     pub occasion: Occasion,
     /// When what it is about began.
     pub began: Duration,
     /// When that ended.
     pub ended: Duration,
-    /// When it is made.
     due: Duration,
     /// The burst, if it is about one that has ended.
     pub burst: Option<Arc<Burst>>,
