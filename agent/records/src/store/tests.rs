@@ -46,9 +46,7 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
     assert_eq!(store.read(&record.id)?, record);
     assert_eq!(read_record(&path)?, record);
     let listed = store.list()?;
-    let [file] = listed.as_slice() else {
-        anyhow::bail!("{listed:?}");
-    };
+    let [file] = listed.as_slice() else { anyhow::bail!("{listed:?}") };
     assert_eq!(file.summary, Ok(Summary::of(&record)));
     assert_eq!(file.bytes, path.metadata()?.len());
     // For people without an agent at hand: two lines of JSON.

@@ -96,9 +96,7 @@ mod tests {
             placing_ns: 0.0,
         };
         let prediction = predict(&plan, costs, CostSource::Measured, 50_000.0);
-        let [every_call, evicting_only] = &prediction.modes[..] else {
-            panic!("{prediction:?}");
-        };
+        let [every_call, evicting_only] = &prediction.modes[..] else { panic!("{prediction:?}") };
         assert_eq!(every_call.mode, "every-call");
         assert_eq!(every_call.noop_call_ns, 1_200.0);
         // There is no done probe: the return probe ends the call.

@@ -193,9 +193,7 @@ mod tests {
         end(&mut stats, call(ended, 900));
         slow.take_in(ended, &stats);
         let calls = slow.between(Duration::ZERO, ended, SINCE_1970);
-        let [call] = calls[..] else {
-            panic!("{calls:?}");
-        };
+        let [call] = calls[..] else { panic!("{calls:?}") };
         assert_eq!(call.unix_us, 1_700_000_005_250_000);
         assert_eq!((call.duration_ns, call.goal), (900, Some(4_096)));
         assert_eq!(call.result, CallResult::Running);

@@ -179,9 +179,7 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
     let first = slowest[0].duration_ns as f64 / 1e9;
     ensure!((first - longest).abs() < 1e-9, "{first} s, but {longest} s");
     let ends = (record.moments.first(), record.moments.last());
-    let (Some(first), Some(last)) = ends else {
-        bail!("no moments");
-    };
+    let (Some(first), Some(last)) = ends else { bail!("no moments") };
     for (number, call) in (1..).zip(slowest) {
         // The histogram includes their waits for a CPU, so as many calls took this long or longer.
         let counted: u64 = by_bucket[bounds::INNER_NS.bucket(call.duration_ns)..].iter().sum();

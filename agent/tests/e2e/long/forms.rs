@@ -130,9 +130,7 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
     let server = [("server", name)];
     let withdrawn = scrape.sum("evictscope_plan_withdrawn", &server);
     ensure!(withdrawn.is_err(), "the plan was withdrawn");
-    let [calls, _, tofree, ok, running, fail, _] = numbers[..] else {
-        anyhow::bail!("the program says {numbers:?}");
-    };
+    let [calls, _, tofree, ok, running, fail, _] = numbers[..] else { anyhow::bail!("the program says {numbers:?}") };
     let exported = |result| {
         scrape.sum("evictscope_eviction_calls_total", &[("server", name), ("kind", "evicting"), ("result", result)])
     };

@@ -73,7 +73,7 @@ impl Manager {
         let mut buffer = [0; 4096];
         while begun.elapsed() < time {
             if let Ok(length) = self.socket.recv(&mut buffer) {
-                heard.extend(String::from_utf8_lossy(&buffer[..length]).into_owned().lines().map(str::to_owned));
+                heard.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
             }
         }
         heard

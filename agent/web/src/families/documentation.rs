@@ -244,9 +244,7 @@ fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<
         let begin = format!("| `{}` |", metric.name);
         let row = text.lines().find(|line| line.starts_with(&begin));
         let cells: Vec<&str> = row.unwrap_or_default().split(" | ").collect();
-        let [_, _, unit, meaning] = cells.as_slice() else {
-            panic!("{}: {cells:?}", metric.name);
-        };
+        let [_, _, unit, meaning] = cells.as_slice() else { panic!("{}: {cells:?}", metric.name) };
         assert!(unit.starts_with(metric.unit), "{}: {unit}", metric.name);
         let shown = member.in_info().map(|shown| format!("`{shown}` of `INFO`"));
         assert!(shown.is_none_or(|shown| meaning.contains(&shown)), "{}: {meaning}", metric.name);

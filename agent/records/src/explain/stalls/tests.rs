@@ -72,9 +72,7 @@ fn commands_are_named_by_the_profile() {
     };
     if let Ok(profile) = &mut record.profile {
         profile.functions[5] = "keysCommand".to_owned();
-        let [keys, mget] = &mut profile.stacks[..] else {
-            unreachable!("there are two stacks");
-        };
+        let [keys, mget] = &mut profile.stacks[..] else { unreachable!("there are two stacks") };
         keys.at_ms = (0..3_000).step_by(25).collect();
         mget.at_ms = (0..6_000).step_by(100).collect();
     }

@@ -16,9 +16,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A burst of 7 s and a reclaim of 5 s.
 fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
     static MADE_UP: LazyLock<Option<Burst>> = LazyLock::new(|| burst_record().burst);
-    let Some(burst) = MADE_UP.clone() else {
-        unreachable!("the made-up record is about a burst");
-    };
+    let Some(burst) = MADE_UP.clone() else { unreachable!("the made-up record is about a burst") };
     let mut burst = Burst { started, ..burst };
     match kind {
         BurstKind::SelfAmplifying => {}
