@@ -297,8 +297,7 @@ mod tests {
     #[test]
     fn every_call_mode_is_predicted_from_the_commands() {
         let predicted = |hits, [from, to]: [u64; 2], sites| {
-            let readings = [(10, ([0; 4], from)), (12, (hits, to))];
-            Some(nanoseconds(cost(&readings, sites)?.every_call_ratio?, 2.0))
+            Some(nanoseconds(cost(&[(10, ([0; 4], from)), (12, (hits, to))], sites)?.every_call_ratio?, 2.0))
         };
         // 500 commands, 100 of which evict.
         let hits = [0, 0, 100, 100];

@@ -64,8 +64,7 @@ mod tests {
         // A transaction of one command: that is refused, and EXEC is an error of its own.
         assert_eq!(refused(&[(Some(4), 9), (Some(5), 11)]), [0, 1].map(Some));
         // CONFIG RESETSTAT.
-        let reset = [(Some(4), 9), (Some(7), 12), (Some(2), 2), (Some(3), 3)];
-        assert_eq!(refused(&reset), [0, 3, 5, 6].map(Some));
+        assert_eq!(refused(&[(Some(4), 9), (Some(7), 12), (Some(2), 2), (Some(3), 3)]), [0, 3, 5, 6].map(Some));
     }
 
     #[test]

@@ -259,8 +259,7 @@ impl Occasions {
         let is_in = |stall: &Stall| stall.began <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
-            let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
-            self.drop_within(&covered, burst.started, over(burst));
+            self.drop_within(&[Occasion::Stall, Occasion::Call, Occasion::Buffers], burst.started, over(burst));
             let record = WantedRecord::new(Occasion::Burst, burst.started, over(burst));
             self.waiting.push(WantedRecord { burst: Some(burst.clone()), ..record });
         } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {

@@ -257,8 +257,7 @@ fn clients_that_block_on_purpose_do_not_wait() {
     // A server that never rests: it answers others that came later.
     let mut waits = Waits::default();
     for at in (1_000..3_000).step_by(20) {
-        let owed = [(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)];
-        look_at_both(&mut waits, at, &[], &owed, None);
+        look_at_both(&mut waits, at, &[], &[(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)], None);
     }
     assert_eq!((waits.waiting(), waits.over()), (2, [0, 0]));
 }
