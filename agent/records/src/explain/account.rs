@@ -101,8 +101,7 @@ impl Account {
     /// Returns everything that took memory, and what fell without an explanation, bytes; `None` if memory is not known.
     pub fn total(&self) -> Option<f64> {
         let measured = self.measured();
-        let all = measured.saturating_add(self.fallen?.saturating_sub(measured));
-        Some(all as f64 + self.written.unwrap_or(0) as f64)
+        Some(measured.saturating_add(self.fallen?.saturating_sub(measured)) as f64 + self.written.unwrap_or(0) as f64)
     }
 
     /// Says that the evidence decides nothing, and why.

@@ -18,8 +18,7 @@ use crate::silent_files::SilentFiles;
 fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
     until_true(&format!("{servers} servers are unwatched: {reason}"), || {
         let labels = [("reason", reason)];
-        let sum = agent.scrape()?.sum("evictscope_servers_unwatched", &labels)?;
-        Ok(sum == servers)
+        Ok(agent.scrape()?.sum("evictscope_servers_unwatched", &labels)? == servers)
     })
 }
 

@@ -91,8 +91,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let keys = of_all(|burst| Some(burst.evicted_keys? as f64));
     ensure!(keys == Some(evicted), "{evicted} keys: {bursts:?}");
     let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
-    let of_bursts = of_all(|burst| Some(burst.evicting_calls as f64));
-    ensure!(of_bursts == Some(calls), "{calls} evicting calls: {bursts:?}");
+    ensure!(of_all(|burst| Some(burst.evicting_calls as f64)) == Some(calls), "{calls} evicting calls: {bursts:?}");
     let counted = scrape.sum("evictscope_bursts_total", &[])?;
     ensure!(counted == bursts.len() as f64, "{counted} on /metrics");
     let saturated = [("phase", "saturated")];

@@ -85,8 +85,7 @@ impl Stalled {
         let mut said = Vec::new();
         until_true("clients are stalled", || {
             said.push(Said::ask(&redis)?);
-            let stalled = agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])?;
-            Ok(stalled >= STALLED)
+            Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= STALLED)
         })?;
         drop(load);
         Ok(Self { redis, agent, state, said })

@@ -67,8 +67,7 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     }
     let agent = probed.agent(&["--probe-mode=every-call"])?;
     until_true("the next agent is attached", || {
-        let attached = agent.log()?.matches("attached pid=").count();
-        Ok(attached == probed.servers.len())
+        Ok(agent.log()?.matches("attached pid=").count() == probed.servers.len())
     })?;
     agent.end_well()?;
     probed.must_be_as_before("no breakpoint after the next agent")

@@ -134,8 +134,7 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
     Forks::must_work(&holder)?;
     let observed = || agent.reading(&second)?.sum("evictscope_observed_seconds_total", &[("kind", "evicting")]);
     ensure!(observed()? == 0.0, "no probe is placed, and calls are called observed");
-    let modes = agent.reading(&second)?.sum("evictscope_probe_mode", &[])?;
-    ensure!(modes == 0.0, "it is said to be in a probe mode");
+    ensure!(agent.reading(&second)?.sum("evictscope_probe_mode", &[])? == 0.0, "it is said to be in a probe mode");
     holder.let_go();
     until_true("probes are placed", || Ok(observed()? > 0.0))?;
 

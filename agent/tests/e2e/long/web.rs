@@ -124,8 +124,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
         ensure!(agent.status("https", &with(wrong))? == 401, "{wrong:?}");
     }
     let untrusting = ["--cacert", "other.crt", "--user", "alice:secret"];
-    let without_tls = agent.status("http", &untrusting[2..])?;
-    ensure!(without_tls == 0, "answers without TLS");
+    ensure!(agent.status("http", &untrusting[2..])? == 0, "answers without TLS");
     ensure!(agent.status("https", &untrusting)? == 0);
 
     let watch = |options: &[&str]| {

@@ -99,10 +99,7 @@ impl Columns {
 
     /// Returns the highest value in each column.
     pub fn highest(&self, value: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
-        self.each(|moments| {
-            let highest = moments.iter().filter_map(value).max()?;
-            Some(highest as f64)
-        })
+        self.each(|moments| Some(moments.iter().filter_map(value).max()? as f64))
     }
 
     /// Returns how much a counter grew per second in each column.
