@@ -51,10 +51,9 @@ pub struct Explanation {
 
 /// Why it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "their names for people say what they are")]
 pub enum CauseKind {
-    /// Client buffers took the memory.
     ClientBuffers,
-    /// Replication and AOF buffers did.
     ReplicationBuffers,
     /// A hash table was resized: a single step by a power of two.
     ResizedTable,
@@ -64,21 +63,15 @@ pub enum CauseKind {
     BigKey,
     /// The data grew to the limit: writes, and no other cause.
     Data,
-    /// `maxmemory` was lowered.
     LoweredLimit,
-    /// No key could be evicted.
     NothingToEvict,
-    /// Many keys expired at once.
     ExpiredTogether,
     /// Commands took the main thread's time.
     Commands,
-    /// The main thread had no CPU.
     NoCpu,
-    /// Its CPU quota was used up.
     Quota,
     /// A process that the server had forked took its CPU.
     Fork,
-    /// The main thread was blocked.
     Blocked,
 }
 
