@@ -118,7 +118,8 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
 
     let mut watching = Watching::start(&name, &server, directory.path())?;
     let what = "the agent watches the server";
-    let Some(phase) = waiting.within(START, what, || watching.reading())?.phase() else {
+    let first = waiting.within(START, what, || watching.reading())?;
+    let Some(phase) = first.phase() else {
         let program = program.display();
         bail!("its evicting calls cannot be seen: `evictscope inspect {program}` says why");
     };

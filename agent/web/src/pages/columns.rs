@@ -41,7 +41,8 @@ impl Columns {
         };
         for moment in moments {
             if (span.from_us..=span.to_us).contains(&moment.unix_us()) {
-                columns.moments[(columns.place(moment.unix_us()) as usize).min(count - 1)].push(*moment);
+                let index = (columns.place(moment.unix_us()) as usize).min(count - 1);
+                columns.moments[index].push(*moment);
             }
         }
         // An idle server is read once a second: until the next reading, it is as it was.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{Html, Redirect, Response};
-use evictscope_records::Summary;
 use serde::Deserialize;
 
 use super::app::{App, Refusal, no_such_server};
