@@ -93,7 +93,6 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Parses a duration with its unit.
 pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let parsed = units.into_iter().find_map(|(unit, seconds)| {

@@ -211,9 +211,7 @@ fn report(target: &Path) -> anyhow::Result<(Value, Option<i32>)> {
 #[test]
 fn the_documented_fields_are_those_of_a_report() -> anyhow::Result<()> {
     let documented = documented();
-    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
-        return Ok(());
-    };
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
     let (report, code) = report(&server)?;
     ensure!(code == Some(0), "exit code {code:?}");
     agree(&documented, &report, "the report")?;

@@ -394,8 +394,7 @@ fn lost_metrics(missing: Need<'_>) -> Vec<String> {
     let lost = |is_weaker: bool, is_listed: fn(&Needs) -> bool| {
         let needs = ALL.iter().flat_map(|metric| metric.needs.iter().map(move |needs| (metric.name, needs)));
         let needs = needs.filter(move |(_, needs)| needs.is_weaker == is_weaker && is_listed(needs));
-        let lost = needs.filter(move |(_, needs)| needs.of.contains(&missing));
-        lost.map(|(name, needs)| format!("{name}{}", needs.part))
+        needs.filter(move |(_, needs)| needs.of.contains(&missing)).map(|(name, needs)| format!("{name}{}", needs.part))
     };
     let weaker = lost(true, |needs| !needs.part.is_empty()).chain(lost(true, |needs| needs.part.is_empty()));
     unchanged.into_iter().chain(lost(false, |_| true)).chain(weaker).collect()

@@ -121,8 +121,7 @@ impl Member {
 
     /// Returns the members of `server`.
     pub fn of_server() -> impl Iterator<Item = Self> {
-        let all = Self::ALL.iter().copied();
-        all.filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
+        Self::ALL.iter().copied().filter(|member| !matches!(member, Self::UsedMemory | Self::EvictionPool))
     }
 
     /// Returns the members that directives set, and the directives: with `marks` those that every table of directives
@@ -141,16 +140,14 @@ impl Member {
     pub fn printed() -> impl Iterator<Item = (&'static str, Self, Printed)> {
         Self::of_server().flat_map(|member| {
             let line = member.line();
-            let names = [line.info, line.newer_info].into_iter().flatten();
-            names.map(move |name| (name, member, line.printed))
+            [line.info, line.newer_info].into_iter().flatten().map(move |name| (name, member, line.printed))
         })
     }
 
     /// Returns what `INFO` has a name for in versions that have a member, and the member.
     pub fn named() -> impl Iterator<Item = (&'static str, Self)> {
         let beside = Self::of_server().filter_map(|member| Some((member.line().beside?, member)));
-        let printed = Self::printed().map(|(name, member, _)| (name, member));
-        printed.chain(beside)
+        Self::printed().map(|(name, member, _)| (name, member)).chain(beside)
     }
 
     /// Returns whether some versions lack it. It is missing in one that has it only if that is known: by its directive,

@@ -13,23 +13,18 @@ use rustix::fs::OFlags;
 /// The mode of a folder: only the agent's user and group have business there. Under the unit, the umask leaves only the
 /// user.
 const MODE: u32 = 0o750;
-/// The mode of a file.
 const FILE_MODE: u32 = 0o640;
 /// The most names to look at in a folder. Ours have far fewer, so a folder with more holds something else.
 const MOST_NAMES: usize = 100_000;
 /// The beginning of the name of an unfinished file.
 const UNFINISHED: &str = ".unfinished-";
 
-/// A folder.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
 
-/// A file of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name.
     pub(super) name: OsString,
-    /// Its size.
     pub(super) bytes: u64,
     /// Whether it is a file, and not a link, a pipe or a folder.
     pub(super) is_file: bool,
@@ -52,7 +47,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the path of a file with this name.
     pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
@@ -67,9 +61,7 @@ impl Folder {
         for entry in listed.take(MOST_NAMES) {
             let entry = entry?;
             // For a link, of the link itself. A file may have been removed by now.
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
+            let Ok(metadata) = entry.metadata() else { continue };
             entries.push(Entry { name: entry.file_name(), bytes: metadata.len(), is_file: metadata.is_file() });
         }
         Ok(entries)
@@ -107,7 +99,6 @@ impl Folder {
     }
 }
 
-/// Opens a regular file for reading.
 pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadata)> {
     let file = open_regular(path, flags)?;
     let metadata = file.metadata()?;
@@ -118,8 +109,7 @@ pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<(File, Metadat
 /// for the other end of a pipe.
 pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(false);
-    let options = options.mode(FILE_MODE);
+    let options = options.write(true).create(true).truncate(false).mode(FILE_MODE);
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
 }

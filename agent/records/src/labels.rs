@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
 
-/// The name of the file.
 const NAME: &str = "labels.json";
-/// The version of its format.
 const FORMAT: u32 = 1;
 /// The largest file that is read. A server takes some 70 bytes, one with a long path 250.
 const MOST_BYTES: u64 = 4 << 20;
@@ -33,7 +31,6 @@ impl Labelled {
     }
 }
 
-/// What is in the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     format: u32,
@@ -57,7 +54,6 @@ impl Labels {
         self.0.prepare()
     }
 
-    /// Returns where the file is.
     pub(super) fn path(&self) -> PathBuf {
         self.0.path(NAME)
     }

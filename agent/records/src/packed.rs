@@ -19,10 +19,8 @@ const LONGEST_HEAD: u64 = 16 << 10;
 /// The longest second line, unpacked. Ours have some MB at most, for a burst of minutes.
 const LONGEST_BODY: u64 = 64 << 20;
 
-/// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head<T> {
-    /// The version of the format.
     format: u32,
     /// The length of the second line, packed.
     packed_bytes: u64,
@@ -53,7 +51,6 @@ pub enum Unreadable {
     Io(#[from] io::Error),
 }
 
-/// Packs a file.
 pub(super) fn pack(about: &impl Serialize, body: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = line(body)?;
     let head = Head { format: Record::FORMAT, packed_bytes: body.len() as u64, about };
@@ -75,7 +72,6 @@ pub(super) fn read_head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Res
     Ok(head(file, bytes)?.0)
 }
 
-/// Reads a whole file of `bytes` bytes.
 pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
     mut file: impl Read,
     bytes: u64,
@@ -92,9 +88,7 @@ pub(super) fn read_all<T: DeserializeOwned, B: DeserializeOwned>(
         let why = format!("it has more than {limit} MiB unpacked, more than any file of evictscope");
         return Err(Unreadable::Other(why));
     }
-    let body = serde_json::from_slice(&unpacked);
-    let body = body.map_err(|error| Unreadable::Damaged(error.to_string()))?;
-    Ok((about, body))
+    Ok((about, serde_json::from_slice(&unpacked).map_err(|error| Unreadable::Damaged(error.to_string()))?))
 }
 
 /// Returns what the first line says, and what was read of the second.
@@ -104,8 +98,7 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let mut unpacker = GzDecoder::new(begun.as_slice());
     let mut line = Vec::new();
     let unpacked = unpacker.by_ref().take(LONGEST_HEAD).read_to_end(&mut line);
-    let version = unpacked.ok().and_then(|_| serde_json::from_slice(&line).ok());
-    let version: Version = version.ok_or(Unreadable::Foreign)?;
+    let version: Version = unpacked.ok().and_then(|_| serde_json::from_slice(&line).ok()).ok_or(Unreadable::Foreign)?;
     if version.format != Record::FORMAT {
         let (other, ours) = (version.format, Record::FORMAT);
         return Err(Unreadable::Other(format!(
@@ -117,8 +110,7 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
     let head_bytes = begun.len() as u64 - rest.len() as u64;
     let should = head_bytes.saturating_add(head.packed_bytes);
     if should != bytes {
-        let why = format!("it should have {should} bytes, and has {bytes}");
-        return Err(Unreadable::Damaged(why));
+        return Err(Unreadable::Damaged(format!("it should have {should} bytes, and has {bytes}")));
     }
     Ok((head.about, rest))
 }
@@ -127,7 +119,6 @@ fn head<T: DeserializeOwned>(file: impl Read, bytes: u64) -> Result<(T, Vec<u8>)
 mod tests {
     use super::*;
 
-    /// Returns a gzip member with this many spaces.
     fn spaces(count: u64) -> io::Result<Vec<u8>> {
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
         io::copy(&mut io::repeat(b' ').take(count), &mut packer)?;

@@ -79,17 +79,14 @@ fn is_safe(c: char) -> bool {
 
 /// Returns a server's label as it is in names.
 fn safe(label: &str) -> String {
-    let label = label.chars().take(LONGEST_LABEL);
-    label.map(|c| if is_safe(c) { c } else { '_' }).collect()
+    label.chars().take(LONGEST_LABEL).map(|c| if is_safe(c) { c } else { '_' }).collect()
 }
 
 /// Returns the beginning of a name for a time, microseconds since 1970.
 fn compact_time(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok();
-    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
     // A clock that is thousands of years fast.
-    let time = time.unwrap_or(Timestamp::MAX);
-    time.strftime(TIME).to_string()
+    time.unwrap_or(Timestamp::MAX).strftime(TIME).to_string()
 }
 
 /// The error for a text that is not a record's name.

@@ -57,8 +57,7 @@ fn try_all(settings: Settings, checklist: &mut Checklist) {
     listen(checklist, &settings);
     records(checklist, &settings);
     let tried = Tried { kernel: programs(checklist), planner: Planner::new(settings.debug_dirs) };
-    let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
-    servers(checklist, scanner, &tried);
+    servers(checklist, Scanner::new(settings.process_match).excluding(settings.exclusions), &tried);
 }
 
 /// What servers are tried with.

@@ -44,14 +44,12 @@ pub struct Arguments {
     state_dir: StateDir,
 }
 
-/// What is compared.
 enum Compared {
     Record(Box<Record>),
     /// Folded stacks.
     Profile(String),
 }
 
-/// The answer.
 #[derive(Serialize)]
 struct Comparison {
     /// One for each measure; empty for two profiles.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, ensure};
 use evictscope_host::ProcessHandle;
 use evictscope_probes::Sampler;
 use evictscope_records::profile::format::{Drawing, flame_graph, folded, pprof};
@@ -78,9 +78,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let profile = end(&mut profiling)?;
     note(&summary(&profile));
-    if profile.samples() == 0 {
-        bail!("{}", why_no_samples(&profiling, &profile));
-    }
+    ensure!(profile.samples() != 0, "{}", why_no_samples(&profiling, &profile));
     write(arguments, &profile)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -92,8 +90,7 @@ fn subject(arguments: &Arguments) -> anyhow::Result<(ProcessHandle, ProfiledProc
         note("no eviction function was found in it: evictions are not shown separately");
     }
     let Running { path, command, .. } = process;
-    let subject = ProfiledProcess { pid: arguments.pid, executable: Arc::new(process.exe), path, command };
-    Ok((process.handle, subject))
+    Ok((process.handle, ProfiledProcess { pid: arguments.pid, executable: Arc::new(process.exe), path, command }))
 }
 
 /// Ends it, and waits for its samples.
@@ -105,9 +102,7 @@ fn end(profiling: &mut Profiling) -> anyhow::Result<Profile> {
         if let Some(profile) = profiling.taken() {
             return Ok(profile.dated(since_1970()));
         }
-        if begun.elapsed() > PATIENCE {
-            bail!("the samples were not unwound in time; please report this");
-        }
+        ensure!(begun.elapsed() <= PATIENCE, "the samples were not unwound in time; please report this");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

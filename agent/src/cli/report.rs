@@ -75,7 +75,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the agent for a record of now.
 fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     let agent = Agent::at(&arguments.access)?;
     let server = match &arguments.server {
@@ -105,11 +104,9 @@ fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// Reads the newest record.
 fn last(arguments: &Arguments) -> anyhow::Result<Record> {
     let listed = list(arguments)?;
-    let newest = listed.iter().find_map(|file| file.summary.as_ref().ok());
-    let newest = newest.with_context(|| {
+    let newest = listed.iter().find_map(|file| file.summary.as_ref().ok()).with_context(|| {
         let of = arguments.server.as_ref().map_or_else(String::new, |server| format!(" of {server}"));
         format!(
             "there is no record{of} yet: the agent keeps one of each burst that is not plain and of each stall of a second, and `--now` makes one; \
@@ -207,8 +204,7 @@ mod tests {
         let limits = Limits { records: 10, bytes: 1 << 20 };
         let store = Store::open(directory.path(), limits)?;
         assert_eq!(table(&store.list()?), NONE);
-        let path = store.write(&burst_record())?;
-        std::fs::write(path.with_file_name("notes"), "")?;
+        std::fs::write(store.write(&burst_record())?.with_file_name("notes"), "")?;
         let listed = store.list()?;
         let text = table(&listed);
         let lines: Vec<&str> = text.lines().collect();

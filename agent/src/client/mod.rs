@@ -58,7 +58,6 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-/// A running agent.
 pub struct Agent {
     url: String,
     http: Http,
@@ -85,9 +84,7 @@ impl Agent {
         let http = Http::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls.build()).build();
         let password = match (&access.user, &access.password_file) {
             (Some(user), Some(file)) => {
-                let password = read(file)?;
-                let password = password.trim_end_matches(['\r', '\n']);
-                Some(Authorization::basic(user, password).0.encode())
+                Some(Authorization::basic(user, read(file)?.trim_end_matches(['\r', '\n'])).0.encode())
             }
             _ => None,
         };
@@ -114,12 +111,10 @@ impl Agent {
         Ok(reading)
     }
 
-    /// Returns the last finished bursts of all servers.
     pub fn bursts(&self) -> anyhow::Result<Vec<ListedBurst>> {
         Ok(self.json::<BurstList>("/api/v1/bursts", LONGEST_LIST)?.bursts)
     }
 
-    /// Returns the servers on the agent's host that are not watched.
     pub fn unwatched(&self) -> anyhow::Result<Vec<UnwatchedServer>> {
         Ok(self.json::<UnwatchedList>("/api/v1/unwatched", LONGEST_LIST)?.unwatched)
     }
@@ -143,8 +138,7 @@ impl Agent {
     pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let request = self.http.post(format!("{}/api/v1/records?server={query}", self.url));
-        let request = self.with_password(request).config();
-        let request = request.timeout_global(Some(RECORD_PATIENCE));
+        let request = self.with_password(request).config().timeout_global(Some(RECORD_PATIENCE));
         let mut answer = self.answered(request.http_status_as_error(false).build().send_empty())?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             bail!(self.asks_for_password());
@@ -164,9 +158,7 @@ impl Agent {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<ureq::Body> {
-        let request = self.http.get(format!("{}{path}", self.url));
-        let answer = self.answered(self.with_password(request).call())?;
-        Ok(answer.into_body())
+        Ok(self.answered(self.with_password(self.http.get(format!("{}{path}", self.url))).call())?.into_body())
     }
 
     fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {

@@ -85,7 +85,6 @@ pub const PHASE: Selector = all_of(&catalogue::PHASE);
 pub const PROBE_MODE: Selector = all_of(&catalogue::PROBE_MODE);
 pub const WITHDRAWN: Selector = all_of(&catalogue::PLAN_WITHDRAWN);
 
-/// The metrics of one server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerReading(Vec<Sample>);
 
@@ -106,8 +105,7 @@ impl Reading {
         for sample in Scrape::parse(lines)?.samples {
             reading.is_of_evictscope |= sample.metric == catalogue::BUILD_INFO.name;
             if let Some(server) = sample.labels.get("server") {
-                let server = reading.servers.entry(server.to_owned()).or_default();
-                server.0.push(sample);
+                reading.servers.entry(server.to_owned()).or_default().0.push(sample);
             }
         }
         Ok(reading)
@@ -125,20 +123,17 @@ impl ServerReading {
 
     /// Returns the sum of a metric's samples; `None` if the agent exports none.
     pub fn get(&self, metric: Selector) -> Option<f64> {
-        let values = self.matching(metric).filter_map(number);
-        values.reduce(|sum, value| sum + value)
+        self.matching(metric).filter_map(number).reduce(|sum, value| sum + value)
     }
 
     /// Returns a metric by one of its labels.
     pub fn by(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = (&str, f64)> {
-        let samples = self.matching(selector);
-        samples.filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
+        self.matching(selector).filter_map(move |sample| Some((sample.labels.get(label)?, number(sample)?)))
     }
 
     /// Returns the values of a label for which a metric is 1.
     pub fn states(&self, selector: Selector, label: &'static str) -> impl Iterator<Item = &str> {
-        let set = self.by(selector, label).filter(|(_, value)| *value == 1.0);
-        set.map(|(state, _)| state)
+        self.by(selector, label).filter(|(_, value)| *value == 1.0).map(|(state, _)| state)
     }
 
     /// Returns the phase; `None` if evicting calls are not seen.
@@ -152,8 +147,7 @@ impl ServerReading {
             Value::Histogram(buckets) => Some(buckets),
             _ => None,
         });
-        let buckets = buckets.into_iter().flatten();
-        buckets.map(|bucket| (bucket.less_than, bucket.count)).collect()
+        buckets.into_iter().flatten().map(|bucket| (bucket.less_than, bucket.count)).collect()
     }
 }
 
@@ -171,13 +165,10 @@ pub mod tests {
     pub const TEXT: &str = "\
 # TYPE evictscope_build_info gauge
 evictscope_build_info{version=\"0.1.0\"} 1
-# TYPE evictscope_phase gauge
 evictscope_phase{server=\"6379\",phase=\"not_saturated\"} 0
 evictscope_phase{server=\"6379\",phase=\"saturated\"} 1
-# TYPE evictscope_probe_mode gauge
 evictscope_probe_mode{server=\"6379\",mode=\"evicting-only\"} 0
 evictscope_probe_mode{server=\"6379\",mode=\"sampled\"} 1
-# TYPE evictscope_observed_seconds_total counter
 evictscope_observed_seconds_total{server=\"6379\",kind=\"evicting\"} 7.5
 evictscope_observed_seconds_total{server=\"6379\",kind=\"noop\"} 3
 # TYPE evictscope_commands_processed_total counter
@@ -187,22 +178,15 @@ evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting
 evictscope_eviction_call_duration_seconds_bucket{server=\"6379\",kind=\"evicting\",le=\"+Inf\"} 40
 evictscope_eviction_call_duration_seconds_sum{server=\"6379\",kind=\"evicting\"} 0.5
 evictscope_eviction_call_duration_seconds_count{server=\"6379\",kind=\"evicting\"} 40
-# TYPE evictscope_client_buffers_bytes gauge
 evictscope_client_buffers_bytes{server=\"6379\",class=\"normal\"} 1000
 evictscope_client_buffers_bytes{server=\"6379\",class=\"replica\"} 24
-# TYPE evictscope_used_memory_bytes gauge
 evictscope_used_memory_bytes{server=\"6380\"} 1e6
-# TYPE evictscope_stall_seconds_total counter
 evictscope_stall_seconds_total{server=\"6379\",cause=\"eviction\"} 2.5
 evictscope_stall_seconds_total{server=\"6379\",cause=\"expire\"} 9
-# TYPE evictscope_requests_waited_total counter
 evictscope_requests_waited_total{server=\"6379\",over=\"0.1\"} 70
 evictscope_requests_waited_total{server=\"6379\",over=\"1\"} 12
-# TYPE evictscope_client_wait_longest_seconds gauge
 evictscope_client_wait_longest_seconds{server=\"6379\"} 2.25
-# TYPE evictscope_clients_waiting gauge
 evictscope_clients_waiting{server=\"6379\"} 7
-# TYPE evictscope_clients_connected gauge
 evictscope_clients_connected{server=\"6379\"} 1200
 # TYPE evictscope_expire_cycle_duration_seconds histogram
 evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"slow\",le=\"+Inf\"} 20
@@ -211,19 +195,13 @@ evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"slow\"} 20
 evictscope_expire_cycle_duration_seconds_bucket{server=\"6379\",type=\"fast\",le=\"+Inf\"} 50
 evictscope_expire_cycle_duration_seconds_sum{server=\"6379\",type=\"fast\"} 0.5
 evictscope_expire_cycle_duration_seconds_count{server=\"6379\",type=\"fast\"} 50
-# TYPE evictscope_expire_cycle_keys_sampled_total counter
 evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"slow\"} 400
 evictscope_expire_cycle_keys_sampled_total{server=\"6379\",type=\"fast\"} 1000
-# TYPE evictscope_expire_cycle_time_limit_hits_total counter
 evictscope_expire_cycle_time_limit_hits_total{server=\"6379\"} 6
-# TYPE evictscope_expire_stale_ratio gauge
 evictscope_expire_stale_ratio{server=\"6379\"} 0.375
-# TYPE evictscope_eviction_call_longest_seconds gauge
 evictscope_eviction_call_longest_seconds{server=\"6379\"} 0.487
-# TYPE evictscope_eviction_calls_total counter
 evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"ok\"} 37
 evictscope_eviction_calls_total{server=\"6379\",kind=\"evicting\",result=\"fail\"} 3
-# TYPE evictscope_plan_withdrawn gauge
 evictscope_plan_withdrawn{server=\"6380\",reason=\"lost_exit\"} 1
 evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
 ";
@@ -272,10 +250,8 @@ evictscope_plan_withdrawn{server=\"6380\",reason=\"expire_keys\"} 1
         let stalled: Vec<_> = one.by(STALLED, "cause").collect();
         assert_eq!(stalled, [("eviction", 2.5), ("expire", 9.0)]);
         assert_eq!((one.get(USED_MEMORY), other.get(USED_MEMORY)), (None, Some(1e6)));
-        let withdrawn = |server: &ServerReading| -> Vec<String> {
-            let reasons = server.states(WITHDRAWN, "reason");
-            reasons.map(str::to_owned).collect()
-        };
+        let withdrawn =
+            |server: &ServerReading| -> Vec<String> { server.states(WITHDRAWN, "reason").map(str::to_owned).collect() };
         assert_eq!(withdrawn(other), ["lost_exit", "expire_keys"]);
         assert!(withdrawn(one).is_empty());
         assert!(!Reading::parse("up 1\n")?.is_of_evictscope);

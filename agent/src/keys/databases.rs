@@ -5,7 +5,7 @@
 //! whose databases are numbered from 0, each with two sound hash tables, or, in a cluster, two for each slot. Exactly
 //! one word must fit.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 
@@ -40,9 +40,7 @@ impl Databases {
             .context("nothing of `server` was found in it: `evictscope inspect` says why")?;
         let words = (first.saturating_sub(BEFORE) & !7..first + BEHIND).step_by(8);
         let found: Vec<Self> = words.filter_map(|word| Self::at(memory, layout, memory.u64(word)?)).collect();
-        if memory.is_spent() {
-            bail!("its databases take longer to find than is allowed");
-        }
+        ensure!(!memory.is_spent(), "its databases take longer to find than is allowed");
         match <[Self; 1]>::try_from(found) {
             Ok([databases]) if databases.tables > MOST_TABLES => {
                 bail!("its keys are in more than {MOST_TABLES} tables, more than are read")
@@ -61,9 +59,7 @@ impl Databases {
         }
         let mut databases = Self { layout, first, count: 0, tables: 0, keys: 0 };
         for number in 0..MOST {
-            let Some(address) = databases.address(memory, number) else {
-                break;
-            };
+            let Some(address) = databases.address(memory, number) else { break };
             match databases.read(memory, number, address) {
                 Some(tables) => {
                     databases.count = number + 1;
@@ -149,7 +145,6 @@ pub struct Keys {
     pub expires: Dict,
 }
 
-/// All hash tables of keys.
 #[derive(PartialEq, Eq)]
 pub struct KeyTables {
     tables: Vec<Keys>,

@@ -46,9 +46,7 @@ impl Dict {
     /// Reads the tables of a database's keys, or of their times to live: the only one, or, in a `kvstore` of a member
     /// of a cluster, one for each slot.
     pub fn read_all(memory: &Memory, layout: &'static KeyspaceLayout, address: u64) -> Option<Vec<Self>> {
-        let Some(store) = layout.store else {
-            return Some(vec![Self::read(memory, layout, address)?]);
-        };
+        let Some(store) = layout.store else { return Some(vec![Self::read(memory, layout, address)?]) };
         let [tables, count] = memory.words(address.checked_add(store)?)?;
         // Behind it, Valkey has the exponent.
         let count = count as u32 as usize;
@@ -120,7 +118,6 @@ fn size(exponent: u8) -> Option<u64> {
 
 /// The longest chain that is followed, and the most keys for a place in a table: with more, it is not a table.
 const CHAIN: usize = 1_000;
-/// Bytes of a bucket.
 const BUCKET: u64 = 64;
 
 /// One of the two tables of places.
@@ -179,7 +176,6 @@ impl Table {
         None
     }
 
-    /// Returns the bytes of its places.
     pub fn bytes(&self) -> u64 {
         match self.layout.buckets {
             Some(_) => BUCKET * (self.size + self.children),
@@ -191,7 +187,6 @@ impl Table {
 /// Bytes of an entry before the key inside it.
 const EMBEDDED: u64 = 17;
 
-/// An entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DictEntry {
     /// The pointer to it, as the table has it.
@@ -303,8 +298,7 @@ mod tests {
     fn the_entries_of_a_place_are_in_all_of_its_buckets() -> anyhow::Result<()> {
         let memory = Memory::of_this_process()?;
         let last: [u64; 8] = [0b1000_0000, 0, 0, 0, 0, 0, 0, 72];
-        let child = last.as_ptr() as u64;
-        let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, child]].concat();
+        let mut places = [[0; 8], [0b0100_0011, 8, 16, 24, 32, 40, 48, last.as_ptr() as u64]].concat();
         let table = Table { layout: &VALKEY_8_1, places: places.as_ptr() as u64, size: 2, used: 3, children: 1 };
         let keys = |place| Some(table.chain(&memory, place)?.iter().map(|entry| entry.key).collect::<Vec<_>>());
         assert_eq!(keys(0), Some(Vec::new()));

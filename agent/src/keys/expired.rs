@@ -44,7 +44,6 @@ impl ExpiredSampler {
     }
 }
 
-/// Draws entries of these tables.
 fn draw(memory: &Memory, layout: &KeyspaceLayout, tables: &KeyTables) -> ExpiredSample {
     let begun = Instant::now();
     let mut sample = ExpiredSample { keys: tables.used(), ..ExpiredSample::default() };

@@ -67,7 +67,6 @@ pub struct ObjectFlags {
 /// What an entry of a table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryForm {
-    /// There is no such entry.
     None,
     /// Its key, its value, and the next.
     Whole,

@@ -65,7 +65,6 @@ impl Memory {
         self.steps.get() == 0 || Instant::now() >= self.until
     }
 
-    /// Fills `bytes` with what is at an address.
     pub fn fill(&self, address: u64, bytes: &mut [u8]) -> Option<()> {
         let steps = 1 + bytes.len() as u64 / 64;
         self.steps.set(self.steps.get().saturating_sub(steps));
@@ -96,7 +95,6 @@ impl Memory {
         Some(bytes.map(u64::from_ne_bytes))
     }
 
-    /// Returns the header of a Redis string.
     pub fn string(&self, address: u64) -> Option<StringHeader> {
         let flags = self.u8(address.checked_sub(1)?)?;
         let kind = u32::from(flags & 7);
@@ -132,7 +130,6 @@ impl Memory {
     }
 }
 
-/// The header of a Redis string.
 pub struct StringHeader {
     /// Its own bytes; those of the string, and those that it has space for.
     pub header: u64,

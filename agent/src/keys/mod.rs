@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::bail;
+use anyhow::ensure;
 use clap::builder::TypedValueParser as _;
 use evictscope_host::{ProcessIdentity, Scheduling, load_bias};
 use evictscope_model::Member;
@@ -96,13 +96,9 @@ pub fn answer(arguments: &KeysArguments) -> anyhow::Result<KeysSummary> {
     let used = use_of(&memory, &plan, bias, identity);
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.saturating_sub(identity.age()).as_secs();
     let databases = Databases::find(&memory, &plan, bias);
-    if process.handle.has_ended() {
-        bail!("process {} has ended", arguments.pid);
-    }
+    ensure!(!process.handle.has_ended(), "process {} has ended", arguments.pid);
     let drawn = sampler::draw(&memory, &databases?, arguments, started);
-    if process.handle.has_ended() {
-        bail!("process {} has ended meanwhile", arguments.pid);
-    }
+    ensure!(!process.handle.has_ended(), "process {} has ended meanwhile", arguments.pid);
     Ok(KeysSummary::of(&drawn?, used))
 }
 

@@ -171,11 +171,9 @@ mod tests {
         assert_eq!(Object::read(&memory, &VALKEY_8_1, at), None);
         // In Redis 7.0, no key lies with a value; in Valkey 9.1, one must.
         assert_eq!(Object::read(&memory, &REDIS_7_0, at), None);
-        let keyless = head(1 << 3 | 4, &[text]);
-        assert_eq!(Object::read(&memory, &VALKEY_9_1, keyless.as_ptr() as u64), None);
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, head(1 << 3 | 4, &[text]).as_ptr() as u64), None);
         // Its reference count is 0.
-        let freed = head(7, &[&expires, key, text]);
-        assert_eq!(Object::read(&memory, &VALKEY_9_1, freed.as_ptr() as u64), None);
+        assert_eq!(Object::read(&memory, &VALKEY_9_1, head(7, &[&expires, key, text]).as_ptr() as u64), None);
         Ok(())
     }
 

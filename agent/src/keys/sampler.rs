@@ -88,8 +88,7 @@ pub fn draw(memory: &Memory, databases: &Databases, arguments: &KeysArguments, s
             if drawing.is_spent() {
                 break;
             }
-            let place = order.pop().filter(|_| is_whole);
-            sampler.look(&tables, place.unwrap_or_else(|| fastrand::u64(..size)));
+            sampler.look(&tables, order.pop().filter(|_| is_whole).unwrap_or_else(|| fastrand::u64(..size)));
         }
         let now = read(memory, databases)?;
         // Keys that come, go or move to the other table meanwhile may be missed, or seen twice: the rest is drawn at
@@ -149,12 +148,9 @@ struct KeySampler<'a> {
 }
 
 impl KeySampler<'_> {
-    /// Looks at the keys at one place of all tables.
     fn look(&mut self, tables: &KeyTables, place: u64) {
         // A table that has moved is read again before the next round.
-        let Some((keys, table, place)) = tables.find(self.memory, place) else {
-            return;
-        };
+        let Some((keys, table, place)) = tables.find(self.memory, place) else { return };
         let Some(chain) = table.chain(self.memory, place) else {
             self.drawn.rejected += 1;
             return;

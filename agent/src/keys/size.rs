@@ -359,10 +359,7 @@ impl Allocator {
             Self::Libc => (bytes + HEADER).next_multiple_of(16).max(32) - HEADER,
             Self::Jemalloc { .. } if bytes <= 8 => 8,
             // Four sizes between two powers of two.
-            Self::Jemalloc { quantum } => {
-                let step = (bytes.next_power_of_two() / 8).max(quantum);
-                bytes.next_multiple_of(step)
-            }
+            Self::Jemalloc { quantum } => bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(quantum)),
         }
     }
 }

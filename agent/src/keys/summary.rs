@@ -46,7 +46,6 @@ pub struct KeysSummary {
     pub is_whole: bool,
     /// Share of what was drawn that was inconsistent, and so was left out.
     pub rejected_share: f64,
-    /// Bytes that all keys take.
     pub bytes: f64,
     /// Half the width of the interval that holds this in 95 of 100 samples.
     pub bytes_error: f64,
@@ -65,7 +64,6 @@ pub struct KeysSummary {
 /// Keys that have something in common.
 #[derive(Debug, Serialize)]
 pub struct KeysRow {
-    /// What they are.
     pub name: String,
     pub keys: f64,
     pub bytes: f64,
@@ -103,8 +101,7 @@ impl KeysSummary {
         let mut groups = BTreeMap::<String, Vec<&DrawnKey>>::new();
         for key in &drawn.keys {
             let (kind, encoding) = key.kind;
-            let name = key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"));
-            groups.entry(name).or_default().push(key);
+            groups.entry(key.group.clone().unwrap_or_else(|| format!("{kind} {encoding}"))).or_default().push(key);
         }
         let row = |(name, keys): (String, Vec<&DrawnKey>)| {
             let bytes: f64 = keys.iter().map(|key| key.bytes as f64).sum();

@@ -59,8 +59,7 @@ fn every_walk_has_a_limit_of_steps_and_of_time() -> anyhow::Result<()> {
         assert!(read == steps || begun.elapsed() >= time, "{walk:?}");
         let memory = memory.another(walk);
         let mut much = vec![0; 64 * steps.min(1 << 24) as usize];
-        let far = memory.fill(word, &mut much);
-        assert!(far.is_none() && memory.u64(word).is_some() != memory.is_spent(), "{walk:?}");
+        assert!(memory.fill(word, &mut much).is_none() && memory.u64(word).is_some() != memory.is_spent(), "{walk:?}");
     }
     Ok(())
 }
@@ -77,8 +76,7 @@ fn a_server_of_16_384_databases_with_16_384_tables_each_is_given_up() -> anyhow:
     let found = ends(move || {
         let found = Databases::find(&memory, &plan, 0).map(drop);
         let memory = memory.another(Walk::Expired);
-        let sampled = ExpiredSampler::default().sample(&memory, &plan, 0).map(drop);
-        [found, sampled]
+        [found, ExpiredSampler::default().sample(&memory, &plan, 0).map(drop)]
     })?;
     for found in found {
         let why = found.err().map(|error| error.to_string());
@@ -95,10 +93,7 @@ fn chains_that_were_made_for_it_do_not_keep_a_sampler_beyond_its_time() -> anyho
         let before = |next, _| at(Box::leak(Box::new([key, value, next])));
         (0..999).fold(0, before)
     };
-    let table = |entries, exponent: u8| {
-        let places = vec![entries; 1 << exponent].leak();
-        at(dict(at(places), 999 << exponent, exponent))
-    };
+    let table = |entries, exponent: u8| at(dict(at(vec![entries; 1 << exponent].leak()), 999 << exponent, exponent));
     // A string of one letter, and a number.
     let key = at(Box::leak(Box::new([8, b'a', 0]))) + 1;
     let value = at(Box::leak(Box::new([1_u64 << 32 | 1 << 4, 7])));

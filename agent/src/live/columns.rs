@@ -2,10 +2,8 @@
 
 use evictscope_host::printable;
 
-/// The space between two columns.
 const GAP: usize = 1;
 
-/// A column of a table about `T`.
 pub struct Column<T> {
     pub heading: &'static str,
     /// Enough for every cell.
@@ -26,7 +24,6 @@ impl<T> Column<T> {
     }
 }
 
-/// A cell.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
@@ -36,8 +33,7 @@ pub struct Cell {
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        let is_alarming = false;
-        Self { text, is_alarming }
+        Self { text, is_alarming: false }
     }
 }
 
@@ -52,10 +48,8 @@ pub fn fitting<T>(columns: &[Column<T>], width: usize) -> &[Column<T>] {
     &columns[..count.max(1).min(columns.len())]
 }
 
-/// Returns the line of headings.
 pub fn headings<T>(columns: &[Column<T>]) -> String {
-    let headings = columns.iter().map(|column| padded(column, column.heading));
-    headings.collect()
+    columns.iter().map(|column| padded(column, column.heading)).collect()
 }
 
 /// Returns the cells of one line, padded so that they need only be joined.
@@ -79,10 +73,7 @@ pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
 
 /// Returns the whole table as plain text.
 pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
-    let line = |row| {
-        let cells = cells(columns, row);
-        cells.iter().map(|cell| cell.text.as_str()).collect()
-    };
+    let line = |row| cells(columns, row).iter().map(|cell| cell.text.as_str()).collect();
     let lines = std::iter::once(headings(columns)).chain(rows.iter().map(line));
     lines.map(|line: String| format!("{}\n", line.trim_end())).collect()
 }

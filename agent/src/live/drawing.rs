@@ -52,8 +52,7 @@ pub fn table<T>(
             .map(|cell| if cell.is_alarming { Span::styled(cell.text, alarm()) } else { Span::raw(cell.text) });
         Line::from_iter(spans)
     });
-    let list = List::new(lines).highlight_style(Modifier::REVERSED);
-    frame.render_stateful_widget(list, below, state);
+    frame.render_stateful_widget(List::new(lines).highlight_style(Modifier::REVERSED), below, state);
     let first = state.offset().min(rows.len());
     let end = (first + usize::from(below.height)).min(rows.len());
     let more: Vec<Span<'_>> = [(&rows[..first], "above"), (&rows[end..], "below")]
@@ -74,8 +73,7 @@ fn more<T>(rows: &[T], place: &str, columns: &[Column<T>]) -> Vec<Span<'static>>
     let alarming = rows.iter().filter(|row| is_alarming(columns, row)).count();
     let mut said = vec![Span::raw(format!(" {} more {place} ", rows.len()))];
     if alarming > 0 {
-        let text = format!("({alarming} in red) ");
-        said.push(Span::styled(text, alarm()));
+        said.push(Span::styled(format!("({alarming} in red) "), alarm()));
     }
     said
 }

@@ -24,8 +24,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
     let agent = Agent::at(access)?;
     ensure!(output::is_terminal(), "stdout is not a terminal: use --once to get a plain table");
     // Read before the screen is taken, so that an error message stays readable.
-    let first = agent.reading()?;
-    screen::run(&agent, first)
+    screen::run(&agent, agent.reading()?)
 }
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
@@ -48,8 +47,7 @@ pub fn print_once(access: &Access) -> anyhow::Result<()> {
         columns::plain(columns::fitting(&columns, width), &rows)
     };
     // An older agent does not list them.
-    let unwatched = agent.unwatched().unwrap_or_default();
-    for note in servers::notes(&readings.now, &unwatched) {
+    for note in servers::notes(&readings.now, &agent.unwatched().unwrap_or_default()) {
         text.extend(wrapped(&note, width).iter().flat_map(|line| [line.as_str(), "\n"]));
     }
     Ok(output::print(&text)?)

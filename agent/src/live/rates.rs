@@ -32,17 +32,13 @@ impl Readings {
         Self { now, ..Self::default() }
     }
 
-    /// Takes in the next reading.
     pub fn add(&mut self, now: Reading, seconds: f64) {
         self.before = std::mem::replace(&mut self.now, now);
         self.seconds = seconds;
     }
 
-    /// Returns the rates of a server that is in both readings.
     pub fn rates(&self, server: &str) -> Option<Rates<'_>> {
-        let before = self.before.servers.get(server)?;
-        let now = self.now.servers.get(server)?;
-        Some(Rates::new(before, now, self.seconds))
+        Some(Rates::new(self.before.servers.get(server)?, self.now.servers.get(server)?, self.seconds))
     }
 }
 
@@ -77,9 +73,7 @@ impl<'a> Rates<'a> {
 
     /// Returns the same for a histogram of evicting calls: not cumulative, and empty if none were observed.
     pub fn histogram(self, metric: Selector) -> Cumulative {
-        let Some(observed) = self.observed() else {
-            return Vec::new();
-        };
+        let Some(observed) = self.observed() else { return Vec::new() };
         let (before, now) = (self.before.histogram(metric), self.now.histogram(metric));
         let mut below = 0.0;
         let rates = before.iter().zip(now).map(|((_, before), (bound, now))| {
@@ -118,7 +112,6 @@ pub struct Point {
 pub struct History(VecDeque<Point>);
 
 impl History {
-    /// Adds the newest second.
     pub fn add(&mut self, rates: Rates<'_>) {
         self.0.push_back(Point {
             clients_waiting: rates.now.get(CLIENTS_WAITING),
@@ -141,9 +134,7 @@ impl History {
 impl From<&TimelineAnswer> for History {
     /// Reduces a timeline to whole seconds. A second without a sample at each end has no rates.
     fn from(timeline: &TimelineAnswer) -> Self {
-        let Some(start) = timeline.start else {
-            return Self::default();
-        };
+        let Some(start) = timeline.start else { return Self::default() };
         // 1 if the length of a bin makes no sense.
         let in_a_second = ((1.0 / timeline.bin_seconds).round() as usize).max(1);
         let since_start = |sample: &'_ TimelineSample| Some(sample.time?.seconds() - start.seconds());
@@ -206,8 +197,7 @@ mod tests {
         for (metric, value) in metrics.iter().zip(values) {
             text += &format!("{metric}{{{labels}}} {value}\n");
         }
-        let mut reading = Reading::parse(&text)?;
-        Ok(reading.servers.remove("6379").unwrap_or_default())
+        Ok(Reading::parse(&text)?.servers.remove("6379").unwrap_or_default())
     }
 
     #[test]
@@ -223,8 +213,7 @@ mod tests {
             assert_eq!(rates.a_second(COMMANDS), Some(20.0), "reset in between");
             assert_eq!(rates.a_second(CYCLES), Some(12.0), "always observed");
             assert_eq!(rates.share(OBSERVED), Some(seen));
-            let found = [CALLS, CALL_SECONDS].map(|metric| rates.an_observed_second(metric));
-            assert_eq!(found, calls);
+            assert_eq!([CALLS, CALL_SECONDS].map(|metric| rates.an_observed_second(metric)), calls);
             let histogram = rates.histogram(DURATIONS);
             let within: Vec<_> = histogram.iter().map(|(_, calls)| *calls).collect();
             assert_eq!(within, buckets);
@@ -263,7 +252,6 @@ mod tests {
             history.add(Rates::new(now, now, 1.0));
         }
         assert_eq!(history.last(usize::MAX).count(), KEPT);
-        let newest = history.last(1).next().and_then(|point| point.client_buffers);
-        assert_eq!(newest, Some((KEPT + 9) as f64));
+        assert_eq!(history.last(1).next().and_then(|point| point.client_buffers), Some((KEPT + 9) as f64));
     }
 }

@@ -107,17 +107,14 @@ impl Screen {
         self.loaded.retain(is_there);
         for server in servers.keys() {
             if let Some(rates) = self.readings.rates(server) {
-                let history = self.histories.entry(server.clone()).or_default();
-                history.add(rates);
+                self.histories.entry(server.clone()).or_default().add(rates);
             }
         }
     }
 
     /// Asks the agent for the last minutes of the server that is shown, once.
     fn load_history(&mut self, agent: &Agent) {
-        let Some(server) = self.opened.clone().or_else(|| self.selected().cloned()) else {
-            return;
-        };
+        let Some(server) = self.opened.clone().or_else(|| self.selected().cloned()) else { return };
         if !self.loaded.insert(server.clone()) {
             return;
         }
@@ -165,8 +162,7 @@ impl Screen {
             Some(server) => self.draw_one(frame, main, server),
             None => self.draw_all(frame, main),
         }
-        let text = Text::from_iter(text.into_iter().map(Line::raw));
-        frame.render_widget(text.style(style), bottom);
+        frame.render_widget(Text::from_iter(text.into_iter().map(Line::raw)).style(style), bottom);
     }
 
     fn draw_all(&mut self, frame: &mut Frame<'_>, area: Rect) {
@@ -197,24 +193,19 @@ impl Screen {
             Constraint::Length(height),
         ])
         .areas(area);
-        let columns = columns(&rows);
-        table(frame, above, "evictscope", &columns, &rows, &mut self.list);
+        table(frame, above, "evictscope", &columns(&rows), &rows, &mut self.list);
         lines(frame, between, notes);
         if height > 0
             && let Some(server) = self.selected()
         {
             let none = History::default();
-            let history = self.histories.get(server).unwrap_or(&none);
-            sparklines(frame, below, server, history);
+            sparklines(frame, below, server, self.histories.get(server).unwrap_or(&none));
         }
     }
 
     fn draw_one(&self, frame: &mut Frame<'_>, area: Rect, server: &str) {
-        let Some(reading) = self.readings.now.servers.get(server) else {
-            return;
-        };
-        let newest_first = self.bursts.iter().rev();
-        let bursts = newest_first.filter(|burst| burst.server == server);
+        let Some(reading) = self.readings.now.servers.get(server) else { return };
+        let bursts = self.bursts.iter().rev().filter(|burst| burst.server == server);
         let server = ShownServer {
             name: server,
             reading,
@@ -248,8 +239,7 @@ mod tests {
         let mut screen = Screen::new(reading.clone());
         screen.remember(reading, 1.0);
         let all = shown(&mut screen, 120, 40)?;
-        let felt = "6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated";
-        assert!(all.contains(felt), "{all}");
+        assert!(all.contains("6379        12    70  11.5 s    7/1.2k   2.2 s         - saturated"), "{all}");
         assert!(all.contains("6380") && all.contains("saturated"), "{all}");
         assert!(all.contains("part of the time"), "{all}");
         assert!(!screen.press(KeyCode::Enter.into()));
@@ -260,8 +250,7 @@ mod tests {
             let has_histogram = one.contains("evicting calls by duration");
             assert_eq!(has_histogram, has_room, "{one}");
             assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
-            let causes = "stalled by expire 9.0 s, eviction 2.5 s";
-            assert_eq!(one.contains(causes), has_room, "{one}");
+            assert_eq!(one.contains("stalled by expire 9.0 s, eviction 2.5 s"), has_room, "{one}");
         }
         screen.press(KeyCode::Esc.into());
         assert!(shown(&mut screen, 80, 24)?.contains("6380"));
@@ -287,7 +276,6 @@ mod tests {
         Ok(())
     }
 
-    /// Returns a screen with `count` servers.
     fn many(count: u32) -> Screen {
         let calm = server(&[(CLIENTS_WAITING, 0.0)]);
         let servers = (0..count).map(|number| (format!("{}", 7_000 + number), calm.clone()));

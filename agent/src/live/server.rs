@@ -15,7 +15,6 @@ use super::servers::{Row, columns, stalls};
 use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
-/// The longest bars of a histogram.
 const LONGEST_BAR: usize = 40;
 /// Two histograms go side by side only if each has room for bars of this length.
 const SHORTEST_BAR: usize = 10;
@@ -68,8 +67,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let room = if is_wide { half } else { inner };
     let bar = room.saturating_sub(HISTOGRAM_TEXT).min(LONGEST_BAR);
     let drawn = |metric: Selector, bound| {
-        let rates = server.rates.map(|rates| rates.histogram(metric));
-        text::histogram(&rates.unwrap_or_default(), bound, bar)
+        text::histogram(&server.rates.map(|rates| rates.histogram(metric)).unwrap_or_default(), bound, bar)
     };
     let durations = drawn(DURATIONS, seconds);
     let goals = drawn(GOALS, bytes);
@@ -90,8 +88,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     .areas(area);
     let rows = [Row::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
-    let columns = columns(&rows);
-    table(frame, top, server.name, &columns, &rows, &mut unselected);
+    table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
     sparklines(frame, upper, server.name, history);
     lines(frame, between, said);
     let by_duration = ("evicting calls by duration, per second", durations);
@@ -103,8 +100,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     } else {
         histogram(frame, middle, by_duration);
     }
-    let title = "bursts, the newest first";
-    table(frame, bottom, title, &BURST_COLUMNS, &server.bursts, &mut unselected);
+    table(frame, bottom, "bursts, the newest first", &BURST_COLUMNS, &server.bursts, &mut unselected);
 }
 
 /// Draws a histogram. If there is no room for all of it, drops the smallest values, which matter least.
@@ -128,10 +124,7 @@ const LIMIT_LATEST: Selector = LIMIT_REACHED.with(&[("estimate", "latest")]);
 /// Returns when memory will be at its limit if it keeps growing, and what share of the thread evictions would take
 /// then. Returns `None` if it does not grow.
 pub fn limit(reading: &ServerReading) -> Option<String> {
-    let time = |metric| {
-        let time = Duration::try_from_secs_f64(reading.get(metric)?);
-        time.ok().map(round)
-    };
+    let time = |metric| Duration::try_from_secs_f64(reading.get(metric)?).ok().map(round);
     let likely = time(LIMIT_LIKELY)?;
     let [earliest, latest] = [LIMIT_EARLIEST, LIMIT_LATEST].map(time);
     let never = || "never".to_owned();
@@ -182,8 +175,7 @@ mod tests {
         for (added, of) in [(HERE, "of the thread"), (LAB, "(lab's costs)")] {
             let known = [&growing[..], &[(added, 0.4512)]].concat();
             let longest = limit(&server(&known)).unwrap_or_default();
-            let expected = format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}");
-            assert_eq!(longest, expected);
+            assert_eq!(longest, format!(" maxmemory in 3 days (2 days to never); evictions would add 45.1 % {of}"));
             assert!(longest.chars().count() <= 80);
         }
     }
@@ -199,16 +191,14 @@ mod tests {
     #[test]
     fn the_line_fits_and_is_there_only_where_keys_expire() {
         assert_eq!(expiry(&ServerReading::default(), None), None, "nothing is known");
-        let calm = [(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)];
-        assert_eq!(after(1e-9, &calm), None, "no key has a time to live");
+        assert_eq!(after(1e-9, &[(SAMPLED_KEYS, 0.0), (CYCLES, 10.0)]), None, "no key has a time to live");
         assert_eq!(
             after(1e-9, &[(SAMPLED_KEYS, 200.0), (CYCLES, 10.0)]).as_deref(),
             Some(" expire cycles 10/s, - of the thread; stale 0.0 %; time limits hit -/s")
         );
         let busy = [(CYCLES, 510.0), (CYCLE_SECONDS, 0.2525), (TIME_LIMIT_HITS, 500.0)];
         let longest = after(0.416, &busy).unwrap_or_default();
-        let expected = " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s";
-        assert_eq!(longest, expected);
+        assert_eq!(longest, " expire cycles 510/s, 25.2 % of the thread; stale 41.6 %; time limits hit 500/s");
         assert!(longest.chars().count() <= 80);
     }
 }

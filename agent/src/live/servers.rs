@@ -51,17 +51,13 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns what is shown of all servers.
 pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
-    let servers = readings.now.servers.iter();
-    let rows = servers.map(|(server, now)| Row::new(server, now, readings.rates(server)));
-    rows.collect()
+    readings.now.servers.iter().map(|(server, now)| Row::new(server, now, readings.rates(server))).collect()
 }
 
 /// Returns the columns for these servers, the most important ones first.
 pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
-    let names = rows.iter().map(|row| row.name.chars().count());
-    let names = names.max().unwrap_or(0);
+    let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let mut columns = vec![
         Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| row.name.clone().into()),
         Column::number("WAIT>1S", 7, |row| Cell {
@@ -135,8 +131,7 @@ pub fn stalls(reading: &ServerReading) -> Option<String> {
     let mut by: Vec<_> = reading.by(STALLED, "cause").collect();
     by.retain(|(_, stalled)| *stalled > 0.0);
     by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let parts = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled)));
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled))).collect();
     (!parts.is_empty()).then(|| format!(" stalled by {}", parts.join(", ")))
 }
 
@@ -154,8 +149,7 @@ fn is_sampled(reading: &ServerReading) -> bool {
 pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
     let unwatched = unwatched.iter().map(|one| format!("{} (pid {}) is not watched: {}", one.server, one.pid, one.why));
     let withdrawn = reading.servers.iter().flat_map(|(server, reading)| {
-        let reasons = reading.states(WITHDRAWN, "reason");
-        reasons.map(move |reason| {
+        reading.states(WITHDRAWN, "reason").map(move |reason| {
             let of = if reason.starts_with("expire_") { "expire cycles" } else { "evictions" };
             format!("{server}: its probes on {of} are switched off, as a check failed ({reason}).")
         })
@@ -171,8 +165,7 @@ pub fn notes(reading: &Reading, unwatched: &[UnwatchedServer]) -> Vec<String> {
         few if few.len() <= MOST_NAMES => Some(format!("{}: {UNSEEN}", few.join(", "))),
         many => Some(format!("{} servers: {UNSEEN}", many.len())),
     };
-    let is_any_sampled = reading.servers.values().any(is_sampled);
-    let sampled = is_any_sampled.then(|| SAMPLED.to_owned());
+    let sampled = reading.servers.values().any(is_sampled).then(|| SAMPLED.to_owned());
     unwatched.chain(withdrawn).chain(unseen).chain(sampled).collect()
 }
 
@@ -230,8 +223,7 @@ mod tests {
     fn stalls_and_failing_evictions_are_alarming() {
         let alarming = |before: &[(Selector, f64)], now: &[(Selector, f64)]| {
             let (before, now) = (&server(before), &server(now));
-            let rates = Rates::new(before, now, 1.0);
-            let rows = [Row::new("6379", now, Some(rates))];
+            let rows = [Row::new("6379", now, Some(Rates::new(before, now, 1.0)))];
             let columns = columns(&rows);
             let line = columns.iter().zip(cells(&columns, &rows[0]));
             line.filter(|(_, cell)| cell.is_alarming).map(|(column, _)| column.heading).collect::<Vec<_>>()
@@ -274,8 +266,7 @@ mod tests {
         assert!(notes[3].starts_with("6381: how long clients wait is not known"));
         assert!(notes[4].starts_with("sampled: "));
         for number in 7_000..7_064 {
-            let name = number.to_string();
-            reading.servers.insert(name, ServerReading::default());
+            reading.servers.insert(number.to_string(), ServerReading::default());
         }
         let notes = super::notes(&reading, &[]);
         assert!(notes[2].starts_with("65 servers: how long clients wait"));

@@ -170,12 +170,11 @@ fn planned(question: &PlannerArguments, data: &[u8], places: Vec<OpenedDebugFile
     let function = function.map_err(|why| NoAnswer::Refused(why.to_string()))?;
     let begun = Instant::now();
     let plan = plan(data, debug.data()).map_err(|why| refused(question, &why))?;
-    let nanoseconds = nanoseconds(begun.elapsed());
     Ok(Planned {
         content: content(data),
         plan,
         function,
-        nanoseconds,
+        nanoseconds: nanoseconds(begun.elapsed()),
         debug_file: debug.found.map(|file| file.path.to_string_lossy().into_owned()),
         ignored: debug.ignored,
         lacks_symbols: debug.is_missing,

@@ -12,7 +12,7 @@ mod process;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, ensure};
 use borsh::BorshDeserialize;
 use evictscope_host::{Executable, ProcessHandle, ProcessIdentity, debug_places, root_of};
 use evictscope_model::answers::UnwatchedReason;
@@ -59,8 +59,7 @@ impl PlanRequest<'_> {
     /// Plans for it. With `function` also finds the function of this name. Fails if it cannot be read in time, is not a
     /// server's executable, or has no such function.
     pub fn plan(&self, function: Option<&str>) -> Result<Planned, Failure> {
-        let identified = self.identify()?;
-        self.plan_identified(identified, function)
+        self.plan_identified(self.identify()?, function)
     }
 
     fn identify(&self) -> Result<Identified, Failure> {
@@ -70,13 +69,11 @@ impl PlanRequest<'_> {
 
     /// Reads how its stacks are unwound. Fails as [`Self::plan`].
     pub fn code(&self) -> Result<CodeFile, Failure> {
-        let identified = self.identify()?;
-        self.ask(identified, Some("--code".into()))
+        self.ask(self.identify()?, Some("--code".into()))
     }
 
     fn plan_identified(&self, identified: Identified, function: Option<&str>) -> Result<Planned, Failure> {
-        let function = function.map(|name| format!("--function={name}").into());
-        let planned: Planned = self.ask(identified, function)?;
+        let planned: Planned = self.ask(identified, function.map(|name| format!("--function={name}").into()))?;
         if planned.is_possible(self.executable) {
             return Ok(planned);
         }
@@ -98,8 +95,7 @@ impl PlanRequest<'_> {
 pub fn code_of_mapped(root: &Path, files: &[(&Path, u64)]) -> Result<Vec<Option<CodeFile>>, Failure> {
     let waits = (0, Some(root.to_owned()));
     let numbers = files.iter().map(|(_, inode)| format!("--mapped={inode}").into());
-    let places = files.iter().flat_map(|(path, _)| [root.into(), (*path).into()]);
-    process::ask(None, root, waits, numbers.chain(places))
+    process::ask(None, root, waits, numbers.chain(files.iter().flat_map(|(path, _)| [root.into(), (*path).into()])))
 }
 
 /// A process that a user names, and what it runs.
@@ -120,9 +116,7 @@ impl Running {
         let process = Process::new(pid.cast_signed()).map_err(gone)?;
         let handle = ProcessIdentity::read(pid).and_then(ProcessHandle::open).map_err(gone)?;
         let tgid = process.status().map_err(gone)?.tgid.cast_unsigned();
-        if tgid != pid {
-            bail!("{pid} is a thread of process {tgid}: give {tgid} instead");
-        }
+        ensure!(tgid == pid, "{pid} is a thread of process {tgid}: give {tgid} instead");
         let path = process.exe().map_err(|error| match error {
             ProcError::PermissionDenied(_) => anyhow!(
                 "may not read the executable of process {pid}: run as root, or with the capabilities that --help names"

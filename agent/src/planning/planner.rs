@@ -152,7 +152,6 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T> Recent<T> {
-    /// Keeps a thing that is asked for now.
     fn keep(&mut self, thing: &Arc<T>, now: Instant) {
         self.0.retain(|(asked, other)| now.duration_since(*asked) < KEPT_FOR && !Arc::ptr_eq(other, thing));
         if self.0.len() == KEPT {

@@ -72,9 +72,7 @@ pub fn ask<T: BorshDeserialize>(
         turn.yield_if_asleep(slept);
         slept < PATIENCE
     });
-    let Some(status) = end(child, waits, slept) else {
-        return Err(resources(&SILENT));
-    };
+    let Some(status) = end(child, waits, slept) else { return Err(resources(&SILENT)) };
     let failed = |why: String| Failure {
         reason: UnwatchedReason::Planning,
         is_for_good: true,

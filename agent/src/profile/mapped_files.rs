@@ -43,7 +43,6 @@ struct MappedFile {
 
 type Found = HashMap<MappedFile, Arc<CodeFile>>;
 
-/// The process to look at.
 #[derive(Clone, Copy)]
 struct MappedBy {
     namespace: u64,
@@ -58,7 +57,6 @@ struct KnownFile {
     used: u64,
 }
 
-/// A mapping of code.
 #[derive(Clone)]
 pub struct Mapping {
     begin: u64,
@@ -89,11 +87,9 @@ impl CodePlace<'_> {
 /// The mappings of code of one process, by address.
 pub struct Mappings(Vec<Mapping>);
 
-/// The server to look at.
 #[derive(Clone)]
 pub struct ProfiledProcess {
     pub pid: u32,
-    /// Its executable, open.
     pub executable: Arc<Executable>,
     /// The path of its executable, as the process sees it.
     pub path: PathBuf,
@@ -135,10 +131,8 @@ impl Mappings {
         Ok(Self(found))
     }
 
-    /// Returns the mapping that an address is in.
     pub fn at(&self, address: u64) -> Option<&Mapping> {
-        let behind = self.0.partition_point(|mapping| mapping.begin <= address);
-        let mapping = self.0.get(behind.checked_sub(1)?)?;
+        let mapping = self.0.get(self.0.partition_point(|mapping| mapping.begin <= address).checked_sub(1)?)?;
         (address < mapping.end).then_some(mapping)
     }
 }
@@ -152,7 +146,6 @@ impl Mapping {
 }
 
 impl Files {
-    /// Begins with none.
     pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
         Self { debug_dirs, known: Mutex::default() }
     }
@@ -161,9 +154,7 @@ impl Files {
     fn of(&self, subject: &ProfiledProcess, code: &[&MemoryMap], exe: Option<&Path>, of: MappedBy) -> Found {
         let (mut found, mut missing) = (Found::new(), HashMap::new());
         for map in code {
-            let MMapPath::Path(path) = &map.pathname else {
-                continue;
-            };
+            let MMapPath::Path(path) = &map.pathname else { continue };
             let mapped = of.mapped(map);
             match self.known().find(mapped, of) {
                 Some(file) => found.extend(file.map(|file| (mapped, file))),
@@ -232,14 +223,11 @@ impl KnownFiles {
 
 /// Reads the code that the kernel gives to each process, from the memory of process `pid`.
 fn vdso(pid: u32, map: &MemoryMap) -> Option<CodeFile> {
-    let length = map.address.1.checked_sub(map.address.0)?.min(MAX_VDSO);
-    let mut bytes = vec![0; usize::try_from(length).ok()?];
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-    memory.read_exact_at(&mut bytes, map.address.0).ok()?;
+    let mut bytes = vec![0; usize::try_from(map.address.1.checked_sub(map.address.0)?.min(MAX_VDSO)).ok()?];
+    File::open(format!("/proc/{pid}/mem")).ok()?.read_exact_at(&mut bytes, map.address.0).ok()?;
     CodeFile::read(&bytes, None, None).ok()
 }
 
-/// Returns what to call the file of a mapping.
 fn name(path: &MMapPath) -> String {
     match path {
         MMapPath::Path(path) => {

@@ -108,9 +108,7 @@ impl Profiling {
 
     /// Ends it, without waiting: no more samples are taken.
     pub fn stop(&mut self) {
-        let Some(mut sampling) = self.sampling.take() else {
-            return;
-        };
+        let Some(mut sampling) = self.sampling.take() else { return };
         sampling.stop();
         let counts = sampling.counts();
         (self.spent_ns, self.foreign) = (counts.spent_ns, counts.foreign);

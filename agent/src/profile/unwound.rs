@@ -14,7 +14,6 @@ const MAX_FRAMES: usize = 256;
 pub struct Unwound {
     /// Their names, the innermost first.
     pub functions: Vec<String>,
-    /// What ran.
     pub activity: Activity,
     /// Whether it was unwound to the thread's start.
     pub is_whole: bool,

@@ -147,9 +147,7 @@ impl Worker {
     }
 
     fn end(&mut self, sampling: &Sampling) -> Profile {
-        let Some(taking) = self.taking.remove(&sampling.cookie()) else {
-            return Profile::default();
-        };
+        let Some(taking) = self.taking.remove(&sampling.cookie()) else { return Profile::default() };
         let counts = sampling.counts();
         let mut profile = Profile {
             began_us: microseconds(taking.began),

@@ -34,8 +34,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The longest trace: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
-/// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow
-/// call
+/// Show how long the calls of one function of a server take: a histogram each second, or with --slower each slow call
 ///
 /// FUNCTION is a function's name, if the executable or its debug file has it, or a command that it implements, such as
 /// GET or CONFIG|GET: that works in stripped servers, too. Calls of all threads are counted; if a function calls

@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often to check whether they have returned.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The probes of a trace under way.
 pub struct TraceProbes {
     pub tracing: Tracing,
     pub costs: TraceCosts,
@@ -113,7 +112,6 @@ impl TraceProbes {
         self.tracing.take_off();
     }
 
-    /// Returns how many calls are under way.
     fn unfinished(&self) -> u64 {
         self.counts.begun.saturating_sub(self.counts.ended() + self.counts.lost + self.abandoned)
     }

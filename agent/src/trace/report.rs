@@ -83,8 +83,7 @@ impl Second<'_> {
         if calls > 0 {
             let counts = self.now.durations.iter().zip(&self.before.durations).enumerate();
             let rate = |(bucket, (now, before)): (usize, (&u64, &u64))| {
-                let bound = trace_bound(bucket).map_or(f64::INFINITY, |bound| bound as f64);
-                (bound, (now - before) as f64 / per)
+                (trace_bound(bucket).map_or(f64::INFINITY, |bound| bound as f64), (now - before) as f64 / per)
             };
             for line in histogram(&counts.map(rate).collect::<Vec<_>>(), duration, BAR) {
                 let _ = writeln!(text, "{line}");
@@ -105,10 +104,8 @@ pub fn slow_calls_head(cycles: &[InnerCycle]) -> String {
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
-/// Returns the line of a slow call in process `pid`.
 pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
-    let begun = Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns));
-    let time = clock.time(begun, "%H:%M:%S%.6f");
+    let time = clock.time(Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns)), "%H:%M:%S%.6f");
     let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
     let names = cycles.iter().filter(|cycle| call.ran & (1 << cycle.number) != 0).map(|cycle| cycle.name);
     let ran = match names.collect::<Vec<_>>().as_slice() {

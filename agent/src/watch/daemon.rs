@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use evictscope_host::{Scanner, Scheduling};
 use evictscope_probes::share_heaps;
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
@@ -74,8 +74,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         shared: shared.clone(),
         stop: stop.clone(),
     };
-    let scanner = Scanner::new(settings.process_match).excluding(settings.exclusions);
-    let watcher = Watcher::new(watch, scanner);
+    let watcher = Watcher::new(watch, Scanner::new(settings.process_match).excluding(settings.exclusions));
     let (failed, has_failed) = oneshot::channel();
     let (tell, times) = oneshot::channel();
     // It has its own thread because looking at processes blocks.
@@ -140,9 +139,7 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
     }
     let begun = Instant::now();
     while !watching.is_finished() {
-        if begun.elapsed() > PATIENCE {
-            anyhow::bail!(HANGS);
-        }
+        ensure!(begun.elapsed() <= PATIENCE, HANGS);
         std::thread::sleep(Duration::from_millis(1));
     }
     // It may go on by now, but for too long nobody was watched.

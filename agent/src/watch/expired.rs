@@ -22,7 +22,6 @@ pub const REST: u32 = 200;
 /// tried again.
 const FAILURES: u32 = 5;
 
-/// The expired keys of one server.
 pub struct ExpiredKeys {
     pid: u32,
     plan: Arc<ProbePlan>,
@@ -88,8 +87,7 @@ impl ExpiredKeys {
             Err(why) => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures == FAILURES {
-                    let pid = self.pid;
-                    tracing::warn!(pid, "its expired keys are not sampled: {why:#}");
+                    tracing::warn!(pid = self.pid, "its expired keys are not sampled: {why:#}");
                 }
                 None
             }

@@ -12,13 +12,11 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 /// Everything that is loaded into the kernel.
 pub struct Loaded {
-    /// Looks at connections.
     pub sockets: Result<SocketIterator, ProbeError>,
     /// The probes. They have been tried on this process.
     pub probes: Arc<Probes>,
     /// What one of their hits costs here.
     pub costs: HitCosts,
-    /// Takes samples of main threads.
     pub sampler: Result<Sampler, ProbeError>,
     /// The capabilities that this process has kept.
     pub kept: CapabilitySet,
@@ -37,8 +35,7 @@ impl Loaded {
         let run_delay = (sockets.as_ref().ok()).and_then(SocketIterator::run_delay);
         let (probes, costs) = Probes::load_and_calibrate(run_delay)?;
         let sampler = Sampler::load();
-        let to_attach = to_attach(&probes);
-        let kept = drop_unneeded(to_attach).context("cannot give up capabilities")?;
+        let kept = drop_unneeded(to_attach(&probes)).context("cannot give up capabilities")?;
         Ok(Self { sockets, probes, costs, sampler, kept })
     }
 }
@@ -89,7 +86,6 @@ fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
     Ok(kept)
 }
 
-/// Returns which capabilities of `held` to keep.
 fn needed(held: CapabilitySet, to_attach: CapabilitySet) -> CapabilitySet {
     if held.contains(to_attach) {
         to_attach | OTHERS

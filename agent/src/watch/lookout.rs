@@ -23,7 +23,6 @@ pub struct MainThread {
 /// What one reading of it says, together with those before.
 #[derive(Clone, Copy)]
 pub struct Followed {
-    /// What was read.
     pub reading: ThreadReading,
     /// Its times, including a wait for a CPU that is under way.
     pub times: ThreadTimes,
@@ -112,7 +111,6 @@ impl Lookout {
         woken.recv_timeout(PATIENCE).ok()
     }
 
-    /// Returns whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -63,7 +63,6 @@ pub struct Settings {
     pub host_names: Vec<String>,
     /// Whether everyone may have records and profiles made, also from other hosts.
     pub open_requests: bool,
-    /// Which eviction calls to probe.
     pub probe_mode: RequestedMode,
     /// The most that the probes may cost in probe mode auto.
     pub overhead_budget: OverheadBudget,
@@ -71,11 +70,9 @@ pub struct Settings {
     pub stall_threshold: Duration,
     /// Which processes are servers.
     pub process_match: Matcher,
-    /// Which servers are left alone.
     pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.
     pub debug_dirs: Vec<PathBuf>,
-    /// The directory of records.
     pub state_dir: PathBuf,
     /// The most bytes to keep there; with 0, nothing is kept.
     pub keep_records: u64,

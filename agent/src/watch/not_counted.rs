@@ -40,10 +40,8 @@ pub fn read(memory: &Memory, members: &MemberValues, plan: &ProbePlan, load_bias
 /// Returns the output buffers of the replicas of a Redis 6.
 fn output_buffers(memory: &Memory, members: &MemberValues, plan: &ProbePlan) -> Option<u64> {
     sum_of_list(memory, members.get(Member::Slaves)?, |client| {
-        let replies = client.checked_add(plan.identity.client_replies()?)?;
-        let [list, bytes] = memory.words(replies)?;
-        let blocks = length(memory, list)?;
-        bytes.checked_add(blocks.checked_mul(OF_A_REPLY)?)
+        let [list, bytes] = memory.words(client.checked_add(plan.identity.client_replies()?)?)?;
+        bytes.checked_add(length(memory, list)?.checked_mul(OF_A_REPLY)?)
     })
 }
 

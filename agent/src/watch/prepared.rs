@@ -15,13 +15,11 @@ use crate::planning::{Failure, Planner};
 
 /// A server in which probes can be placed.
 pub struct Prepared {
-    /// Its executable, open.
     pub executable: Arc<Executable>,
     /// What to probe, and where its members are.
     pub plan: Arc<ProbePlan>,
     /// What to add to an address in its file.
     pub load_bias: u64,
-    /// Reads it.
     pub reader: ServerReader,
 }
 
@@ -57,8 +55,7 @@ impl Prepared {
     pub fn of_lower(process: &ServerProcess, planner: &Planner) -> Option<Self> {
         let pid = process.identity.pid;
         let words = Words::open(pid).ok()?;
-        let lower = lower_file(pid, &process.exe)?;
-        let prepared = Self::running(process, planner, words, lower).ok()?;
+        let prepared = Self::running(process, planner, words, lower_file(pid, &process.exe)?).ok()?;
         let bias = prepared.load_bias;
         let places = prepared.plan.sites().map(|site| (site.file_offset, site.address.at(bias)));
         runs_code_of(prepared.reader.words(), &prepared.executable, places).unwrap_or(false).then_some(prepared)

@@ -14,11 +14,9 @@ use super::reading::ServerReader;
 use super::server_log::ServerLog;
 use crate::clock::monotonic;
 
-/// The probes of one server.
 pub struct Probing {
     /// What is known of the executable, without what was left out.
     pub plan: Arc<ProbePlan>,
-    /// What is attached.
     pub attachment: Attachment,
     /// The mode that the server is in.
     pub mode: ProbeMode,
@@ -73,7 +71,6 @@ impl Probing {
         self.place(self.coverage(mode, true), reader)
     }
 
-    /// Returns whether the agent chooses the mode.
     pub fn is_auto(&self) -> bool {
         self.auto.is_some()
     }
@@ -83,7 +80,6 @@ impl Probing {
         self.overhead.ratio()
     }
 
-    /// Returns which calls are timed.
     pub fn timed(&self) -> TimedCalls {
         let evictions = self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none());
         let cycles = self.plan.function(EXPIRE_CYCLE.description).filter(|_| self.cycles_withdrawn.is_none());
@@ -96,8 +92,7 @@ impl Probing {
 
     /// Returns when probes must next be placed or taken off, if that is known.
     pub fn next_turn(&self) -> Option<Duration> {
-        let mode = self.auto.as_ref().and_then(AutoMode::next);
-        self.again.or(mode)
+        self.again.or(self.auto.as_ref().and_then(AutoMode::next))
     }
 
     /// Returns whether probes are missing because placing them would have held up the host.
@@ -110,14 +105,12 @@ impl Probing {
         self.next_turn().is_some() || !self.attachment.is_settled()
     }
 
-    /// Withdraws for good what the plan says of eviction calls.
     pub fn withdraw_evictions(&mut self, withdrawal: Withdrawal) {
         self.withdrawn = Some(withdrawal);
         self.auto = None;
         self.mode = ProbeMode::EvictingOnly;
     }
 
-    /// Withdraws for good what the plan says of the expire cycle.
     pub fn withdraw_cycles(&mut self, withdrawal: Withdrawal) {
         self.cycles_withdrawn = Some(withdrawal);
     }
@@ -128,9 +121,7 @@ impl Probing {
         let ratio = self.overhead.cycles_ratio();
         let costs_too_much = ratio.is_some_and(|ratio| ratio > self.budget.share());
         let cycle = self.plan.function(EXPIRE_CYCLE.description);
-        let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else {
-            return false;
-        };
+        let Some(cycle) = cycle.filter(|_| costs_too_much && self.auto.is_some()) else { return false };
         let why = "its probes alone cost more than --overhead-budget allows".to_owned();
         self.plan = Arc::new(self.plan.without(&cycle.kind, why));
         self.are_cycles_left_out = true;
@@ -215,8 +206,7 @@ impl Probing {
             (_, after) => after.min(Probed::Inner),
         };
         reader.count_observed(monotonic(), meanwhile);
-        let is_obstructed = matches!(placed, Err(ProbeError::Obstructed(..)));
-        self.again = is_obstructed.then(|| monotonic() + RETRY_INTERVAL);
+        self.again = matches!(placed, Err(ProbeError::Obstructed(..))).then(|| monotonic() + RETRY_INTERVAL);
         match placed {
             // The next reading says so, and the plan is withdrawn.
             Err(ProbeError::NotRun(..)) => Ok(()),
@@ -240,7 +230,6 @@ fn probed(plan: &ProbePlan, mode: ProbeMode) -> Probed {
     }
 }
 
-/// Returns the probed sites of each traced function, by its number.
 fn probed_sites(plan: &ProbePlan) -> Vec<ProbedSites> {
     let mut sites = Vec::new();
     for function in &plan.functions {

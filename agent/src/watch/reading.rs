@@ -94,7 +94,6 @@ impl ServerReader {
         attachment.unrun(&self.memory).is_none()
     }
 
-    /// Returns the memory of the process.
     pub fn words(&self) -> &Words {
         &self.memory
     }
@@ -233,8 +232,7 @@ impl ServerReader {
     fn search_errors(&self, memory: &Memory, errors: u64) -> Option<u64> {
         let address = |member| self.plan.member(member).map(|found| found.address.at(self.load_bias).get());
         let first = Member::of_server().filter_map(address).min()?;
-        let all = address(Member::StatTotalErrorReplies)?;
-        refusals::search(memory, first, errors, all)
+        refusals::search(memory, first, errors, address(Member::StatTotalErrorReplies)?)
     }
 
     /// Reads the eviction pool, if the policy may have one. That takes one more system call.
@@ -268,7 +266,6 @@ impl ServerReader {
     }
 }
 
-/// The connections of one server.
 pub struct Sockets {
     pid: u32,
     /// `None` if this kernel cannot look.
@@ -280,7 +277,6 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Returns the connections of a process.
     pub fn new(pid: u32, iterator: Option<SocketIterator>) -> Self {
         Self { pid, iterator, ports: Ports::default(), pace: LookPace::default(), has_failed: false }
     }
@@ -299,8 +295,7 @@ impl Sockets {
         }
         let begun = own_cpu_time();
         let looked = iterator.look(self.pid, &mut self.ports);
-        let cost = own_cpu_time().saturating_sub(begun);
-        self.pace.looked(now.at, cost);
+        self.pace.looked(now.at, own_cpu_time().saturating_sub(begun));
         match looked {
             Ok(look) => {
                 self.has_failed = false;
@@ -310,8 +305,7 @@ impl Sockets {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
-                    let pid = self.pid;
-                    tracing::warn!(pid, "how long its clients wait cannot be seen: {error}");
+                    tracing::warn!(pid = self.pid, "how long its clients wait cannot be seen: {error}");
                 }
                 None
             }
@@ -319,7 +313,6 @@ impl Sockets {
     }
 }
 
-/// Returns the CPU time of this thread.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))

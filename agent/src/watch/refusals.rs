@@ -36,10 +36,9 @@ pub fn search(memory: &Memory, first_member: u64, errors: u64, all: u64) -> Opti
     let [before, behind] = AROUND;
     let begin = first_member.checked_sub(before)? & !7;
     let mut nodes = NODES;
-    let sums = (begin..first_member + behind).step_by(8).filter_map(|at| {
-        let first = memory.u64(memory.u64(at)?)?;
-        Some((at, sum(memory, first, &mut nodes)?))
-    });
+    let sums = (begin..first_member + behind)
+        .step_by(8)
+        .filter_map(|at| Some((at, sum(memory, memory.u64(memory.u64(at)?)?, &mut nodes)?)));
     let sums: Vec<(u64, u64)> = sums.collect();
     let errors = errors..=memory.u64(all)?;
     let mut found = sums.iter().filter(|(_, sum)| errors.contains(sum));
@@ -47,7 +46,6 @@ pub fn search(memory: &Memory, first_member: u64, errors: u64, all: u64) -> Opti
     Some(*at)
 }
 
-/// A node of a tree.
 struct Node {
     /// The first letters of what is below each child; or all that leads to the only child.
     letters: Vec<u8>,
@@ -82,9 +80,7 @@ impl Node {
 fn find(memory: &Memory, first: u64, name: &[u8]) -> Option<Option<u64>> {
     let (mut node, mut rest) = (Node::read(memory, first)?, name);
     loop {
-        let Some((letter, behind)) = rest.split_first() else {
-            return Some(node.value);
-        };
+        let Some((letter, behind)) = rest.split_first() else { return Some(node.value) };
         let way = match node.is_word {
             true => rest.strip_prefix(&*node.letters).map(|behind| (0, behind)),
             false => {
@@ -93,9 +89,7 @@ fn find(memory: &Memory, first: u64, name: &[u8]) -> Option<Option<u64>> {
             }
         };
         // A word has letters, so there is an end.
-        let Some((child, behind)) = way.filter(|(_, behind)| behind.len() < rest.len()) else {
-            return Some(None);
-        };
+        let Some((child, behind)) = way.filter(|(_, behind)| behind.len() < rest.len()) else { return Some(None) };
         (node, rest) = (Node::read(memory, memory.u64(node.children.0 + 8 * child)?)?, behind);
     }
 }
@@ -148,8 +142,7 @@ mod tests {
             [] => node(flags, b"", &value),
             [group] => {
                 let (first, last) = (group[0].0.as_bytes(), group[group.len() - 1].0.as_bytes());
-                let until = (shared..first.len()).find(|at| last.get(*at) != Some(&first[*at]));
-                let until = until.unwrap_or(first.len());
+                let until = (shared..first.len()).find(|at| last.get(*at) != Some(&first[*at])).unwrap_or(first.len());
                 let child = tree(group, until);
                 node(flags | 4, &first[shared..until], &[&[child][..], &value].concat())
             }

@@ -34,31 +34,21 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What the threads of all servers share.
 #[derive(Clone)]
 pub struct Watch {
-    /// The loaded programs.
     pub probes: Arc<Probes>,
-    /// Makes the plans.
     pub planner: Planner,
-    /// The probe mode that the user asked for.
     pub mode: RequestedMode,
     /// What a probe hit costs on this machine.
     pub costs: HitCosts,
-    /// The most that the probes may cost in probe mode auto.
     pub budget: OverheadBudget,
-    /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
     /// Looks at the connections of servers; `None` if this kernel cannot.
     pub sockets: Option<SocketIterator>,
     /// Takes profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
-    /// What all servers share about how they end.
     pub endings: Endings,
-    /// Looks at calm servers.
     pub lookout: Lookout,
-    /// How often the other servers are read.
     pub pace: Pace,
-    /// Where servers are published.
     pub shared: Shared,
-    /// Says when the agent is about to end.
     pub stop: Stop,
 }
 
@@ -105,9 +95,7 @@ impl Watch {
                 // Whatever could not be read does not matter if the process has ended meanwhile, or the agent is about
                 // to end.
                 Err(NotWatched::ForNow(..)) if process.handle.has_ended() => return ThreadOutcome::Ended,
-                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => {
-                    return ThreadOutcome::Ended;
-                }
+                Err(NotWatched::ForNow(..)) if self.stop.wait_until(Instant::now()) => return ThreadOutcome::Ended,
                 Err(NotWatched::ForNow(_, why)) => format!("{why:#}"),
             };
             if why != before {

@@ -18,7 +18,6 @@ const WORTH_A_LINE: Duration = Duration::from_millis(100);
 /// Logs what happens to a server. A lasting condition is logged once.
 pub struct ServerLog {
     pid: u32,
-    /// Its name.
     server: String,
     /// Its executable, as the server saw it.
     exe: PathBuf,
@@ -29,7 +28,6 @@ pub struct ServerLog {
 }
 
 impl ServerLog {
-    /// Returns the log of a server about which nothing has been said yet.
     pub fn new(server: &str, process: &ServerProcess) -> Self {
         Self {
             pid: process.identity.pid,
@@ -70,18 +68,15 @@ impl ServerLog {
         }
     }
 
-    /// Logs that probe mode auto does not reach every-call mode.
     pub fn stays_out_of_every_call(&self) {
         tracing::info!(
             pid = self.pid,
             server = self.server,
-            "stays out of every-call mode: its counter of commands was not found, so what \
-             every-call mode would cost is not known; --probe-mode every-call chooses it all \
-             the same"
+            "stays out of every-call mode: its counter of commands was not found, so what every-call mode would cost \
+             is not known; --probe-mode every-call chooses it all the same"
         );
     }
 
-    /// Logs that expire cycles are no longer timed.
     pub fn leaves_out_cycles(&self) {
         let (pid, server) = (self.pid, &self.server);
         tracing::warn!(
@@ -106,7 +101,6 @@ impl ServerLog {
         }
     }
 
-    /// Logs that its memory cannot be read, or that it can again.
     pub fn read(&mut self, failed: Option<String>) {
         if failed == self.not_read {
             return;
@@ -138,7 +132,6 @@ impl ServerLog {
         self.not_placed = why;
     }
 
-    /// Logs that it does not run what its probes are in.
     pub fn not_run(&self, withdrawal: &Withdrawal) {
         tracing::error!(
             pid = self.pid,

@@ -16,7 +16,6 @@ pub struct ServerThread {
     pid: u32,
     /// The name of its process, which other servers may have too.
     pub name: String,
-    /// What it is called.
     pub label: String,
     /// `None` if it has ended: the server cannot be watched.
     thread: Option<JoinHandle<ThreadOutcome>>,
@@ -70,7 +69,6 @@ impl ServerThread {
         server
     }
 
-    /// Returns whether attaching to it was tried.
     pub fn was_tried(&self) -> bool {
         !matches!(*self.attempt(), Attempt::NotYet)
     }
@@ -83,7 +81,6 @@ impl ServerThread {
         }
     }
 
-    /// Returns whether its thread still runs.
     pub fn is_alive(&self) -> bool {
         self.thread.is_some()
     }

@@ -25,9 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub async fn report(shared: Shared) {
     shared.ready().await;
     tell(NotifyState::Ready).await;
-    let Some(period) = sd_notify::watchdog_enabled() else {
-        return;
-    };
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
     let mut look = tokio::time::interval(period / SIGNS);
     loop {
         look.tick().await;
@@ -56,16 +54,13 @@ pub async fn hung(shared: Shared, watcher: Option<Scheduling>) {
 /// Returns whether a thread has waited for a CPU since its times were read `before`, because of others or a quota, and
 /// so could not run.
 fn lacked_cpu(thread: Option<&Scheduling>, before: Option<(u64, u64)>, now: Option<(u64, u64)>) -> bool {
-    let Some(((ran_before, waited_before), (ran, waited))) = before.zip(now) else {
-        return false;
-    };
+    let Some(((ran_before, waited_before), (ran, waited))) = before.zip(now) else { return false };
     let half = TICK.as_nanos() as u64 / 2;
     // A wait is counted once it is over; until then the thread is ready to run.
     let is_ready = thread.and_then(|thread| thread.slept(TICK)) == Some(Duration::ZERO);
     ran - ran_before < half && (waited - waited_before >= half || is_ready)
 }
 
-/// Reports that the agent is about to end.
 pub async fn stopping() {
     // The agent ends anyway.
     let _ = timeout(PATIENCE, tell(NotifyState::Stopping)).await;

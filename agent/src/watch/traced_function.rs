@@ -35,15 +35,13 @@ fn a_second_traced_function_is_counted_and_exported() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let exe = directory.path().join("made-up");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plan/tests/fixtures/made_up.c");
-    let mut cc = Command::new("cc");
-    process::answer_of(cc.args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
+    process::answer_of(Command::new("cc").args(["-O1", "-rdynamic", "-o"]).args([&exe, &source]))?;
     let (program, mut input, output) = Owned::start_with_pipes(&mut Command::new(&exe))?;
     let mut lines = BufReader::new(output).lines();
     let mut line = || lines.next().context("the program has ended");
     ensure!(line()?? == "ready", "the program did not start");
 
-    let plan = plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?;
-    let plan = Arc::new(plan);
+    let plan = Arc::new(plan_functions(&std::fs::read(&exe)?, None, &[EVICTION_CALL, MADE_UP])?);
     let probes = Probes::load(&LinkKeeper::in_thread()?, None)?;
     let pid = program.pid();
     let identity = ProcessIdentity::read(pid)?;

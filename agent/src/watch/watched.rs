@@ -30,11 +30,9 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The sources of what is known of a server.
 pub struct Sources {
-    /// Its probes.
     pub probing: Probing,
     /// Its memory, and its main thread's times.
     pub reader: ServerReader,
-    /// Its connections.
     pub sockets: Sockets,
     /// What will tell how it ended.
     pub fate: Fate,
@@ -76,11 +74,8 @@ impl Watched {
         state.timed = sources.probing.timed();
         let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
-        let container = process.container.id.as_deref();
-        let container_name = container.and_then(|id| ContainerName::of(process.identity.pid, id));
-        let log = ServerLog::new(label, &process);
-        let plan = &sources.probing.plan;
-        let recorder = Recorder::new(label, subject, plan, around, sees_evictions);
+        let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
+        let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions);
         Self {
             label: label.to_owned(),
             container_name,
@@ -92,7 +87,7 @@ impl Watched {
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
             recorder,
             fate: sources.fate,
-            log,
+            log: ServerLog::new(label, &process),
             process,
         }
     }
@@ -119,7 +114,6 @@ impl Watched {
         is_placed.then(|| self.reader.runs(&self.probing.attachment))
     }
 
-    /// Returns everything that is exported about it.
     pub fn exported(&self) -> ExportedServer {
         ExportedServer {
             label: self.label.clone(),
@@ -176,9 +170,7 @@ impl Watched {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();
         let read = (self.reader).read(&self.probing.attachment, may_be_calm)?;
-        let Some((mut snapshot, failed)) = read else {
-            return Ok(false);
-        };
+        let Some((mut snapshot, failed)) = read else { return Ok(false) };
         snapshot.look = self.sockets.look(&snapshot, is_pressing);
         if may_be_calm && (self.cycle.as_ref()).is_some_and(|cycle| cycle.margins.needs_keys()) {
             snapshot.keys = self.reader.count_keys(snapshot.at);

@@ -127,7 +127,6 @@ impl Watcher {
         unwatched
     }
 
-    /// Notices threads that have ended.
     fn reap(&mut self) -> anyhow::Result<()> {
         if self.watch.probes.has_lost_keeper() {
             return Err(ProbeError::KeeperEnded.into());
@@ -165,16 +164,13 @@ impl Watcher {
     fn look_for_servers(&mut self) {
         let scan = match self.scanner.scan() {
             Ok(scan) => scan,
-            Err(error) => {
-                return tracing::warn!("{error}");
-            }
+            Err(error) => return tracing::warn!("{error}"),
         };
         self.log_hidden(&scan);
         // A server that cannot be watched is forgotten with its process.
         let listed: HashSet<ProcessIdentity> = scan.servers.iter().map(|server| server.identity).collect();
         self.servers.retain(|identity, server| server.is_alive() || listed.contains(identity));
-        let starting = self.servers.values().filter(|server| server.is_starting());
-        let most = MAX_STARTING.saturating_sub(starting.count());
+        let most = MAX_STARTING.saturating_sub(self.servers.values().filter(|server| server.is_starting()).count());
         let now = Instant::now();
         let is_new =
             |process: &ServerProcess| self.servers.get(&process.identity).is_none_or(|server| server.is_due(now));
@@ -188,17 +184,14 @@ impl Watcher {
             let identity = process.identity;
             // If the process executes another program, that is another server.
             self.before.retain(|server| server.pid != identity.pid);
-            let server = ServerThread::start(&self.watch, process, label, before);
-            self.servers.insert(identity, server);
+            self.servers.insert(identity, ServerThread::start(&self.watch, process, label, before));
         }
         self.remember(&listed);
     }
 
     /// Has the running servers remembered, if they have changed.
     fn remember(&mut self, listed: &HashSet<ProcessIdentity>) {
-        let Ok(keeper) = self.watch.shared.keeper() else {
-            return;
-        };
+        let Ok(keeper) = self.watch.shared.keeper() else { return };
         let servers = self.running(listed).map(|(identity, server)| Labelled {
             pid: identity.pid,
             start_time_ticks: identity.start_time_ticks,
@@ -213,7 +206,6 @@ impl Watcher {
         }
     }
 
-    /// Returns the labels of new servers; `listed` are all that run.
     fn labels(&self, new: &[ServerProcess], listed: &HashSet<ProcessIdentity>) -> Vec<String> {
         let new = new.iter().map(|process| NewServer {
             pid: process.identity.pid,
@@ -245,7 +237,6 @@ impl Watcher {
         self.hidden.retain(|pid, _| scan.hidden.iter().any(|server| server.pid == *pid));
     }
 
-    /// Logs the messages of the programs, with the name of the server.
     fn log_messages(&self) {
         for message in self.watch.probes.messages() {
             let pid = message.pid;

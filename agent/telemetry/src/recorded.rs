@@ -196,8 +196,7 @@ mod tests {
     }
 
     fn is_between(what: &str, value: f64, (least, most): (f64, f64)) -> anyhow::Result<()> {
-        let is_right = (least - CLOCK..=most + CLOCK).contains(&value);
-        ensure!(is_right, "{what}: {value} is not in {least} to {most}");
+        ensure!((least - CLOCK..=most + CLOCK).contains(&value), "{what}: {value} is not in {least} to {most}");
         Ok(())
     }
 
@@ -240,8 +239,7 @@ mod tests {
             let keys = burst.evicted_keys;
             ensure!(keys == Some(seen_burst.evicted_keys), "{keys:?} keys evicted");
             let kind = burst.kind().0.to_string();
-            let is_right = seen_burst.kind.as_ref().is_none_or(|wanted| *wanted == kind);
-            ensure!(is_right, "{name}: {all:?}");
+            ensure!(seen_burst.kind.as_ref().is_none_or(|wanted| *wanted == kind), "{name}: {all:?}");
         }
         for cause in StallCause::ALL {
             let stalled = state.stalled(cause).unwrap_or_default().as_secs_f64();

@@ -49,7 +49,6 @@ impl<'a> HistogramView<'a> {
 }
 
 impl HistogramTotals {
-    /// Returns an empty histogram.
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self { bounds, counts: vec![0; bounds.buckets()], sum: 0 }
     }
@@ -58,8 +57,7 @@ impl HistogramTotals {
     /// wrap: after `maxmemory` was lowered by 10 GB, within ten hours at 50,000 calls a second.
     pub(crate) fn advance<const BUCKETS: usize>(&mut self, kernel: &Histogram<BUCKETS>) {
         self.counts.clone_from(&kernel.counts.to_vec());
-        let grown = kernel.sum.wrapping_sub(self.sum as u64);
-        self.sum += u128::from(grown);
+        self.sum += u128::from(kernel.sum.wrapping_sub(self.sum as u64));
     }
 
     /// Counts a value that the kernel did not see.
@@ -89,8 +87,7 @@ impl Unreset {
     pub fn advance(&mut self, counter: Option<u64>) -> Option<u64> {
         let counter = counter?;
         if let Some(last) = self.last {
-            let grown = counter.checked_sub(last).unwrap_or(counter);
-            self.total = self.total.saturating_add(grown);
+            self.total = self.total.saturating_add(counter.checked_sub(last).unwrap_or(counter));
         }
         self.last = Some(counter);
         Some(self.total)

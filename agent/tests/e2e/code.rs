@@ -42,8 +42,7 @@ impl Code {
             return Ok(BTreeSet::new());
         }
         let pairs = (self.offset..).zip(running.iter().zip(&self.original));
-        let changed = pairs.filter(|(_, (running, original))| running != original);
-        Ok(changed.map(|(offset, _)| offset).collect())
+        Ok(pairs.filter(|(_, (running, original))| running != original).map(|(offset, _)| offset).collect())
     }
 
     /// Returns where in memory this offset of the file is.
@@ -57,8 +56,7 @@ impl Code {
         for offset in offsets {
             let at = offset.checked_sub(self.offset);
             let index = at.and_then(|at| usize::try_from(at).ok());
-            let original = index.and_then(|index| self.original.get(index));
-            let original = original.context("not in this code")?;
+            let original = index.and_then(|index| self.original.get(index)).context("not in this code")?;
             let mut running = [0];
             self.memory.read_exact_at(&mut running, self.address_of(*offset))?;
             changed += usize::from(*original != running[0]);

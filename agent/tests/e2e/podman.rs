@@ -56,8 +56,7 @@ impl Podman {
             return Ok(Err(missing));
         }
         if !musl.is_file() {
-            let missing = format!("there is no {}: `cargo xtask setup` builds it", musl.display());
-            return Ok(Err(missing));
+            return Ok(Err(format!("there is no {}: `cargo xtask setup` builds it", musl.display())));
         }
         let turn = File::create(std::env::temp_dir().join("evictscope-podman.lock"))?;
         turn.lock()?;
@@ -178,8 +177,7 @@ impl Container {
 
     /// Returns its server, which must be running.
     pub fn server(&self) -> Result<ContainedServer> {
-        let mut servers = self.podman.servers(std::slice::from_ref(self))?;
-        servers.pop().context("podman says nothing of the container")
+        self.podman.servers(std::slice::from_ref(self))?.pop().context("podman says nothing of the container")
     }
 
     fn remove(&self) -> Result<()> {

@@ -110,8 +110,7 @@ impl Probed {
     /// Returns the lines in which the kernel says that a keeper could not take out a breakpoint.
     pub fn leaks(&self) -> anyhow::Result<BTreeSet<String>> {
         let said = process::answer_of(&mut Command::new("dmesg"))?;
-        let lines = said.lines();
-        let own = lines.filter(|line| line.contains("leaking uprobe") && line.contains(KEEPER));
+        let own = said.lines().filter(|line| line.contains("leaking uprobe") && line.contains(KEEPER));
         Ok(own.map(str::to_owned).collect())
     }
 }

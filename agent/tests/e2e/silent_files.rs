@@ -15,7 +15,6 @@ use fuser::{
 };
 use tempfile::TempDir;
 
-/// The only file.
 const FILE: INodeNo = INodeNo(2);
 
 /// The requests that have not been answered; `None` while all are answered.
@@ -83,8 +82,7 @@ impl Drop for SilentFiles {
         self.silence(false);
         // Even if a program on it still runs.
         for mounted in [&self.overlay, &self.directory] {
-            let mut unmount = Command::new("umount");
-            let _ = unmount.arg("--lazy").arg(mounted.path()).status();
+            let _ = Command::new("umount").arg("--lazy").arg(mounted.path()).status();
         }
     }
 }

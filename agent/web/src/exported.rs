@@ -106,12 +106,10 @@ impl ExportedServer {
         self.withdrawn.is_none_or(BrokenInvariant::leaves_counters)
     }
 
-    /// Returns phases and bursts, if they may be exported.
     pub(crate) fn cycle(&self) -> Option<&Cycle> {
         self.cycle.as_ref().filter(|_| self.follows_evictions())
     }
 
-    /// Returns the memory that does not count against its limit, if that is known.
     pub(crate) fn not_counted(&self) -> Option<u64> {
         self.state.not_counted.filter(|_| self.trusts_members())
     }
@@ -119,8 +117,7 @@ impl ExportedServer {
     /// Returns what the next evictions can be predicted from; `None` if there will be none, because the limit does not
     /// apply.
     pub(crate) fn forecasts(&self) -> Option<&Margins> {
-        let margins = self.cycle().map(|cycle| &cycle.margins);
-        margins.filter(|_| self.members().limit_applies() != Some(false))
+        self.cycle().map(|cycle| &cycle.margins).filter(|_| self.members().limit_applies() != Some(false))
     }
 
     /// Returns in how many seconds memory reaches its limit if it keeps growing as before: at the earliest, likely, and
@@ -133,16 +130,13 @@ impl ExportedServer {
         let room = limit
             .zip(used)
             .map(|(limit, used)| limit.saturating_sub(used.saturating_sub(self.not_counted().unwrap_or_default())));
-        let known = growth.zip(room);
-        known.map_or([None; 3], |(growth, room)| growth.fills(room))
+        growth.zip(room).map_or([None; 3], |(growth, room)| growth.fills(room))
     }
 
     /// Returns the last finished bursts, dated, each with the name of its record, if there is one; the oldest first.
     pub(crate) fn bursts(&self) -> impl DoubleEndedIterator<Item = (Burst, Option<&RecordId>)> {
-        let bursts = self.cycle().into_iter().flat_map(Cycle::recent);
-        bursts.map(|burst| {
-            let mut records = self.records.iter();
-            let record = records.find(|(started, _)| *started == burst.started);
+        self.cycle().into_iter().flat_map(Cycle::recent).map(|burst| {
+            let record = self.records.iter().find(|(started, _)| *started == burst.started);
             (burst.dated(self.since_1970), record.map(|(_, id)| id))
         })
     }
@@ -154,18 +148,15 @@ impl ExportedServer {
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether it was read too long ago to be exported.
     pub(super) fn is_stale(&self) -> bool {
         self.read.elapsed() > STALE
     }
 
     /// Returns the eviction call in the plan, unless that was withdrawn.
     pub(crate) fn eviction_call(&self) -> Option<&TracedFunction> {
-        let function = self.plan.function(EVICTION_CALL.description);
-        function.filter(|_| self.withdrawn.is_none())
+        self.plan.function(EVICTION_CALL.description).filter(|_| self.withdrawn.is_none())
     }
 
-    /// Returns whether every eviction call is probed now.
     pub(crate) fn probes_every_call(&self) -> bool {
         let call = self.eviction_call();
         self.mode == ProbeMode::EveryCall && call.is_some_and(|call| call.every_call().is_some())
@@ -182,8 +173,7 @@ impl ExportedServer {
     /// Returns how many evicting calls found nothing to evict; `None` if their results are not known.
     pub(crate) fn failed_calls(&self) -> Option<u64> {
         let call = self.evicting_call()?;
-        let mut not_found = self.plan.not_found.iter();
-        let are_told = not_found.all(|missing| missing.item != Item::Result(call.kind));
+        let are_told = self.plan.not_found.iter().all(|missing| missing.item != Item::Result(call.kind));
         let results = &self.state.counted.evictions.evicting_results;
         are_told.then_some(results[ResultKind::Fail as usize])
     }
@@ -215,12 +205,10 @@ impl ExportedServer {
         types.iter().map(|(name, of_type)| (*name, &by_type[*of_type as usize]))
     }
 
-    /// Returns the types that are for keys.
     pub(crate) fn cycles_of_keys(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().take(OF_KEYS)
     }
 
-    /// Returns the types that are for fields of hashes.
     pub(crate) fn cycles_of_fields(&self) -> impl Iterator<Item = (&'static str, &CycleStats)> {
         self.cycles().skip(OF_KEYS)
     }

@@ -114,8 +114,7 @@ impl Shared {
     /// process, which has executed another program. `ended` says when its process ended, monotonic, and how.
     pub fn withdraw(&self, last: &Arc<ExportedServer>, ended: Option<(Duration, Ending)>) {
         let mut servers = self.lock();
-        let published = servers.get(&last.label);
-        if published.is_some_and(|server| Arc::ptr_eq(server, last)) {
+        if servers.get(&last.label).is_some_and(|server| Arc::ptr_eq(server, last)) {
             servers.remove(&last.label);
         }
         drop(servers);
@@ -132,8 +131,7 @@ impl Shared {
     pub(crate) fn ended(&self, label: Option<&str>) -> Vec<Arc<ExportedServer>> {
         let mut ended = self.ended_servers();
         ended.retain(|server| server.read.elapsed() < ENDED_KEPT);
-        let is_meant = |server: &&Arc<ExportedServer>| label.is_none_or(|label| server.label == label);
-        ended.iter().filter(is_meant).cloned().collect()
+        ended.iter().filter(|server| label.is_none_or(|label| server.label == label)).cloned().collect()
     }
 
     /// Returns how many servers have ended, by how.
@@ -162,8 +160,7 @@ impl Shared {
     /// Returns the labels of the servers whose last reading is too old to be exported.
     pub fn stale(&self) -> Vec<String> {
         let servers = self.lock();
-        let stale = servers.values().filter(|server| server.is_stale());
-        stale.map(|server| server.label.clone()).collect()
+        servers.values().filter(|server| server.is_stale()).map(|server| server.label.clone()).collect()
     }
 
     /// Returns the servers by ascending pid; `None` until the agent is ready.
@@ -172,8 +169,7 @@ impl Shared {
             return None;
         }
         let servers = self.lock();
-        let fresh = servers.values().filter(|server| !server.is_stale());
-        let mut fresh: Vec<_> = fresh.cloned().collect();
+        let mut fresh: Vec<_> = servers.values().filter(|server| !server.is_stale()).cloned().collect();
         fresh.sort_by_key(|server| server.pid);
         Some(fresh)
     }

@@ -11,7 +11,6 @@ use super::measures::Unit;
 use super::row::Row;
 use crate::profile::are_drawable;
 
-/// The most functions to list.
 const MOST: usize = 15;
 /// A share has changed if it did by more than this many standard errors: by chance, 1 in 300 does.
 const ERRORS: f64 = 3.0;
@@ -31,10 +30,7 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     });
     let mut rows: Vec<Row> = rows.collect();
     let change = |row: &Row| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
-    rows.sort_by(|one, other| {
-        let by_change = change(other).total_cmp(&change(one));
-        by_change.then_with(|| one.name.cmp(&other.name))
-    });
+    rows.sort_by(|one, other| change(other).total_cmp(&change(one)).then_with(|| one.name.cmp(&other.name)));
     rows.truncate(MOST);
     rows
 }
@@ -82,8 +78,7 @@ impl<'a> Shares<'a> {
     }
 
     fn share(&self, name: &str) -> f64 {
-        let inside = self.inside.get(name).copied().unwrap_or(0);
-        inside as f64 / self.samples as f64
+        self.inside.get(name).copied().unwrap_or(0) as f64 / self.samples as f64
     }
 
     /// Returns the variance of a share of these samples. A share of 0 or 1 is taken to be half a sample off.
@@ -126,8 +121,7 @@ mod tests {
         assert_eq!(told("mgetCommand"), Some(Change::Changed));
         assert_eq!(told("main"), Some(Change::WithinNoise));
         // The same shares of fewer samples.
-        let fewer = "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n";
-        let rows = functions(BEFORE, fewer);
+        let rows = functions(BEFORE, "main;performEvictions;dbGenericDelete 29\nmain;mgetCommand 17\n");
         assert!(rows.iter().all(|row| row.change == Change::WithinNoise), "{rows:?}");
         assert!(functions("", AFTER).is_empty());
     }

@@ -62,7 +62,6 @@ pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
 ];
 
 impl Of {
-    /// Returns the value of a record.
     pub(super) fn measured(&self, record: &Record) -> Measured {
         let began = record.began_us;
         let (value, seconds) = match *self {
@@ -97,8 +96,7 @@ fn reclaim(record: &Record) -> Option<f64> {
 fn saturated(record: &Record) -> u64 {
     let whole = record.ended_us.saturating_sub(record.began_us);
     // A stall is longer than the burst in it.
-    let burst = record.burst.as_ref();
-    let burst = burst.filter(|_| record.occasion != Occasion::Stall);
+    let burst = record.burst.as_ref().filter(|_| record.occasion != Occasion::Stall);
     burst.map_or(whole, |burst| u64::try_from(burst.duration.as_micros()).unwrap_or(whole))
 }
 
@@ -121,7 +119,6 @@ fn seconds_more(first: Option<Duration>, last: Option<Duration>) -> Option<f64> 
     Some(growth(first.map(microseconds), last.map(microseconds))? / 1e6)
 }
 
-/// Returns how many seconds lie between two moments.
 fn passed(first: &Moment, last: &Moment) -> Option<f64> {
     seconds_more(Some(first.at), Some(last.at))
 }
@@ -156,13 +153,11 @@ fn evicting(first: &Moment, last: &Moment) -> Option<f64> {
 }
 
 fn calls(first: &Moment, last: &Moment) -> Option<f64> {
-    let calls = growth(Some(first.evicting_calls), Some(last.evicting_calls))?;
-    ratio(calls, observed(first, last)?)
+    ratio(growth(Some(first.evicting_calls), Some(last.evicting_calls))?, observed(first, last)?)
 }
 
 fn evicted(first: &Moment, last: &Moment) -> Option<f64> {
-    let keys = growth(first.evicted_keys, last.evicted_keys)?;
-    ratio(keys, passed(first, last)?)
+    ratio(growth(first.evicted_keys, last.evicted_keys)?, passed(first, last)?)
 }
 
 /// Returns for how long the server was stalled in the whole record, seconds.
@@ -181,9 +176,7 @@ fn memory(record: &Record) -> Option<f64> {
 
 /// Returns the highest value since the beginning of the burst.
 fn highest(record: &Record, of: fn(&Moment) -> Option<u64>) -> Option<f64> {
-    let moments = record.moments.iter();
-    let since = moments.filter(|moment| moment.unix_us() >= record.began_us);
-    Some(since.filter_map(of).max()? as f64)
+    Some(record.moments.iter().filter(|moment| moment.unix_us() >= record.began_us).filter_map(of).max()? as f64)
 }
 
 /// Returns a quantile of the durations of all evicting calls, and of those of each second.
@@ -221,10 +214,8 @@ mod tests {
     use crate::fixture::burst_record;
 
     fn value(name: &str, record: &Record) -> f64 {
-        let mut measures = MEASURES.iter();
-        let measure = measures.find(|(measure, ..)| *measure == name);
-        let value = measure.and_then(|(.., of)| of.measured(record).value);
-        value.unwrap_or(f64::NAN)
+        let measure = MEASURES.iter().find(|(measure, ..)| *measure == name);
+        measure.and_then(|(.., of)| of.measured(record).value).unwrap_or(f64::NAN)
     }
 
     #[test]
@@ -248,8 +239,7 @@ mod tests {
             ("duration of the reclaim", 5.0),
         ] {
             let measured = value(name, &record);
-            let is_right = (measured / expected - 1.0).abs() < 0.01;
-            assert!(is_right, "{name}: {measured}, not {expected}");
+            assert!((measured / expected - 1.0).abs() < 0.01, "{name}: {measured}, not {expected}");
         }
     }
 
@@ -260,8 +250,7 @@ mod tests {
         let middle = quantile_of(&[(20, 100)], 0.5);
         assert!(middle.is_some_and(|middle| (middle - (lower + upper) / 2.0).abs() < 1e-9));
         assert_eq!(quantile_of(&[], 0.5), None);
-        let last = bounds::INNER_NS.buckets() as u16 - 1;
-        assert_eq!(quantile_of(&[(last, 1)], 0.99), Some(1.0));
+        assert_eq!(quantile_of(&[(bounds::INNER_NS.buckets() as u16 - 1, 1)], 0.99), Some(1.0));
     }
 
     #[test]

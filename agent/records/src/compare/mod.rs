@@ -15,10 +15,9 @@ use measures::MEASURES;
 
 /// Compares two records: a row for each measure that at least one of them has.
 pub fn records(before: &Record, after: &Record) -> Vec<Row> {
-    let rows = MEASURES.iter().map(|(name, unit, of)| {
-        let resolution = of.resolution();
-        Row::judged(name, *unit, resolution, of.measured(before), of.measured(after))
-    });
+    let rows = MEASURES
+        .iter()
+        .map(|(name, unit, of)| Row::judged(name, *unit, of.resolution(), of.measured(before), of.measured(after)));
     rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }
 

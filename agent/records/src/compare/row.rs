@@ -44,8 +44,7 @@ pub struct Row {
 impl Row {
     /// Compares two values, by how far the seconds of their records scatter.
     pub(super) fn judged(name: &str, unit: Unit, resolution: f64, before: Measured, after: Measured) -> Self {
-        let noise = noise(resolution, &before, &after);
-        Self::new(name, unit, before.value, after.value, noise)
+        Self::new(name, unit, before.value, after.value, noise(resolution, &before, &after))
     }
 
     /// Compares two values whose noise may be known.
@@ -61,8 +60,7 @@ impl Row {
     /// Returns the cells of its line: name, before, after, change, judgement.
     pub fn cells(&self) -> [String; 5] {
         let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
-        let both = self.before.zip(self.after);
-        let difference = both.map(|(before, after)| after - before);
+        let difference = self.before.zip(self.after).map(|(before, after)| after - before);
         let change = match (self.unit, self.before, difference) {
             (Unit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
             (_, Some(before), Some(difference)) if before > 0.0 => {

@@ -24,8 +24,7 @@ fn scattered(noise: &mut impl FnMut() -> u64, factor: f64) -> Record {
 }
 
 fn change(before: &Record, after: &Record, name: &str) -> Option<Change> {
-    let mut rows = records(before, after).into_iter();
-    Some(rows.find(|row| row.name == name)?.change)
+    Some(records(before, after).into_iter().find(|row| row.name == name)?.change)
 }
 
 #[test]
@@ -78,8 +77,7 @@ fn what_has_one_value_a_record_is_not_judged() {
     after.ended_us = after.began_us + 7_000_000;
     let rows = records(&burst_record(), &after);
     let memory = rows.iter().find(|row| row.name == "memory, after");
-    let cells = memory.map(Row::cells).unwrap_or_default();
-    assert_eq!(cells, ["memory, after", "300 MiB", "-", "", "not judged"]);
+    assert_eq!(memory.map(Row::cells).unwrap_or_default(), ["memory, after", "300 MiB", "-", "", "not judged"]);
     let rows = records(&burst_record(), &burst_record());
     let peak = rows.iter().find(|row| row.name == "client buffers, peak");
     assert_eq!(peak.map(|row| row.change), Some(Change::NotJudged));

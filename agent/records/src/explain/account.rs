@@ -76,8 +76,7 @@ impl Account {
     fn measured(&self) -> u64 {
         let client_buffers = self.client_buffers.map_or(0, |growth| growth.bytes());
         let table = self.table.map_or(0, |table| table.bytes);
-        let measured = client_buffers.saturating_add(table);
-        measured.saturating_add(self.replication().unwrap_or(0))
+        client_buffers.saturating_add(table).saturating_add(self.replication().unwrap_or(0))
     }
 
     /// Returns what commands wrote while evictions went on, less what expired and was deleted, bytes. Takes the higher
@@ -102,9 +101,7 @@ impl Account {
     /// Returns everything that took memory, and what fell without an explanation, bytes; `None` if memory is not known.
     pub fn total(&self) -> Option<f64> {
         let measured = self.measured();
-        let unexplained = self.fallen?.saturating_sub(measured);
-        let all = measured.saturating_add(unexplained);
-        Some(all as f64 + self.written.unwrap_or(0) as f64)
+        Some(measured.saturating_add(self.fallen?.saturating_sub(measured)) as f64 + self.written.unwrap_or(0) as f64)
     }
 
     /// Says that the evidence decides nothing, and why.
@@ -143,8 +140,7 @@ impl Account {
 /// Returns the classes in the calm, at the median of their sum, and at their peak.
 fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
     let all = |moments: &[Moment]| {
-        let buffers = moments.iter().filter_map(|moment| moment.client_buffers);
-        let mut buffers: Vec<_> = buffers.collect();
+        let mut buffers: Vec<_> = moments.iter().filter_map(|moment| moment.client_buffers).collect();
         buffers.sort_by_key(|buffers| without_replicas(*buffers));
         buffers
     };
@@ -155,8 +151,7 @@ fn classes(window: &Window<'_>) -> Option<(ClientBuffers, ClientBuffers)> {
 
 /// Returns by how much memory fell from its highest to the lowest after that.
 fn fallen(window: &Window<'_>) -> Option<u64> {
-    let of_the_burst = window.burst().and_then(|burst| Some(burst.memory_peak?.saturating_sub(burst.memory_after?)));
-    of_the_burst.or_else(|| {
+    window.burst().and_then(|burst| Some(burst.memory_peak?.saturating_sub(burst.memory_after?))).or_else(|| {
         let used = |moment: &Moment| moment.used_memory;
         let peak = window.inside.iter().filter_map(used).max()?;
         let mut whole = window.whole.iter();
@@ -183,10 +178,8 @@ fn rise_before(window: &Window<'_>) -> Option<f64> {
 fn lowered(window: &Window<'_>) -> Option<(u64, u64, u64)> {
     // Its effect may have begun with an earlier burst, or before clients were stalled.
     let span = window.began_us.saturating_sub(EARLIER_US)..=window.evicted_until_us;
-    let moments = window.record.moments.iter();
-    let moments = moments.filter(|moment| span.contains(&moment.unix_us()));
-    let pairs = moments.clone().zip(moments.skip(1));
-    let lowered = pairs.filter_map(|(before, after)| {
+    let moments = window.record.moments.iter().filter(|moment| span.contains(&moment.unix_us()));
+    let lowered = moments.clone().zip(moments.skip(1)).filter_map(|(before, after)| {
         let (from, to) = (before.maxmemory?, after.maxmemory?);
         let used = before.used_memory?;
         let was_within = from == 0 || used <= from;

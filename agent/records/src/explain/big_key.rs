@@ -61,8 +61,7 @@ fn evicting(window: &Window<'_>, one: Duration) -> Option<Duration> {
     let evicting = window.grown_us(|moment| Some(moment.evicting))?;
     let cpu = window.grown_us(|moment| moment.cpu)?;
     let all = (evicting as f64 / window.observed_share()?).min(cpu as f64) / 1e6;
-    let all = Duration::try_from_secs_f64(all).ok()?;
-    Some(all.max(one))
+    Some(Duration::try_from_secs_f64(all).ok()?.max(one))
 }
 
 /// Returns the last moment before a call and the first one after it.

@@ -77,9 +77,8 @@ pub fn are_of_subscribers(window: &Window<'_>) -> bool {
 pub fn swollen(window: &Window<'_>) -> Option<Finding> {
     let shares = window.whole.iter().filter_map(|moment| Some((moment.buffers_share()?, moment.client_buffers?)));
     let (share, buffers) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    let nothing = ClientBuffers { normal: 0, replica: 0, pubsub: 0, primary: 0 };
     let all = without_replicas(buffers);
-    let classes = grown_by_class(nothing, buffers);
+    let classes = grown_by_class(ClientBuffers { normal: 0, replica: 0, pubsub: 0, primary: 0 }, buffers);
     let of = largest(&classes, all).map_or_else(String::new, |class| format!(" of {class}"));
     let summary = format!("Client buffers{of} took {}, {:.0} % of maxmemory", size(all), 100.0 * share);
     let classes = classes.iter().map(|(class, _, bytes)| format!("{class} {}", size(*bytes)));

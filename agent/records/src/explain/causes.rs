@@ -73,8 +73,7 @@ fn lowered_limit(account: &Account) -> Option<Finding> {
     };
     let (to, used) = (size(to), size(used));
     let summary = format!("maxmemory was lowered from {from} to {to} while {used} were used");
-    let evidence = vec![format!("{} had to be freed at once.", size(over))];
-    finding(CauseKind::LoweredLimit, over as f64, summary, evidence)
+    finding(CauseKind::LoweredLimit, over as f64, summary, vec![format!("{} had to be freed at once.", size(over))])
 }
 
 fn expiry_behind(window: &Window<'_>, account: &Account) -> Option<Finding> {

@@ -26,8 +26,7 @@ pub struct Commands<'a> {
 impl<'a> Commands<'a> {
     /// Finds them. There are none if the profile was not taken for most of the time.
     pub fn of(window: &Window<'a>) -> Self {
-        let times = window.stall_times();
-        let times = Vec::from_iter(times.filter(|stall| stall.by == StallCause::Commands));
+        let times = Vec::from_iter(window.stall_times().filter(|stall| stall.by == StallCause::Commands));
         let profile = window.record.profile.as_ref().ok();
         let profile = profile.filter(|profile| is_of(profile, &times));
         profile.map_or_else(Self::default, |profile| Self::within(profile, &times))
@@ -36,8 +35,7 @@ impl<'a> Commands<'a> {
     fn within(profile: &'a Profile, times: &[StallTime]) -> Self {
         let is_within = |at_ms: &&u32| {
             let at_us = profile.began_us.saturating_add(1_000 * u64::from(**at_ms));
-            let mut times = times.iter();
-            times.any(|time| (time.from_us..time.to_us).contains(&at_us))
+            times.iter().any(|time| (time.from_us..time.to_us).contains(&at_us))
         };
         let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
         let mut all = 0;

@@ -69,29 +69,24 @@ pub fn found(window: &Window<'_>, fallen: u64) -> Option<Behind> {
 
 /// Returns whether something else than the time that they may take keeps expire cycles from what has expired.
 pub fn takes_little(window: &Window<'_>) -> bool {
-    let expiring = before_evictions(window).and_then(|(from, until)| {
-        let elapsed_us = until.unix_us().checked_sub(from.unix_us())?;
-        share_of(elapsed_us, from.expiring, until.expiring)
-    });
-    expiring.is_some_and(|share| share < LEAST_EXPIRING)
+    before_evictions(window)
+        .and_then(|(from, until)| share_of(until.unix_us().checked_sub(from.unix_us())?, from.expiring, until.expiring))
+        .is_some_and(|share| share < LEAST_EXPIRING)
 }
 
 /// Returns the last moment before the server evicted, and the first of the seconds before that. The last of all if it
 /// did not evict: a stall by expire cycles begins before that.
 fn before_evictions<'a>(window: &Window<'a>) -> Option<(&'a Moment, &'a Moment)> {
     let before = window.calm.last().or(window.inside.first())?;
-    let has_not = |moment: &&Moment| moment.evicting_calls <= before.evicting_calls;
-    let within = window.inside.iter().take_while(has_not);
+    let within = window.inside.iter().take_while(|moment| moment.evicting_calls <= before.evicting_calls);
     let until = within.last().unwrap_or(before);
     let begin = until.unix_us().saturating_sub(RECENT_US);
-    let mut recent = window.calm.iter().chain(window.inside);
-    let from = recent.find(|moment| moment.unix_us() >= begin)?;
+    let from = window.calm.iter().chain(window.inside).find(|moment| moment.unix_us() >= begin)?;
     let is_enough = until.unix_us().saturating_sub(from.unix_us()) >= LEAST_SPAN_US;
     is_enough.then_some((from, until))
 }
 
 /// Returns by how much a time grew, as a share of the time that passed.
 fn share_of(elapsed_us: u64, from: Option<Duration>, until: Option<Duration>) -> Option<f64> {
-    let grown = until?.checked_sub(from?)?;
-    Some(microseconds(grown) as f64 / elapsed_us as f64)
+    Some(microseconds(until?.checked_sub(from?)?) as f64 / elapsed_us as f64)
 }

@@ -16,8 +16,7 @@ pub const LEAST_BYTES: u64 = 1 << 20;
 pub type Finding = (f64, Cause);
 
 pub fn finding(kind: CauseKind, weight: f64, summary: String, evidence: Vec<String>) -> Option<Finding> {
-    let cause = Cause { kind, summary, evidence };
-    Some((weight, cause))
+    Some((weight, Cause { kind, summary, evidence }))
 }
 
 /// Returns whether a part of memory is worth naming beside everything else that took memory.

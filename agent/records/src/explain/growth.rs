@@ -42,8 +42,7 @@ impl Growth {
 /// time after the reclaim.
 pub fn growth(window: &Window<'_>, part: fn(&Moment) -> Option<u64>) -> Option<Growth> {
     // What only evicting calls show is not known before the first of them.
-    let before = window.calm.last().into_iter().chain(window.inside);
-    let at_start = before.filter_map(part).next()?;
+    let at_start = window.calm.last().into_iter().chain(window.inside).filter_map(part).next()?;
     let to = window.whole.iter().filter_map(part).max()?;
     let values: Vec<_> = (window.calm.iter())
         .filter_map(|moment| Some((window.seconds_since_calm(moment), part(moment)? as f64)))
@@ -103,19 +102,16 @@ mod tests {
     use super::rise;
 
     fn of(value: fn(u32) -> f64) -> Option<f64> {
-        let values = (0..100).map(|at| (f64::from(at), value(at)));
-        rise(&Vec::from_iter(values))
+        rise(&Vec::from_iter((0..100).map(|at| (f64::from(at), value(at)))))
     }
 
     #[test]
     fn only_a_clear_rise_is_found() {
-        let clear = of(|at| 7.0 + 3.0 * f64::from(at));
-        assert!((clear.unwrap_or_default() - 3.0).abs() < 1e-9);
+        assert!((of(|at| 7.0 + 3.0 * f64::from(at)).unwrap_or_default() - 3.0).abs() < 1e-9);
         assert_eq!(of(|at| -7.0 - 3.0 * f64::from(at)), Some(0.0));
         assert_eq!(of(|_| 7.0), Some(0.0));
         // It scatters.
-        let scattered = of(|at| f64::from(at.wrapping_mul(2_654_435_761) >> 20));
-        assert_eq!(scattered, Some(0.0));
+        assert_eq!(of(|at| f64::from(at.wrapping_mul(2_654_435_761) >> 20)), Some(0.0));
     }
 
     #[test]

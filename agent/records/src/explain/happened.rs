@@ -37,21 +37,17 @@ pub fn sentence(window: &Window<'_>) -> String {
         parts.push("what happened is not known".to_owned());
     }
     let sentence = format!("{}.", parts.join("; "));
-    let Some(ending) = window.record.ending else {
-        return capital(&sentence);
-    };
+    let Some(ending) = window.record.ending else { return capital(&sentence) };
     let at = time_of_day(window.record.ended_us);
     let before = seconds(window.seconds());
     format!("The server {ending}, at {at} UTC. In the {before} before that: {sentence}")
 }
 
 fn time_of_day(unix_us: u64) -> String {
-    let time = i64::try_from(unix_us).ok();
-    let time = time.and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
+    let time = i64::try_from(unix_us).ok().and_then(|unix_us| Timestamp::from_microsecond(unix_us).ok());
     time.unwrap_or(Timestamp::MAX).strftime("%H:%M:%S").to_string()
 }
 
-/// Says what clients felt, if they waited.
 fn felt(window: &Window<'_>) -> Option<String> {
     let stalled = window.stalled_us().filter(|stalled| *stalled > 0)?;
     let time = |us: u64| seconds(us as f64 / 1e6);
@@ -105,8 +101,7 @@ fn without_burst(window: &Window<'_>) -> Vec<String> {
         let took = window.grown_us(time)? as f64 / 1e6;
         (took > MUCH * length).then(|| format!("{what} took {}", seconds(took)))
     };
-    let observed = window.observed_share().filter(|share| *share < MOST);
-    let observed = observed.map_or_else(String::new, |share| {
+    let observed = window.observed_share().filter(|share| *share < MOST).map_or_else(String::new, |share| {
         let percent = 100.0 * share;
         format!(" while they were observed ({percent:.0} % of the time)")
     });

@@ -51,10 +51,9 @@ pub struct Explanation {
 
 /// Why it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "their names for people say what they are")]
 pub enum CauseKind {
-    /// Client buffers took the memory.
     ClientBuffers,
-    /// Replication and AOF buffers did.
     ReplicationBuffers,
     /// A hash table was resized: a single step by a power of two.
     ResizedTable,
@@ -64,21 +63,15 @@ pub enum CauseKind {
     BigKey,
     /// The data grew to the limit: writes, and no other cause.
     Data,
-    /// `maxmemory` was lowered.
     LoweredLimit,
-    /// No key could be evicted.
     NothingToEvict,
-    /// Many keys expired at once.
     ExpiredTogether,
     /// Commands took the main thread's time.
     Commands,
-    /// The main thread had no CPU.
     NoCpu,
-    /// Its CPU quota was used up.
     Quota,
     /// A process that the server had forked took its CPU.
     Fork,
-    /// The main thread was blocked.
     Blocked,
 }
 
@@ -183,14 +176,12 @@ fn explained(window: &Window<'_>) -> Explanation {
     } else {
         joined(causes.iter().map(|cause| cause.summary.as_str()))
     };
-    let says_so = |cause: &Cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork);
-    if !causes.iter().any(says_so) {
+    if !causes.iter().any(|cause| matches!(cause.kind, CauseKind::NoCpu | CauseKind::Quota | CauseKind::Fork)) {
         why.extend(waited(window));
     }
     let mut remedies = remedies::known(window, &account, &causes);
     remedies.extend(remedies::first_aid(window, &causes));
-    let help = remedies::sentence(&causes, &remedies);
-    Explanation { what, why, help, causes, remedies }
+    Explanation { what, why, help: remedies::sentence(&causes, &remedies), causes, remedies }
 }
 
 /// Says for how long the main thread waited for a CPU, if that is worth mentioning: it makes everything worse.

@@ -8,12 +8,10 @@ use super::{CauseKind, explain};
 use crate::Record;
 use crate::fixture::{burst_record, noise};
 
-/// Multiplies all sizes.
 fn scale(record: &mut Record, by: u64) {
     let size = |size: &mut Option<u64>| *size = size.map(|size| size * by);
     for moment in &mut record.moments {
-        let sizes = [&mut moment.used_memory, &mut moment.maxmemory, &mut moment.not_counted];
-        sizes.into_iter().for_each(size);
+        [&mut moment.used_memory, &mut moment.maxmemory, &mut moment.not_counted].into_iter().for_each(size);
         moment.client_buffers = moment.client_buffers.map(|buffers| ClientBuffers {
             normal: buffers.normal * by,
             replica: buffers.replica * by,
@@ -147,9 +145,7 @@ proptest! {
         }
         record.began_us = any();
         record.ended_us = any();
-        change_burst(&mut record, |burst| {
-            burst.started = std::time::Duration::MAX;
-        });
+        change_burst(&mut record, |burst| burst.started = std::time::Duration::MAX);
         forget(&mut record, bits);
         let _ = explain(&record);
     }

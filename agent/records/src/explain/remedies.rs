@@ -11,21 +11,13 @@ use super::window::Window;
 use super::{Cause, CauseKind, Proof, Remedy, buffers, expiry};
 use crate::text::{bytes, round, size};
 
-/// `cargo xtask lab remedy --remedy ttl`.
 const TTL: &str = "cargo xtask lab remedy --remedy ttl: 2 bursts without it, none with it";
-/// `cargo xtask lab remedy --remedy maxmemory --cause table`.
 const ROOM_FOR_TABLE: &str = "cargo xtask lab remedy --remedy maxmemory --cause table: 2 bursts and 35,749 keys evicted without it, none with 128 MiB more for a step of 32 MiB; latencies were not compared, as other work ran";
-/// `cargo xtask lab remedy --remedy backlog`.
 const SMALL_BACKLOG: &str = "cargo xtask lab remedy --remedy backlog: 127,338 keys evicted and a p99 of the latency of 3,408 ms with a backlog of 64 MiB, none and 11 ms with 1 MiB, while other work ran";
-/// `cargo xtask lab remedy --remedy effort`.
 const EFFORT: &str = "cargo xtask lab remedy --remedy effort --rate 3300: expired keys held 278 MiB with effort 1, 51 MiB with 5, 22 MiB with 10";
-/// `cargo xtask lab remedy --remedy lazyfree`.
 const LAZYFREE: &str = "cargo xtask lab remedy --remedy lazyfree: a hash of 230 MiB was evicted by a call of 1,467 ms without it, and no call took 20 ms with it; highest latency 1,707 ms and 140 ms";
-/// `cargo xtask lab remedy --remedy output-limit`.
 const OUTPUT_LIMIT: &str = "cargo xtask lab remedy --remedy output-limit: 654,083 keys evicted and a p99 of the latency of 83 ms without it, none and 2 ms with pubsub 1mb 256kb 5";
-/// `cargo xtask lab remedy --remedy spread`.
 const SPREAD: &str = "cargo xtask lab remedy --remedy spread: a p99 of the latency of 81 ms with 2 million keys that expired at once, 40 ms with the same over 20 s";
-/// `cargo xtask lab expire`, with two rates.
 const FEWER_REQUESTS: &str = "cargo xtask lab expire: with requests for 70 % of what the server can answer, 78,000 keys a second expired of 370,000 that were written; with 60 %, 210,000 of 310,000, and commands waited a twentieth as long";
 /// A main thread that has work for this share of the time has none to spare, as in telemetry's `cycle/bursts.rs`.
 const FULL: f64 = 0.9;
@@ -48,8 +40,7 @@ pub fn known(window: &Window<'_>, account: &Account, causes: &[Cause]) -> Vec<Re
             Some(always(cause, what, LAZYFREE))
         }
         CauseKind::ExpiredTogether => {
-            let what = "Spread the times to live: add a tenth or more of random time to each";
-            Some(always(cause, what, SPREAD))
+            Some(always(cause, "Spread the times to live: add a tenth or more of random time to each", SPREAD))
         }
         _ => None,
     };
@@ -160,8 +151,7 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
         (what.to_owned(), FEWER_REQUESTS)
     } else if effort.is_none_or(|effort| effort < MORE_EFFORT) {
         let is = effort.map_or_else(String::new, |effort| format!(" (it is {effort})"));
-        let what = format!("Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands");
-        (what, EFFORT)
+        (format!("Set active-expire-effort to {MORE_EFFORT}{is}, and watch the latency of commands"), EFFORT)
     } else {
         return None;
     };
@@ -176,7 +166,6 @@ fn against_expiry(window: &Window<'_>, account: &Account) -> Option<Remedy> {
     })
 }
 
-/// Rounds up to whole MiB.
 fn whole_mebibytes(size: u64) -> u64 {
     size.div_ceil(1 << 20) << 20
 }

@@ -52,8 +52,7 @@ pub fn resized_table(window: &Window<'_>) -> Option<Step> {
     let first = index_at(window.began_us.saturating_sub(NEAR_US));
     let until = index_at(window.evicted_until_us.saturating_add(1));
     let calm_from = index_at(window.began_us).saturating_sub(window.calm.len());
-    let candidates = (first.max(calm_from).max(1)..until).filter_map(|at| step_at(moments, at));
-    candidates.max_by_key(|step| step.bytes)
+    (first.max(calm_from).max(1)..until).filter_map(|at| step_at(moments, at)).max_by_key(|step| step.bytes)
 }
 
 /// Returns the step from the moment before `at` to it, if it is one.
@@ -80,13 +79,11 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let is_plausible = before.used_memory? / LEAST_USED >= size;
     // Client buffers are counted late, so what they took shows in the seconds after.
     let later = moments.get(at..near(after.unix_us().saturating_add(NEAR_US)))?;
-    let rises = later.array_windows().filter_map(change);
-    let others = rises.fold(others, |most, rise| most.max(rise - usual));
+    let others = later.array_windows().filter_map(change).fold(others, |most, rise| most.max(rise - usual));
     let is_single = risen >= ABOVE_OTHERS * others;
     let buffers = |moment: &Moment| Some(moment.client_buffers?.total());
     let buffers_before = buffers(before)?;
-    let highest = later.iter().filter_map(buffers).max()?;
-    let is_buffers = highest.saturating_sub(buffers_before) >= size / 4;
+    let is_buffers = later.iter().filter_map(buffers).max()?.saturating_sub(buffers_before) >= size / 4;
     // A replica that connects for the first time has a backlog allocated, which is often a power of two, too.
     let replica = |moment: &Moment| moment.client_buffers.map(|buffers| buffers.replica);
     let has_replica = |moment: &Moment| replica(moment).is_some_and(|bytes| bytes > 0);
@@ -105,7 +102,6 @@ fn change([before, after]: &[Moment; 2]) -> Option<f64> {
     (elapsed <= LONGEST).then_some(change)
 }
 
-/// Returns the power of two that a size is close to.
 fn power_of_two(size: f64) -> Option<u64> {
     let exponent = size.log2().round();
     if !(20.0..=50.0).contains(&exponent) {
@@ -117,10 +113,7 @@ fn power_of_two(size: f64) -> Option<u64> {
 
 /// Returns how long after the first of these moments used memory fell by this size at once, seconds.
 fn freed_after(later: &[Moment], size: u64) -> Option<f64> {
-    let is_freed = |pair: &&[Moment; 2]| {
-        let fall = change(pair).map(|change| -change);
-        fall.and_then(power_of_two) == Some(size)
-    };
+    let is_freed = |pair: &&[Moment; 2]| change(pair).map(|change| -change).and_then(power_of_two) == Some(size);
     let [_, freed] = later.array_windows().find(is_freed)?;
     Some(freed.unix_us().saturating_sub(later.first()?.unix_us()) as f64 / 1e6)
 }

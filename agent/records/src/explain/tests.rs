@@ -12,15 +12,13 @@ use crate::{Ending, Occasion, Record, read_record};
 pub const MIB: u64 = 1 << 20;
 
 pub fn kinds(record: &Record) -> Vec<CauseKind> {
-    let causes = explain(record).causes.into_iter();
-    causes.map(|cause| cause.kind).collect()
+    explain(record).causes.into_iter().map(|cause| cause.kind).collect()
 }
 
 /// Reads the record of a lab scenario, without the profile and some moments. Other work ran on that machine.
 fn real(name: &str) -> Record {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/testdata");
-    let record = read_record(&testdata.join(format!("{name}.json.gz")));
-    record.unwrap_or_else(|error| panic!("{name}: {error}"))
+    read_record(&testdata.join(format!("{name}.json.gz"))).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Returns the record of a server that has to evict, but may not.
@@ -87,8 +85,7 @@ fn a_time_to_live_is_recommended_where_what_is_evicted_was_long_not_used() {
             let lookups = (at + 1e3) as u64;
             moment.lookups = Some((95 * lookups, 5 * lookups));
         });
-        let remedies = explain(&record).remedies.into_iter();
-        Vec::from_iter(remedies.map(|remedy| (remedy.what, remedy.evidence)))
+        Vec::from_iter(explain(&record).remedies.into_iter().map(|remedy| (remedy.what, remedy.evidence)))
     };
     let found = "95 % of lookups found their key.".to_owned();
     let keep = "Keep memory below the limit:";
@@ -159,8 +156,7 @@ fn a_record_that_was_asked_for_tells_of_all_its_moments() {
     for told in ["; in 101.9 s, ", "280k keys"] {
         assert!(explanation.what.contains(told), "{}", explanation.what);
     }
-    let helped = !explanation.help.contains("Nothing needs");
-    assert!(helped, "{explanation:#?}");
+    assert!(!explanation.help.contains("Nothing needs"), "{explanation:#?}");
 }
 
 /// How the server ended is what the kernel says; what came before is told, and is not said to be why.
@@ -307,9 +303,7 @@ fn a_step_that_is_no_table_is_not_taken_for_one() {
         add_memory(moment, if is_early { 32 } else { 0 });
     });
     // Far more than the keys can need.
-    not_a_table(|_, moment| {
-        moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(510 * MIB));
-    });
+    not_a_table(|_, moment| moment.used_memory = moment.used_memory.map(|used| used.saturating_sub(510 * MIB)));
 }
 
 #[test]
@@ -351,8 +345,7 @@ fn a_slow_call_that_is_no_big_key_is_not_taken_for_one() {
 fn a_big_key_is_found_where_its_call_had_to_wait_for_a_cpu() {
     let mut record = real("big-key");
     // Of the 2 s that the call took, it waited for all but 1.3 s.
-    let slowest = record.slowest.first_mut();
-    slowest.into_iter().for_each(|call| call.duration_ns = 1_300_000_000);
+    record.slowest.first_mut().into_iter().for_each(|call| call.duration_ns = 1_300_000_000);
     let found = explain(&record);
     assert_eq!(kinds(&record), [CauseKind::BigKey], "{found:#?}");
     assert!(found.why.contains("230 MiB"), "{}", found.why);
@@ -397,6 +390,5 @@ fn expired_keys_that_cycles_do_not_find_are_seen_by_the_sample() {
     let advice = behind.remedies.iter().map(|remedy| &*remedy.what).collect::<Vec<_>>().join("; ");
     assert!(advice.contains("a client that scans all the time"), "{advice}");
     assert!(!advice.contains("active-expire-effort"), "{advice}");
-    let kept_up = found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>();
-    assert_eq!(kept_up, [CauseKind::ClientBuffers]);
+    assert_eq!(found(0.2).causes.iter().map(|cause| cause.kind).collect::<Vec<_>>(), [CauseKind::ClientBuffers]);
 }

@@ -49,8 +49,7 @@ impl<'a> Window<'a> {
             (Some(burst), _) => of_burst(burst),
             // These are about all their moments.
             (None, Occasion::Asked | Occasion::Ended) => {
-                let ends = moments.first().zip(moments.last());
-                ends.map_or(whole, |(first, last)| (first.unix_us(), last.unix_us()))
+                moments.first().zip(moments.last()).map_or(whole, |(first, last)| (first.unix_us(), last.unix_us()))
             }
             (None, _) => whole,
         };
@@ -134,8 +133,7 @@ impl<'a> Window<'a> {
 
     /// Returns when clients were stalled.
     pub fn stall_times(&self) -> impl Iterator<Item = StallTime> {
-        let moments = self.calm.last().into_iter().chain(self.whole);
-        stall_times(moments.copied())
+        stall_times(self.calm.last().into_iter().chain(self.whole).copied())
     }
 
     /// Returns commands per second while evictions went on, as a multiple of those in the calm before.
@@ -152,9 +150,7 @@ impl<'a> Window<'a> {
     /// Returns the moments between which counters are compared: just before it began, and a little after the last
     /// evicting call.
     fn ends(&self) -> Option<(&'a Moment, &'a Moment)> {
-        let from = self.calm.last().or(self.inside.first())?;
-        let beyond = self.whole.get(self.inside.len());
-        Some((from, beyond.or(self.inside.last())?))
+        Some((self.calm.last().or(self.inside.first())?, self.whole.get(self.inside.len()).or(self.inside.last())?))
     }
 
     /// Returns how much a counter rose from just before it began to a little after the last evicting call. `None` if it
@@ -197,8 +193,7 @@ impl<'a> Window<'a> {
     }
 
     fn calm_from_us(&self) -> u64 {
-        let first = self.calm.first();
-        first.map_or(self.began_us, |moment| moment.unix_us())
+        self.calm.first().map_or(self.began_us, |moment| moment.unix_us())
     }
 
     /// Returns how long after the beginning of the calm a moment was, seconds.
@@ -208,8 +203,7 @@ impl<'a> Window<'a> {
 
     /// Returns the share of the time for which the main thread was ready to run and had no CPU.
     pub fn waiting_share(&self) -> Option<f64> {
-        let of_the_burst = self.burst().and_then(|burst| burst.waiting_share);
-        of_the_burst.or_else(|| {
+        self.burst().and_then(|burst| burst.waiting_share).or_else(|| {
             let waited = self.grown_us(|moment| moment.waiting)? as f64 / 1e6;
             (self.seconds() > 0.0).then(|| (waited / self.seconds()).min(1.0))
         })
@@ -219,14 +213,12 @@ impl<'a> Window<'a> {
     /// released, and memory may still fall from an earlier reclaim.
     pub fn settled(&self) -> &'a [Moment] {
         let half = self.began_us.saturating_sub(self.calm_us() / 2);
-        let from = self.calm.partition_point(|moment| moment.unix_us() < half);
-        self.calm.get(from..).unwrap_or_default()
+        self.calm.get(self.calm.partition_point(|moment| moment.unix_us() < half)..).unwrap_or_default()
     }
 
     /// Returns the number of evicted keys.
     pub fn evicted_keys(&self) -> Option<u64> {
-        let of_the_burst = self.burst().and_then(|burst| burst.evicted_keys);
-        of_the_burst.or_else(|| self.grown(|moment| moment.evicted_keys))
+        self.burst().and_then(|burst| burst.evicted_keys).or_else(|| self.grown(|moment| moment.evicted_keys))
     }
 
     /// Returns the shortest time for which an evicted key had not been used, according to the eviction pool; `None` if
@@ -240,10 +232,8 @@ impl<'a> Window<'a> {
     pub fn slowest(&self) -> impl Iterator<Item = &'a SlowCall> {
         // Two clocks are compared.
         let slack = 20_000;
-        let from_us = self.began_us.saturating_sub(slack);
-        let span = from_us..=self.evicted_until_us.saturating_add(slack);
-        let slowest = self.record.slowest.iter();
-        slowest.filter(move |call| span.contains(&call.unix_us))
+        let span = self.began_us.saturating_sub(slack)..=self.evicted_until_us.saturating_add(slack);
+        self.record.slowest.iter().filter(move |call| span.contains(&call.unix_us))
     }
 
     /// Returns whether the server made evicting calls, as far as is known.
@@ -261,8 +251,7 @@ impl<'a> Window<'a> {
 
     /// Returns `maxmemory`, bytes, when it began; `None` if it is not known or there is no limit.
     pub fn limit(&self) -> Option<u64> {
-        let at_the_beginning = self.inside.first().or(self.calm.last());
-        let limit = at_the_beginning.and_then(|moment| moment.maxmemory);
+        let limit = self.inside.first().or(self.calm.last()).and_then(|moment| moment.maxmemory);
         limit.or(self.record.configuration.maxmemory).filter(|limit| *limit > 0)
     }
 }

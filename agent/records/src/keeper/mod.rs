@@ -137,9 +137,7 @@ impl Keeper {
     fn finish_within(&self, patience: Duration) {
         self.0.lock().is_ending = true;
         self.0.has_changed.notify_all();
-        let Some(thread) = self.0.thread().take() else {
-            return;
-        };
+        let Some(thread) = self.0.thread().take() else { return };
         let since = Instant::now();
         while !thread.is_finished() {
             if since.elapsed() > patience {
@@ -164,7 +162,6 @@ impl Inner {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until the end.
     fn write_all(&self) {
         // Labels that could not be written are retried.
         let mut labels = None;
@@ -194,8 +191,7 @@ impl Inner {
                 let next = self.lock().records.pop_front();
                 let Some((record, tell)) = next else { break };
                 let written = self.store.write(&record).map(|_| ());
-                let said = written.as_ref().map_err(ToString::to_string);
-                tell_all(tell, &said.map(|()| record.id.clone()));
+                tell_all(tell, &written.as_ref().map_err(ToString::to_string).map(|()| record.id.clone()));
                 self.lock().count(&record, written);
             }
             let kept = self.store.kept();
@@ -248,8 +244,7 @@ fn tell_all(tell: Vec<Tell>, said: &Result<RecordId, String>) {
 
 /// Returns the time, microseconds since 1970.
 pub fn unix_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, microseconds)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, microseconds)
 }
 
 #[cfg(test)]

@@ -6,19 +6,12 @@ use evictscope_testkit::wait::until;
 use super::*;
 use crate::Limits;
 use crate::fixture::burst_record;
+use crate::store::tests::record;
 
 const LIMITS: Limits = Limits { records: 10, bytes: 64 << 20 };
 
 fn keeper(directory: &Path) -> anyhow::Result<Keeper> {
     Ok(Keeper::start(Store::open(directory, LIMITS)?)?)
-}
-
-/// Returns a record that began this many minutes after the made-up one.
-fn record(minutes: u64) -> Record {
-    let mut record = burst_record();
-    record.began_us += minutes * 60_000_000;
-    record.id = RecordId::new(record.began_us, "6379", 101);
-    record
 }
 
 /// Ends the thread, however long the disk of this machine takes.
@@ -113,7 +106,6 @@ impl<'a> SmallDisk<'a> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        let mut umount = std::process::Command::new("umount");
-        let _ = umount.arg("--lazy").arg(self.0).status();
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0).status();
     }
 }

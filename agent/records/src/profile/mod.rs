@@ -103,8 +103,7 @@ impl Profile {
 
     /// Returns the share of samples that were unwound to the thread's start; `None` without samples.
     pub fn whole_share(&self) -> Option<f64> {
-        let whole = self.stacks.iter().filter(|stack| stack.is_whole);
-        let whole = sum(whole);
+        let whole = sum(self.stacks.iter().filter(|stack| stack.is_whole));
         let all = self.samples();
         (all > 0).then(|| whole as f64 / all as f64)
     }

@@ -20,9 +20,7 @@ const LIMITS: Limits = Limits { records: 20, bytes: 1 << 20 };
 #[test]
 #[ignore = "the other test runs it"]
 fn writes_until_it_is_killed() -> anyhow::Result<()> {
-    let Some(directory) = std::env::var_os(DIRECTORY) else {
-        return Ok(());
-    };
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return Ok(()) };
     let store = Store::open(Path::new(&directory), LIMITS)?;
     let mut record = burst_record();
     record.moments.truncate(200);
@@ -58,8 +56,7 @@ fn start(directory: &Path) -> anyhow::Result<Writer> {
 }
 
 fn everything(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let entries = std::fs::read_dir(directory.join("records"))?;
-    Ok(entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?)
+    Ok(std::fs::read_dir(directory.join("records"))?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?)
 }
 
 #[test]
@@ -74,24 +71,20 @@ fn killed_while_it_writes_it_leaves_no_damage() -> anyhow::Result<()> {
         let before = everything(directory.path())?;
         let mut writer = start(directory.path())?;
         evictscope_testkit::wait::until("the process writes", || {
-            let has_ended = writer.0.try_wait()?.is_some();
-            ensure!(!has_ended, "the process has ended by itself");
+            ensure!(writer.0.try_wait()?.is_none(), "the process has ended by itself");
             Ok((everything(directory.path())? != before).then_some(()))
         })?;
         // At a different moment of a write each time.
         std::thread::sleep(Duration::from_micros(kill * 7_919 % 20_000));
         drop(writer);
         let left = everything(directory.path())?;
-        let is_unfinished = |path: &&PathBuf| path.display().to_string().contains(".unfinished-");
-        unfinished += left.iter().filter(is_unfinished).count();
+        unfinished += left.iter().filter(|path| path.display().to_string().contains(".unfinished-")).count();
 
         let store = Store::open(directory.path(), LIMITS)?;
         let listed = store.list()?;
         ensure!(listed.len() <= LIMITS.records);
         for file in &listed {
-            let summary = file.summary.as_ref();
-            let summary = summary.map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?;
-            store.read(&summary.id)?;
+            store.read(&file.summary.as_ref().map_err(|why| anyhow::anyhow!("after {kill} kills: {why}"))?.id)?;
         }
         let left = everything(directory.path())?;
         ensure!(left.len() == listed.len(), "{left:?}");

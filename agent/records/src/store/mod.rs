@@ -154,7 +154,6 @@ impl Store {
         }
     }
 
-    /// Returns the labels of the live servers.
     pub(super) fn labels(&self) -> &Labels {
         &self.labels
     }
@@ -190,8 +189,7 @@ impl Store {
         while (files.len() >= self.limits.records || kept + bytes > limit)
             && let Some(oldest) = files.pop()
         {
-            let removed = self.records.remove(&oldest.name);
-            removed.map_err(|error| {
+            self.records.remove(&oldest.name).map_err(|error| {
                 let file = self.records.path(&oldest.name);
                 StoreError::File(format!("remove {}, to make room", file.display()), error)
             })?;
@@ -201,8 +199,7 @@ impl Store {
     }
 
     fn entries(&self) -> Result<Vec<Entry>, StoreError> {
-        let entries = self.records.entries();
-        entries.map_err(|error| self.cannot("read", "", error))
+        self.records.entries().map_err(|error| self.cannot("read", "", error))
     }
 
     /// Returns our own files: foreign ones are neither counted nor removed.
@@ -250,8 +247,7 @@ impl Store {
             return Err(Unreadable::Foreign.to_string());
         };
         let (file, metadata) = self.records.open(&entry.name).map_err(|e| e.to_string())?;
-        let summary = packed::read_head(file, metadata.len());
-        let summary: Summary = summary.map_err(|error| error.to_string())?;
+        let summary: Summary = packed::read_head(file, metadata.len()).map_err(|error| error.to_string())?;
         if summary.id == id { Ok(summary) } else { Err(renamed(&summary.id)) }
     }
 
@@ -279,15 +275,13 @@ fn total(files: &[Entry]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
-/// Returns the name of the file of a record.
 fn file_name(id: &RecordId) -> String {
     format!("{id}{ENDING}")
 }
 
 /// Returns the name of the record that a file of this name holds; `None` if it is not one of our names.
 fn id_of(name: &OsStr) -> Option<RecordId> {
-    let id = name.to_str()?.strip_suffix(ENDING)?;
-    RecordId::try_from(id.to_owned()).ok().filter(RecordId::has_time)
+    RecordId::try_from(name.to_str()?.strip_suffix(ENDING)?.to_owned()).ok().filter(RecordId::has_time)
 }
 
 /// Reads a record from a file, wherever it is.
@@ -318,4 +312,4 @@ fn read(path: &Path, flags: OFlags) -> Result<Record, StoreError> {
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,7 +21,7 @@ fn opened(limits: Limits) -> anyhow::Result<(TempDir, Store)> {
 }
 
 /// Returns a record that began this many minutes after the made-up one.
-fn record(minutes: u64) -> Record {
+pub(crate) fn record(minutes: u64) -> Record {
     let mut record = burst_record();
     record.began_us += minutes * 60_000_000;
     record.ended_us += minutes * 60_000_000;
@@ -31,8 +31,7 @@ fn record(minutes: u64) -> Record {
 }
 
 fn names(store: &Store) -> anyhow::Result<Vec<String>> {
-    let listed = store.list()?.into_iter();
-    let names = listed.map(|file| match file.summary {
+    let names = store.list()?.into_iter().map(|file| match file.summary {
         Ok(summary) => summary.id.to_string(),
         Err(why) => format!("{}: {why}", file.path.file_name().unwrap_or_default().display()),
     });
@@ -47,9 +46,7 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
     assert_eq!(store.read(&record.id)?, record);
     assert_eq!(read_record(&path)?, record);
     let listed = store.list()?;
-    let [file] = listed.as_slice() else {
-        anyhow::bail!("{listed:?}");
-    };
+    let [file] = listed.as_slice() else { anyhow::bail!("{listed:?}") };
     assert_eq!(file.summary, Ok(Summary::of(&record)));
     assert_eq!(file.bytes, path.metadata()?.len());
     // For people without an agent at hand: two lines of JSON.
@@ -58,8 +55,7 @@ fn what_is_written_is_read_again() -> anyhow::Result<()> {
     std::io::Read::read_to_string(&mut std::io::BufReader::new(unpacked), &mut text)?;
     assert_eq!(text.lines().count(), 2);
     // Another agent would remove what this one writes.
-    let second = Store::open(directory.path(), limits(10, MIB));
-    assert!(matches!(second, Err(StoreError::InUse(_))));
+    assert!(matches!(Store::open(directory.path(), limits(10, MIB)), Err(StoreError::InUse(_))));
     drop(store);
     Store::open(directory.path(), limits(10, MIB))?;
     Ok(())
@@ -78,8 +74,7 @@ fn what_somebody_put_in_the_place_of_ours_is_refused() -> anyhow::Result<()> {
     assert_eq!(std::fs::read_to_string(&victim)?, "theirs");
     std::fs::remove_file(&lock)?;
     // Nobody reads from it: opening it for writing would take forever.
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, mode)?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     assert!(refused());
     std::fs::remove_file(&lock)?;
     symlink(elsewhere.path(), &records)?;
@@ -155,8 +150,7 @@ fn what_is_damaged_or_foreign_is_listed_as_such() -> anyhow::Result<()> {
         said(&file_name(&id(minutes)), "not a file of evictscope");
     }
     for minutes in 2..9 {
-        let read = store.read(&id(minutes));
-        assert!(matches!(read, Err(StoreError::Read { .. })), "{minutes}");
+        assert!(matches!(store.read(&id(minutes)), Err(StoreError::Read { .. })), "{minutes}");
     }
     let missing = store.read(&id(9));
     assert!(matches!(missing, Err(StoreError::NoSuchRecord(_))), "{missing:?}");
@@ -201,8 +195,7 @@ fn a_directory_that_cannot_be_written_says_what_to_do() {
     let error = Store::open(Path::new("/dev/null/none"), limits(1, 1)).err();
     let said = error.map(|error| error.to_string()).unwrap_or_default();
     assert!(said.contains("--state-dir") && said.contains("/dev/null/none"), "{said}");
-    let nowhere = Store::at(Path::new("/nowhere/evictscope")).list();
-    assert!(nowhere.is_ok_and(|listed| listed.is_empty()));
+    assert!(Store::at(Path::new("/nowhere/evictscope")).list().is_ok_and(|listed| listed.is_empty()));
 }
 
 #[test]

@@ -86,9 +86,7 @@ mod tests {
 
     #[test]
     fn a_server_that_evicts_nothing_pays_nothing_in_evicting_only_mode() -> anyhow::Result<()> {
-        let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
-            return Ok(());
-        };
+        let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
         let plan = evictscope_plan::plan(&std::fs::read(server)?, None)?;
         let costs = HitCosts {
             enter_ns: 700.0,
@@ -98,9 +96,7 @@ mod tests {
             placing_ns: 0.0,
         };
         let prediction = predict(&plan, costs, CostSource::Measured, 50_000.0);
-        let [every_call, evicting_only] = &prediction.modes[..] else {
-            panic!("{prediction:?}");
-        };
+        let [every_call, evicting_only] = &prediction.modes[..] else { panic!("{prediction:?}") };
         assert_eq!(every_call.mode, "every-call");
         assert_eq!(every_call.noop_call_ns, 1_200.0);
         // There is no done probe: the return probe ends the call.

@@ -82,7 +82,6 @@ fn predict(plan: &ProbePlan, calls_per_second: f64) -> Prediction {
 
 /// An executable to look at.
 struct Target {
-    /// The path to open.
     path: PathBuf,
     /// Its name for people.
     shown: PathBuf,

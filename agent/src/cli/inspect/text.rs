@@ -41,7 +41,6 @@ pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, missing: &[M
     lines.join("\n")
 }
 
-/// Returns a path on one line.
 fn name(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }

@@ -19,8 +19,7 @@ use options::Options;
 /// Messages go to stderr; RUST_LOG=debug (or =evictscope=debug) shows more.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Say whether the configuration is right, and what is wrong with it (exit code 2); start
-    /// nothing
+    /// Say whether the configuration is right, and what is wrong with it (exit code 2); start nothing
     #[arg(long)]
     check_config: bool,
     #[command(flatten)]
@@ -91,8 +90,7 @@ fn load_file(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> 
         }
         read => read.with_context(|| {
             format!(
-                "cannot read the configuration file {}: --config names one that is there and that \
-                 this user may read",
+                "cannot read the configuration file {}: --config names one that is there and that this user may read",
                 file.display()
             )
         })?,
@@ -100,8 +98,7 @@ fn load_file(path: Option<&Path>) -> anyhow::Result<(Options, Option<PathBuf>)> 
     let text =
         String::from_utf8(text).with_context(|| format!("the configuration file {} is no text", file.display()))?;
     let options: Options = toml::from_str(&text).map_err(|error| wrong(file, &text, &error))?;
-    let directory = file.parent().unwrap_or(Path::new(""));
-    Ok((options.relative_to(directory), Some(file.to_owned())))
+    Ok((options.relative_to(file.parent().unwrap_or(Path::new(""))), Some(file.to_owned())))
 }
 
 /// Returns the error with the line, from 1, and the key on that line, if any.

@@ -63,9 +63,8 @@ pub struct Options {
     #[arg(long, value_name = "REGEX")]
     #[serde(deserialize_with = "parsed")]
     process_match: Option<Matcher>,
-    /// Leave servers alone: no probe, no reading, no series. By a TCP port that they listen on, the user
-    /// they run as (name or number), or at least 12 digits of their container's id; may be given
-    /// several times
+    /// Leave servers alone: no probe, no reading, no series. By a TCP port that they listen on, the user they run as
+    /// (name or number), or at least 12 digits of their container's id; may be given several times
     #[arg(long, value_name = "port=N|user=NAME|container=ID")]
     #[serde(deserialize_with = "all_parsed")]
     exclude: Option<Vec<Exclusion>>,
@@ -153,8 +152,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// Parses an address in the configuration file as on the command line.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(from)?;
-    parse_address(&text).map(Some).map_err(D::Error::custom)
+    parse_address(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
 }
 
 /// Parses a text in the configuration file as on the command line.

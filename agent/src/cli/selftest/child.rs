@@ -55,9 +55,7 @@ impl Tied {
 
     /// Fails if it has ended, with the last lines that it wrote.
     pub fn must_run(&mut self) -> anyhow::Result<()> {
-        let Some(status) = self.child.try_wait()? else {
-            return Ok(());
-        };
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
         let log = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         let lines: Vec<&str> = log.trim_end().lines().collect();
         let last = match &lines[lines.len().saturating_sub(LAST_LINES)..] {

@@ -97,9 +97,7 @@ impl Waiting {
             if let Some(answer) = attempt()? {
                 return Ok(answer);
             }
-            if begun.elapsed() > limit {
-                bail!("{what}: did not happen within {} s", limit.as_secs());
-            }
+            ensure!(begun.elapsed() <= limit, "{what}: did not happen within {} s", limit.as_secs());
             self.pause()?;
         }
     }

@@ -68,15 +68,13 @@ impl ThrowAwayServer {
             ["--maxmemory-policy", "allkeys-lru"],
             ["--maxmemory-samples", &samples],
         ];
-        let process = Tied::start(name, program, options.as_flattened(), directory)?;
-        Ok(Self { process, port })
+        Ok(Self { process: Tied::start(name, program, options.as_flattened(), directory)?, port })
     }
 
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Returns the value of its label `server`.
     pub fn label(&self) -> String {
         self.port.to_string()
     }
@@ -84,9 +82,7 @@ impl ThrowAwayServer {
     /// Describes it, once it answers.
     pub fn describe(&mut self) -> anyhow::Result<Option<String>> {
         self.process.must_run()?;
-        let Ok(info) = self.info() else {
-            return Ok(None);
-        };
+        let Ok(info) = self.info() else { return Ok(None) };
         // Another program may have taken the port meanwhile.
         if info.field("process_id") != Some(&self.process.pid().to_string()) {
             return Ok(None);
@@ -127,7 +123,6 @@ impl Info {
     }
 }
 
-/// Returns a loopback port that is free at this moment.
 pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port is free")?.local_addr()?.port())
 }

@@ -43,13 +43,9 @@ pub struct Surroundings {
 
 /// A reading, and what follows from it.
 pub struct Observation<'a> {
-    /// What was read.
     pub snapshot: &'a Snapshot,
-    /// The server then.
     pub moment: &'a Moment,
-    /// What is known of it.
     pub state: &'a ServerState,
-    /// Its phases and bursts.
     pub cycle: &'a Cycle,
     /// The bursts that are now known to be over.
     pub finished: &'a [Arc<Burst>],
@@ -99,8 +95,7 @@ impl Kept {
     }
 
     fn id_of(&self, burst: &Burst) -> Option<&RecordId> {
-        let mut named = self.named.iter();
-        Some(&named.find(|(started, _)| *started == burst.started)?.1)
+        Some(&self.named.iter().find(|(started, _)| *started == burst.started)?.1)
     }
 
     fn name(&mut self, burst: &Burst, id: &RecordId) {
@@ -127,9 +122,7 @@ impl Recorder {
 
     /// Takes in a reading. Returns the name of the record of each burst that is over, if there will be one.
     pub fn take_in(&mut self, seen: &Observation<'_>) -> Vec<Option<RecordId>> {
-        let Some(kept) = &mut self.kept else {
-            return vec![None; seen.finished.len()];
-        };
+        let Some(kept) = &mut self.kept else { return vec![None; seen.finished.len()] };
         let now = seen.snapshot.at;
         kept.latencies.take_in(now, &seen.state.eviction().inner);
         let call = kept.slow_calls.take_in(now, &seen.snapshot.counted.evictions);
@@ -146,8 +139,7 @@ impl Recorder {
             self.profiles.divide();
             let will_be = kept.occasions.ended(now, burst);
             if !will_be && burst.kind().0 != BurstKind::Plain {
-                let server = &self.server.label;
-                tracing::debug!(server, "no record of this burst: it has had many of late");
+                tracing::debug!(server = &self.server.label, "no record of this burst: it has had many of late");
             }
             will_be.then(|| {
                 let began = since_1970() + burst.started;
@@ -165,10 +157,9 @@ impl Recorder {
             refused: seen.moment.refused,
             buffers: seen.moment.buffers_share(),
         };
-        let is_stalled = kept.occasions.saw(now, &sight);
         self.profiles.follow(profiles::Conditions {
             at: now,
-            is_stalled,
+            is_stalled: kept.occasions.saw(now, &sight),
             has_open_burst,
             is_asked: kept.occasions.is_asked(now),
             is_due: kept.occasions.is_due(now),
@@ -181,9 +172,7 @@ impl Recorder {
         for request in self.around.requests.take(&self.server.label) {
             match request {
                 Request::Record(tell) => self.ask(tell),
-                Request::Profile { length, hz, answer } => {
-                    self.profiles.ask(monotonic(), length, hz, answer);
-                }
+                Request::Profile { length, hz, answer } => self.profiles.ask(monotonic(), length, hz, answer),
             }
         }
         self.profiles.settle(monotonic());
@@ -195,8 +184,7 @@ impl Recorder {
         let refused = match (&mut self.kept, &self.around.keeper) {
             (_, Err(why)) => why.clone(),
             (None, _) => format!(
-                "its evicting calls are not seen, so there is nothing to record; \
-                 `evictscope inspect {}` says why",
+                "its evicting calls are not seen, so there is nothing to record; `evictscope inspect {}` says why",
                 self.server.pid
             ),
             (Some(kept), Ok(_)) => {
@@ -211,9 +199,7 @@ impl Recorder {
 
     fn hand_over(&mut self, due: Vec<WantedRecord>, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for wanted in due {
-            let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else {
-                continue;
-            };
+            let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else { continue };
             let tell = match wanted.occasion {
                 Occasion::Asked => std::mem::take(&mut kept.tell),
                 _ => Vec::new(),
@@ -236,10 +222,6 @@ impl Recorder {
         // What was said of the burst has named it.
         let named = burst.and_then(|burst| kept.id_of(burst)).cloned();
         let id = || RecordId::new(dated(wanted.began), &self.server.label, self.server.pid);
-        let mut not_found: Vec<String> = Vec::new();
-        for missing in &plan.not_found {
-            not_found.push(format!("{}: {}", missing.item, missing.reason));
-        }
         Some(Record {
             format: Record::FORMAT,
             id: named.unwrap_or_else(id),
@@ -255,7 +237,7 @@ impl Recorder {
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
             profile: self.profiles.of(wanted, since_1970),
-            not_found,
+            not_found: plan.not_found.iter().map(|missing| format!("{}: {}", missing.item, missing.reason)).collect(),
             overhead_ratio: kept.highest_cost(from, to),
             overhead_budget_ratio: self.around.budget,
         })
@@ -276,8 +258,7 @@ impl Recorder {
         self.profiles.stop_for_records();
         if let Some(kept) = self.kept.take() {
             for tell in kept.tell {
-                let why = "the probe plan was found wrong, so nothing of it is kept";
-                let _ = tell.send(Err(why.to_owned()));
+                let _ = tell.send(Err("the probe plan was found wrong, so nothing of it is kept".to_owned()));
             }
         }
     }

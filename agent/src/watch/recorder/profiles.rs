@@ -22,7 +22,6 @@ use crate::profile::{Profiler, Profiling};
 
 /// Samples in each second of CPU time: not a divisor of the server's own timers.
 const HZ: u32 = 49;
-/// The longest profile.
 const LONGEST: Duration = Duration::from_secs(300);
 /// The least time from the start of one to the start of the next.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -38,9 +37,7 @@ const ASKED: usize = 4;
 pub struct Subject {
     /// Takes the profiles, or why none can be taken.
     pub profiler: Result<Profiler, NoProfile>,
-    /// The server.
     pub process: ServerProcess,
-    /// Its executable.
     pub executable: Arc<Executable>,
 }
 
@@ -53,7 +50,6 @@ impl Subject {
 /// What decides whether a profile is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// The time.
     pub at: Duration,
     /// Whether the server was stalled since the last reading.
     pub is_stalled: bool,
@@ -79,7 +75,6 @@ struct Asked {
     answer: oneshot::Sender<Result<Profile, String>>,
 }
 
-/// The profiles of one server.
 pub struct Profiles {
     subject: Subject,
     begun: VecDeque<Begun>,
@@ -99,7 +94,6 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// Begins with none.
     pub fn new(subject: Subject) -> Self {
         Self {
             subject,

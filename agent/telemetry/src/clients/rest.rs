@@ -59,8 +59,7 @@ impl Rest {
         if let Some(since) = self.awake_since {
             let elapsed = now.at.saturating_sub(since.at + TICK).as_nanos() as u64;
             let ran = times.cpu_ns.saturating_sub(since.times.cpu_ns);
-            let waited = since.times.waiting_ns + elapsed.saturating_sub(ran);
-            times.waiting_ns = times.waiting_ns.max(waited);
+            times.waiting_ns = times.waiting_ns.max(since.times.waiting_ns + elapsed.saturating_sub(ran));
         }
         self.waiting_ns = self.waiting_ns.max(times.waiting_ns);
         times.waiting_ns = self.waiting_ns;
@@ -101,8 +100,7 @@ mod tests {
                 sleeps: *sleeps,
             })
         });
-        let waited = times.last().map_or(0, |times| times.waiting_ns / 1_000_000);
-        (waited, rest.rests().last().map(Duration::as_millis))
+        (times.last().map_or(0, |times| times.waiting_ns / 1_000_000), rest.rests().last().map(Duration::as_millis))
     }
 
     fn rested(readings: &[Read]) -> Option<u128> {
@@ -112,23 +110,20 @@ mod tests {
     #[test]
     fn a_thread_that_is_seen_to_rest_does() {
         assert_eq!(rested(&[(100, 0, 0, Some(true), None)]), Some(100));
-        let busy = [(100, 0, 0, Some(true), None), (200, 100, 0, None, None)];
-        assert_eq!(rested(&busy), Some(100));
+        assert_eq!(rested(&[(100, 0, 0, Some(true), None), (200, 100, 0, None, None)]), Some(100));
     }
 
     /// It waits for a disk again and again, for less than a tick.
     #[test]
     fn a_thread_that_had_time_may_have_slept_elsewhere() {
-        let short = [(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))];
-        assert_eq!(rested(&short), None);
+        assert_eq!(rested(&[(100, 0, 0, None, Some(5)), (200, 60, 0, None, Some(26))]), None);
     }
 
     #[test]
     fn a_thread_that_sleeps_elsewhere_does_not_rest() {
         let stopped = [(100, 0, 0, Some(false), None), (200, 0, 0, Some(false), None), (300, 60, 0, None, Some(1))];
         assert_eq!(rested(&stopped), None);
-        let stops = [(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)];
-        assert_eq!(rested(&stops), None);
+        assert_eq!(rested(&[(100, 0, 0, None, Some(1)), (200, 0, 0, Some(false), None)]), None);
     }
 
     #[test]

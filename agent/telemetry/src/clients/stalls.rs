@@ -121,8 +121,7 @@ impl Stalls {
         let expire = grown(|reading| reading.expire.unwrap_or_default().ns).min(had_cpu - eviction);
         let commands = grown(|reading| {
             let inside = |of: Option<Inside>| of.unwrap_or_default().cpu_ns;
-            let called = inside(reading.eviction) + inside(reading.expire);
-            reading.times.cpu_ns.saturating_sub(called)
+            reading.times.cpu_ns.saturating_sub(inside(reading.eviction) + inside(reading.expire))
         });
         let known = match (end.eviction, end.expire) {
             (Some(_), Some(_)) => StallCause::Commands,
@@ -280,7 +279,6 @@ mod tests {
             self.oldest = None;
         }
 
-        /// Returns the milliseconds stalled by each cause.
         fn stalled(&self) -> [u128; 6] {
             StallCause::ALL.map(|cause| self.stalls.total(cause).as_millis())
         }
@@ -306,11 +304,9 @@ mod tests {
             stalled[cause as usize] = 400;
             assert_eq!(busy(doing), stalled, "{cause}");
         }
-        let stopped = Doing { is_resting: Some(false), ..Doing::default() };
-        assert_eq!(busy(stopped), [0, 0, 0, 0, 400, 0]);
+        assert_eq!(busy(Doing { is_resting: Some(false), ..Doing::default() }), [0, 0, 0, 0, 400, 0]);
         // A page or a disk again and again: it is not seen asleep at a reading.
-        let short = Doing { commands: 100, waiting: 300, ..Doing::default() };
-        assert_eq!(busy(short), [0, 0, 0, 0, 400, 0]);
+        assert_eq!(busy(Doing { commands: 100, waiting: 300, ..Doing::default() }), [0, 0, 0, 0, 400, 0]);
         // It waits for its lazy-free thread.
         let asleep = Doing { eviction: 10, asleep: 990, is_resting: Some(false), ..Doing::default() };
         assert_eq!(busy(asleep), [400, 0, 0, 0, 0, 0]);
@@ -323,8 +319,7 @@ mod tests {
         server.goes_on(EVICTING, 5_000, 20);
         // Read ten times a second, it rested until the request came.
         server.goes_on(IDLE, 1_090, 100);
-        let script = Doing { commands: 1_000, ..Doing::default() };
-        server.stalls(script, 310, 100);
+        server.stalls(Doing { commands: 1_000, ..Doing::default() }, 310, 100);
         assert_eq!(server.stalled(), [0, 0, 200, 0, 0, 0]);
     }
 
@@ -332,8 +327,7 @@ mod tests {
     fn what_may_be_evictions_is_not_said_to_be_commands() {
         let mut server = Server::new();
         server.now.eviction = None;
-        let busy = Doing { eviction: 600, commands: 400, ..Doing::default() };
-        server.stalls(busy, 500, 20);
+        server.stalls(Doing { eviction: 600, commands: 400, ..Doing::default() }, 500, 20);
         assert_eq!(server.stalled(), [0, 0, 0, 0, 0, 400]);
     }
 

@@ -133,8 +133,7 @@ impl AutoMode {
 
     /// Leaves every-call mode; also called if it could not be entered.
     pub fn leave(&mut self, at: Duration) {
-        let lasted = |since| at.saturating_sub(since) >= LASTED;
-        self.wait = if self.since.is_some_and(lasted) {
+        self.wait = if self.since.is_some_and(|since| at.saturating_sub(since) >= LASTED) {
             SHORTEST_RETURN
         } else {
             (self.wait * 2).clamp(SHORTEST_RETURN, LONGEST_RETURN)
@@ -308,8 +307,7 @@ mod tests {
         }
 
         fn spent_until(&self, at: Duration) -> f64 {
-            let later = self.spent.partition_point(|(until, _)| *until <= at);
-            self.spent[later.max(1) - 1].1
+            self.spent[self.spent.partition_point(|(until, _)| *until <= at).max(1) - 1].1
         }
 
         fn ratio(&self, window: Duration) -> f64 {

@@ -59,7 +59,6 @@ impl Default for Correction {
 }
 
 impl Correction {
-    /// Takes in what happened between two readings.
     pub(super) fn take_in(&mut self, between: Between) {
         let Between { time, commands, hits_ns, cpu_ns } = between;
         let kept = (-time.as_secs_f64() / SEEN_OVER).exp();

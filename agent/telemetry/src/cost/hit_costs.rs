@@ -148,7 +148,6 @@ pub(super) mod tests {
         let without = |mode| COSTS.call_ns(no_exits, mode, true);
         assert_eq!(without(ProbeMode::EvictingOnly), 0.0);
         assert_eq!(without(ProbeMode::EveryCall), 8_200.0);
-        let nothing = ProbedSites::default();
-        assert_eq!(COSTS.call_ns(nothing, ProbeMode::EveryCall, true), 0.0);
+        assert_eq!(COSTS.call_ns(ProbedSites::default(), ProbeMode::EveryCall, true), 0.0);
     }
 }

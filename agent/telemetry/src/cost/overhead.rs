@@ -141,11 +141,8 @@ impl Overhead {
     /// Returns what hits of these probes of a function have cost, as measured elsewhere, nanoseconds; 0 if it has none.
     fn hits_ns(&self, snapshot: &Snapshot, function: usize, probes: &[Probe]) -> f64 {
         let (calls, sites) = (snapshot.counted.calls.get(function), self.sites.get(function));
-        let Some((calls, sites)) = calls.zip(sites) else {
-            return 0.0;
-        };
-        let cost = |probe: &Probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites);
-        probes.iter().map(cost).sum()
+        let Some((calls, sites)) = calls.zip(sites) else { return 0.0 };
+        probes.iter().map(|probe| calls.hits[*probe as usize] as f64 * self.costs.hit_ns(*probe, *sites)).sum()
     }
 
     fn cost(&self, now: &Reading) -> Option<Cost> {
@@ -300,8 +297,7 @@ mod tests {
     #[test]
     fn every_call_mode_is_predicted_from_the_commands() {
         let predicted = |hits, [from, to]: [u64; 2], sites| {
-            let readings = [(10, ([0; 4], from)), (12, (hits, to))];
-            Some(nanoseconds(cost(&readings, sites)?.every_call_ratio?, 2.0))
+            Some(nanoseconds(cost(&[(10, ([0; 4], from)), (12, (hits, to))], sites)?.every_call_ratio?, 2.0))
         };
         // 500 commands, 100 of which evict.
         let hits = [0, 0, 100, 100];

@@ -25,9 +25,7 @@ impl EvictionActivity {
     /// Takes in an observation, and returns the times until then.
     pub fn follow(&mut self, seen: &Moment) -> EvictionTimes {
         let kernel = seen.evictions;
-        let elapsed = seen.at.saturating_sub(self.at);
-        let observed = seen.probed.saturating_sub(self.probed);
-        let is_blind = !is_observed(elapsed, observed);
+        let is_blind = !is_observed(seen.at.saturating_sub(self.at), seen.probed.saturating_sub(self.probed));
         let evicted = self.evicted_keys.zip(seen.evicted_keys);
         let by_keys = is_blind && evicted.is_some_and(|(before, now)| now > before);
         let mut before = self.times.last;

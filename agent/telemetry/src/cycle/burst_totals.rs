@@ -35,7 +35,6 @@ pub struct BurstTotals {
 }
 
 impl BurstTotals {
-    /// Returns the totals before the first burst.
     pub(super) fn new() -> Self {
         Self {
             finished: [0; BurstKind::ALL.len()],
@@ -47,7 +46,6 @@ impl BurstTotals {
         }
     }
 
-    /// Counts a finished burst.
     pub(super) fn count(&mut self, burst: &Burst) {
         let kind = burst.kind().0;
         self.finished[kind as usize] += 1;
@@ -58,9 +56,7 @@ impl BurstTotals {
         if burst.reclaim > Duration::ZERO {
             self.reclaim.record(nanoseconds(burst.reclaim));
         }
-        let add = |total: &mut u64, amount: Option<u64>| {
-            *total = total.saturating_add(amount.unwrap_or(0));
-        };
+        let add = |total: &mut u64, amount: Option<u64>| *total = total.saturating_add(amount.unwrap_or(0));
         add(&mut self.client_buffer_growth, burst.client_buffer_growth());
         add(&mut self.reclaimed, burst.reclaimed());
     }

@@ -198,8 +198,7 @@ impl Burst {
             let unknown = findings.iter().filter(|finding| finding.0.is_none());
             let unknown: Vec<_> = unknown.map(|(_, what)| *what).collect();
             if missing.is_empty() && !unknown.is_empty() {
-                let why = format!("not known: {}", unknown.join("; "));
-                return (BurstKind::Unknown, why);
+                return (BurstKind::Unknown, format!("not known: {}", unknown.join("; ")));
             }
             (BurstKind::Plain, format!("{felt}, but not by evictions"))
         }
@@ -222,9 +221,8 @@ impl Burst {
     /// Returns whether more and more requests waited.
     fn waiting(&self) -> Option<Finding> {
         let (before, peak) = (self.clients_waiting_before?, self.clients_waiting_peak?);
-        let text = format!("clients waiting: {before} at its start, at most {peak}");
         let has_grown = peak >= before * GROWN_WAITING && peak >= before + GROWN_WAITING_CLIENTS;
-        Some((has_grown, text))
+        Some((has_grown, format!("clients waiting: {before} at its start, at most {peak}")))
     }
 
     fn buffers(&self) -> Option<Finding> {
@@ -232,9 +230,8 @@ impl Burst {
         let before = self.client_buffers_before? as f64;
         let mebi = |bytes: f64| bytes / f64::from(1 << 20);
         let (by, from) = (mebi(growth), mebi(before));
-        let text = format!("client buffers grew by {by:.1} MiB from {from:.1} MiB");
         let has_grown = growth >= GROWN_BUFFERS_BYTES && growth >= before * GROWN_BUFFERS;
-        Some((has_grown, text))
+        Some((has_grown, format!("client buffers grew by {by:.1} MiB from {from:.1} MiB")))
     }
 }
 
@@ -381,9 +378,7 @@ pub(super) mod tests {
         stalling(change, why);
         let why = "client buffers grew by 1.0 MiB from 899.0 MiB";
         stalling(|burst| burst.client_buffers_before = Some(899 << 20), why);
-        let bulk_load = |burst: &mut Burst| {
-            burst.stalled_by_evictions = Some(Duration::from_secs(3));
-        };
+        let bulk_load = |burst: &mut Burst| burst.stalled_by_evictions = Some(Duration::from_secs(3));
         let (kind, why) = kind_after(bulk_load);
         assert_eq!(kind, BurstKind::Stalling);
         assert_eq!(why, "clients were stalled for 8.0 s, 3.0 s of that by evictions");

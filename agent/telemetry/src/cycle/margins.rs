@@ -137,12 +137,9 @@ pub struct Margins {
 }
 
 impl Margins {
-    /// Takes in an observation made in this phase.
     pub(super) fn observe(&mut self, now: &Moment, phase: Phase) {
         let keys = now.keys;
-        let Some(now) = Point::of(now) else {
-            return;
-        };
+        let Some(now) = Point::of(now) else { return };
         self.key_bytes = keys.map_or(self.key_bytes, |keys| now.key_bytes(keys));
         match phase {
             Phase::NotSaturated => {
@@ -184,8 +181,7 @@ impl Margins {
         };
         let end = self.calm.len() - 1;
         loop {
-            let first = self.calm.get(begin)?;
-            let over = last.at.saturating_sub(first.at);
+            let over = last.at.saturating_sub(self.calm.get(begin)?.at);
             if over < SHORTEST {
                 return None;
             }
@@ -218,8 +214,7 @@ impl Margins {
             Some(cost) => (cost, CostOrigin::Here),
             None => (lab_cost_of_a_byte(self.key_bytes?), CostOrigin::InTheLab),
         };
-        let share = self.growth()?.mean.max(0.0) * cost;
-        Some(EvictionLoad { share, measured })
+        Some(EvictionLoad { share: self.growth()?.mean.max(0.0) * cost, measured })
     }
 
     /// Returns whether keys must be counted, because the cost of evictions in this server is not known.
@@ -403,8 +398,7 @@ mod tests {
         };
         let load = with_keys(1_000_000, 1e9);
         let share = 1e6 * lab_cost_of_a_byte(1e3);
-        let measured = CostOrigin::InTheLab;
-        assert_eq!(load, Some(EvictionLoad { share, measured }));
+        assert_eq!(load, Some(EvictionLoad { share, measured: CostOrigin::InTheLab }));
         assert_eq!(with_keys(0, 1e9), None, "no key");
         assert_eq!(with_keys(10, 1e6), None, "not keys'");
     }

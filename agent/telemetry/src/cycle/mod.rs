@@ -161,9 +161,7 @@ impl Cycle {
         if now.at.saturating_sub(ended) < QUIET {
             return None;
         }
-        let Some(burst) = self.leave_saturated(ended) else {
-            return self.watch_reclaim(now);
-        };
+        let Some(burst) = self.leave_saturated(ended) else { return self.watch_reclaim(now) };
         self.phases.credit(now.at);
         Some(burst)
     }
@@ -180,8 +178,7 @@ impl Cycle {
 
     fn watch_reclaim(&mut self, now: &Moment) -> Option<Burst> {
         let burst = self.open.as_mut()?;
-        let ended = burst.ended();
-        burst.saw(now, ended);
+        burst.saw(now, burst.ended());
         let over = burst.reclaim_over();
         self.phases.credit(over);
         if burst.goes_on_falling(now.at) {

@@ -42,9 +42,8 @@ pub(super) struct OpenBurst {
 impl OpenBurst {
     /// Opens a burst that began at `start`, between two observations.
     pub fn new(known: Before, start: Moment, before: &Moment, now: &Moment) -> Self {
-        let began = start.at;
         Self {
-            began,
+            began: start.at,
             known,
             before: *before,
             start,
@@ -64,15 +63,12 @@ impl OpenBurst {
         self.end.at
     }
 
-    /// Returns how many evicting calls it had.
     fn calls(&self) -> u64 {
-        let before = self.before.evicting_calls;
-        self.last.evicting_calls.saturating_sub(before)
+        self.last.evicting_calls.saturating_sub(self.before.evicting_calls)
     }
 
     fn has_failed(&self) -> bool {
-        let before = self.before.failed_calls;
-        let failed = self.last.failed_calls.saturating_sub(before);
+        let failed = self.last.failed_calls.saturating_sub(self.before.failed_calls);
         failed > 0 && failed >= self.calls()
     }
 

@@ -47,13 +47,11 @@ impl Phases {
         Self { phase: Phase::NotSaturated, credited_to: at, time: [Duration::ZERO; 3] }
     }
 
-    /// Credits the time until `until` to the present phase.
     pub(super) fn credit(&mut self, until: Duration) {
         self.time[self.phase as usize] += until.saturating_sub(self.credited_to);
         self.credited_to = self.credited_to.max(until);
     }
 
-    /// Enters another phase, which began at `at`.
     pub(super) fn enter(&mut self, phase: Phase, at: Duration) {
         self.credit(at);
         self.phase = phase;

@@ -75,9 +75,7 @@ impl Reclaim {
         while self.last.front().is_some_and(|first| first.0 < begin) {
             self.last.pop_front();
         }
-        let (Some(highest), true) = (self.highest(), begin >= self.end) else {
-            return;
-        };
+        let (Some(highest), true) = (self.highest(), begin >= self.end) else { return };
         let low = self.low();
         let step = LEAST_STEP.max(LEAST_SHARE * (self.peak - low));
         if self.lows.is_empty() || highest + step <= low {
@@ -107,8 +105,7 @@ impl Reclaim {
 
     /// Returns whether memory may fall further.
     pub fn goes_on(&self, at: Duration) -> bool {
-        let since = self.lows.last().map_or(self.end, |low| low.begin);
-        at.saturating_sub(since) < PATIENCE + ROUNDS
+        at.saturating_sub(self.lows.last().map_or(self.end, |low| low.begin)) < PATIENCE + ROUNDS
     }
 
     /// Returns when it was over, if memory falls no further: it is not over before.
@@ -141,8 +138,7 @@ mod tests {
         let mut time = 0.0;
         while time < seconds {
             time += 0.02;
-            let at = END + Duration::from_secs_f64(time);
-            reclaim.saw(at, memory(time) * MIB);
+            reclaim.saw(END + Duration::from_secs_f64(time), memory(time) * MIB);
         }
         reclaim
     }
@@ -216,9 +212,7 @@ mod tests {
         let pauses = |time: f64| straight(if time < 4.0 { time } else { (time - pause).max(4.0) });
         for twentieth in 1..20 * 10 {
             let seconds = f64::from(twentieth) / 20.0;
-            let reclaim = after(seconds, pauses);
-            let at = END + Duration::from_secs_f64(seconds);
-            assert!(reclaim.goes_on(at), "over after {seconds} s");
+            assert!(after(seconds, pauses).goes_on(END + Duration::from_secs_f64(seconds)), "over after {seconds} s");
         }
     }
 

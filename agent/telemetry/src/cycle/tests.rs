@@ -123,7 +123,6 @@ impl Server {
         &self.bursts[0]
     }
 
-    /// Returns the seconds of each of two bursts.
     fn durations(&self) -> [f64; 2] {
         assert_eq!(self.bursts.len(), 2, "{:?}", self.bursts);
         [0, 1].map(|index| self.bursts[index].duration.as_secs_f64())
@@ -179,8 +178,7 @@ fn the_cycle_of_the_article() {
     assert_eq!(server.cycle.phases.phase, Phase::NotSaturated);
 
     let burst = server.only_burst();
-    let began = FOUND + 90_037;
-    assert!(burst.started.abs_diff(ms(began)) <= ms(1), "{burst:?}");
+    assert!(burst.started.abs_diff(ms(FOUND + 90_037)) <= ms(1), "{burst:?}");
     assert!(burst.duration.abs_diff(ms(7_013)) <= ms(1), "{burst:?}");
     // A fifth of the fall is left after four fifths of 12.05 s; then memory rises again.
     assert!(burst.reclaim.abs_diff(ms(9_550)) <= ms(200), "{burst:?}");
@@ -188,8 +186,7 @@ fn the_cycle_of_the_article() {
     assert_eq!(burst.evicted_keys, Some(140_260));
     assert_near(burst.commands_per_second, 2_000.0, burst);
     // Until the last observation in the reclaim.
-    let stalled = burst.stalled.map(|stalled| stalled.as_secs_f64());
-    assert_near(stalled, 19.1, burst);
+    assert_near(burst.stalled.map(|stalled| stalled.as_secs_f64()), 19.1, burst);
     assert_eq!(burst.clients_waiting_peak, Some(2_000));
     assert_near(bytes(burst.client_buffer_growth()), 70_130_000.0, burst);
     assert_near(bytes(burst.reclaimed()), 60_250_000.0, burst);
@@ -216,8 +213,7 @@ fn the_boundaries_do_not_depend_on_the_interval_of_observation() {
         server.goes_on_observed(STARVED, 6_300, every);
         server.goes_on_observed(CALM, 9_000, every);
         let burst = server.only_burst();
-        let is_exact = burst.duration.abs_diff(ms(6_300)) <= ms(1);
-        assert!(is_exact, "{every}: {burst:?}");
+        assert!(burst.duration.abs_diff(ms(6_300)) <= ms(1), "{every}: {burst:?}");
         assert_eq!(burst.reclaim, Duration::ZERO);
         assert_eq!(burst.evicting_calls, 6_300);
         let [calm, saturated, _] = Phase::ALL;
@@ -230,8 +226,7 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
     for every in [3, 70, 990] {
-        let evicting = Doing { evicting_every: every, memory: 0, ..CALM };
-        server.goes_on(evicting, 60_000);
+        server.goes_on(Doing { evicting_every: every, memory: 0, ..CALM }, 60_000);
     }
     assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     assert_eq!(server.phases, [Phase::NotSaturated, Phase::Saturated]);
@@ -245,8 +240,7 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
 fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
     let mut server = Server::new();
     server.goes_on(CALM, 10_000);
-    let now_and_then = Doing { evicting_every: 2_500, ..CALM };
-    server.goes_on(now_and_then, 600_000);
+    server.goes_on(Doing { evicting_every: 2_500, ..CALM }, 600_000);
     assert!(server.bursts.len() > 200);
     assert!(server.bursts.iter().all(|burst| burst.kind().0 == BurstKind::Plain));
     assert_eq!(server.cycle.recent().count(), KEPT);
@@ -279,8 +273,7 @@ fn a_new_burst_ends_the_reclaim_of_the_one_before() {
     server.goes_on(CALM, 5_000);
     assert_eq!(server.durations().map(f64::round), [5.0, 4.0]);
     let [calm, saturated, reclaim] = Phase::ALL;
-    let visited = [calm, saturated, reclaim, saturated, reclaim, calm];
-    assert_eq!(server.phases, visited);
+    assert_eq!(server.phases, [calm, saturated, reclaim, saturated, reclaim, calm]);
 }
 
 #[test]
@@ -319,8 +312,7 @@ fn a_call_under_way_keeps_the_burst_open() {
     server.goes_on(STARVED, 100);
     // One key so large that freeing it takes three minutes.
     server.seen.evictions.since = server.seen.at;
-    let freeing = Doing { busy: 1_000, commands: 0, ..CALM };
-    server.goes_on(freeing, 180_000);
+    server.goes_on(Doing { busy: 1_000, commands: 0, ..CALM }, 180_000);
     assert_eq!(server.cycle.phases.phase, Phase::Saturated);
     server.seen.evictions.since = Duration::ZERO;
     server.seen.evictions.last = server.seen.at;
@@ -344,14 +336,12 @@ fn a_burst_notes_how_many_keys_had_expired_in_the_minute_before_it() {
     server.goes_on(STARVED, 2_000);
     server.goes_on(CALM, 5_000);
     let burst = server.only_burst();
-    let share = burst.expired_share_before.unwrap_or_default();
-    assert!(near(share, 0.4), "{burst:?}");
+    assert!(near(burst.expired_share_before.unwrap_or_default(), 0.4), "{burst:?}");
     assert_eq!(burst.stale_ratio_before, Some(0.3), "{burst:?}");
     assert_eq!(burst.expired_held_before, Some(0.35), "{burst:?}");
     assert!(burst.expiry_behind().is_some(), "{burst:?}");
 }
 
-/// Returns the time in each phase.
 fn times(cycle: &Cycle) -> [Duration; 3] {
     Phase::ALL.map(|phase| cycle.phases.time(phase))
 }

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// Entries of a pool.
 const ENTRIES: usize = 16;
 /// Words of 8 bytes in an entry: its order, its key, its place for a short key, and its database with other things.
 const WORDS: usize = 4;
@@ -66,14 +65,12 @@ impl Candidate {
     fn of(order: u64, policy: &str, unit: Duration, now: Duration) -> Option<Self> {
         match policy {
             "allkeys-lru" | "volatile-lru" => {
-                let unit = u64::try_from(unit.as_millis()).ok()?;
-                let idle = Duration::from_millis(order.checked_mul(unit)?);
+                let idle = Duration::from_millis(order.checked_mul(u64::try_from(unit.as_millis()).ok()?)?);
                 let is_idle_time = idle.subsec_nanos() == 0 && idle < IDLE_END;
                 is_idle_time.then_some(Self::Idle(idle))
             }
             "volatile-ttl" => {
-                let expires = i64::try_from(u64::MAX - order).ok()?;
-                let expires = Duration::from_millis(expires.cast_unsigned());
+                let expires = Duration::from_millis(i64::try_from(u64::MAX - order).ok()?.cast_unsigned());
                 Some(Self::Ttl(expires.saturating_sub(now)))
             }
             _ => None,
@@ -125,14 +122,12 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(read_in(second, &in_seconds, "allkeys-lru"), candidate);
         assert_eq!(read_in(second, &pool(&[1 << 24]), "allkeys-lru"), None);
-        let full = pool(&[1_000; ENTRIES]);
-        assert!(read(&full, "allkeys-lru").is_some());
+        assert!(read(&pool(&[1_000; ENTRIES]), "allkeys-lru").is_some());
 
         let ttl = |milliseconds| Some(Candidate::Ttl(Duration::from_millis(milliseconds)));
         let expire = pool(&[u64::MAX - 1_700_000_090_000, u64::MAX - 1_700_000_060_500]);
         assert_eq!(read(&expire, "volatile-ttl"), ttl(60_500));
-        let expired = pool(&[u64::MAX - 1_699_999_999_000]);
-        assert_eq!(read(&expired, "volatile-ttl"), ttl(0));
+        assert_eq!(read(&pool(&[u64::MAX - 1_699_999_999_000]), "volatile-ttl"), ttl(0));
     }
 
     #[test]

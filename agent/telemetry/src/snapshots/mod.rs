@@ -103,7 +103,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns when evicting calls were made.
     pub(crate) fn eviction_times(&self) -> EvictionTimes {
         let evictions = &self.counted.evictions;
         let times = self.counted.calls.first().map(|calls| EvictionTimes {
@@ -115,7 +114,6 @@ impl Snapshot {
         times.unwrap_or_default()
     }
 
-    /// Returns a member of the server, as [`MemberValues::get`].
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
         self.members.as_ref()?.get(member)
     }
@@ -133,8 +131,7 @@ impl Snapshot {
     /// Returns when the inner call under way of a function began. It ended unseen if the main thread has been at rest
     /// since.
     fn under_way_since(&self, function: u16) -> Option<Duration> {
-        let calls = self.counted.calls.get(usize::from(function))?;
-        let since = Duration::from_nanos(calls.inner_since_ns);
+        let since = Duration::from_nanos(self.counted.calls.get(usize::from(function))?.inner_since_ns);
         let has_rested = self.rests.last().is_some_and(|rest| *rest > since);
         (!since.is_zero() && !has_rested).then_some(since)
     }

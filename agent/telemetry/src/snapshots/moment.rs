@@ -316,7 +316,6 @@ impl Moment {
         Some(if taken >= MUCH { taken as f64 / limit as f64 } else { 0.0 })
     }
 
-    /// Returns all client buffers, bytes.
     pub(crate) fn all_client_buffers(&self) -> Option<u64> {
         self.client_buffers.map(ClientBuffers::total)
     }

@@ -83,16 +83,12 @@ impl Windows {
 impl ExpireAudit {
     /// Takes in a reading; `seen` is `None` if a cycle was under way.
     pub fn advance(&mut self, now: ServerCounts, seen: Option<CycleCounts>) {
-        let Some(before) = self.last.replace(now) else {
-            return;
-        };
+        let Some(before) = self.last.replace(now) else { return };
         if has_gone_back(&before, &now) {
             self.begin = None;
             return;
         }
-        let Some(seen) = seen else {
-            return;
-        };
+        let Some(seen) = seen else { return };
         let end = Edge { before, seen, after: now };
         let Some(begin) = self.begin else {
             self.begin = Some(end);
@@ -122,9 +118,7 @@ impl ExpireAudit {
             seconds(difference(begin.before.cycle_us, end.after.cycle_us)),
             seconds(difference(begin.after.cycle_us, end.before.cycle_us)),
         );
-        let (Some(most), Some(least)) = (most, least) else {
-            return;
-        };
+        let (Some(most), Some(least)) = (most, least) else { return };
         let cycles = end.seen.cycles.saturating_sub(begin.seen.cycles) as f64;
         let taken = end.seen.ns.saturating_sub(begin.seen.ns) as f64 / 1e9;
         let is_enough = |time: f64| time >= LEAST_TIME.as_secs_f64() && time >= cycles * LEAST_MEAN.as_secs_f64();
@@ -135,8 +129,7 @@ impl ExpireAudit {
 
     /// Returns what the server contradicts, once it is certain.
     pub fn contradiction(&self) -> Option<Withdrawal> {
-        let keys = self.keys.contradict(BrokenInvariant::ExpiredKeys);
-        keys.or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
+        self.keys.contradict(BrokenInvariant::ExpiredKeys).or_else(|| self.time.contradict(BrokenInvariant::CycleTime))
     }
 }
 

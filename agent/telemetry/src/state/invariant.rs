@@ -4,28 +4,18 @@ use std::fmt;
 
 /// What a server does that its plan says it cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their words say what they are")]
 pub enum BrokenInvariant {
-    /// `mem_reported` is not the allocator's counter.
     Allocator,
-    /// The goal variables do not add up.
     Arithmetic,
-    /// `maxmemory` is not the `server` member.
     Maxmemory,
-    /// The server's memory has no breakpoints where its probes were placed.
     NotRun,
-    /// Keys are evicted without a hit of the goal probe.
     Unhit,
-    /// Evicting calls end elsewhere than at the done sites.
     LostExit,
-    /// The type of an expire cycle is neither slow nor fast.
     CycleType,
-    /// More keys had expired than an expire cycle sampled.
     CycleKeys,
-    /// Expire cycles end elsewhere than at the end sites.
     LostCycleEnd,
-    /// More keys have expired in expire cycles than the server counts in all.
     ExpiredKeys,
-    /// Expire cycles do not take as long as the server itself says.
     CycleTime,
 }
 

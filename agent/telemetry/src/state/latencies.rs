@@ -50,9 +50,7 @@ impl Latencies {
         if self.seconds.back().is_none_or(|last| last.unix_s < unix_s) {
             self.seconds.push_back(LatencySecond { unix_s, counts: Vec::new() });
         }
-        let Some(LatencySecond { counts, .. }) = self.seconds.back_mut() else {
-            return;
-        };
+        let Some(LatencySecond { counts, .. }) = self.seconds.back_mut() else { return };
         for (bucket, calls) in new {
             match counts.binary_search_by_key(bucket, |(bucket, _)| *bucket) {
                 Ok(place) => counts[place].1 += calls,

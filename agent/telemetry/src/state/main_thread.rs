@@ -102,11 +102,8 @@ pub struct MainThreadTime {
 }
 
 impl MainThreadTime {
-    /// Takes in a reading.
     pub(super) fn advance(&mut self, now: Spent) {
-        let Some(last) = self.last.replace(now) else {
-            return;
-        };
+        let Some(last) = self.last.replace(now) else { return };
         let cpu_ns = now.times.cpu_ns.saturating_sub(last.times.cpu_ns);
         let waiting_ns = now.times.waiting_ns.saturating_sub(last.times.waiting_ns);
         self.waiting_ns += waiting_ns;
@@ -123,8 +120,7 @@ impl MainThreadTime {
         let seen = now.observed.saturating_sub(last.observed);
         let seen = if elapsed > 0.0 { (seen.as_secs_f64() / elapsed).min(1.0) } else { 1.0 };
         let observed_ns = (cpu_ns as f64 * seen).round() as u64;
-        let evicting_ns = now.evicting_ns.saturating_sub(last.evicting_ns);
-        let eviction_ns = shown(&mut self.owed_ns, evicting_ns, observed_ns);
+        let eviction_ns = shown(&mut self.owed_ns, now.evicting_ns.saturating_sub(last.evicting_ns), observed_ns);
         self.eviction_ns += eviction_ns;
         self.other_ns += observed_ns - eviction_ns;
         let remembered = (1.0 - elapsed / SHARE_OVER).max(0.0);
@@ -236,8 +232,7 @@ mod tests {
 
     /// Returns eviction, other and unobserved CPU time after readings.
     fn split(readings: &[(u64, u64, u64, u64)]) -> [u64; 3] {
-        let readings = readings.iter();
-        let readings = readings.map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
+        let readings = readings.iter().map(|(at, cpu, evicting, observed)| (*at, *cpu, *evicting, 0, *observed, None));
         let thread = after(&readings.collect::<Vec<Reading>>());
         [thread.eviction_ns, thread.other_ns, thread.unobserved_ns].map(|ns| ns / MS)
     }
@@ -250,17 +245,14 @@ mod tests {
 
     #[test]
     fn cpu_time_that_shows_late_is_not_lost() {
-        let late = [(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)];
-        assert_eq!(split(&late), [40, 0, 0]);
+        assert_eq!(split(&[(0, 0, 0, 0), (20, 14, 20, 20), (40, 40, 40, 40)]), [40, 0, 0]);
         // But a call in which the thread had no CPU was no CPU time.
-        let without_cpu = [(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)];
-        assert_eq!(split(&without_cpu), [TICK_NS / MS, 90, 0]);
+        assert_eq!(split(&[(0, 0, 0, 0), (100, 0, 100, 100), (200, 100, 100, 200)]), [TICK_NS / MS, 90, 0]);
     }
 
     #[test]
     fn what_was_not_observed_is_neither() {
-        let half = [(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)];
-        assert_eq!(split(&half), [10, 30, 120]);
+        assert_eq!(split(&[(0, 0, 0, 0), (100, 80, 10, 50), (200, 160, 10, 50)]), [10, 30, 120]);
     }
 
     #[test]
@@ -296,8 +288,7 @@ mod tests {
             let seen = 60_000 + 2 * tenth;
             for (ms, keys) in [(2, 1), (100, 2)] {
                 let since = 100 * (tenth - 1) + ms;
-                let keys = Some(2 * tenth + keys);
-                readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, keys));
+                readings.push((60_000 + since, 54_000 + since, tenth, 0, seen, Some(2 * tenth + keys)));
             }
         }
         assert_eq!(after(&readings).all_eviction_ns(), 5_000 * MS);
@@ -317,31 +308,22 @@ mod tests {
     #[test]
     fn expire_cycles_are_told_from_the_rest() {
         assert_eq!(three(&[(0, 9, 1, 9, 0), (100, 9, 1, 9, 100)]), [0; 3]);
-        let both = [(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)];
-        assert_eq!(three(&both), [30, 25, 25]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 30, 25, 100)]), [30, 25, 25]);
         // While evicting calls are not observed, cycles are.
-        let blind = [(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)];
-        assert_eq!(three(&blind), [0, 25, 55]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 80, 0, 25, 0)]), [0, 25, 55]);
         // CPU time that shows late is not lost.
-        let late = [(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)];
-        assert_eq!(three(&late), [0, 20, 20]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (20, 14, 0, 20, 20), (40, 40, 0, 20, 40)]), [0, 20, 20]);
     }
 
     #[test]
     fn no_time_is_counted_twice() {
         // A call of 60 ms inside a cycle of 80 ms.
-        let nested = [(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)];
-        assert_eq!(three(&nested), [60, 30, 0]);
+        assert_eq!(three(&[(0, 0, 0, 0, 0), (100, 90, 60, 80, 100)]), [60, 30, 0]);
     }
 
     /// Returns the time spinning, the time of which that is not known, and the rest, after readings of time, CPU time
-    /// and work, in milliseconds.
-    fn spun(readings: &[(u64, u64, WorkAccount)]) -> [u64; 3] {
-        spun_waiting(readings, 0)
-    }
-
-    /// Does the same for a thread that waits so many times as long as it runs.
-    fn spun_waiting(readings: &[(u64, u64, WorkAccount)], waiting: u64) -> [u64; 3] {
+    /// and work, in milliseconds, of a thread that waits so many times as long as it runs.
+    fn spun(readings: &[(u64, u64, WorkAccount)], waiting: u64) -> [u64; 3] {
         let mut thread = MainThreadTime::default();
         for (at, cpu, work) in readings {
             thread.advance(Spent {
@@ -362,23 +344,22 @@ mod tests {
     fn what_the_server_does_not_count_as_active_time_is_spinning() {
         let active = |ms: u64| WorkAccount::Active(ms * 1_000);
         let spinning = [(0, 0, active(0)), (1_000, 990, active(180)), (2_000, 1_980, active(360))];
-        assert_eq!(spun(&spinning), [1_620, 0, 360]);
+        assert_eq!(spun(&spinning, 0), [1_620, 0, 360]);
         // A command that takes long is counted at its end; until then it is neither.
         let long = [(0, 0, active(0)), (1_000, 1_000, active(0)), (2_000, 2_000, active(0))];
-        assert_eq!(spun(&long), [0, 0, 0]);
-        let ended = [&long[..], &[(2_100, 2_100, active(2_100))]].concat();
-        assert_eq!(spun(&ended), [0, 0, 2_100]);
+        assert_eq!(spun(&long, 0), [0, 0, 0]);
+        assert_eq!(spun(&[&long[..], &[(2_100, 2_100, active(2_100))]].concat(), 0), [0, 0, 2_100]);
         // On a CPU for a quarter of the time in which it wanted one, and active for half of that time.
-        assert_eq!(spun_waiting(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
+        assert_eq!(spun(&[(0, 0, active(0)), (1_000, 200, active(400))], 3), [100, 0, 100]);
         // CONFIG RESETSTAT.
         let reset = [(0, 0, active(5_000)), (100, 50, active(1)), (200, 100, active(51))];
-        assert_eq!(spun(&reset), [50, 0, 50]);
+        assert_eq!(spun(&reset, 0), [50, 0, 50]);
     }
 
     #[test]
     fn without_such_an_account_it_is_not_known_what_io_threads_make_of_it() {
         let (all, unknown) = (WorkAccount::All, WorkAccount::Unknown);
         let readings = [(0, 0, all), (1_000, 400, all), (2_000, 1_300, unknown), (3_000, 1_400, all)];
-        assert_eq!(spun(&readings), [0, 900, 500]);
+        assert_eq!(spun(&readings, 0), [0, 900, 500]);
     }
 }

@@ -140,7 +140,6 @@ impl ServerState {
         }
     }
 
-    /// Returns a member of the server as it was last read.
     pub(crate) fn member(&self, member: Member) -> Option<u64> {
         self.members.as_ref()?.get(member)
     }
@@ -158,8 +157,7 @@ impl ServerState {
         let evicting = until(at, self.eviction().inner.sum, snapshot.evicting_since());
         self.evicting_ns = self.evicting_ns.max(evicting);
         let cycles = self.cycles().map(|cycles| cycles.duration.sum);
-        let expiring = until(at, cycles.sum(), snapshot.expiring_since());
-        self.expiring_ns = self.expiring_ns.max(expiring);
+        self.expiring_ns = self.expiring_ns.max(until(at, cycles.sum(), snapshot.expiring_since()));
         if let Some(calls) = counted.calls.first() {
             (self.longest).take_in(at, calls, snapshot.evicting_since());
         }
@@ -188,11 +186,9 @@ impl ServerState {
         self.not_counted = snapshot.not_counted;
         self.use_clock.take_in(snapshot, self.age_when_found);
         let certain = self.use_clock.certain;
-        let is_certain = |key: &Candidate| key.idle().is_none_or(|idle| Some(idle) <= certain);
-        self.candidate = snapshot.candidate.filter(is_certain);
+        self.candidate = snapshot.candidate.filter(|key| key.idle().is_none_or(|idle| Some(idle) <= certain));
         let is_late = |(taken, _): &(Duration, _)| at.saturating_sub(*taken) < SAMPLED_LATELY;
-        let sample = snapshot.expired.map(|sample| (at, sample));
-        self.expired = sample.or(self.expired).filter(is_late);
+        self.expired = snapshot.expired.map(|sample| (at, sample)).or(self.expired).filter(is_late);
         self.refused.take_in(snapshot);
         self.audit_cycles(snapshot);
         self.audit_evictions(snapshot);
@@ -307,12 +303,9 @@ impl ServerState {
     }
 
     fn record_client_buffers(&mut self, at: Duration) {
-        let Some(total) = self.member(Member::StatClientsTypeMemory) else {
-            return;
-        };
+        let Some(total) = self.member(Member::StatClientsTypeMemory) else { return };
         self.client_buffers_peak = self.client_buffers_peak.max(total);
-        let is_due = |last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL;
-        if self.client_buffers_recorded.is_none_or(is_due) {
+        if self.client_buffers_recorded.is_none_or(|last| at.saturating_sub(last) >= CLIENT_BUFFERS_INTERVAL) {
             self.client_buffers.record(total);
             self.client_buffers_recorded = Some(at);
         }
@@ -330,8 +323,7 @@ impl ServerState {
     /// Returns how many keys expire cycles have sampled, and how many of those had expired.
     pub(crate) fn cycle_keys(&self) -> (u64, u64) {
         let cycles = || CycleType::OF_KEYS.map(|kind| &self.counted.expires.cycles[kind as usize]);
-        let sampled = cycles().map(|cycle| cycle.sampled).iter().sum();
-        (sampled, cycles().map(|cycle| cycle.expired).iter().sum())
+        (cycles().map(|cycle| cycle.sampled).iter().sum(), cycles().map(|cycle| cycle.expired).iter().sum())
     }
 
     /// Returns all client buffers at each sample, bytes; `None` until they are first read.
@@ -353,8 +345,7 @@ impl ServerState {
 
 /// Returns the sum of the durations of calls, including the one under way until `at`, nanoseconds.
 fn until(at: Duration, sum_ns: u64, since: Option<Duration>) -> u64 {
-    let under_way = since.map_or(Duration::ZERO, |since| at.saturating_sub(since));
-    sum_ns.saturating_add(nanoseconds(under_way))
+    sum_ns.saturating_add(nanoseconds(since.map_or(Duration::ZERO, |since| at.saturating_sub(since))))
 }
 
 #[cfg(test)]
@@ -366,7 +357,6 @@ mod tests {
     use super::{CLIENT_BUFFERS_INTERVAL, ServerState};
     use crate::{MemberValues, Observed, Snapshot, ThreadTimes};
 
-    /// Returns a reading of client buffers.
     fn clients(at: Duration, total: u64) -> Snapshot {
         let mut members = MemberValues::default();
         members.set(Member::StatClientsTypeMemory, &[total - 3, 1, 1, 1]);
@@ -423,10 +413,8 @@ mod tests {
             state.client_buffers().map(|totals| totals.count())
         };
         assert_eq!(samples_after(begin, 1_000), Some(1));
-        let too_soon = begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1);
-        assert_eq!(samples_after(too_soon, 8_000), Some(1));
-        let soon_enough = begin + CLIENT_BUFFERS_INTERVAL;
-        assert_eq!(samples_after(soon_enough, 4_000), Some(2));
+        assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL - Duration::from_nanos(1), 8_000), Some(1));
+        assert_eq!(samples_after(begin + CLIENT_BUFFERS_INTERVAL, 4_000), Some(2));
         assert_eq!(state.client_buffers().map(|totals| totals.sum()), Some(5_000));
         // Not an entry of the histogram, but the highest value all the same.
         assert_eq!(state.client_buffers_peak(), Some(8_000));

@@ -42,7 +42,6 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Returns the result that the programs noted.
     fn of(noted: u64) -> Self {
         match noted {
             noted if noted == ResultKind::Ok as u64 => Self::Ok,
@@ -95,8 +94,7 @@ impl SlowCalls {
             }
         };
         let calls = &mut self.seconds[place].1;
-        let slower = calls.partition_point(|other| other.duration_ns >= call.duration_ns);
-        calls.insert(slower, call);
+        calls.insert(calls.partition_point(|other| other.duration_ns >= call.duration_ns), call);
         if calls.len() > SLOWEST {
             let window = |call: &SlowEviction| SlowEviction::window(call.ended_ns);
             let is_spare = |index: &usize| {
@@ -195,9 +193,7 @@ mod tests {
         end(&mut stats, call(ended, 900));
         slow.take_in(ended, &stats);
         let calls = slow.between(Duration::ZERO, ended, SINCE_1970);
-        let [call] = calls[..] else {
-            panic!("{calls:?}");
-        };
+        let [call] = calls[..] else { panic!("{calls:?}") };
         assert_eq!(call.unix_us, 1_700_000_005_250_000);
         assert_eq!((call.duration_ns, call.goal), (900, Some(4_096)));
         assert_eq!(call.result, CallResult::Running);

@@ -25,7 +25,6 @@ pub(super) struct HitReading {
     pub rested: Option<Duration>,
 }
 
-/// Follows one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unhit {
     last: HitReading,
@@ -94,21 +93,16 @@ mod tests {
 
     #[test]
     fn keys_that_are_evicted_without_a_hit_are_proof() {
-        let unhit = [(3, 50, 7), (3, 60, 70), (3, 90, 140), (3, 120, 200)];
-        assert_eq!(proven(&unhit), Some(30));
-        let hit = [(3, 50, 7), (4, 60, 70), (5, 90, 140), (6, 120, 200)];
-        assert_eq!(proven(&hit), None);
+        assert_eq!(proven(&[(3, 50, 7), (3, 60, 70), (3, 90, 140), (3, 120, 200)]), Some(30));
+        assert_eq!(proven(&[(3, 50, 7), (4, 60, 70), (5, 90, 140), (6, 120, 200)]), None);
         // The hits of a reading are those from before its keys.
-        let late = [(3, 50, 7), (3, 50, 70), (3, 90, 140), (4, 90, 200)];
-        assert_eq!(proven(&late), None);
+        assert_eq!(proven(&[(3, 50, 7), (3, 50, 70), (3, 90, 140), (4, 90, 200)]), None);
     }
 
     #[test]
     fn a_call_that_began_before_its_probes_is_no_proof() {
-        let long = [(0, 50, 7), (0, 60, 7), (0, 90, 7), (0, 900, 8)];
-        assert_eq!(proven(&long), None);
-        let reset = [(3, 50, 7), (3, 60, 70), (3, 0, 1), (3, 2, 9), (3, 2, 30)];
-        assert_eq!(proven(&reset), None);
+        assert_eq!(proven(&[(0, 50, 7), (0, 60, 7), (0, 90, 7), (0, 900, 8)]), None);
+        assert_eq!(proven(&[(3, 50, 7), (3, 60, 70), (3, 0, 1), (3, 2, 9), (3, 2, 30)]), None);
     }
 
     #[test]

@@ -48,8 +48,7 @@ impl UseClock {
         }
         self.is_known |= is_noting.is_some();
         let is_certain = is_noting.is_some() && self.child.is_none() && at >= self.rests_until;
-        let notes = self.notes.filter(|_| is_certain);
-        self.certain = notes.map(|(since, before)| before + at.saturating_sub(since));
+        self.certain = self.notes.filter(|_| is_certain).map(|(since, before)| before + at.saturating_sub(since));
     }
 
     /// While a child writes a file, no read is noted, so that no page is copied. A key that is read as often as the
@@ -61,10 +60,7 @@ impl UseClock {
             None => snapshot.child_ns.is_some(),
         };
         match (self.child, has_child) {
-            (child, true) => {
-                let first = child.map_or(snapshot.at, |(first, _)| first);
-                self.child = Some((first, snapshot.at));
-            }
+            (child, true) => self.child = Some((child.map_or(snapshot.at, |(first, _)| first), snapshot.at)),
             (Some((first, last)), false) => {
                 self.rests_until = snapshot.at + last.saturating_sub(first);
                 self.child = None;

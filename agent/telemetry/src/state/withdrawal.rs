@@ -61,8 +61,7 @@ impl Withdrawal {
     }
 
     fn of_lost_exits(broken: BrokenInvariant, calls: &CallStats) -> Option<Self> {
-        let inner = calls.hits[Probe::Inner as usize];
-        let lost = Self::of(broken, calls.lost_exits, inner);
+        let lost = Self::of(broken, calls.lost_exits, calls.hits[Probe::Inner as usize]);
         let is_lost = lost.failed >= LEAST_LOST_EXITS && lost.failed > lost.tested / LOST_EXITS_ONE_IN;
         is_lost.then_some(lost)
     }

@@ -32,8 +32,7 @@ pub struct TimeBin {
 pub struct Timeline {
     /// Index of the first bin.
     first: u64,
-    /// The bins up to that of the last reading, which is not full yet; `None` where evicting calls were not
-    /// observed.
+    /// The bins up to that of the last reading, which is not full yet; `None` where evicting calls were not observed.
     bins: VecDeque<Option<TimeBin>>,
     moments: Moments,
     last: Option<Moment>,
@@ -75,13 +74,10 @@ impl Timeline {
         self.fill(now);
     }
 
-    /// Fills the bins up to a reading.
     fn fill(&mut self, now: &Moment) {
         let last = self.last.replace(*now);
         self.extend_to(index(now.at));
-        let Some(last) = last else {
-            return;
-        };
+        let Some(last) = last else { return };
         let elapsed = now.at.saturating_sub(last.at);
         if elapsed > LONGEST_INTERVAL || !is_observed(elapsed, now.probed.saturating_sub(last.probed)) {
             self.forget(last.at, now.at);
@@ -131,8 +127,7 @@ impl Timeline {
             if let Some(Some(bin)) = self.bin(bin) {
                 let part = part(bin);
                 // CPU time is counted up to a tick late, so it can exceed the bin's length.
-                let sum = (u64::from(*part) + share).min(BIN_NS);
-                *part = u32::try_from(sum).unwrap_or(u32::MAX);
+                *part = u32::try_from((u64::from(*part) + share).min(BIN_NS)).unwrap_or(u32::MAX);
             }
         }
     }
@@ -146,8 +141,7 @@ impl Timeline {
     }
 
     fn bin(&mut self, index: u64) -> Option<&mut Option<TimeBin>> {
-        let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        self.bins.get_mut(offset)
+        self.bins.get_mut(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }
 
     fn end(&self) -> u64 {

@@ -104,8 +104,7 @@ fn dated(moment: Moment, since_1970: Duration) -> Moment {
 
 /// Hands the stall cause of moments that were left out to the next one, whose counters tell for how long.
 fn hand_on(stalled_by: &mut Option<StallCause>, moment: &mut Moment) {
-    let left_out = stalled_by.take();
-    moment.stalled_by = moment.stalled_by.or(left_out);
+    moment.stalled_by = moment.stalled_by.or(stalled_by.take());
 }
 
 /// Moments, the oldest first.
@@ -164,7 +163,6 @@ impl Series {
         packed.chain(self.last.iter().copied())
     }
 
-    /// Changes all moments.
     fn change(&mut self, change: impl Fn(&mut Moment)) {
         let all: Vec<_> = self.around(Duration::ZERO, Duration::MAX).collect();
         *self = Self::default();
@@ -232,8 +230,7 @@ mod tests {
             // A reading right after another is never kept.
             for (at, stalls) in [(now, false), (now + STEP / 10, true)] {
                 let is_stalled = stalls && seconds.is_multiple_of(60);
-                let moment = Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing(at) };
-                moments.push(moment);
+                moments.push(Moment { stalled_by: is_stalled.then_some(StallCause::Commands), ..nothing(at) });
             }
         }
         let mut stalled = vec![0; 11];

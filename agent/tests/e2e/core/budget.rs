@@ -68,9 +68,7 @@ fn a_cache_that_does_little_but_evict_is_sampled_within_the_budget() -> anyhow::
         let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
         let now = past[past.len() - 1];
         let before = past.iter().rev().find(|earlier| (now.0 - earlier.0).as_secs_f64() > WINDOW);
-        let Some(before) = before else {
-            continue;
-        };
+        let Some(before) = before else { continue };
         // Probes stay on for as long as the thread that would take them off waits for a CPU.
         let late = (now.1 - before.1) / WINDOW;
         let observed = (now.2 - before.2) / (now.0 - before.0).as_secs_f64();

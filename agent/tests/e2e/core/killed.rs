@@ -130,8 +130,7 @@ fn an_agent_whose_keeper_is_killed_says_so_and_ends() -> anyhow::Result<()> {
     let status = agent.end(Signal::TERM)?;
     let log = agent.log()?;
     ensure!(status.code() == Some(1), "{status}: {log}");
-    let sentence = "`evictscope-keeper`, which holds the probes, has ended";
-    ensure!(log.contains(sentence), "{log}");
+    ensure!(log.contains("`evictscope-keeper`, which holds the probes, has ended"), "{log}");
     Ok(())
 }
 
@@ -152,8 +151,7 @@ fn breakpoints_that_were_left_are_taken_out_by_the_next_agent() -> anyhow::Resul
     ensure!(code.changed()? == sites, "{:?}", code.changed()?);
     let check = evictscope().args(["check", &build.only()]).output()?;
     let printed = String::from_utf8_lossy(&check.stdout).into_owned();
-    let expected = format!("{} breakpoints are in its code", sites.len());
-    ensure!(printed.contains(&expected), "{printed}");
+    ensure!(printed.contains(&format!("{} breakpoints are in its code", sites.len())), "{printed}");
 
     let agent = Agent::watching(&redis, &["--probe-mode=evicting-only", &build.only()])?;
     let log = agent.log()?;

@@ -48,8 +48,7 @@ fn memory_and_limit_are_those_of_an_idle_server() -> anyhow::Result<()> {
     let limit = maxmemory(scrape)?;
     ensure!(limit == f64::from(64 << 20), "maxmemory: {limit}");
     redis.config_set("maxmemory", "100mb")?;
-    let settled = agent.settled_reading(&redis)?;
-    let limit = maxmemory(settled)?;
+    let limit = maxmemory(agent.settled_reading(&redis)?)?;
     ensure!(limit == f64::from(100 << 20), "after CONFIG SET: {limit}");
     Ok(())
 }
@@ -61,8 +60,7 @@ fn every_result_is_told_apart() -> anyhow::Result<()> {
     let agent = Agent::watching(&redis, &[])?;
     let results = |result: &str| {
         let scrape = agent.settled_reading(&redis)?;
-        let labels = [("kind", "evicting"), ("result", result)];
-        scrape.sum("evictscope_eviction_calls_total", &labels)
+        scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting"), ("result", result)])
     };
     redis.write_keys(100_000)?;
     // This is far below the used memory. At tenacity 0 a call gives up after 16 keys, and a timer continues.

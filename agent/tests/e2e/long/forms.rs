@@ -51,16 +51,14 @@ fn compile_all(directory: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
                     let program = directory.join(program_name("form", variants.len()));
                     let mut command = compiling(compiler, level, definition, &program);
                     command.args(options).stderr(Stdio::piped());
-                    let name = format!("{compiler} {level} {form} {flags}");
-                    variants.push((name, program, command));
+                    variants.push((format!("{compiler} {level} {form} {flags}"), program, command));
                 }
             }
         }
     }
     let mut compiled = Vec::new();
     for some in variants.chunks_mut(COMPILED_AT_ONCE) {
-        let children = some.iter_mut().map(|(_, _, command)| command.spawn());
-        let children: Vec<_> = children.collect();
+        let children: Vec<_> = some.iter_mut().map(|(_, _, command)| command.spawn()).collect();
         for ((name, program, _), child) in some.iter().zip(children) {
             match child {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -132,12 +130,9 @@ fn judge(scrape: &Scrape, name: &str, numbers: &[f64]) -> anyhow::Result<Vec<Str
     let server = [("server", name)];
     let withdrawn = scrape.sum("evictscope_plan_withdrawn", &server);
     ensure!(withdrawn.is_err(), "the plan was withdrawn");
-    let [calls, _, tofree, ok, running, fail, _] = numbers[..] else {
-        anyhow::bail!("the program says {numbers:?}");
-    };
+    let [calls, _, tofree, ok, running, fail, _] = numbers[..] else { anyhow::bail!("the program says {numbers:?}") };
     let exported = |result| {
-        let labels = [("server", name), ("kind", "evicting"), ("result", result)];
-        scrape.sum("evictscope_eviction_calls_total", &labels)
+        scrape.sum("evictscope_eviction_calls_total", &[("server", name), ("kind", "evicting"), ("result", result)])
     };
     let is_counted = exported("ok").is_ok();
     let mut missing = Vec::new();
@@ -248,13 +243,11 @@ fn compile(directory: &Path, name: &str, breaks: Option<&str>) -> anyhow::Result
     Ok(program)
 }
 
-/// Returns whether a family has series about a server.
 fn is_exported(text: &str, family: &str, server: &str) -> bool {
     let label = format!("server=\"{server}\"");
     text.lines().any(|line| line.starts_with(family) && line.contains(&label))
 }
 
-/// Returns the only line of a log that contains `part`.
 fn only_line_with<'a>(log: &'a str, part: &str) -> anyhow::Result<&'a str> {
     let mut lines = log.lines().filter(|line| line.contains(part));
     lines.next().filter(|_| lines.next().is_none()).with_context(|| format!("not one line with {part}: {log}"))
@@ -291,8 +284,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     until("the plan is withdrawn", || Ok(agent.scrape()?.sum(withdrawn, &reasons).ok()))?;
     let text = agent.get("/metrics")?;
     for family in RESTING_ON_THE_PLAN {
-        let is_there = is_exported(&text, family, &name);
-        ensure!(!is_there, "{family} is still there");
+        ensure!(!is_exported(&text, family, &name), "{family} is still there");
     }
     let after = agent.scrape()?;
     let by_method = [("server", name.as_str()), ("method", "none")];
@@ -308,8 +300,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let line = only_line_with(&log, "withdrawn")?;
     let pid = name.trim_start_matches("pid-");
     let exe = directory.path().join(program_name(breaks, 1)).display().to_string();
-    let inspect = format!("evictscope inspect {pid} --json");
-    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &inspect] {
+    for part in ["ERROR", pid, &exe, "build_id", reason, " of ", &format!("evictscope inspect {pid} --json")] {
         ensure!(line.contains(part), "{part} is not in {line}");
     }
 
@@ -337,9 +328,7 @@ fn withdrawn(breaks: &str, reason: &str) -> anyhow::Result<()> {
     let calls = sound.numbers()?[0];
     let counted = agent.settled()?.sum("evictscope_eviction_calls_total", &evicting(&sound_name))?;
     ensure!(counted == calls, "{counted} calls, the program: {calls}");
-    let text = agent.get("/metrics")?;
-    let is_withdrawn = is_exported(&text, withdrawn, &sound_name);
-    ensure!(!is_withdrawn, "the sound one, too");
+    ensure!(!is_exported(&agent.get("/metrics")?, withdrawn, &sound_name), "the sound one, too");
     Ok(())
 }
 

@@ -109,9 +109,7 @@ fn forge_debug_file(executable: &Path, directory: &Path) -> anyhow::Result<()> {
     let (first, rest) = build_id.split_at(2);
     let place = directory.join("debug/.build-id").join(first);
     std::fs::create_dir_all(&place)?;
-    let build_id = format!("-Wl,--build-id=0x{build_id}");
-    let file = place.join(format!("{rest}.debug"));
-    compile(PROGRAM, &["-g", &build_id], &file)
+    compile(PROGRAM, &["-g", &format!("-Wl,--build-id=0x{build_id}")], &place.join(format!("{rest}.debug")))
 }
 
 #[test]

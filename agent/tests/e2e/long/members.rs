@@ -72,9 +72,7 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     let page = agent.settled_reading(redis)?;
     let info = redis.all_info()?;
     for member in Member::ALL {
-        let Some(metric) = member.metric() else {
-            continue;
-        };
+        let Some(metric) = member.metric() else { continue };
         let by_info = match (member.in_info(), member.directive()) {
             (Some(name), _) => info.number(name)?,
             (None, Some(directive)) => {
@@ -151,7 +149,6 @@ impl Members {
     fn word(&mut self, member: Member) -> anyhow::Result<u64> {
         let found = self.plan.member(member).with_context(|| format!("{member} was not found"))?;
         self.memory.choose(&[found.address.at(self.load_bias)]);
-        let words = self.memory.read()?;
-        words.first().copied().context("no word")
+        self.memory.read()?.first().copied().context("no word")
     }
 }

@@ -17,7 +17,6 @@ const APART: f64 = 0.05;
 /// The server looks at so many keys for each evicted one that a call takes many times as long as the probes on it.
 const SAMPLES: [&str; 2] = ["--maxmemory-samples", "64"];
 
-/// One different stack.
 struct Stack {
     /// The outermost first.
     functions: Vec<String>,

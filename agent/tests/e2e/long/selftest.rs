@@ -28,8 +28,7 @@ fn ended(selftest: &Owned) -> anyhow::Result<PathBuf> {
         // The server has a title of its own, but works in that directory.
         Ok(!all.any(|process| {
             let arguments = process.cmdline().unwrap_or_default().join(" ");
-            let directory = process.cwd().unwrap_or_default();
-            format!("{arguments} {}", directory.display()).contains(&name)
+            format!("{arguments} {}", process.cwd().unwrap_or_default().display()).contains(&name)
         }))
     })?;
     Ok(std::env::temp_dir().join(name))

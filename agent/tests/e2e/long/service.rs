@@ -73,8 +73,7 @@ impl Manager {
         let mut buffer = [0; 4096];
         while begun.elapsed() < time {
             if let Ok(length) = self.socket.recv(&mut buffer) {
-                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                heard.extend(text.lines().map(str::to_owned));
+                heard.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
             }
         }
         heard
@@ -186,14 +185,12 @@ fn a_manager_that_does_not_listen_holds_up_nothing() -> anyhow::Result<()> {
     let agent = Process::new(service.agent.pid().try_into()?)?;
     until_true("a sign of life waits", || {
         let mut waits = agent.tasks()?.filter_map(Result::ok).filter_map(|thread| {
-            let place = format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid);
-            std::fs::read_to_string(place).ok()
+            std::fs::read_to_string(format!("/proc/{}/task/{}/wchan", agent.pid, thread.tid)).ok()
         });
         Ok(waits.any(|place| place.contains("unix_wait")))
     })?;
     service.agent.get("/metrics")?;
-    service.agent.end_well()?;
-    Ok(())
+    service.agent.end_well()
 }
 
 #[test]
@@ -204,8 +201,7 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> anyhow::Result<
     // Neither the program nor the manual is installed where the unit says.
     let text = include_str!("../../../../packaging/evictscope.service");
     let program = evictscope().get_program().to_string_lossy().into_owned();
-    let text = text.replace("/usr/bin/evictscope", &program);
-    std::fs::write(&copy, text)?;
+    std::fs::write(&copy, text.replace("/usr/bin/evictscope", &program))?;
     for arguments in [
         &["verify", "--man=no", "--recursive-errors=one"][..],
         &["security", "--offline=true", "--no-pager", MOST_EXPOSURE],

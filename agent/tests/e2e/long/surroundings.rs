@@ -73,8 +73,7 @@ fn what_is_no_regular_file_is_not_opened() -> anyhow::Result<()> {
         ensure!(printed.contains("not a regular file"), "{arguments:?}: {printed}");
         Ok(())
     };
-    let target = executable.to_string_lossy();
-    refused(&["inspect", &target, "--debug-dir"], directory.path())?;
+    refused(&["inspect", &executable.to_string_lossy(), "--debug-dir"], directory.path())?;
     refused(&["run", "--check-config", "--config"], &pipe)?;
     refused(&["run", "--check-config", "--web-config"], &pipe)?;
     refused(&["report"], &pipe)
@@ -96,11 +95,9 @@ fn an_excluded_server_has_no_breakpoint_and_no_series() -> anyhow::Result<()> {
     let changed = Code::of(excluded.pid())?.changed()?;
     ensure!(changed.is_empty(), "the excluded server has {changed:?}");
     let page = agent.get("/metrics")?;
-    let of_server = format!("server=\"{}", excluded.name());
-    ensure!(!page.contains(&of_server), "{page}");
+    ensure!(!page.contains(&format!("server=\"{}", excluded.name())), "{page}");
     let log = agent.log()?;
-    let times = log.matches(&format!("left alone because of --exclude {port}")).count();
-    ensure!(times == 1, "{log}");
+    ensure!(log.matches(&format!("left alone because of --exclude {port}")).count() == 1, "{log}");
     Ok(())
 }
 
@@ -149,8 +146,7 @@ fn no_command_prints_what_a_terminal_obeys() -> anyhow::Result<()> {
     let mut printed = vec![("log", agent.log()?), ("metrics", agent.get("/metrics")?)];
     for arguments in tried {
         let output = evictscope().args(arguments).output()?;
-        let bytes = [output.stdout, output.stderr].concat();
-        printed.push((arguments[0], String::from_utf8(bytes)?));
+        printed.push((arguments[0], String::from_utf8([output.stdout, output.stderr].concat())?));
     }
     for (command, text) in &printed {
         let shown = text.split('\n').all(|line| printable(line) == line);

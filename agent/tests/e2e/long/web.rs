@@ -26,14 +26,12 @@ impl Authority {
         name.push(DnType::CommonName, "an authority");
         params.distinguished_name = name;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate()?;
-        Ok(Self(CertifiedIssuer::self_signed(params, key)?))
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
     /// Writes its certificate.
     fn write(&self, directory: &Path, name: &str) -> anyhow::Result<()> {
-        let path = directory.join(format!("{name}.crt"));
-        Ok(std::fs::write(path, self.0.pem())?)
+        Ok(std::fs::write(directory.join(format!("{name}.crt")), self.0.pem())?)
     }
 
     /// Writes a certificate for `subject` and its key.
@@ -46,7 +44,6 @@ impl Authority {
     }
 }
 
-/// An agent with a web configuration.
 struct Agent {
     process: Owned,
     port: u16,
@@ -69,8 +66,7 @@ impl Agent {
 
     /// Waits until it has logged this.
     fn says(&self, text: &str) -> anyhow::Result<()> {
-        let is_said = || Ok(self.process.log()?.contains(text).then_some(()));
-        self.process.until(text, is_said)
+        self.process.until(text, || Ok(self.process.log()?.contains(text).then_some(())))
     }
 
     fn write(&self, text: &str) -> anyhow::Result<()> {
@@ -128,8 +124,7 @@ fn tls_and_passwords_follow_the_file() -> anyhow::Result<()> {
         ensure!(agent.status("https", &with(wrong))? == 401, "{wrong:?}");
     }
     let untrusting = ["--cacert", "other.crt", "--user", "alice:secret"];
-    let without_tls = agent.status("http", &untrusting[2..])?;
-    ensure!(without_tls == 0, "answers without TLS");
+    ensure!(agent.status("http", &untrusting[2..])? == 0, "answers without TLS");
     ensure!(agent.status("https", &untrusting)? == 0);
 
     let watch = |options: &[&str]| {

@@ -25,10 +25,8 @@ pub fn probes(server: &ExportedServer) -> Vec<Family<'_>> {
         let plan = function.and_then(|function| function.quantity(variable));
         plan.map_or("none", |plan| plan.method.name())
     };
-    let methods = VARIABLES.map(|variable| {
-        let labels = [("variable", variable_name(variable)), ("method", method(variable))];
-        Series::number(&labels, 1.0)
-    });
+    let methods = VARIABLES
+        .map(|variable| Series::number(&[("variable", variable_name(variable)), ("method", method(variable))], 1.0));
     // The server is in no mode if its plan was withdrawn, or as long as probes are missing.
     let is_probed = server.withdrawn.is_none() && !server.is_obstructed;
     let is_on = |mode| mode == server.mode && is_probed;
@@ -82,7 +80,6 @@ fn info(server: &ExportedServer) -> Series<'static> {
     Series::number(&labels, 1.0)
 }
 
-/// Returns the hits of each probe of each traced function.
 fn hits(server: &ExportedServer) -> Vec<(String, f64)> {
     let mut hits = Vec::new();
     for function in &server.plan.functions {
@@ -130,10 +127,7 @@ pub fn build_info() -> MetricFamily {
 
 /// Returns the family that counts the running servers that cannot be watched, by reason.
 pub fn servers_unwatched(servers: &[UnwatchedServer]) -> MetricFamily {
-    let count = |reason| {
-        let servers = servers.iter().filter(|server| server.reason == reason);
-        servers.count() as f64
-    };
+    let count = |reason| servers.iter().filter(|server| server.reason == reason).count() as f64;
     exported(&by(&catalogue::SERVERS_UNWATCHED, UnwatchedReason::ALL.map(|reason| (reason.label(), count(reason)))))
 }
 
@@ -148,10 +142,8 @@ pub fn servers_ended(
     let counts = counts.map(|(how, count)| (how, count as f64));
     // The latest of each label comes first.
     let mut labels = HashSet::new();
-    let last = ended.iter().filter(|server| server.ended.is_some());
-    let last = last.filter(|server| labels.insert(&server.label));
-    let last = last.filter(|server| server.read.elapsed() < ENDED_SHOWN);
-    let series = last.filter_map(|server| {
+    let last = ended.iter().filter(|server| server.ended.is_some()).filter(|server| labels.insert(&server.label));
+    let series = last.filter(|server| server.read.elapsed() < ENDED_SHOWN).filter_map(|server| {
         let (at, ending) = server.ended?;
         let (server, at) = (&server.label, server.since_1970 + at);
         let labels = [("how", ending.how()), ("server", server), ("status", &ending.status())];

@@ -36,22 +36,20 @@ struct Kind<'a> {
 fn counted(server: &ExportedServer) -> Vec<Kind<'_>> {
     let state = &server.state;
     let (calls, evictions) = (state.eviction(), &state.counted.evictions);
-    let evicting = Kind {
+    let evicting = server.evicting_call().map(|_| Kind {
         name: "evicting",
         durations: HistogramView::of(bounds::INNER_NS, &calls.inner),
         by_result: &evictions.evicting_results,
         usual: 3,
         observed: state.observed.evicting.as_secs_f64(),
-    };
-    let noop = Kind {
+    });
+    let noop = server.probes_every_call().then(|| Kind {
         name: "noop",
         durations: HistogramView::of(bounds::NOOP_NS, &calls.noop),
         by_result: &evictions.noop_results,
         usual: 1,
         observed: state.observed.noop.as_secs_f64(),
-    };
-    let evicting = server.evicting_call().map(|_| evicting);
-    let noop = server.probes_every_call().then_some(noop);
+    });
     evicting.into_iter().chain(noop).collect()
 }
 
@@ -61,8 +59,7 @@ impl<'a> Kind<'a> {
     }
 
     fn results(&self) -> impl Iterator<Item = Series<'static>> {
-        let of_each = RESULTS.iter().enumerate();
-        of_each.filter_map(|(index, (name, result))| {
+        RESULTS.iter().enumerate().filter_map(|(index, (name, result))| {
             let count = self.by_result[*result as usize] as f64;
             let labels = [("kind", self.name), ("result", *name)];
             (index < self.usual || count > 0.0).then(|| Series::number(&labels, count))
@@ -91,8 +88,7 @@ pub fn calls(server: &ExportedServer) -> Vec<Family<'_>> {
 
 pub fn phases(server: &ExportedServer) -> [Family<'_>; 2] {
     let each = |value: fn(&Cycle, Phase) -> f64| {
-        let values = move |cycle| Phase::ALL.map(|phase| (phase, value(cycle, phase)));
-        server.cycle().into_iter().flat_map(values)
+        server.cycle().into_iter().flat_map(move |cycle| Phase::ALL.map(|phase| (phase, value(cycle, phase))))
     };
     [
         by(&catalogue::PHASE, each(|cycle, phase| number(cycle.phases.phase == phase))),
@@ -155,20 +151,14 @@ fn counted_cycles<'s>(
 ) -> impl Iterator<Item = (&'static str, f64)> {
     let plan = server.expire_cycle().and_then(|function| function.plan.expire());
     let are_known = plan.is_some_and(|plan| plan.ends.iter().all(|end| place(end).is_some()));
-    let counts = cycles.filter(move |_| are_known);
-    counts.map(move |(name, totals)| (name, of(totals) as f64))
+    cycles.filter(move |_| are_known).map(move |(name, totals)| (name, of(totals) as f64))
 }
 
 /// Second observers: of the sample, the server's own estimate, which a client that scans all the time starves; of that,
 /// the sample. A test compares both with the keys that remain.
 pub fn stale(server: &ExportedServer) -> [Family<'static>; 2] {
-    [held(server), estimated(server)]
-}
-
-fn held(server: &ExportedServer) -> Family<'static> {
-    single(&catalogue::EXPIRED_HELD, server.state.expired_held())
-}
-
-fn estimated(server: &ExportedServer) -> Family<'static> {
-    single(&catalogue::EXPIRE_STALE, server.members().stale_ratio())
+    [
+        single(&catalogue::EXPIRED_HELD, server.state.expired_held()),
+        single(&catalogue::EXPIRE_STALE, server.members().stale_ratio()),
+    ]
 }

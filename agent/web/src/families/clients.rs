@@ -32,11 +32,8 @@ pub fn main_thread(server: &ExportedServer) -> [Family<'_>; 3] {
 
 pub fn families(server: &ExportedServer) -> [Family<'_>; 9] {
     let waits = server.state.known_waits();
-    let stalled = |cause| {
-        let stalled = server.state.stalled(cause);
-        let told = stalled.filter(|_| server.tells_stalls_by(cause))?;
-        Some((cause, told.as_secs_f64()))
-    };
+    let stalled =
+        |cause| Some((cause, server.state.stalled(cause).filter(|_| server.tells_stalls_by(cause))?.as_secs_f64()));
     let waited = |waits: &Waits| OVER.map(|over| over.as_secs_f64()).into_iter().zip(waits.over());
     let waited = waits.into_iter().flat_map(waited);
     [

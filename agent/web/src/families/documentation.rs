@@ -71,8 +71,7 @@ fn servers() -> Vec<Arc<ExportedServer>> {
     }
     busy.plan = Arc::new(plan);
     let counted = &mut busy.state.counted;
-    let results = counted.evictions.evicting_results.iter_mut();
-    for count in results.chain(&mut counted.faults) {
+    for count in counted.evictions.evicting_results.iter_mut().chain(&mut counted.faults) {
         *count += 1;
     }
     let reasons = [
@@ -89,18 +88,14 @@ fn servers() -> Vec<Arc<ExportedServer>> {
         BrokenInvariant::CycleTime,
     ];
     let withdrawn = reasons.map(|reason| ExportedServer { withdrawn: Some(reason), ..busy_server() });
-    let others = [busy, busy_server(), replica, partial_server()];
-    let servers = others.into_iter().chain(withdrawn);
-    servers.map(Arc::new).collect()
+    [busy, busy_server(), replica, partial_server()].into_iter().chain(withdrawn).map(Arc::new).collect()
 }
 
 fn exported() -> Vec<MetricFamily> {
     let mut all = families(&servers());
     all.push(servers_unwatched(&[]));
-    let ended = Some((Duration::ZERO, Ending::Unknown));
-    let ended = ExportedServer { ended, ..busy_server() };
-    let counts = Ending::HOW.map(|how| (how, 1));
-    all.extend(servers_ended(counts, &[Arc::new(ended)]));
+    let ended = ExportedServer { ended: Some((Duration::ZERO, Ending::Unknown)), ..busy_server() };
+    all.extend(servers_ended(Ending::HOW.map(|how| (how, 1)), &[Arc::new(ended)]));
     all.push(loop_last_turn(Duration::from_secs(1_700_000_000)));
     all.extend(records(KeeperCounts::default()));
     all.extend(ProcessCollector::for_self().collect());
@@ -110,12 +105,10 @@ fn exported() -> Vec<MetricFamily> {
 fn truth(family: &MetricFamily) -> Description {
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pair in family.get_metric().iter().flat_map(|one| one.get_label()) {
-        let values = labels.entry(pair.name().to_owned()).or_default();
-        values.insert(pair.value().to_owned());
+        labels.entry(pair.name().to_owned()).or_default().insert(pair.value().to_owned());
     }
     let of_metric = |metric: &Metric| {
-        let bounds = metric.get_histogram().get_bucket().iter();
-        let bounds = bounds.map(|bucket| bucket.upper_bound());
+        let bounds = metric.get_histogram().get_bucket().iter().map(|bucket| bucket.upper_bound());
         bounds.filter(|bound| bound.is_finite()).collect()
     };
     let bounds = family.get_metric().iter().map(of_metric);
@@ -132,8 +125,7 @@ fn truth(family: &MetricFamily) -> Description {
 /// Returns bounds as the documentation writes them: `powers of 4, 64 KiB … 64 GiB`, or
 /// `1-2-5, 0.1 … 20, 30, 60`, or `0.05, 0.1 … 0.2 in steps of a tenth at most, 1`.
 fn in_words(bounds: &[f64]) -> String {
-    let is_fine = |pair: &[f64]| pair[1] / pair[0] < 1.1001;
-    let fine = || bounds.windows(2).map(is_fine);
+    let fine = || bounds.windows(2).map(|pair: &[f64]| pair[1] / pair[0] < 1.1001);
     if let (Some(first), Some(last)) = (fine().position(|fine| fine), fine().rposition(|fine| fine)) {
         let list = |bounds: &[f64]| Vec::from_iter(bounds.iter().map(f64::to_string)).join(", ");
         let (from, to) = (list(&bounds[..=first]), list(&bounds[last + 1..]));
@@ -144,8 +136,7 @@ fn in_words(bounds: &[f64]) -> String {
     let last = bounds[bounds.len() - 1];
     if bounds[0] >= 64.0 {
         let power = bounds[1] / bounds[0];
-        let regular = bounds.windows(2).all(|pair| pair[1] / pair[0] == power);
-        assert!(regular, "no powers of {power}: {bounds:?}");
+        assert!(bounds.windows(2).all(|pair| pair[1] / pair[0] == power), "no powers of {power}: {bounds:?}");
         return format!("powers of {power}, {} … {}", bytes(bounds[0]), bytes(last));
     }
     let step = |pair: &[f64]| (pair[1] / pair[0] * 2.0).round() / 2.0;
@@ -179,12 +170,8 @@ fn documented(text: &str) -> Vec<(&str, Description, &str)> {
             beside_server = line.contains("beside `server`");
         }
         let cells: Vec<&str> = line.split(" | ").collect();
-        let [first, kind, unit, ..] = cells.as_slice() else {
-            continue;
-        };
-        let Some(name) = first.strip_prefix("| `") else {
-            continue;
-        };
+        let [first, kind, unit, ..] = cells.as_slice() else { continue };
+        let Some(name) = first.strip_prefix("| `") else { continue };
         let (kind, labels) = kind.split_once(", ").unwrap_or((kind, ""));
         let mut labels = labels_of(labels);
         if beside_server {
@@ -226,9 +213,7 @@ fn the_documentation_describes_all_exported_families_and_no_others() -> std::io:
     assert_eq!(said, names);
     assert_eq!(said.len(), rows.len(), "a family is documented twice");
     for (name, said, unit) in rows {
-        let Some(family) = exported.iter().find(|one| one.name() == name) else {
-            continue;
-        };
+        let Some(family) = exported.iter().find(|one| one.name() == name) else { continue };
         let mut truth = truth(family);
         for (label, values) in &mut truth.labels {
             // If the documentation lists no values, any value is allowed, or another row lists them.
@@ -259,13 +244,10 @@ fn the_row_of_a_member_has_its_unit_and_what_info_calls_it() -> std::io::Result<
         let begin = format!("| `{}` |", metric.name);
         let row = text.lines().find(|line| line.starts_with(&begin));
         let cells: Vec<&str> = row.unwrap_or_default().split(" | ").collect();
-        let [_, _, unit, meaning] = cells.as_slice() else {
-            panic!("{}: {cells:?}", metric.name);
-        };
+        let [_, _, unit, meaning] = cells.as_slice() else { panic!("{}: {cells:?}", metric.name) };
         assert!(unit.starts_with(metric.unit), "{}: {unit}", metric.name);
         let shown = member.in_info().map(|shown| format!("`{shown}` of `INFO`"));
-        let is_said = shown.is_none_or(|shown| meaning.contains(&shown));
-        assert!(is_said, "{}: {meaning}", metric.name);
+        assert!(shown.is_none_or(|shown| meaning.contains(&shown)), "{}: {meaning}", metric.name);
     }
     Ok(())
 }

@@ -34,8 +34,7 @@ pub fn client_buffers(server: &ExportedServer) -> Vec<Family<'_>> {
 }
 
 pub fn limit(server: &ExportedServer) -> [Family<'static>; 2] {
-    let known = (server.members().is_replica()).zip(server.members().limit_applies());
-    let info = known.map(|(is_replica, applies)| {
+    let info = (server.members().is_replica()).zip(server.members().limit_applies()).map(|(is_replica, applies)| {
         let role = if is_replica { "replica" } else { "primary" };
         let applies = if applies { "yes" } else { "no" };
         Series::number(&[("role", role), ("applies", applies)], 1.0)

@@ -73,7 +73,6 @@ pub fn of_server(server: &ExportedServer) -> Vec<Family<'_>> {
 fn members(server: &ExportedServer, are_here: impl Fn(&MemberMetric) -> bool) -> impl Iterator<Item = Family<'_>> {
     let values = server.members();
     Member::ALL.iter().filter_map(move |member| {
-        let metric = member.metric().filter(&are_here)?;
-        Some(Family::of_member(*member, metric, values.get(*member)))
+        Some(Family::of_member(*member, member.metric().filter(&are_here)?, values.get(*member)))
     })
 }

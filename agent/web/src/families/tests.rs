@@ -37,8 +37,7 @@ fn without_a_server_the_build_is_exported() {
 
 #[test]
 fn a_server_with_everything_has_210_series_at_most() -> prometheus::Result<()> {
-    let overhead_ratio = Some(0.001);
-    let text = text_of([ExportedServer { overhead_ratio, ..busy_server() }])?;
+    let text = text_of([ExportedServer { overhead_ratio: Some(0.001), ..busy_server() }])?;
     let series = text.lines().filter(|line| line.contains("server=\""));
     let count = series.count();
     assert!((170..=210).contains(&count), "{count} series");
@@ -82,12 +81,10 @@ fn what_a_server_lacks_in_each_state() -> prometheus::Result<()> {
     Ok(())
 }
 
-/// Returns every item that can be missing.
 fn items() -> Vec<Item> {
     let mut items = vec![Item::Plan, Item::DebugInfo, Item::Version];
     for (index, traced) in [EVICTION_CALL, EXPIRE_CYCLE].into_iter().enumerate() {
-        let description = traced.description;
-        let kind = FunctionKind { index, description };
+        let kind = FunctionKind { index, description: traced.description };
         items.extend([Item::Function(kind), Item::Entry(kind), Item::Inner(kind)]);
         items.extend([Item::Exits(kind), Item::Result(kind)]);
     }
@@ -126,14 +123,12 @@ fn gone(before: &Family<'_>, after: &Family<'_>) -> Vec<String> {
         if values.is_disjoint(&after[label]) {
             gone.push(format!("{name}{{{label}}}"))
         } else {
-            let values = values.difference(&after[label]);
-            gone.extend(values.map(|value| format!("{name}{{{label}={value:?}}}")));
+            gone.extend(values.difference(&after[label]).map(|value| format!("{name}{{{label}={value:?}}}")));
         }
     }
     gone
 }
 
-/// Returns the values of each label.
 fn labels<'a>(family: &'a Family<'_>) -> BTreeMap<&'static str, BTreeSet<&'a str>> {
     let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (label, value) in family.series.iter().flat_map(|series| &series.labels) {
@@ -169,9 +164,7 @@ fn a_server_without_an_item_lacks_what_the_catalogue_says() {
 /// Returns the items that the alert about items not found names.
 fn alerted_items() -> BTreeSet<String> {
     let after = RULES.split("evictscope_not_found{item=~\"").nth(1);
-    let items = after.and_then(|after| after.split('"').next());
-    let items = items.unwrap_or_default().split('|');
-    items.map(str::to_owned).collect()
+    after.and_then(|after| after.split('"').next()).unwrap_or_default().split('|').map(str::to_owned).collect()
 }
 
 #[test]

@@ -63,8 +63,6 @@ pub async fn serve(
 ) {
     let address = listener.local_addr();
     let is_loopback = address.is_ok_and(|address| address.ip().is_loopback());
-    let requesters = Requesters { web: web.clone(), all: open_requests || is_loopback };
-    let router = router(shared, requesters);
-    let connections = Connections::new(web, router, PATIENCE);
-    connections.serve(listener, shutdown).await;
+    let router = router(shared, Requesters { web: web.clone(), all: open_requests || is_loopback });
+    Connections::new(web, router, PATIENCE).serve(listener, shutdown).await;
 }

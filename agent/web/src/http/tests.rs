@@ -103,18 +103,15 @@ async fn every_page_answers() -> anyhow::Result<()> {
     assert!(!metrics.contains("last_turn"), "it has not turned yet");
     server.shared.turned(Duration::from_millis(1_700_000_000_500));
     let metrics = get(server.address, "/metrics")?;
-    let turned = "\nevictscope_loop_last_turn_timestamp_seconds 1700000000.5\n";
-    assert!(metrics.contains(turned));
+    assert!(metrics.contains("\nevictscope_loop_last_turn_timestamp_seconds 1700000000.5\n"));
 
     // The server has ended: its series are gone.
     let ended = server.shared.publish(busy_server());
     let oom = Ending::Oom { of_group: None };
-    let at = Duration::from_secs(7);
-    server.shared.withdraw(&ended, Some((at, oom)));
+    server.shared.withdraw(&ended, Some((Duration::from_secs(7), oom)));
     let metrics = get(server.address, "/metrics")?;
-    let of_it = metrics.lines().filter(|line| line.contains("server=\"6379\""));
     let said = "evictscope_server_ended_timestamp_seconds{how=\"oom\",server=\"6379\",status=\"SIGKILL\"} 1700000007";
-    assert_eq!(Vec::from_iter(of_it), [said]);
+    assert_eq!(Vec::from_iter(metrics.lines().filter(|line| line.contains("server=\"6379\""))), [said]);
     assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"oom\"} 1\n"));
     assert!(metrics.contains("\nevictscope_servers_ended_total{how=\"signal\"} 0\n"));
     check("/server/6379", 200, "It was killed by the OOM killer, on ")?;
@@ -158,9 +155,7 @@ async fn pages_of_other_sites_are_refused() -> anyhow::Result<()> {
     // No such server.
     const PASSES: u16 = 404;
     let check = |what: &str, headers: &str, status| {
-        let headers = format!("Host: {headers}\r\n");
-        let protected = "x-frame-options: DENY\r\n";
-        must_answer(server.address, what, &headers, status, protected)
+        must_answer(server.address, what, &format!("Host: {headers}\r\n"), status, "x-frame-options: DENY\r\n")
     };
     check(RECORD, "h1:1", PASSES)?;
     check(RECORD, "h1:1\r\nOrigin: http://h1:1", PASSES)?;

@@ -89,8 +89,7 @@ fn table(latencies: &[LatencySecond]) -> Markup {
 }
 
 fn calls(second: &LatencySecond) -> u64 {
-    let calls = second.counts.iter().map(|(_, calls)| *calls);
-    calls.fold(0, u64::saturating_add)
+    second.counts.iter().map(|(_, calls)| *calls).fold(0, u64::saturating_add)
 }
 
 /// Returns the bound that this share of the calls did not exceed.

@@ -16,7 +16,6 @@ use super::drawing::{Ink, framed, swatch};
 
 /// The shapes are drawn this wide, and stretched.
 const WIDTH: u32 = 1_200;
-/// The height of the shapes.
 const HEIGHT: u32 = 110;
 /// The least distance between two grid lines.
 const GRID: u32 = 24;
@@ -85,8 +84,7 @@ impl Chart {
     fn grid(&self) -> Vec<(f64, String)> {
         let Range { start, end } = self.values;
         let lines = (HEIGHT / GRID) as usize;
-        let axis = RangedCoordf64::from(start / self.unit..end / self.unit);
-        let points = axis.key_points(lines);
+        let points = RangedCoordf64::from(start / self.unit..end / self.unit).key_points(lines);
         let at = |value: f64| {
             let share = (value - start) / (end - start);
             (1.0 - share) * f64::from(HEIGHT)
@@ -112,16 +110,14 @@ impl Chart {
         // The tint behind everything shows when evicting calls were made.
         for saturated in runs(&columns.phases, |phase| *phase == Some(Phase::Saturated)) {
             let corners = [(saturated.start as f64, self.values.start), (saturated.end as f64, self.values.end)];
-            let tint = Ink::Purple.colour().mix(0.1).filled();
-            chart.draw_series([Rectangle::new(corners, tint)])?;
+            chart.draw_series([Rectangle::new(corners, Ink::Purple.colour().mix(0.1).filled())])?;
         }
         match &self.shapes {
             Shapes::Lines(all) => {
                 for series in all {
                     let style = series.ink.colour().stroke_width(2);
                     for known in runs(&series.values, Option::is_some) {
-                        let points = steps(&series.values, known);
-                        chart.draw_series([PathElement::new(points, style)])?;
+                        chart.draw_series([PathElement::new(steps(&series.values, known), style)])?;
                     }
                 }
             }
@@ -133,8 +129,7 @@ impl Chart {
                         let mut points = steps(&sums, known.clone());
                         points.push((known.end as f64, self.values.start));
                         points.push((known.start as f64, self.values.start));
-                        let style = all[top].ink.colour().filled();
-                        chart.draw_series([Polygon::new(points, style)])?;
+                        chart.draw_series([Polygon::new(points, all[top].ink.colour().filled())])?;
                     }
                 }
             }
@@ -186,8 +181,7 @@ mod tests {
     fn drawn(shapes: fn(Vec<Series>) -> Shapes, known: std::ops::Range<usize>) -> String {
         let columns = Columns::of(&[], Span::new(1_700_000_000_000_000, 1_700_000_002_000_000));
         let series = |name, ink, known: std::ops::Range<usize>| {
-            let value = |column| known.contains(&column).then_some(40.0);
-            Series::new(name, ink, (0..10).map(value).collect())
+            Series::new(name, ink, (0..10).map(|column| known.contains(&column).then_some(40.0)).collect())
         };
         let others = series("other", Ink::Red, known.start.max(2)..known.end.min(5));
         let chart = Chart {

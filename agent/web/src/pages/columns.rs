@@ -31,8 +31,7 @@ pub struct Columns {
 impl Columns {
     /// Divides the moments of a span, the oldest first.
     pub fn of(moments: &[Moment], span: Span) -> Self {
-        let fitting = usize::try_from(span.length_us() / LEAST_US).unwrap_or(usize::MAX);
-        let count = fitting.clamp(1, MOST);
+        let count = usize::try_from(span.length_us() / LEAST_US).unwrap_or(usize::MAX).clamp(1, MOST);
         let pairs = moments.array_windows().copied();
         let mut columns = Self {
             span,
@@ -49,8 +48,7 @@ impl Columns {
         // An idle server is read once a second: until the next reading, it is as it was.
         for [before, after] in &columns.intervals {
             let [from, to] = [before, after].map(|moment| columns.place(moment.unix_us()) as usize);
-            let within = columns.moments.iter_mut().take(to).skip(from);
-            for moments in within.filter(|moments| moments.is_empty()) {
+            for moments in columns.moments.iter_mut().take(to).skip(from).filter(|moments| moments.is_empty()) {
                 moments.push(*before);
             }
         }
@@ -59,10 +57,7 @@ impl Columns {
             Phase::Reclaim => 2,
             Phase::Saturated => 3,
         };
-        columns.phases = columns.each(|moments| {
-            let phases = moments.iter().filter_map(|moment| moment.phase);
-            phases.max_by_key(weight)
-        });
+        columns.phases = columns.each(|moments| moments.iter().filter_map(|moment| moment.phase).max_by_key(weight));
         columns
     }
 
@@ -105,10 +100,7 @@ impl Columns {
 
     /// Returns the highest value in each column.
     pub fn highest(&self, value: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
-        self.each(|moments| {
-            let highest = moments.iter().filter_map(value).max()?;
-            Some(highest as f64)
-        })
+        self.each(|moments| Some(moments.iter().filter_map(value).max()? as f64))
     }
 
     /// Returns how much a counter grew per second in each column.
@@ -139,9 +131,7 @@ impl Columns {
         // The growth in each column, and for how many microseconds of it that is known.
         let mut columns = vec![(0.0, 0.0); self.count()];
         for [before, after] in &self.intervals {
-            let Some(by) = by(before, after) else {
-                continue;
-            };
+            let Some(by) = by(before, after) else { continue };
             let elapsed = (after.unix_us() - before.unix_us()) as f64;
             let (from, to) = (self.place(before.unix_us()), self.place(after.unix_us()));
             for (index, (grown, known_us)) in columns.iter_mut().enumerate().skip(from as usize) {
@@ -155,8 +145,7 @@ impl Columns {
         }
         // If it is known for less than half of the column, it says little about it.
         let is_enough = |known_us: f64| 2.0 * known_us >= width;
-        let columns = columns.into_iter();
-        columns.map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us)).collect()
+        columns.into_iter().map(|(grown, known_us)| is_enough(known_us).then(|| grown / known_us)).collect()
     }
 }
 
@@ -191,8 +180,7 @@ mod tests {
     use crate::pages::drawing::Span;
 
     fn columns(moments: &[Moment]) -> anyhow::Result<Columns> {
-        let span = Span::of(&burst_record().moments).context("the record has no moments")?;
-        Ok(Columns::of(moments, span))
+        Ok(Columns::of(moments, Span::of(&burst_record().moments).context("the record has no moments")?))
     }
 
     #[test]
@@ -213,8 +201,7 @@ mod tests {
         ] {
             for (second, expected) in [(-30, calm), (4, burst)] {
                 let value = at(values.clone(), second);
-                let is_near = (value - expected).abs() <= 0.02 * expected + 0.001;
-                assert!(is_near, "{value}, not {expected}");
+                assert!((value - expected).abs() <= 0.02 * expected + 0.001, "{value}, not {expected}");
             }
         }
         let phases = runs(&columns.phases, |phase| *phase == Some(Phase::Saturated));
@@ -238,8 +225,7 @@ mod tests {
         assert!(last(restarted.share(|moment| moment.cpu)).is_some());
         // Nothing was seen in between.
         let far: Vec<Moment> = moments.iter().step_by(200).copied().collect();
-        let cpu = columns(&far)?.share(|moment| moment.cpu);
-        assert!(cpu.iter().all(Option::is_none));
+        assert!(columns(&far)?.share(|moment| moment.cpu).iter().all(Option::is_none));
         Ok(())
     }
 
@@ -261,14 +247,12 @@ mod tests {
 
     #[test]
     fn there_are_no_more_columns_than_can_be_told_apart() {
-        let moments = burst_record().moments;
-        assert_eq!(Columns::of(&moments, Span::new(0, 86_400_000_000)).count(), 800);
+        assert_eq!(Columns::of(&burst_record().moments, Span::new(0, 86_400_000_000)).count(), 800);
         assert_eq!(Columns::of(&[], Span::new(5, 5)).count(), 5);
     }
 
     #[test]
     fn runs_of_what_is_known() {
-        let values = [None, Some(1.0), Some(2.0), None, Some(3.0)];
-        assert_eq!(runs(&values, Option::is_some), [1..3, 4..5]);
+        assert_eq!(runs(&[None, Some(1.0), Some(2.0), None, Some(3.0)], Option::is_some), [1..3, 4..5]);
     }
 }

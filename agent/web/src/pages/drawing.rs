@@ -16,8 +16,7 @@ pub struct Span {
 impl Span {
     /// Returns the time from one moment to another; a second of it at least.
     pub fn new(from_us: u64, to_us: u64) -> Self {
-        let to_us = to_us.max(from_us.saturating_add(1_000_000));
-        Self { from_us, to_us }
+        Self { from_us, to_us: to_us.max(from_us.saturating_add(1_000_000)) }
     }
 
     /// Returns the time that these moments cover.
@@ -84,8 +83,7 @@ fn ticks(span: Span) -> Vec<(f64, String)> {
     const SECOND: u64 = 1_000_000;
     const STEPS: [u64; 17] =
         [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800];
-    let fits = |step: &&u64| span.length_us() / (**step * SECOND) <= 3;
-    let step = STEPS.iter().find(fits).unwrap_or(&86_400) * SECOND;
+    let step = STEPS.iter().find(|step| span.length_us() / (**step * SECOND) <= 3).unwrap_or(&86_400) * SECOND;
     let first = span.from_us.div_ceil(step).saturating_mul(step);
     let text = if step < 60 * SECOND { text::time_of_day } else { text::minute_of_day };
     // More than four, at the longest step, would take most of a week.

@@ -34,8 +34,7 @@ impl Felt {
     pub fn of(server: &ExportedServer) -> Option<Self> {
         let state = &server.state;
         let waits = state.known_waits()?;
-        let lately = server.timeline();
-        let lately = lately.map(|timeline| by_cause(timeline.stall_times(Duration::ZERO)));
+        let lately = server.timeline().map(|timeline| by_cause(timeline.stall_times(Duration::ZERO)));
         let mut stalled = [Duration::ZERO; StallCause::ALL.len()];
         for cause in StallCause::ALL {
             // A withdrawn plan tells no cause.
@@ -79,8 +78,7 @@ fn causes(stalled: [Duration; StallCause::ALL.len()]) -> String {
         [(cause, stalled)] => format!("{}: {}", duration(*stalled), facts::cause(*cause)),
         by => {
             let all: Vec<_> = by.iter().map(part).collect();
-            let sum = stalled.iter().sum();
-            format!("{}: {}", duration(sum), all.join(", "))
+            format!("{}: {}", duration(stalled.iter().sum()), all.join(", "))
         }
     }
 }

@@ -10,14 +10,12 @@ use maud::{Markup, html};
 
 use super::text::{duration, grouped, head, percent};
 
-/// The most functions in the table.
 const MOST: usize = 20;
 
 /// Shows a profile.
 pub fn of(profile: &Profile) -> Markup {
     let samples = profile.samples();
-    let stacks = profile.stacks.iter();
-    let evicting = stacks.filter(|stack| stack.activity == Activity::EvictionCall);
+    let evicting = profile.stacks.iter().filter(|stack| stack.activity == Activity::EvictionCall);
     let in_evictions = evicting.fold(0, |sum: u64, stack| sum.saturating_add(stack.samples));
     let outside = samples.saturating_sub(in_evictions);
     html! {
@@ -89,23 +87,19 @@ fn hottest(profile: &Profile) -> Vec<(&str, Found)> {
         // A recursive function counts once.
         let frames: BTreeSet<_> = stack.frames.iter().copied().collect();
         for frame in frames {
-            let Some(found) = all.get_mut(frame as usize) else {
-                continue;
-            };
+            let Some(found) = all.get_mut(frame as usize) else { continue };
             let count = match stack.activity {
                 Activity::EvictionCall => &mut found.in_evictions,
                 Activity::ExpireCycle | Activity::Other => &mut found.outside,
             };
             *count = count.saturating_add(stack.samples);
         }
-        let last = stack.frames.last();
-        let running = last.and_then(|frame| all.get_mut(*frame as usize));
+        let running = stack.frames.last().and_then(|frame| all.get_mut(*frame as usize));
         if let Some(found) = running {
             found.running = found.running.saturating_add(stack.samples);
         }
     }
-    let names = profile.functions.iter().map(String::as_str);
-    let mut named: Vec<_> = names.zip(all).collect();
+    let mut named: Vec<_> = profile.functions.iter().map(String::as_str).zip(all).collect();
     // By where the time went, not on whose behalf: `main` is in every stack.
     named.sort_by_key(|(name, found)| (std::cmp::Reverse(found.running), *name));
     named.truncate(MOST);

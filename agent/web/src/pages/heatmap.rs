@@ -54,8 +54,7 @@ pub(crate) fn svg(server: &str, timeline: &Timeline, since_1970: Duration) -> an
     let mut text = String::new();
     draw(server, timeline, since_1970, &mut text).map_err(|error| anyhow!("cannot draw the heat map: {error}"))?;
     let begin = text.find("<svg").unwrap_or(0);
-    let inside = text[begin..].find('>').map_or(0, |end| begin + end + 1);
-    text.insert_str(inside, &format!("<style>{STYLE}</style>"));
+    text.insert_str(text[begin..].find('>').map_or(0, |end| begin + end + 1), &format!("<style>{STYLE}</style>"));
     Ok(text)
 }
 
@@ -90,8 +89,7 @@ fn draw(
             .y_label_formatter(&|row| format!("{} ms", row * BIN_NS / 1_000_000))
             .y_desc("within the second")
             .draw()?;
-        let blocks = blocks(timeline, since_1970, panel.nanoseconds);
-        chart.draw_series(blocks.iter().map(|block| {
+        chart.draw_series(blocks(timeline, since_1970, panel.nanoseconds).iter().map(|block| {
             let (top, bottom) = block.rows;
             let corners = [(block.second, top), (block.second + 1, bottom)];
             Rectangle::new(corners, colour(panel.colour, block.level).filled())
@@ -129,8 +127,7 @@ fn draw_legend<DB: DrawingBackend>(
         for level in 1..=LEVELS {
             let left = 230 + CELL * level as i32;
             let corners = [(left, top), (left + CELL, top + 18)];
-            let filled = colour(panel.colour, level).filled();
-            area.draw(&Rectangle::new(corners, filled))?;
+            area.draw(&Rectangle::new(corners, colour(panel.colour, level).filled()))?;
         }
     }
     let right = 230 + CELL * (LEVELS as i32 + 1);
@@ -138,8 +135,7 @@ fn draw_legend<DB: DrawingBackend>(
         area.draw(&Text::new(text, (left, 27), font.clone()))?;
     }
     let unknown = right + 230;
-    let corners = [(unknown, 18), (unknown + CELL, 36)];
-    area.draw(&Rectangle::new(corners, colour(INK, 0).filled()))?;
+    area.draw(&Rectangle::new([(unknown, 18), (unknown + CELL, 36)], colour(INK, 0).filled()))?;
     area.draw(&Text::new("not known", (unknown + CELL + 8, 27), font))
 }
 
@@ -152,10 +148,7 @@ pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(
     let mut blocks: Vec<Block> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
         // Level 0 is for what is not known.
-        let level = bin.map_or(0, |bin| {
-            let level = nanoseconds(bin).saturating_mul(LEVELS);
-            level.div_ceil(BIN_NS as u32).min(LEVELS)
-        });
+        let level = bin.map_or(0, |bin| nanoseconds(bin).saturating_mul(LEVELS).div_ceil(BIN_NS as u32).min(LEVELS));
         if level == 0 && bin.is_some() {
             continue;
         }
@@ -175,7 +168,6 @@ fn time_of_day(second: u64) -> String {
     text.get(11..19).unwrap_or_default().to_owned()
 }
 
-/// The height of a panel.
 const HEIGHT: u32 = 150;
 /// The width that blocks are placed in.
 const WIDTH: f64 = 10_000.0;
@@ -249,8 +241,7 @@ mod tests {
         let block = |second: u64, rows, level| Block { second: 1_700_000_000 + second, rows, level };
         let evicting = blocks(&timeline(), SINCE_1970, PANELS[0].nanoseconds);
         assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
-        let other = blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds);
-        assert_eq!(other, [block(1, (4, 5), 5)]);
+        assert_eq!(blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds), [block(1, (4, 5), 5)]);
     }
 
     #[test]

@@ -88,8 +88,7 @@ fn client_buffers(columns: &Columns) -> Chart {
         buffers.max_by_key(|buffers| buffers.total())
     });
     let class = |name, ink, of: fn(&ClientBuffers) -> u64| {
-        let values = buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64));
-        Series::new(name, ink, values.collect())
+        Series::new(name, ink, buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64)).collect())
     };
     let not_counted = columns.highest(|moment| moment.not_counted);
     let mut shown = vec![
@@ -102,8 +101,7 @@ fn client_buffers(columns: &Columns) -> Chart {
     // Most servers have only one class of clients.
     let is_empty = |series: &Series| !series.values.iter().flatten().any(|bytes| *bytes > 0.0);
     shown.retain(|series| series.name == "normal" || !is_empty(series));
-    let stacks = (1..=shown.len()).flat_map(|height| stacked(&shown[..height]));
-    let most = stacks.flatten().fold(0.0, f64::max);
+    let most = (1..=shown.len()).flat_map(|height| stacked(&shown[..height])).flatten().fold(0.0, f64::max);
     Chart {
         title: "Client buffers by class",
         note: (shown.len() > 1).then_some("From the bottom up, in this order."),
@@ -130,8 +128,7 @@ fn main_thread(columns: &Columns) -> Chart {
         let left = cpu.map(|cpu| cpu - evicting.unwrap_or(0.0));
         let expiring = cycles.zip(left).map(|(share, left)| share.min(left).max(0.0));
         let known = evicting.unwrap_or(0.0) + expiring.unwrap_or(0.0);
-        let rest = cpu.map(|cpu| (cpu - known).max(0.0));
-        (evicting, (expiring, rest))
+        (evicting, (expiring, cpu.map(|cpu| (cpu - known).max(0.0))))
     });
     let (evictions, (expiring, rest)): (Vec<_>, (Vec<_>, Vec<_>)) = shares.unzip();
     let rest_where = |is_observed: bool| {
@@ -148,8 +145,7 @@ fn main_thread(columns: &Columns) -> Chart {
     all.push(Series::new(other, Ink::Blue, rest_where(true)));
     let unobserved = rest_where(false);
     if unobserved.iter().any(Option::is_some) {
-        let name = "on a CPU while evictions were not observed";
-        all.push(Series::new(name, Ink::Grey, unobserved));
+        all.push(Series::new("on a CPU while evictions were not observed", Ink::Grey, unobserved));
     }
     let waiting = columns.share(|moment| moment.waiting);
     if waiting.iter().flatten().any(|share| *share > 0.001) {

@@ -17,7 +17,6 @@ use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
-/// The most records on the page.
 const MOST_RECORDS: usize = 50;
 
 /// What the page shows. All of it is a copy.
@@ -65,8 +64,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
         (records(shown))
         @if let Some(server) = shown.server { (work(server)) }
     };
-    let title = format!("Server {}", shown.label);
-    page(&title, Place::Agent { refresh }, &body)
+    page(&format!("Server {}", shown.label), Place::Agent { refresh }, &body)
 }
 
 /// Says in a line what the server is.
@@ -146,8 +144,7 @@ fn last_minutes(timeline: Option<&Timeline>, since_1970: Duration) -> Markup {
         return html! { p { "Nothing was read yet. Reload this page in a moment." } };
     };
     let from_us = known.to_us.saturating_sub(microseconds(MINUTES));
-    let span = Span::new(known.from_us.max(from_us), known.to_us);
-    let columns = Columns::of(&moments, span);
+    let columns = Columns::of(&moments, Span::new(known.from_us.max(from_us), known.to_us));
     html! {
         p.note { (panels::resolution(&columns)) " The tinted time is that of evictions." }
         (panels::all(&moments, &columns))
@@ -215,11 +212,9 @@ pub fn margins(server: &ExportedServer) -> Markup {
 
 /// Returns the time until something that may never happen, as text.
 fn in_time(seconds: Option<f64>) -> String {
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.map_or_else(|| "never".to_owned(), round)
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map_or_else(|| "never".to_owned(), round)
 }
 
-/// The most bursts on the page.
 const MOST_BURSTS: usize = 50;
 
 /// Lists finished bursts, the newest first, each with its record.
@@ -270,8 +265,7 @@ fn burst_row(burst: &Burst, record: Option<&RecordId>) -> Markup {
 
 /// Returns whether a record is there by now, and still.
 fn has(records: &[Listed], id: &RecordId) -> bool {
-    let mut summaries = records.iter().filter_map(|listed| listed.summary.as_ref().ok());
-    summaries.any(|summary| summary.id == *id)
+    records.iter().filter_map(|listed| listed.summary.as_ref().ok()).any(|summary| summary.id == *id)
 }
 
 /// Says what is watched and how, what was not found, and what it costs.
@@ -343,6 +337,5 @@ fn container(server: &ExportedServer) -> impl Iterator<Item = (&'static str, &St
         ("Pod uid", container.pod_uid.as_ref()),
         ("Control group", cgroup),
     ];
-    let facts = facts.into_iter();
-    facts.filter_map(|(name, value)| Some((name, value?)))
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }

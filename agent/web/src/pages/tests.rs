@@ -54,15 +54,10 @@ fn listed(server: &str, burst: Option<&Burst>) -> [Listed; 2] {
 #[test]
 fn the_overview_says_what_clients_felt_first() {
     let withdrawn = ExportedServer { withdrawn: Some(BrokenInvariant::Allocator), ..busy_server() };
-    let servers = [calm_server(), stalled_server(), withdrawn, new_server(), partial_server()];
-    let servers = servers.map(Arc::new);
-    let page = |servers, records| {
-        let unwatched = &[unwatched()];
-        overview(&Overview { servers, unwatched, records }, None)
-    };
+    let servers = [calm_server(), stalled_server(), withdrawn, new_server(), partial_server()].map(Arc::new);
+    let page = |servers, records| overview(&Overview { servers, unwatched: &[unwatched()], records }, None);
     let records = listed("/run/<b>", None);
-    let all = page(Some(&servers), Ok(&records));
-    must_say_the_same("overview", &all);
+    must_say_the_same("overview", &page(Some(&servers), Ok(&records)));
     must_say_the_same("overview_before_the_first_scan", &page(None, Ok(&[])));
     must_say_the_same("overview_of_nothing", &page(Some(&[]), Err("--keep-records is <0>")));
 }
@@ -108,8 +103,7 @@ fn a_server_that_has_ended_keeps_its_records() {
 
 #[test]
 fn the_page_of_a_record_begins_with_three_sentences() {
-    let agent = "an agent".to_owned();
-    let record = Record { agent, ..burst_record() };
+    let record = Record { agent: "an agent".to_owned(), ..burst_record() };
     must_say_the_same("record", &record_page(&record, false));
     let asked = Record {
         occasion: Occasion::Asked,

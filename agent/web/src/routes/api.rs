@@ -23,8 +23,7 @@ use crate::shared::Shared;
 
 pub(super) async fn metrics(State(app): State<App>) -> Response {
     let mut all = families(app.shared.servers().as_deref().unwrap_or_default());
-    let unwatched = app.shared.unwatched();
-    all.extend(unwatched.as_deref().map(servers_unwatched));
+    all.extend(app.shared.unwatched().as_deref().map(servers_unwatched));
     let (counts, ended) = (app.shared.endings(), app.shared.ended(None));
     all.extend(servers_ended(counts, &ended));
     all.extend(app.shared.last_turn().map(loop_last_turn));
@@ -33,13 +32,9 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
     }
     all.extend(app.process.collect());
     match TextEncoder::new().encode_to_string(&all) {
-        Ok(text) => {
-            let content_type = format!("{TEXT_FORMAT}; charset=utf-8");
-            ([(header::CONTENT_TYPE, content_type)], text).into_response()
-        }
+        Ok(text) => ([(header::CONTENT_TYPE, format!("{TEXT_FORMAT}; charset=utf-8"))], text).into_response(),
         Err(error) => {
-            let text = format!("cannot encode the metrics: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot encode the metrics: {error}\n")).into_response()
         }
     }
 }
@@ -148,10 +143,8 @@ pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>)
 /// Returns the server that is asked for, and a copy of its last ten minutes: its thread must not wait for the answer.
 fn last_minutes(shared: &Shared, which: &Which) -> Result<(Arc<ExportedServer>, Timeline), Refusal> {
     let server = which.of(shared)?;
-    let timeline = server.timeline().map(|timeline| timeline.clone());
-    let timeline = timeline.ok_or_else(|| {
-        let text = "the evicting calls of this server are not seen; / says why\n";
-        (StatusCode::NOT_FOUND, text.to_owned())
+    let timeline = server.timeline().map(|timeline| timeline.clone()).ok_or_else(|| {
+        (StatusCode::NOT_FOUND, "the evicting calls of this server are not seen; / says why\n".to_owned())
     })?;
     Ok((server, timeline))
 }
@@ -180,8 +173,7 @@ mod tests {
         let count = |server| burst_list(&[Arc::new(server)]).bursts.len();
         assert_eq!(count(new_server()), 0);
         assert_eq!(count(busy_server()), 1);
-        let withdrawn = Some(BrokenInvariant::LostExit);
-        assert_eq!(count(ExportedServer { withdrawn, ..busy_server() }), 0);
+        assert_eq!(count(ExportedServer { withdrawn: Some(BrokenInvariant::LostExit), ..busy_server() }), 0);
     }
 
     #[test]

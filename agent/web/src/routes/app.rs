@@ -74,10 +74,7 @@ impl App {
         match timeout(limit, answered).await {
             Ok(Ok(answer)) => answer.map_err(|why| unavailable(&why)),
             Ok(Err(_)) => Err(unavailable("the server has ended, or is no longer watched")),
-            Err(_) => {
-                let text = format!("no {done} in time; the agent's log may say why\n");
-                Err((StatusCode::GATEWAY_TIMEOUT, text))
-            }
+            Err(_) => Err((StatusCode::GATEWAY_TIMEOUT, format!("no {done} in time; the agent's log may say why\n"))),
         }
     }
 }
@@ -97,22 +94,17 @@ impl Which {
         let servers = shared.servers().unwrap_or_default();
         match (&self.server, &*servers) {
             (Some(label), _) => {
-                let named = servers.iter().find(|server| server.label == *label);
-                named.cloned().ok_or_else(|| no_such_server(label))
+                servers.iter().find(|server| server.label == *label).cloned().ok_or_else(|| no_such_server(label))
             }
             (None, [only]) => Ok(only.clone()),
-            (None, _) => {
-                let text = "which server? Append ?server=NAME; / lists them\n";
-                Err((StatusCode::BAD_REQUEST, text.to_owned()))
-            }
+            (None, _) => Err((StatusCode::BAD_REQUEST, "which server? Append ?server=NAME; / lists them\n".to_owned())),
         }
     }
 }
 
 /// Answers that this server is not watched.
 pub(super) fn no_such_server(label: &str) -> Refusal {
-    let text = format!("no server {label} is watched; / lists those that are\n");
-    (StatusCode::NOT_FOUND, text)
+    (StatusCode::NOT_FOUND, format!("no server {label} is watched; / lists those that are\n"))
 }
 
 /// Answers that something cannot be had now.

@@ -126,8 +126,7 @@ async fn own_only(request: Request, next: Next) -> Response {
 
 /// Answers a page of another site.
 fn refused() -> Response {
-    let text = "refused: this request comes from a page of another site\n";
-    (StatusCode::FORBIDDEN, text).into_response()
+    (StatusCode::FORBIDDEN, "refused: this request comes from a page of another site\n").into_response()
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{Html, Redirect, Response};
-use evictscope_records::Summary;
 use serde::Deserialize;
 
 use super::app::{App, Refusal, no_such_server};
@@ -48,8 +47,7 @@ pub(super) async fn server(State(app): State<App>, Path(label): Path<String>, Qu
         let server = servers.iter().find(|server| server.label == label);
         let timeline = server.and_then(|server| Some(server.timeline()?.clone()));
         let records = listed(shared).map(|mut records| {
-            let is_of = |summary: &Summary| summary.server == label;
-            records.retain(|listed| listed.summary.as_ref().is_ok_and(is_of));
+            records.retain(|listed| listed.summary.as_ref().is_ok_and(|summary| summary.server == label));
             records
         });
         let has_records = records.as_ref().is_ok_and(|records| !records.is_empty());
@@ -76,15 +74,10 @@ pub(super) async fn make_record(State(app): State<App>, Path(label): Path<String
 }
 
 pub(super) async fn record(State(app): State<App>, Path(id): Path<String>) -> Response {
-    app.aside(move |shared| {
-        let record = read(shared, id)?;
-        Ok(Html(pages::record_page(&record, false)))
-    })
-    .await
+    app.aside(move |shared| Ok(Html(pages::record_page(&read(shared, id)?, false)))).await
 }
 
 /// Answers requests for unknown paths.
 pub(super) async fn nothing() -> (StatusCode, &'static str) {
-    let text = "not found; / lists the servers, and metrics are at /metrics\n";
-    (StatusCode::NOT_FOUND, text)
+    (StatusCode::NOT_FOUND, "not found; / lists the servers, and metrics are at /metrics\n")
 }

@@ -18,14 +18,12 @@ use crate::shared::{Request, Shared};
 /// How long a record of now may take: the half minute that it still has to cover, and the disk.
 const RECORD: Duration = Duration::from_secs(100);
 
-/// The answer to a list.
 #[derive(Debug, Serialize)]
 struct RecordList<'a> {
     records: Vec<Entry<'a>>,
     unreadable: Vec<Unreadable>,
 }
 
-/// A record.
 #[derive(Debug, Serialize)]
 struct Entry<'a> {
     id: &'a RecordId,
@@ -91,21 +89,18 @@ pub(super) async fn one(State(app): State<App>, Path(id): Path<String>) -> Respo
 pub(super) async fn make(app: &App, server: Option<String>) -> Result<RecordId, Refusal> {
     let server = Which { server }.of(&app.shared)?;
     app.shared.keeper().map_err(unavailable)?;
-    let made = app.ask(&server.label, RECORD, "record was written", Request::Record);
-    made.await
+    app.ask(&server.label, RECORD, "record was written", Request::Record).await
 }
 
 /// Makes a record, and answers with its id.
 pub(super) async fn post(State(app): State<App>, Query(which): Query<Which>) -> Result<impl IntoResponse, Refusal> {
     let id = make(&app, which.server).await?;
-    let location = [(header::LOCATION, format!("/api/v1/records/{id}"))];
-    Ok((StatusCode::CREATED, location, Json(RecordMade { id })))
+    Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/records/{id}"))], Json(RecordMade { id })))
 }
 
 /// Returns all records, the newest first, or why there are none. Reads files.
 pub(super) fn listed(shared: &Shared) -> Result<Vec<Listed>, String> {
-    let keeper = shared.keeper()?;
-    keeper.store().list().map_err(|error| error.to_string())
+    shared.keeper()?.store().list().map_err(|error| error.to_string())
 }
 
 /// Returns a record, or the answer that says why not. Reads a file.
@@ -113,8 +108,7 @@ pub(super) fn read(shared: &Shared, id: String) -> Result<Record, Refusal> {
     let not_found = |text| (StatusCode::NOT_FOUND, format!("{text}\n"));
     // Only a valid name ever gets into a path.
     let id = RecordId::try_from(id).map_err(|error| not_found(error.to_string()))?;
-    let keeper = shared.keeper().map_err(unavailable)?;
-    keeper.store().read(&id).map_err(|error| match error {
+    shared.keeper().map_err(unavailable)?.store().read(&id).map_err(|error| match error {
         StoreError::NoSuchRecord(_) => not_found(format!("there is no record {id}")),
         error => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     })
@@ -151,17 +145,14 @@ pub(super) async fn profile(
     let server = which.of(&app.shared)?;
     let length = Duration::from_secs(seconds);
     let request = |answer| Request::Profile { length, hz, answer };
-    let taken = app.ask(&server.label, length + EXTRA, "profile was taken", request);
-    let profile = taken.await?;
+    let profile = app.ask(&server.label, length + EXTRA, "profile was taken", request).await?;
     let packed = app.aside(move |_| {
         let headers = [
             (header::CONTENT_TYPE, "application/octet-stream"),
             (header::CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\""),
         ];
-        let packed = pprof(&profile).map_err(|error| {
-            let text = format!("cannot write the profile: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text)
-        })?;
+        let packed = pprof(&profile)
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write the profile: {error}\n")))?;
         Ok((headers, packed))
     });
     Ok(packed.await)

@@ -111,9 +111,7 @@ impl WebConfig {
             });
             match looked.await {
                 Ok(looked) => self = looked,
-                Err(error) => {
-                    return tracing::error!("the web configuration is no longer followed: {error}");
-                }
+                Err(error) => return tracing::error!("the web configuration is no longer followed: {error}"),
             }
         }
     }
@@ -153,8 +151,7 @@ impl Sources {
         let spec = config.as_ref().ok().and_then(|text| Spec::parse(text).ok());
         let mut named = BTreeMap::new();
         if let Some(tls) = spec.and_then(|spec| spec.tls_server_config) {
-            let files = tls.files().map(|file| beside(path, file));
-            named.extend(files.map(|file| (file.clone(), content(&file))));
+            named.extend(tls.files().map(|file| beside(path, file)).map(|file| (file.clone(), content(&file))));
         }
         Self { config, named }
     }
@@ -164,8 +161,7 @@ impl Sources {
         let spec = Spec::parse(readable(path, &self.config)?).context(shown.clone())?;
         let demanded = spec.tls_server_config.as_ref();
         let tls = demanded.map(|tls| {
-            let acceptor = acceptor(tls, |file| self.named(&beside(path, file)));
-            acceptor.with_context(|| format!("{shown}, tls_server_config"))
+            acceptor(tls, |file| self.named(&beside(path, file))).with_context(|| format!("{shown}, tls_server_config"))
         });
         let tls = tls.transpose()?;
         let users = Users::new(spec.basic_auth_users.unwrap_or_default())
@@ -187,8 +183,7 @@ impl Sources {
 
     /// Returns the content of a file that the configuration names.
     fn named(&self, file: &Path) -> anyhow::Result<&[u8]> {
-        let content = self.named.get(file).context("a file was not read")?;
-        readable(file, content)
+        readable(file, self.named.get(file).context("a file was not read")?)
     }
 }
 
@@ -198,8 +193,7 @@ fn beside(file: &Path, named: &Path) -> PathBuf {
 }
 
 fn readable<'a>(path: &Path, content: &'a Content) -> anyhow::Result<&'a [u8]> {
-    let content = content.as_deref();
-    content.map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
+    content.as_deref().map_err(|why| anyhow!("cannot read {}: {why}", path.display()))
 }
 
 /// Returns an acceptor as `spec` says; `read` returns the content of a file that it names.
@@ -236,8 +230,7 @@ fn verifier<'a>(
         ),
         (ClientAuth::NoClientCert, None) => return Ok(None),
         (ClientAuth::NoClientCert, Some(_)) => bail!(
-            "client_ca_file has no effect without client_auth_type: add \
-             client_auth_type: RequireAndVerifyClientCert"
+            "client_ca_file has no effect without client_auth_type: add client_auth_type: RequireAndVerifyClientCert"
         ),
         (_, None) => bail!("client_auth_type needs client_ca_file"),
         (_, Some(file)) => file,
@@ -251,8 +244,7 @@ fn verifier<'a>(
         ClientAuth::VerifyClientCertIfGiven => builder.allow_unauthenticated(),
         _ => builder,
     };
-    let verifier = builder.build();
-    Ok(Some(verifier.with_context(|| about(file, "cannot be used"))?))
+    Ok(Some(builder.build().with_context(|| about(file, "cannot be used"))?))
 }
 
 /// Reads the certificates of a file; at least one.
@@ -335,7 +327,6 @@ impl Spec {
 impl TlsSpec {
     /// Returns all files that it names.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let own = [&self.cert_file, &self.key_file].into_iter();
-        own.chain(&self.client_ca_file).map(PathBuf::as_path)
+        [&self.cert_file, &self.key_file].into_iter().chain(&self.client_ca_file).map(PathBuf::as_path)
     }
 }

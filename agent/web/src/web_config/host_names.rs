@@ -24,17 +24,13 @@ impl HostNames {
     /// Returns a host that a request names and that is not this one.
     pub fn stranger(&self, request: &Request) -> Option<String> {
         let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-        let in_header = request.headers().get_all(header::HOST).iter();
-        let named = in_header.map(|host| host.as_bytes()).chain(in_target);
-        let mut strangers = named.filter(|host| !self.has(host));
-        strangers.next().map(|host| String::from_utf8_lossy(host).into_owned())
+        let named = request.headers().get_all(header::HOST).iter().map(|host| host.as_bytes()).chain(in_target);
+        named.filter(|host| !self.has(host)).next().map(|host| String::from_utf8_lossy(host).into_owned())
     }
 
     /// Returns whether this is one of the names, or an address, for which no name was looked up.
     fn has(&self, host: &[u8]) -> bool {
-        let Ok(authority) = Authority::try_from(host) else {
-            return false;
-        };
+        let Ok(authority) = Authority::try_from(host) else { return false };
         let host = authority.host();
         let address = host.trim_start_matches('[').trim_end_matches(']');
         address.parse::<IpAddr>().is_ok() || self.0.iter().any(|name| name.eq_ignore_ascii_case(host))

@@ -5,9 +5,8 @@
 //! one that asks for less. Files that cannot be used, or that protect nothing, are refused with the reason, and the
 //! last usable ones stay in force.
 //!
-//! Deliberately absent: settings of that format that protect nothing (client certificates that nobody
-//! verifies) or are not about access (HTTP/2, headers, rate limits, cipher suites). They are refused,
-//! not ignored.
+//! Deliberately absent: settings of that format that protect nothing (client certificates that nobody verifies) or are
+//! not about access (HTTP/2, headers, rate limits, cipher suites). They are refused, not ignored.
 
 mod config;
 mod host_names;
@@ -54,9 +53,7 @@ pub async fn guard(State(web): State<Web>, request: Request, next: Next) -> Resp
         );
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
-    let Some(users) = &protection.users else {
-        return next.run(request).await;
-    };
+    let Some(users) = &protection.users else { return next.run(request).await };
     if let Some(Authorization(shown)) = request.headers().typed_get::<Authorization<Basic>>()
         && users.admit(shown.username(), shown.password()).await
     {

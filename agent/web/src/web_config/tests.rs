@@ -15,8 +15,7 @@ pub fn directory() -> anyhow::Result<TempDir> {
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
     let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?;
-    write("server.crt", certificate.pem())?;
+    write("server.crt", CertificateParams::new(vec!["localhost".to_owned()])?.self_signed(&key)?.pem())?;
     write("server.key", key.serialize_pem())?;
     write("other.key", KeyPair::generate()?.serialize_pem())?;
     write("nothing.pem", "nothing\n".to_owned())?;
@@ -46,8 +45,7 @@ fn what_protects_is_accepted() -> anyhow::Result<()> {
         (client("RequireAndVerifyClientCert"), true, false),
         (client("\"VerifyClientCertIfGiven\""), true, false),
     ] {
-        let config = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?;
-        let now = config.web().now();
+        let now = load(directory.path(), &text)?.map_err(anyhow::Error::msg)?.web().now();
         let found = (now.tls.is_some(), now.users.is_some());
         ensure!(found == (tls, users), "{text}");
     }
@@ -70,8 +68,7 @@ fn what_cannot_be_done_is_refused_by_name() -> anyhow::Result<()> {
     refused("users:\n  a: b\n", "users")?;
     refused("basic_auth_users: [alice]\n", "line 1")?;
     refused("a: [\n", "web.yml")?;
-    let secret = "basic_auth_users:\n  alice: secret\n";
-    refused(secret, "basic_auth_users, alice: not a bcrypt hash")?;
+    refused("basic_auth_users:\n  alice: secret\n", "basic_auth_users, alice: not a bcrypt hash")?;
     for (from, to, said) in [
         ("server.crt", "gone.crt", "cannot read gone.crt"),
         ("server.key", "other.key", "server.crt does not match key_file"),
@@ -97,11 +94,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
     let directory = directory()?;
     let path = directory.path().join("web.yml");
     let mut config = load(directory.path(), TLS)?.map_err(anyhow::Error::msg)?;
-    let tls = |config: &WebConfig| {
-        let now = config.web().now();
-        let acceptor = now.tls.as_ref()?;
-        Some(std::ptr::from_ref(acceptor.config().as_ref()))
-    };
+    let tls = |config: &WebConfig| Some(std::ptr::from_ref(config.web().now().tls.as_ref()?.config().as_ref()));
     let settle = |config: &mut WebConfig| (0..2).for_each(|_| config.look());
     let first = tls(&config);
     ensure!(first.is_some());
@@ -126,8 +119,7 @@ fn a_change_that_cannot_be_used_leaves_what_was_in_force() -> anyhow::Result<()>
         }
         settle(&mut config);
         ensure!(tls(&config) == second, "{kind}");
-        let refused = WebConfig::load(&path).map(drop);
-        let why = refused.err().map(|error| format!("{error:#}"));
+        let why = WebConfig::load(&path).map(drop).err().map(|error| format!("{error:#}"));
         ensure!(why.is_some_and(|why| why.contains("not a regular file")), "{kind}");
         std::fs::rename(directory.path().join("kept"), file)?;
     }

@@ -66,9 +66,7 @@ impl Users {
         }
         // An unknown user takes as long as a wrong password, so that nobody learns the users' names.
         let known = self.hashes.get(user);
-        let Some(hash) = known.or(self.hashes.values().next()).cloned() else {
-            return false;
-        };
+        let Some(hash) = known.or(self.hashes.values().next()).cloned() else { return false };
         let (answer, answered) = oneshot::channel();
         let question = Question { password: password.to_owned(), hash, answer };
         let is_same = self.ask(question) && answered.await == Ok(true);
@@ -112,8 +110,7 @@ fn start() -> io::Result<Sender<Question>> {
             }
         }
     };
-    let thread = thread::Builder::new().name("passwords".to_owned());
-    thread.spawn(answers)?;
+    thread::Builder::new().name("passwords".to_owned()).spawn(answers)?;
     Ok(questions)
 }
 
@@ -136,8 +133,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_of_a_user_is_accepted() -> anyhow::Result<()> {
         // As htpasswd writes it.
-        let hash = bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY);
-        let users = alice(hash)?;
+        let users = alice(bcrypt::hash_with_result("secret", 4)?.format_for_version(bcrypt::Version::TwoY))?;
         for _ in 0..2 {
             assert!(users.admit("alice", "secret").await);
             assert!(!users.admit("alice", "secre").await);
@@ -185,8 +181,7 @@ mod tests {
     fn a_password_that_is_not_hashed_is_refused() {
         for wrong in ["secret", "", "$2y$10$short", "$1$abc$def"] {
             let users = BTreeMap::from([("alice".to_owned(), wrong.to_owned())]);
-            let refused = Users::new(users).is_err_and(|why| why.starts_with("alice: "));
-            assert!(refused, "{wrong}");
+            assert!(Users::new(users).is_err_and(|why| why.starts_with("alice: ")), "{wrong}");
         }
         assert!(matches!(Users::new(BTreeMap::new()), Ok(None)));
     }

@@ -44,7 +44,6 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
 
 type Found = (CauseKind, String, Vec<String>);
 
-/// Describes keys that expired all at once.
 fn expired(window: &Window<'_>) -> Option<Found> {
     let keys = window.grown(|moment| moment.expired_keys);
     let keys = keys.filter(|keys| *keys >= LEAST_KEYS)?;
@@ -65,7 +64,6 @@ fn expired(window: &Window<'_>) -> Option<Found> {
     Some((CauseKind::ExpiredTogether, summary, Vec::from_iter(before)))
 }
 
-/// Returns the keys expired per second.
 fn rate_of(moments: &[Moment]) -> Option<f64> {
     let (first, last) = (moments.first()?, moments.last()?);
     let keys = last.expired_keys?.checked_sub(first.expired_keys?)?;
@@ -91,7 +89,6 @@ fn commands(window: &Window<'_>) -> Found {
     (CauseKind::Commands, summary, vec![evidence])
 }
 
-/// Describes why the main thread had no CPU.
 fn no_cpu(window: &Window<'_>) -> Found {
     let share = window.waiting_share().filter(|share| *share >= WAITED);
     let time = share.map_or_else(
@@ -112,8 +109,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
         _ => CauseKind::NoCpu,
     };
     let why = who_had_it(window);
-    let summary = format!("The main thread waited for a CPU {time}: {why}");
-    (kind, summary, Vec::new())
+    (kind, format!("The main thread waited for a CPU {time}: {why}"), Vec::new())
 }
 
 /// Returns whether the main thread's quota was used up for most of the time in which it had no CPU; `None` if none is

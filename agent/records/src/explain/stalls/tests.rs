@@ -68,14 +68,11 @@ fn commands_are_named_by_the_profile() {
     let named = |record: &Record| {
         let explanation = explain(record);
         assert_eq!(kinds(record), [CauseKind::Commands]);
-        let evidence = explanation.causes[0].evidence[0].clone();
-        (explanation.why, evidence, explanation.help)
+        (explanation.why, explanation.causes[0].evidence[0].clone(), explanation.help)
     };
     if let Ok(profile) = &mut record.profile {
         profile.functions[5] = "keysCommand".to_owned();
-        let [keys, mget] = &mut profile.stacks[..] else {
-            unreachable!("there are two stacks");
-        };
+        let [keys, mget] = &mut profile.stacks[..] else { unreachable!("there are two stacks") };
         keys.at_ms = (0..3_000).step_by(25).collect();
         mget.at_ms = (0..6_000).step_by(100).collect();
     }
@@ -86,8 +83,7 @@ fn commands_are_named_by_the_profile() {
     let nameless = "Commands took the main thread's time.";
     let mut few = record.clone();
     if let Ok(profile) = &mut few.profile {
-        let stacks = profile.stacks.iter_mut();
-        stacks.for_each(|stack| stack.at_ms.truncate(2));
+        profile.stacks.iter_mut().for_each(|stack| stack.at_ms.truncate(2));
     }
     let (why, _, help) = named(&few);
     assert_eq!(why, nameless);

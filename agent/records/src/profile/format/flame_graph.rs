@@ -91,8 +91,7 @@ fn is_left_out(element: &BytesStart<'_>) -> bool {
 /// Returns an element with the font in place of what calls a script.
 fn kept(element: &BytesStart<'_>) -> io::Result<BytesStart<'static>> {
     let name = element.name();
-    let name = std::str::from_utf8(name.as_ref()).map_err(io::Error::other)?;
-    let mut kept = BytesStart::new(name.to_owned());
+    let mut kept = BytesStart::new(std::str::from_utf8(name.as_ref()).map_err(io::Error::other)?.to_owned());
     for attribute in element.attributes() {
         let attribute = attribute.map_err(io::Error::other)?;
         if attribute.key.as_ref() == b"onload" {

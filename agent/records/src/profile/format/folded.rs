@@ -10,15 +10,13 @@ pub const INCOMPLETE: &str = "[incomplete]";
 /// Returns a line for each different stack: the names of its functions, the outermost first, with `;` between them, and
 /// the number of samples. Lines are sorted. With an activity, only stacks in which it ran are included.
 pub fn folded(profile: &Profile, which: Option<Activity>) -> String {
-    let stacks = profile.stacks.iter();
-    let wanted = stacks.filter(|stack| which.is_none_or(|which| stack.activity == which));
+    let wanted = profile.stacks.iter().filter(|stack| which.is_none_or(|which| stack.activity == which));
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for stack in wanted {
         let samples = lines.entry(line(profile, stack)).or_default();
         *samples = samples.saturating_add(stack.samples);
     }
-    let lines = lines.iter();
-    lines.map(|(line, samples)| format!("{line} {samples}\n")).collect()
+    lines.iter().map(|(line, samples)| format!("{line} {samples}\n")).collect()
 }
 
 fn line(profile: &Profile, stack: &Stack) -> String {

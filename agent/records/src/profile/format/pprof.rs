@@ -142,8 +142,7 @@ fn message(profile: &Profile) -> proto::Profile {
     let key = strings.place(ACTIVITY);
     let samples_of = profile.stacks.iter().map(|stack| {
         // The innermost function first, in this format.
-        let frames = stack.frames.iter().rev();
-        let frames = frames.map(|index| (u64::from(*index) + 1).min(incomplete));
+        let frames = stack.frames.iter().rev().map(|index| (u64::from(*index) + 1).min(incomplete));
         let count = number(stack.samples);
         proto::Sample {
             location_id: frames.chain((!stack.is_whole).then_some(incomplete)).collect(),

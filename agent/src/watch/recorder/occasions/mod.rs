@@ -71,22 +71,24 @@ pub struct Sight {
     pub buffers: Option<f64>,
 }
 
-/// A record that will be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedRecord {
-    /// Why it is made.
     pub occasion: Occasion,
     /// When what it is about began.
     pub began: Duration,
     /// When that ended.
     pub ended: Duration,
-    /// When it is made.
     due: Duration,
     /// The burst, if it is about one that has ended.
     pub burst: Option<Arc<Burst>>,
 }
 
 impl WantedRecord {
+    /// Returns one that has all of the time after what it is about.
+    fn new(occasion: Occasion, began: Duration, ended: Duration) -> Self {
+        Self { occasion, began, ended, due: ended + AFTER, burst: None }
+    }
+
     fn is_asked(&self) -> bool {
         self.occasion == Occasion::Asked
     }
@@ -95,7 +97,6 @@ impl WantedRecord {
         at + UNWINDING >= self.due
     }
 
-    /// Returns the time that is in the record.
     pub fn span(&self) -> (Duration, Duration) {
         (self.began.saturating_sub(BEFORE), self.ended + AFTER)
     }
@@ -181,7 +182,7 @@ impl Occasions {
 
     /// Has a record made of what begins now, and of half a minute of it.
     fn wait_for(&mut self, occasion: Occasion, now: Duration) {
-        self.waiting.push(WantedRecord { occasion, began: now, ended: now + AFTER, due: now + AFTER, burst: None });
+        self.waiting.push(WantedRecord { due: now + AFTER, ..WantedRecord::new(occasion, now, now + AFTER) });
     }
 
     fn saw_call(&mut self, now: Duration, ended: Duration, took: Duration) {
@@ -193,7 +194,7 @@ impl Occasions {
         } else if !self.waiting.iter().any(|other| other.occasion == Occasion::Stall && other.is_within(began, ended))
             && self.calls.take(now, 0.0)
         {
-            self.waiting.push(WantedRecord { occasion: Occasion::Call, began, ended, due: ended + AFTER, burst: None });
+            self.waiting.push(WantedRecord::new(Occasion::Call, began, ended));
         }
     }
 
@@ -238,13 +239,8 @@ impl Occasions {
         // Buffers that swell while clients are stalled do so because of the stall. If they swelled before, that is
         // another matter.
         self.waiting.retain(|other| other.occasion != Occasion::Buffers || other.began < began);
-        self.waiting.push(WantedRecord {
-            occasion: Occasion::Stall,
-            began,
-            ended: stall.last,
-            due: stall.last + AFTER,
-            burst: stall.burst,
-        });
+        let record = WantedRecord::new(Occasion::Stall, began, stall.last);
+        self.waiting.push(WantedRecord { burst: stall.burst, ..record });
     }
 
     /// Drops records of these kinds that another record of this time covers.
@@ -263,31 +259,18 @@ impl Occasions {
         let is_in = |stall: &Stall| stall.began <= over(burst);
         if is_recorded {
             let _ = self.stall.take_if(|stall| is_in(stall));
-            let covered = [Occasion::Stall, Occasion::Call, Occasion::Buffers];
-            self.drop_within(&covered, burst.started, over(burst));
-            self.waiting.push(WantedRecord {
-                occasion: Occasion::Burst,
-                began: burst.started,
-                ended: over(burst),
-                due: over(burst) + AFTER,
-                burst: Some(burst.clone()),
-            });
+            self.drop_within(&[Occasion::Stall, Occasion::Call, Occasion::Buffers], burst.started, over(burst));
+            let record = WantedRecord::new(Occasion::Burst, burst.started, over(burst));
+            self.waiting.push(WantedRecord { burst: Some(burst.clone()), ..record });
         } else if let Some(stall) = self.stall.as_mut().filter(|stall| is_in(stall)) {
             stall.burst = Some(burst.clone());
         }
         is_recorded
     }
 
-    /// Asks for a record of now.
     pub fn ask(&mut self, now: Duration) {
         if !self.waiting.iter().any(WantedRecord::is_asked) {
-            self.waiting.push(WantedRecord {
-                occasion: Occasion::Asked,
-                began: now,
-                ended: now,
-                due: now + AFTER,
-                burst: None,
-            });
+            self.waiting.push(WantedRecord::new(Occasion::Asked, now, now));
         }
     }
 
@@ -298,14 +281,12 @@ impl Occasions {
 
     /// Returns whether a record that was asked for is still to come, and its profile still goes on.
     pub fn is_asked(&self, at: Duration) -> bool {
-        let goes_on = |wanted: &WantedRecord| wanted.is_asked() && !wanted.is_due_soon(at);
-        self.waiting.iter().any(goes_on)
+        self.waiting.iter().any(|wanted| wanted.is_asked() && !wanted.is_due_soon(at))
     }
 
     /// Takes the records whose time is over.
     pub fn due(&mut self, at: Duration) -> Vec<WantedRecord> {
-        let is_due = |wanted: &mut WantedRecord| wanted.due <= at;
-        self.waiting.extract_if(.., is_due).collect()
+        self.waiting.extract_if(.., |wanted| wanted.due <= at).collect()
     }
 
     /// Takes all records, including that of a stall under way, because nothing more will be known; if the server has
@@ -315,13 +296,7 @@ impl Occasions {
         if let Some(stall) = self.stall.take_if(is_long) {
             self.record(stall);
         }
-        self.waiting.extend(ended.map(|at| WantedRecord {
-            occasion: Occasion::Ended,
-            began: at,
-            ended: at,
-            due: at,
-            burst: None,
-        }));
+        self.waiting.extend(ended.map(|at| WantedRecord { due: at, ..WantedRecord::new(Occasion::Ended, at, at) }));
         std::mem::take(&mut self.waiting)
     }
 }

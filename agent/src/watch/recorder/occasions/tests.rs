@@ -16,9 +16,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A burst of 7 s and a reclaim of 5 s.
 fn burst(kind: BurstKind, started: Duration) -> Arc<Burst> {
     static MADE_UP: LazyLock<Option<Burst>> = LazyLock::new(|| burst_record().burst);
-    let Some(burst) = MADE_UP.clone() else {
-        unreachable!("the made-up record is about a burst");
-    };
+    let Some(burst) = MADE_UP.clone() else { unreachable!("the made-up record is about a burst") };
     let mut burst = Burst { started, ..burst };
     match kind {
         BurstKind::SelfAmplifying => {}
@@ -144,11 +142,9 @@ fn made(sight: impl Fn(u64) -> Sight) -> Vec<WantedRecord> {
 #[test]
 fn short_stalls_are_recorded_together() {
     let every = |seconds: u64| {
-        let made = made(|second| Sight {
-            stalled: Some(TENTH * 3 * (second.min(1_000) / seconds) as u32),
-            ..Sight::default()
-        });
-        made.first().map(|record| record.ended - record.began)
+        made(|second| Sight { stalled: Some(TENTH * 3 * (second.min(1_000) / seconds) as u32), ..Sight::default() })
+            .first()
+            .map(|record| record.ended - record.began)
     };
     // The fourth one completes a second.
     assert_eq!(every(20), Some(GAP * 60 + TENTH * 3));
@@ -201,10 +197,7 @@ fn client_buffers_are_recorded_when_they_swell_and_not_while_they_stay() {
             ..Sight::default()
         })
     };
-    let began = |low| {
-        let found = found(low);
-        Vec::from_iter(found.iter().map(|record| (record.occasion, record.began - START)))
-    };
+    let began = |low| Vec::from_iter(found(low).iter().map(|record| (record.occasion, record.began - START)));
     assert_eq!(began(0.12), [(Occasion::Buffers, GAP * 100)]);
     let twice = [(Occasion::Buffers, GAP * 100), (Occasion::Buffers, GAP * 3_801)];
     assert_eq!(began(0.05), twice);

@@ -179,8 +179,7 @@ impl Waits {
             // As long as they waited, so did what came meanwhile.
             let is_known = wait >= LONG || is_sure && answer.came < answered;
             if is_new && !has_rested && is_known {
-                let request = Request { since: answer.came, ..Request::default() };
-                self.end(request, answer.left, true, true);
+                self.end(Request { since: answer.came, ..Request::default() }, answer.left, true, true);
                 waits.push((answer.came, answer.left));
             }
         }
@@ -229,8 +228,7 @@ impl Waits {
             let has_waited = was_closed.unwrap_or(has_waited);
             self.given_up += u64::from(has_waited && was_closed.is_none());
             self.gave_up.insert(key, has_waited);
-            let came = closed_by_client.came.filter(|_| has_waited);
-            given_up = [given_up, came].into_iter().flatten().min();
+            given_up = [given_up, closed_by_client.came.filter(|_| has_waited)].into_iter().flatten().min();
         }
         self.alive = self.alive.max(rested).max(sent);
         let oldest = [self.oldest(), given_up].into_iter().flatten().min();
@@ -363,8 +361,7 @@ impl Request {
             self.since.max(last + at.saturating_sub(last) / 2)
         };
         // Whoever sends more without having had an answer needs none.
-        let is_blocked = before.is_blocked && before.answered_to == self.answered_to;
-        Self { since, is_blocked, ..self }
+        Self { since, is_blocked: before.is_blocked && before.answered_to == self.answered_to, ..self }
     }
 
     /// Counts the lengths that it has passed by having waited for so long.

@@ -104,10 +104,8 @@ fn a_unix_socket_is_older_than_the_look_that_finds_it_by_half_the_time_since_the
 fn a_wait_lasts_until_its_answer_left() {
     let mut waits = Waits::default();
     let rests = [ms(1_000), ms(1_900)];
-    let mut take_in = |look: SocketLook| {
-        let felt = take_in(&mut waits, &look, &rests);
-        (felt, waits.seconds(), waits.over(), waits.longest())
-    };
+    let mut take_in =
+        |look: SocketLook| (take_in(&mut waits, &look, &rests), waits.seconds(), waits.over(), waits.longest());
     let at = |at| SocketLook { at: ms(at), ..SocketLook::default() };
     take_in(at(1_000));
     let unread = |socket, came| Unread { socket, read_to: 7, answered_to: 9, bytes: 6, came: Some(ms(came)) };
@@ -212,8 +210,7 @@ fn a_client_that_gave_up_does_not_wait() {
 fn who_closes_without_having_waited_did_not_give_up() {
     let mut waits = Waits::default();
     look_at_both(&mut waits, 1_000, &[], &[(1, 7, 500)], Some(900));
-    let owed = [(1, 7, 500), (2, 7, 990)];
-    look_at_both(&mut waits, 1_100, &[], &owed, Some(900));
+    look_at_both(&mut waits, 1_100, &[], &[(1, 7, 500), (2, 7, 990)], Some(900));
     let closed = [(1, true, 500), (2, false, 990), (3, false, 990)];
     let gave_up =
         closed.map(|(socket, is_certain, came)| GaveUp { socket, answered_to: 0, came: Some(ms(came)), is_certain });
@@ -228,8 +225,7 @@ fn who_closes_without_having_waited_did_not_give_up() {
 #[test]
 fn a_replica_does_not_wait() {
     let mut waits = Waits::default();
-    let acknowledged = [(1, 7, 900)];
-    look_at_both(&mut waits, 1_000, &[], &acknowledged, Some(990));
+    look_at_both(&mut waits, 1_000, &[], &[(1, 7, 900)], Some(990));
     let script = [(1, 7, Some(1_900))];
     for at in [2_000, 2_500, 4_000] {
         look_at_both(&mut waits, at, &script, &[], Some(990));
@@ -243,8 +239,7 @@ fn a_request_that_was_read_waits_until_it_is_answered() {
     let mut waits = Waits::default();
     let (unread, rested) = ([(1, 7, Some(990))], Some(970));
     look_at_both(&mut waits, 1_000, &unread, &[(2, 5, 980)], rested);
-    let owed = [(1, 37, 990), (2, 5, 980)];
-    look_at_both(&mut waits, 1_300, &[], &owed, rested);
+    look_at_both(&mut waits, 1_300, &[], &[(1, 37, 990), (2, 5, 980)], rested);
     assert_eq!((waits.oldest(), waits.waiting()), (Some(ms(980)), 2));
     assert_eq!(waits.over(), [1, 0], "the other may block on purpose");
     // The client whose request was unread has an answer, and has since sent another request, which was read.
@@ -262,8 +257,7 @@ fn clients_that_block_on_purpose_do_not_wait() {
     // A server that never rests: it answers others that came later.
     let mut waits = Waits::default();
     for at in (1_000..3_000).step_by(20) {
-        let owed = [(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)];
-        look_at_both(&mut waits, at, &[], &owed, None);
+        look_at_both(&mut waits, at, &[], &[(1, 7, 900), (2, at as u32, at - 5), (3, at as u32, at - 3)], None);
     }
     assert_eq!((waits.waiting(), waits.over()), (2, [0, 0]));
 }
@@ -360,8 +354,7 @@ fn those_that_are_answered_last_in_a_turn_were_not_passed_over() {
             let (came, read_to) = (ms(client.came), client.sent - u32::from(!client.is_read));
             let answered_to = client.sent - u32::from(client.left == 0);
             if client.left > client.came + 20 {
-                let left = ms(client.left);
-                look.answered.push(Answered { socket, came, left });
+                look.answered.push(Answered { socket, came, left: ms(client.left) });
             } else if client.left == 0 && client.is_read {
                 look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: true });
             } else if client.left == 0 {

@@ -74,7 +74,6 @@ struct Open {
     crowd: Trouble,
 }
 
-/// A connection's task.
 type Task = AbortOnDropHandle<()>;
 
 impl Default for Open {
@@ -92,7 +91,6 @@ impl Open {
         self.note(closed.is_some());
     }
 
-    /// Notes a request.
     fn asks(&mut self, number: u64) {
         if let Some((_, task)) = self.new.pop(&number) {
             let closed = self.asked.push(number, task);
@@ -122,8 +120,7 @@ impl Open {
 
     /// Returns when another client may come, if there is no room now: no client that has just come is closed for it.
     fn has_room_at(&self) -> Option<Instant> {
-        let oldest = self.new.peek_lru().filter(|_| self.new.len() == MOST.get());
-        oldest.map(|(_, (since, _))| *since + SPARED)
+        self.new.peek_lru().filter(|_| self.new.len() == MOST.get()).map(|(_, (since, _))| *since + SPARED)
     }
 }
 

@@ -35,7 +35,6 @@ fn open() -> Web {
     Web::open(Vec::new())
 }
 
-/// Connects, and sends these bytes.
 fn connect(address: SocketAddr, sent: &[u8]) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(HANG))?;
@@ -43,7 +42,6 @@ fn connect(address: SocketAddr, sent: &[u8]) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends a request, and reads the whole answer.
 fn ask(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.write_all(REQUEST)?;
     let mut answer = Vec::new();
@@ -78,8 +76,7 @@ fn must_leave(clients: &[TcpStream], most: usize) -> anyhow::Result<()> {
     for mut stream in open {
         stream.set_nonblocking(true)?;
         let read = stream.read(&mut [0]);
-        let is_open = matches!(&read, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        ensure!(is_open, "{read:?}");
+        ensure!(matches!(&read, Err(error) if error.kind() == ErrorKind::WouldBlock), "{read:?}");
     }
     Ok(())
 }
