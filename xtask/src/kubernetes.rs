@@ -41,7 +41,6 @@ pub fn check() -> Result<String> {
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
-/// Returns why the chart cannot be checked on this machine.
 pub fn missing() -> Option<String> {
     debian::missing(&debian::GO)
 }

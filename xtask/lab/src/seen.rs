@@ -14,7 +14,6 @@ use crate::counts::Load;
 /// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
 
-/// How long an answer of the server may take.
 pub const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long without an eviction ends a burst, in seconds, by the definition of a burst.
@@ -170,7 +169,6 @@ pub struct Expiry {
     after: Sample,
 }
 
-/// Switches active expiry on or off.
 pub fn set_active_expiry(server: &Redis, value: &str) -> Result<()> {
     let answer = server.cli(&["debug", "set-active-expire", value])?;
     anyhow::ensure!(answer.trim() == "OK", "active expiry cannot be switched: {answer}");

@@ -10,7 +10,6 @@ use evictscope_testkit::{process, workspace};
 use super::{read, rules, sources};
 use crate::go::Go;
 
-/// Regenerates the committed dashboards and rules.
 pub fn write() -> Result<()> {
     generate(&built(&Go::find()?)?, &sources())?;
     for file in files(&sources())? {
@@ -36,14 +35,12 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder below `target` for what is built here, and makes it.
 fn folder() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("dashboards");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Builds the generator, and returns its path.
 fn built(go: &Go) -> Result<PathBuf> {
     let program = folder()?.join("generate");
     go.build(&sources().join("src"), ".", &program)?;
@@ -54,7 +51,6 @@ fn generate(generator: &Path, to: &Path) -> Result<()> {
     process::succeed(Command::new(generator).arg("generate").arg(to))
 }
 
-/// Returns the dashboards in a folder and the rules below it.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok([super::dashboards(folder)?, rules::files(&folder.join("rules"))?].concat())
 }

@@ -43,7 +43,6 @@ pub fn check_rules() -> Result<()> {
     queries::check()
 }
 
-/// Returns why the rules cannot be checked on this machine.
 pub fn missing_rules() -> Option<String> {
     debian::missing(&debian::RULES)
 }
@@ -52,7 +51,6 @@ fn sources() -> PathBuf {
     workspace::root().join("dashboards")
 }
 
-/// Returns the dashboards in a folder, by name.
 fn dashboards(folder: &Path) -> Result<Vec<PathBuf>> {
     workspace::files_ending(folder, "json")
 }

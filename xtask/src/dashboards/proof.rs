@@ -26,7 +26,6 @@ use super::{queries, rules};
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The keys that fill the stalled server.
 const KEYS: u32 = 150_000;
 
 /// Proves that the installed agent, dashboards and rules work together: every query and every rule has data, and the
@@ -97,12 +96,8 @@ fn evict_and_flush(port: u16) -> Result<()> {
 }
 
 /// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns
-/// how many there are.
-///
-/// # Errors
-///
-/// Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`]. The latter must
-/// have none.
+/// how many there are. Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`].
+/// The latter must have none.
 fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
     let mut count = 0;
     let mut strange = Vec::new();
@@ -134,7 +129,6 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
     Ok(count)
 }
 
-/// Returns whether a query has data.
 fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     let series = match &query.kind {
         Kind::Now => prometheus.now(&query.text)?,

@@ -35,14 +35,12 @@ impl Bill {
         Ok(Self(serde_json::from_str(&text).context("the bill of materials is not JSON")?))
     }
 
-    /// Adds the packages that these libraries are from.
     pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
         let components = self.0["components"].as_array_mut().context("the bill of materials lists no components")?;
         components.extend(packages(libraries).into_iter().map(component));
         Ok(())
     }
 
-    /// Writes it beside a product, and returns its path.
     pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
         let mut path = product.as_os_str().to_owned();
         path.push(".cdx.json");
@@ -68,7 +66,6 @@ pub struct Library {
     pub package: Package,
 }
 
-/// A package that is installed here.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Package {
     pub name: String,
@@ -76,11 +73,8 @@ pub struct Package {
     pub architecture: String,
 }
 
-/// Returns all that a program needs to start, including what its libraries need.
-///
-/// # Errors
-///
-/// Fails if a library is not there, or not from a Debian package.
+/// Returns all that a program needs to start, including what its libraries need. Fails if a library is not there, or
+/// not from a Debian package.
 pub fn of(program: &Path) -> Result<Vec<Library>> {
     let library = |path: PathBuf| {
         let why = || format!("cannot tell which Debian package {} is from: make the image on Debian", path.display());

@@ -23,7 +23,6 @@ use super::Packages;
 use super::format::{Format, Root};
 use crate::dashboards;
 
-/// Files of every installation.
 const FILES: [&str; 10] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
@@ -160,9 +159,7 @@ fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// The page that tells operators how to run the image.
 const PAGE: &str = "docs/CONFIGURATION.md";
-/// How the command begins on that page.
 const BEGINNING: &str = "podman run --detach";
 
 /// The options of that command that a test sets itself.
@@ -178,7 +175,6 @@ const MISSING: [(&str, &str, &str); 4] = [
     ("--pid=", "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536", "in a user namespace"),
 ];
 
-/// Tries out the image in this archive.
 fn try_out(archive: &Path) -> Result<()> {
     let loaded = Loaded::load(archive)?;
     let page = fs::read_to_string(workspace::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
@@ -247,7 +243,6 @@ fn counts(image: &str, options: &[String]) -> Result<()> {
     counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
 }
 
-/// Runs podman to remove something.
 fn remove(arguments: &[&str]) {
     if let Err(error) = podman::command().and_then(|mut podman| process::answer_of(podman.args(arguments))) {
         eprintln!("podman could not remove something: {error:#}");
@@ -287,7 +282,6 @@ const DIRECTIVE: &str = "SystemCallFilter=";
 /// its own.
 const OF_RUNTIMES: &str = "@setuid";
 
-/// Writes the profile.
 pub fn write(to: &Path) -> Result<()> {
     let unit =
         fs::read_to_string(workspace::root().join("packaging/evictscope.service")).context("cannot read the unit")?;
@@ -318,7 +312,6 @@ fn allowed(unit: &str) -> Result<BTreeSet<String>> {
     Ok(allowed)
 }
 
-/// Returns the system calls of a group, or the one of this name.
 fn calls(name: &str) -> Result<BTreeSet<String>> {
     if !name.starts_with('@') {
         return Ok(BTreeSet::from([name.to_owned()]));

@@ -108,7 +108,6 @@ fn more(report: &Report) -> Vec<Beside> {
     ]
 }
 
-/// Checks what Go programs generate, and the chart for Kubernetes.
 fn generated() -> Result<Outcome> {
     if let Some(reason) = kubernetes::missing() {
         return Ok(Outcome::Skipped(reason));
@@ -168,7 +167,6 @@ fn clippy(mut cargo: Command, packages: &[&str]) -> Result<Outcome> {
     outcome(cargo.arg("clippy").args(packages).args(["--all-targets", "--", "-Dwarnings"]))
 }
 
-/// Returns why this subcommand of cargo cannot run, if it is not installed.
 fn missing_tool(name: &str) -> Option<String> {
     process::answer_of(workspace::cargo().args([name, "--version"])).err()?;
     Some(format!(
@@ -195,7 +193,6 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The outcome of a step.
 pub enum Outcome {
     Passed,
     /// It passed, with something worth knowing.
@@ -222,13 +219,11 @@ impl Outcome {
     }
 }
 
-/// The steps so far: name, outcome in a word, time.
 #[derive(Default)]
 pub struct Report {
     steps: Vec<(&'static str, &'static str, Duration)>,
 }
 
-/// A step that runs beside others.
 pub struct Beside {
     name: &'static str,
     thread: JoinHandle<(Result<Outcome>, Duration)>,
@@ -252,7 +247,6 @@ impl Report {
         Beside { name, thread }
     }
 
-    /// Waits for the end of a step that runs beside others.
     pub fn end(&mut self, beside: Beside) {
         let name = beside.name;
         println!("== {name}: began above");

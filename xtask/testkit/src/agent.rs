@@ -26,12 +26,10 @@ pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// A directory that cannot be made: no test writes into that of the host's own agent.
 pub const NO_STATE: &str = "/dev/null/none";
 
-/// The metric of how long eviction calls were observed.
 const OBSERVED: &str = "evictscope_observed_seconds_total";
 /// Readings older than this are not exported.
 const OLDEST: Duration = Duration::from_secs(5);
 
-/// The user `nobody`.
 const NOBODY: u32 = 65534;
 
 /// The variable that says which agent a test of the agent starts.
@@ -62,7 +60,6 @@ pub fn evictscope_without_privileges() -> Command {
     command
 }
 
-/// A running agent, which is killed when this is dropped.
 pub struct Agent {
     process: Owned,
     http: Http,
@@ -83,7 +80,6 @@ impl Agent {
         Self::start_command(run, free_port()?, options)
     }
 
-    /// Starts the same, and waits until it watches a server.
     pub fn watching(redis: &Redis, options: &[&str]) -> Result<Self> {
         let agent = Self::start(options)?;
         agent.watches(redis)?;
@@ -139,7 +135,6 @@ impl Agent {
         page
     }
 
-    /// Returns what /metrics says now.
     pub fn scrape(&self) -> Result<Scrape> {
         Scrape::parse(&self.get("/metrics")?)
     }
@@ -149,7 +144,6 @@ impl Agent {
         self.settle(|| self.scrape())
     }
 
-    /// Returns the same about one server.
     pub fn settled_reading(&self, redis: &Redis) -> Result<Scrape> {
         self.settle(|| self.reading(redis))
     }
@@ -209,7 +203,6 @@ impl Agent {
         self.process.end_well()
     }
 
-    /// Sends a signal, waits for the end and returns how it ended.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
         self.process.end(signal)
     }

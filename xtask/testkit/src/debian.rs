@@ -17,7 +17,6 @@ pub struct Needed {
     programs: &'static [(&'static str, &'static str)],
 }
 
-/// What the demo and the tests need.
 pub const SERVERS: Needed = Needed {
     by: "every test on a real server",
     programs: &[
@@ -31,19 +30,15 @@ pub const SERVERS: Needed = Needed {
     ],
 };
 
-/// What checking the rules needs.
 pub const RULES: Needed =
     Needed { by: "checking the rules", programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")] };
 
-/// What tests of plans need: they compile small programs.
 pub const COMPILERS: Needed =
     Needed { by: "planning for programs of both compilers", programs: &[("gcc", "gcc"), ("clang", "clang")] };
 
-/// What generating the dashboards and checking the chart needs.
 pub const GO: Needed =
     Needed { by: "generating the dashboards and checking the Helm chart", programs: &[("go", "golang-go")] };
 
-/// What packing needs.
 pub const PACKING: Needed = Needed {
     by: "packing",
     programs: &[
@@ -58,7 +53,6 @@ pub const PACKING: Needed = Needed {
     ],
 };
 
-/// What trying out the package needs.
 pub const PACKAGE: Needed = Needed {
     by: "trying the packages out",
     programs: &[
@@ -70,7 +64,6 @@ pub const PACKAGE: Needed = Needed {
     ],
 };
 
-/// What trying the agent on other kernels and on other builds of servers needs.
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: &[
@@ -83,7 +76,6 @@ pub const MATRIX: Needed = Needed {
     ],
 };
 
-/// What servers in containers need.
 pub const CONTAINERS: Needed = Needed {
     by: "trying servers in containers",
     programs: &[
@@ -106,18 +98,15 @@ const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 const SYSTEMD: &str = "/run/systemd/system";
 
 impl Needed {
-    /// Returns the programs that are not on `PATH`, each with its package.
     fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.programs.iter().copied().filter(|(program, _)| which::which(program).is_err())
     }
 
-    /// Returns the packages that bring the absent programs.
     pub fn packages(&self) -> BTreeSet<String> {
         self.absent().map(|(_, package)| package.to_owned()).collect()
     }
 }
 
-/// Checks that packages can be installed here.
 pub fn installable() -> Result<()> {
     ensure!(which::which("apt-get").is_ok(), "there is no apt-get here (set-up knows Debian's packages only)");
     must_be_root("install packages")

@@ -40,9 +40,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts the `redis-server` on `PATH` with these options, and waits until it answers.
-    ///
-    /// Unless the options say otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
+    /// Starts the `redis-server` on `PATH` with these options, and waits until it answers. Unless the options say
+    /// otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
     pub fn start(options: &[&str]) -> Result<Self> {
         Self::start_program(Command::new("redis-server"), options)
     }
@@ -102,7 +101,6 @@ impl Redis {
         self.port
     }
 
-    /// Returns its name in the metrics.
     pub fn name(&self) -> String {
         self.port.to_string()
     }
@@ -142,12 +140,10 @@ impl Redis {
         Ok(())
     }
 
-    /// Returns all of `INFO`, as it is now. It does not count itself as a command.
     pub fn all_info(&self) -> Result<Info> {
         Ok(Info::new(self.cli(&["info", "all"])?))
     }
 
-    /// Returns one number of `INFO`.
     pub fn info(&self, field: &str) -> Result<f64> {
         self.all_info()?.number(field)
     }
@@ -222,12 +218,10 @@ fn sets(keys: u32, requests: u32) -> String {
 pub struct Info(String);
 
 impl Info {
-    /// Takes the answer to `INFO`.
     pub fn new(answer: String) -> Self {
         Self(answer)
     }
 
-    /// Returns one of its numbers.
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -236,7 +230,6 @@ impl Info {
     }
 }
 
-/// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
     let program = which::which("redis-server");
     let program = program.context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
@@ -246,7 +239,6 @@ pub fn executable() -> Result<PathBuf> {
 /// The option by which an agent watches servers of these names.
 pub(crate) const MATCH_OPTION: &str = "--process-match";
 
-/// Numbers the copies of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
@@ -310,7 +302,6 @@ impl PrivateBuild {
         Ok(fs::remove_file(self.path())?)
     }
 
-    /// Starts a server, with these options.
     pub fn start(&self, options: &[&str]) -> Result<Redis> {
         let Some(root) = &self.root else {
             return Redis::start_program(Command::new(self.path()), options);
@@ -323,11 +314,9 @@ impl PrivateBuild {
     }
 }
 
-/// Copies a file to `to`, and makes it executable.
-///
-/// Another process does it. If this one had the copy open for writing while another of its threads started a program,
-/// the child process would have it open too until it executes that program, and the copy could not be executed
-/// meanwhile (ETXTBSY).
+/// Copies a file to `to`, and makes it executable. Another process does it. If this one had the copy open for writing
+/// while another of its threads started a program, the child process would have it open too until it executes that
+/// program, and the copy could not be executed meanwhile (ETXTBSY).
 pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     let mut install = Command::new("install");
     process::answer_of(install.args(["--mode", "755", "--no-target-directory"]).arg(from).arg(to)).map(drop)
