@@ -46,8 +46,7 @@ pub fn missing() -> Option<String> {
 }
 
 fn program(go: &Go) -> Result<PathBuf> {
-    let directory = workspace::target_directory()?.join("kubernetes");
-    fs::create_dir_all(&directory).context("cannot make a directory for the program")?;
+    let directory = workspace::target_folder("kubernetes")?;
     // Two tasks of `cargo xtask test --all` need it: the second must neither build it too nor overwrite it.
     let lock = File::create(directory.join("lock")).context("cannot make a lock")?;
     lock.lock().context("cannot wait for the lock")?;

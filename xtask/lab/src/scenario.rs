@@ -166,7 +166,6 @@ const EXPIRE: Parameters = Parameters {
     ..BURST
 };
 
-/// The clients overwrite keys, so that the data does not grow.
 const REWRITES: Parameters = Parameters {
     connections: 1000,
     maxmemory: 2048 * MIB,
@@ -207,9 +206,7 @@ const TABLE: Parameters = Parameters {
     ..STEADY
 };
 
-/// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
-/// it piles up in the buffers that replicas and the replication backlog share. It says that all data may come over this
-/// connection while the server's child process writes it.
+/// The replica says that all data may come over this connection while the server's child process writes it.
 const REPLICATION: Parameters = Parameters {
     options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
     visitor: Some(Visitor { connections: 1, lines: &["REPLCONF capa eof capa psync2", "PSYNC ? -1"], ..NOBODY }),
@@ -217,7 +214,6 @@ const REPLICATION: Parameters = Parameters {
     ..REWRITES
 };
 
-/// Subscribers that read nothing, and a client that publishes 32 KiB ten times a second.
 const SUBSCRIBERS: Parameters = Parameters {
     busy: 0.4,
     visitor: Some(Visitor {
@@ -232,7 +228,6 @@ const SUBSCRIBERS: Parameters = Parameters {
     ..REWRITES
 };
 
-/// The end of 2,000,000 keys that were written before.
 const PILE: Visitor = Visitor {
     after: 35.0,
     script: "local pile = redis.call('INCR', 'pile') for i = 1, 1000 do redis.call('SET', 'pile:' .. pile .. ':' .. i, \

@@ -44,6 +44,13 @@ pub fn target_directory() -> Result<PathBuf> {
     Ok(metadata.context("cannot ask cargo for the target directory")?.target_directory.into_std_path_buf())
 }
 
+/// Returns the folder of this name below the target directory, and makes it.
+pub fn target_folder(name: &str) -> Result<PathBuf> {
+    let folder = target_directory()?.join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
 /// Returns the path of the agent's release binary, which `cargo xtask build` makes.
 pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
