@@ -41,10 +41,6 @@ pub fn check() -> Result<String> {
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
-pub fn missing() -> Option<String> {
-    debian::missing(&debian::GO)
-}
-
 fn program(go: &Go) -> Result<PathBuf> {
     let directory = workspace::target_folder("kubernetes")?;
     // Two tasks of `cargo xtask test --all` need it: the second must neither build it too nor overwrite it.

@@ -103,7 +103,7 @@ fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     }
     if !arguments.packed {
         servers::provide_wheels();
-        servers::provide_with_flags(|name| arguments.wanted(name));
+        servers::WITH_FLAGS.into_iter().filter(|(name, _)| arguments.wanted(name)).for_each(servers::build);
     }
     evictscope_trials::run_builds(arguments, &servers::names())
 }

@@ -47,10 +47,6 @@ pub fn check_rules() -> Result<()> {
     queries::check()
 }
 
-pub fn missing_rules() -> Option<String> {
-    debian::missing(&debian::RULES)
-}
-
 fn sources() -> PathBuf {
     workspace::root().join("dashboards")
 }

@@ -40,7 +40,7 @@ pub fn run(purpose: For) -> Result<()> {
     }
     if purpose == For::AllTests {
         debian::provide(&[&debian::GO, &debian::PACKING, &debian::PACKAGE, &debian::MATRIX, &debian::CONTAINERS])?;
-        servers::provide_built();
+        servers::FOR_TESTS.into_iter().for_each(servers::build);
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
     }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
-    report.step("dashboards and rules", || match dashboards::missing_rules() {
+    report.step("dashboards and rules", || match debian::missing(&debian::RULES) {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check_rules().map(|()| Outcome::Passed),
     });
@@ -109,7 +109,7 @@ fn more(report: &Report) -> Vec<Beside> {
 }
 
 fn generated() -> Result<Outcome> {
-    if let Some(reason) = kubernetes::missing() {
+    if let Some(reason) = debian::missing(&debian::GO) {
         return Ok(Outcome::Skipped(reason));
     }
     task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))

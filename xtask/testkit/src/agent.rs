@@ -2,17 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_model::answers::{BurstList, ListedBurst};
 use procfs::process::Process;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::loopback::{Http, free_port};
@@ -67,6 +67,14 @@ pub struct Agent {
     state: TempDir,
 }
 
+impl Deref for Agent {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.process
+    }
+}
+
 impl Agent {
     /// Starts the agent that belongs to this test with these options of `evictscope run`, and waits until it
     /// is ready. Unless the options say otherwise, it watches the servers of this process alone: what other tests
@@ -104,10 +112,6 @@ impl Agent {
         Ok(agent)
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     pub fn thread(&self, name: &str) -> Result<u32> {
         let mut tasks = Process::new(self.pid().try_into()?)?.tasks()?.filter_map(Result::ok);
         let thread = tasks.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
@@ -116,10 +120,6 @@ impl Agent {
 
     pub fn state(&self) -> &Path {
         self.state.path()
-    }
-
-    pub fn log(&self) -> Result<String> {
-        self.process.log()
     }
 
     pub fn metrics_url(&self) -> String {
@@ -192,18 +192,5 @@ impl Agent {
     pub fn wait_for(&self, server: &str) -> Result<()> {
         let is_seen = || Ok(self.scrape()?.has_server(server).then_some(()));
         self.process.until(&format!("evictscope shows server {server}"), is_seen)
-    }
-
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
-    }
-
-    /// Ends it by SIGTERM, and fails with its log if it does not end well.
-    pub fn end_well(&self) -> Result<()> {
-        self.process.end_well()
-    }
-
-    pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
-        self.process.end(signal)
     }
 }

@@ -174,7 +174,7 @@ impl Owned {
         self.pid
     }
 
-    /// Gives it a CPU before any process of ordinary priority.
+    /// Gives it a CPU before any process of ordinary priority: what stalls a server's clients is then its own doing.
     pub fn comes_first(&self) -> Result<()> {
         let pid = Pid::from_raw(self.pid.cast_signed());
         setpriority_process(pid, -20).with_context(|| format!("cannot raise the priority of {}", self.name))

@@ -1,6 +1,7 @@
 //! A throw-away redis-server, what it says about itself, and executables of which this process starts servers.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +38,14 @@ pub struct Redis {
     _directory: TempDir,
     /// Its executable, if that has a name of its own.
     own: Option<PrivateBuild>,
+}
+
+impl Deref for Redis {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.process
+    }
 }
 
 impl Redis {
@@ -92,11 +101,6 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Gives it a CPU before any process of ordinary priority: what stalls its clients is then its own doing.
-    pub fn comes_first(&self) -> Result<()> {
-        self.process.comes_first()
-    }
-
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -105,20 +109,8 @@ impl Redis {
         self.port.to_string()
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     pub fn main_thread_times(&self) -> Result<ThreadTimes> {
         ThreadTimes::of(self.pid(), self.pid())
-    }
-
-    pub fn must_be_alive(&self) -> Result<()> {
-        self.process.must_be_alive()
-    }
-
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
     }
 
     /// Kills it, as a crash would.

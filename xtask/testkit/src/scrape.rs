@@ -22,12 +22,8 @@ impl Scrape {
     pub fn of_server(self, pid: u32) -> Result<Self> {
         let info = self.server_info(pid).with_context(|| format!("process {pid} is not watched"))?;
         let name = info.get("server").context("it has no name")?.to_owned();
-        Ok(self.of_servers(&[&name]))
-    }
-
-    pub fn of_servers(self, names: &[&str]) -> Self {
-        let is_about = |sample: &Sample| sample.labels.get("server").is_some_and(|server| names.contains(&server));
-        Self { samples: self.samples.into_iter().filter(is_about).collect() }
+        let is_about = |sample: &Sample| sample.labels.get("server") == Some(&name);
+        Ok(Self { samples: self.samples.into_iter().filter(is_about).collect() })
     }
 
     /// Returns the labels with which the agent describes the server with this process id, if it watches it.
