@@ -14,7 +14,7 @@ use crate::counts::Load;
 /// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
 
-pub const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long without an eviction ends a burst, in seconds, by the definition of a burst.
 const QUIET: f64 = 1.0;
