@@ -149,8 +149,11 @@ impl Owned {
         let errors = log.reopen().context("cannot open a log file")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let owned = Self::spawn(command, log)?;
-        let (input, output) = (owned.child().stdin.take(), owned.child().stdout.take());
-        let (input, output) = input.zip(output).with_context(|| format!("{} has no pipes", owned.name))?;
+        let pipes = {
+            let mut child = owned.child();
+            child.stdin.take().zip(child.stdout.take())
+        };
+        let (input, output) = pipes.with_context(|| format!("{} has no pipes", owned.name))?;
         Ok((owned, input, output))
     }
 
