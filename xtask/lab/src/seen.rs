@@ -78,7 +78,7 @@ impl Sample {
                 .and_then(|value| value.parse().ok())
                 .with_context(|| format!("no {name} in INFO keyspace: {keyspace}"))
         };
-        let info = Info::new(answer);
+        let info = Info(answer);
         let number = |name: &str| anyhow::Ok(info.number(name)? as u64);
         Ok(Self {
             at: info.number("server_time_usec")? / 1e6,

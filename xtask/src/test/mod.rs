@@ -151,7 +151,7 @@ fn on_builds() -> Result<Outcome> {
 }
 
 /// Returns why the matrix cannot run here, or cannot have what it needs.
-fn missing_for_matrix(provide: impl FnOnce() -> Result<()>) -> Option<String> {
+fn missing_for_matrix<T>(provide: impl FnOnce() -> Result<T>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 

@@ -133,7 +133,7 @@ impl Redis {
     }
 
     pub fn all_info(&self) -> Result<Info> {
-        Ok(Info::new(self.cli(&["info", "all"])?))
+        Ok(Info(self.cli(&["info", "all"])?))
     }
 
     pub fn info(&self, field: &str) -> Result<f64> {
@@ -207,13 +207,9 @@ fn sets(keys: u32, requests: u32) -> String {
 }
 
 /// What a server says about itself at one moment.
-pub struct Info(String);
+pub struct Info(pub String);
 
 impl Info {
-    pub fn new(answer: String) -> Self {
-        Self(answer)
-    }
-
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -15,6 +15,9 @@ use evictscope_testkit::debian::{MATRIX, require};
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::{text, workspace};
 
+pub use crate::builds::provide as provide_servers;
+pub use crate::kernels::provide as provide_kernel;
+
 use crate::builds::Found;
 use crate::kernels::{KERNELS, Kernel, systemd};
 use crate::table::Row;
@@ -51,16 +54,6 @@ impl Arguments {
     fn all(&self) -> bool {
         self.only.is_empty() && self.program.is_empty()
     }
-}
-
-/// Gets the kernel of a suite, if it is not here.
-pub fn provide_kernel(suite: &'static str) -> Result<()> {
-    kernels::provide(suite).map(drop)
-}
-
-/// Gets the servers of a suite, if they are not here.
-pub fn provide_servers(suite: &str) -> Result<()> {
-    builds::provide(suite)
 }
 
 /// Tries the release build on Debian's servers and on these `others`, prints what was found, and writes it into the
