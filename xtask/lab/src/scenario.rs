@@ -202,13 +202,13 @@ const TABLE: Parameters = Parameters {
 };
 
 /// The replica says that all data may come over this connection while the server's child process writes it. Redis
-/// refuses one that has not read an answer to that.
+/// refuses one to which it has not sent its last answer.
 const REPLICATION: Parameters = Parameters {
     options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
     visitor: Some(Visitor {
         from: 10.0,
         after: 10.0,
-        script: r"exec 3<>/dev/tcp/127.0.0.1/$1; printf 'REPLCONF capa eof capa psync2\r\n' >&3; read -r <&3
+        script: r"exec 3<>/dev/tcp/127.0.0.1/$1; printf 'REPLCONF capa eof capa psync2\r\n' >&3; read -r -t 30 <&3
             printf 'PSYNC ? -1\r\n' >&3; exec sleep 999",
         spread: 0,
     }),
