@@ -51,8 +51,8 @@
 //!
 //! In these scenarios, something other than client buffers takes the memory. The limit is set relative to the memory
 //! that is used once all else is ready, because that differs from run to run.
-//! - `big-key`: with 64 samples among 300,000 keys, `allkeys-lru` finds a hash of 4,000,000 fields, older than all other
-//!   keys, within some thousand evictions. The server frees its 230 MiB in one evicting call of 1.5 s.
+//! - `big-key`: with 64 samples among 300,000 keys, `allkeys-lru` finds a hash of 4,000,000 fields, older than all
+//!   other keys, within some thousand evictions. The server frees its 230 MiB in one evicting call of 1.5 s.
 //! - `table`: from one key for each bucket on, Redis 6.2 and later double a hash table of the keys only if the new one
 //!   fits below `maxmemory`; at 1.618 keys for each bucket, regardless (6.2.14, 7.0.15 and 8.2.3 did). A server gets
 //!   there at constant memory if keys become smaller, and here with a limit that follows the used memory. Two tables of
