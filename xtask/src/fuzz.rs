@@ -39,7 +39,6 @@ pub struct Arguments {
     seed: u32,
 }
 
-/// Returns why it cannot run here, if it cannot.
 pub fn missing() -> Option<String> {
     ["cc", "c++"]
         .into_iter()
@@ -47,7 +46,6 @@ pub fn missing() -> Option<String> {
         .map(|compiler| format!("libFuzzer needs a C++ compiler: there is no {compiler} on PATH"))
 }
 
-/// Builds the targets and runs one after another.
 pub fn run(arguments: Arguments) -> Result<()> {
     if let Some(reason) = missing() {
         anyhow::bail!(reason);
@@ -84,7 +82,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Builds the targets, and returns the folder that they are in.
 fn build(directory: &Path) -> Result<PathBuf> {
     let host = rustc_version::version_meta().context("cannot ask the compiler for its target")?.host;
     let build = directory.join("build");

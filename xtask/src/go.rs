@@ -17,7 +17,6 @@ const GETS_NEWER: (u32, u32) = (1, 21);
 /// The version that `dashboards/linter/go.mod` and `packaging/check/go.mod` need, as a module.
 const TOOLCHAIN: &str = "golang.org/toolchain@v0.0.1-go1.26.3.linux-amd64";
 
-/// A Go that is new enough.
 pub struct Go(PathBuf);
 
 impl Go {
@@ -43,14 +42,12 @@ impl Go {
         Ok(downloaded["Dir"].as_str().context("`go mod download` names no directory")?.into())
     }
 
-    /// Returns the version in which the module in `module` depends on another.
     pub fn version_of(&self, dependency: &str, module: &Path) -> Result<String> {
         let version =
             process::answer_of(self.in_module(module).args(["list", "-m", "-f", "{{.Version}}", dependency]))?;
         Ok(version.trim_end().to_owned())
     }
 
-    /// Builds `package` of the module in `module`.
     pub fn build(&self, module: &Path, package: &str, to: &Path) -> Result<()> {
         process::succeed(self.in_module(module).args(["build", "-o"]).arg(to).arg(package))
     }

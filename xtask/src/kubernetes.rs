@@ -41,14 +41,8 @@ pub fn check() -> Result<String> {
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
-/// Returns why the chart cannot be checked on this machine.
-pub fn missing() -> Option<String> {
-    debian::missing(&debian::GO)
-}
-
 fn program(go: &Go) -> Result<PathBuf> {
-    let directory = workspace::target_directory()?.join("kubernetes");
-    fs::create_dir_all(&directory).context("cannot make a directory for the program")?;
+    let directory = workspace::target_folder("kubernetes")?;
     // Two tasks of `cargo xtask test --all` need it: the second must neither build it too nor overwrite it.
     let lock = File::create(directory.join("lock")).context("cannot make a lock")?;
     lock.lock().context("cannot wait for the lock")?;

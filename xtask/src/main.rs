@@ -10,7 +10,6 @@ mod demo;
 mod fuzz;
 mod go;
 mod kubernetes;
-mod matrix;
 mod package;
 mod release;
 mod servers;
@@ -87,8 +86,24 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Task::Kubernetes => kubernetes::run()?,
         Task::Package(arguments) => package::run(arguments)?,
         Task::Release(arguments) => release::run(arguments)?,
-        Task::Matrix(arguments) => matrix::run(arguments)?,
+        Task::Matrix(arguments) => matrix(arguments)?,
         Task::Test(arguments) => return test::run(arguments),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
+fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
+    if !arguments.packed {
+        build::run()?;
+    }
+    if arguments.kernels {
+        let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };
+        return evictscope_trials::run_kernels(arguments, || Ok(package::packages(source)?.deb));
+    }
+    if !arguments.packed {
+        servers::provide_wheels();
+        servers::WITH_FLAGS.into_iter().filter(|(name, _)| arguments.wanted(name)).for_each(servers::build);
+    }
+    evictscope_trials::run_builds(arguments, &servers::names())
 }

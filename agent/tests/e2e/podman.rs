@@ -238,7 +238,7 @@ impl ContainedServer {
     }
 
     pub fn all_info(self) -> Result<Info> {
-        Ok(Info::new(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
+        Ok(Info(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
     }
 
     /// Writes this many random keys of 500 bytes, so that it has to evict.

@@ -115,7 +115,6 @@ impl Meter {
         }
     }
 
-    /// Counts a reply to a request that was due at `due`.
     pub fn answered(&mut self, is_error: bool, due: Instant, now: Instant) {
         self.totals.answered += 1;
         self.totals.errors += u64::from(is_error);

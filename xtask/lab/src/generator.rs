@@ -96,7 +96,6 @@ impl Generator {
         Ok(())
     }
 
-    /// Waits until everything is answered, for [`SETTLE`] at most.
     pub fn settle(&mut self) -> Result<()> {
         let begun = Instant::now();
         let is_settled = |totals: &Totals| totals.backlog() == 0 || begun.elapsed() >= SETTLE;
@@ -106,7 +105,6 @@ impl Generator {
         Ok(())
     }
 
-    /// Gives the requests that are due to the connections.
     fn take_due(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
         loop {
             let now = Instant::now();
@@ -126,7 +124,6 @@ impl Generator {
         Ok(())
     }
 
-    /// Reads from one connection, and sends the requests that waited for the replies.
     fn serve(&mut self, number: usize) -> Result<()> {
         let connection = &mut self.connections[number];
         let meter = &mut self.meter;
@@ -137,7 +134,6 @@ impl Generator {
     }
 }
 
-/// A socket with its requests.
 struct Connection {
     stream: TcpStream,
     /// Encoded requests, of which `written` bytes are with the kernel.
@@ -204,7 +200,6 @@ impl Connection {
     }
 }
 
-/// Returns whether the socket cannot take or give more now, or is not connected yet.
 fn must_wait(error: &Error) -> bool {
     use ErrorKind::{NotConnected, WouldBlock};
     matches!(error.kind(), WouldBlock | NotConnected)

@@ -49,20 +49,18 @@
 //!
 //! # Other causes
 //!
-//! In these scenarios, something other than client buffers takes the memory. The limit is set relative to the used
-//! memory once everything else is ready, because what comes before takes more or less of it from run to run.
-//! - `big-key`: a hash of 4,000,000 fields, older than all other keys. With 64 samples among 300,000 keys,
-//!   `allkeys-lru` finds it within some thousand evictions. The server then frees 230 MiB in one evicting call of 1.5
-//!   s.
-//! - `table`: from one key for each bucket on, Redis 6.2 and later double a hash table of the keys only if the new
-//!   table fits below `maxmemory`. At 1.618 keys for each bucket they double it regardless (6.2.14, 7.0.15 and 8.2.3
-//!   did). A server gets there at constant memory if keys become smaller; the lab brings it there with a limit that
-//!   follows the used memory. Two tables of 2^20 buckets, for the keys and for the times to live, then take 32 MiB at
-//!   once.
-//! - `replication`: a replica asks for all data and reads nothing, and all that is written piles up for it. Redis 7 and
-//!   8 count that against the limit up to `repl-backlog-size`, which is 64 MiB here, and not beyond. Redis 6.2 counts
-//!   no replica's buffer, but takes all of `repl-backlog-size` at once when the first replica comes (6.2.14 did). The
-//!   clients overwrite keys, so that the data does not grow.
+//! In these scenarios, something other than client buffers takes the memory. The limit is set relative to the memory
+//! that is used once all else is ready, because that differs from run to run.
+//! - `big-key`: with 64 samples among 300,000 keys, `allkeys-lru` finds a hash of 4,000,000 fields, older than all
+//!   other keys, within some thousand evictions. The server frees its 230 MiB in one evicting call of 1.5 s.
+//! - `table`: from one key for each bucket on, Redis 6.2 and later double a hash table of the keys only if the new one
+//!   fits below `maxmemory`; at 1.618 keys for each bucket, regardless (6.2.14, 7.0.15 and 8.2.3 did). A server gets
+//!   there at constant memory if keys become smaller, and here with a limit that follows the used memory. Two tables of
+//!   2^20 buckets, for the keys and for the times to live, then take 32 MiB at once.
+//! - `replication`: a replica asks for all data and reads nothing, like one behind a slow network. Redis 7 and 8 count
+//!   what piles up for it against the limit up to `repl-backlog-size`, which is 64 MiB here. Redis 6.2 counts no
+//!   replica's buffer, but takes all of `repl-backlog-size` when the first replica comes (6.2.14 did). The clients
+//!   overwrite keys, so that the data does not grow.
 //! - `subscribers`: 20 of them are owed 6.5 MB a second and read nothing. What the kernel's buffers do not take piles
 //!   up in the server's.
 //! - `pile-up`: beside the load, a client writes 2,000,000 keys that expire at one instant. The limit is out of reach.

@@ -84,7 +84,6 @@ pub struct Measured {
     pub maxmemory: u64,
 }
 
-/// Connects the clients, finds the rate, warms up and fills.
 pub fn prepare(
     plan: &Plan,
     server: &Redis,
@@ -162,7 +161,6 @@ const DOUBLES_AT: f64 = 1.618;
 /// The most that a load may write before the tables double, as a share of the room below the limit.
 const ROOM_FOR_WRITES: f64 = 0.6;
 
-/// Fields that one script writes.
 const FIELDS_AT_ONCE: usize = 100_000;
 
 /// Writes fields of a hash from the first one to the last one. Their values are all the same.

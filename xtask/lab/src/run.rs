@@ -1,7 +1,5 @@
 //! One run: the server, the load, the recorder, and the end of all three.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +7,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::progress::Progress;
@@ -21,14 +19,13 @@ use crate::counts::Load;
 use crate::prepare::{prepare, start_server};
 use crate::scenario::{Plan, Remedy, Scenario, Visitor, name_of};
 use crate::schedule::{Pacer, Rate};
-use crate::seen::{ANSWER, Cycle, Expiry, Sample, Sampling, longest_evicting_call, set_active_expiry};
+use crate::seen::{Cycle, Expiry, Sample, Sampling, longest_evicting_call, set_active_expiry};
 use crate::summary::{self, Finished, Outcome, beside};
 use crate::witness::Witness;
 
 /// Between two samples of the server's own numbers.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time between lines about the state of the run.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after its last eviction a cycle is complete, in seconds. A backlog that is worked off makes memory swell
@@ -80,8 +77,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         printed: 0,
         // If expiry is to fall behind, the server must have more to do than it can.
         pacer: (plan.rate.is_none() && !parameters.measures_expiry).then(|| Pacer::corrects(parameters.busy)),
-        guests: Vec::new(),
-        script: None,
+        visitor: None,
     };
     let (watched, ended, testimony) = thread::scope(|scope| {
         // The receiver outlives the load.
@@ -133,7 +129,6 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
     Ok(Finished { measured, outcome, testimony, records })
 }
 
-/// A run under load, and what was seen of it so far.
 struct Watch<'a> {
     plan: &'a Plan,
     server: &'a Redis,
@@ -151,8 +146,7 @@ struct Watch<'a> {
     /// What corrects the rate, until something else than the load happens.
     pacer: Option<Pacer>,
     /// What came besides the clients. It stays until the load has ended.
-    guests: Vec<TcpStream>,
-    script: Option<Owned>,
+    visitor: Option<Owned>,
 }
 
 impl Watch<'_> {
@@ -164,13 +158,11 @@ impl Watch<'_> {
         while begun.elapsed().as_secs_f64() < self.plan.parameters.seconds && !has_ended() {
             self.sample()?;
             let seconds = begun.elapsed().as_secs_f64();
-            if let Some(visitor) = &self.plan.parameters.visitor {
-                if seconds >= visitor.after && self.guests.is_empty() {
-                    self.guests = guests_of(visitor, self.server.port())?;
-                }
-                if seconds >= visitor.from && self.script.is_none() {
-                    self.script = Some(script_of(visitor, self.server, self.begun)?);
-                }
+            if let Some(visitor) = &self.plan.parameters.visitor
+                && seconds >= visitor.from
+                && self.visitor.is_none()
+            {
+                self.visitor = Some(start(visitor, self.server, self.begun)?);
             }
             self.correct_rate(seconds);
             if told.elapsed() < SECOND {
@@ -193,10 +185,9 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Takes the next sample, and the loads since the last one.
     fn sample(&mut self) -> Result<()> {
         thread::sleep(INTERVAL);
-        self.script.as_ref().map_or(Ok(()), Owned::must_not_have_failed)?;
+        self.visitor.as_ref().map_or(Ok(()), Owned::must_not_have_failed)?;
         self.samples.push(self.sampling.sample()?);
         self.loads.extend(self.received.try_iter());
         Ok(())
@@ -229,35 +220,10 @@ impl Watch<'_> {
     }
 }
 
-/// Connects those that send some lines and then read nothing more. They stay until the result is dropped.
-fn guests_of(visitor: &Visitor, port: u16) -> Result<Vec<TcpStream>> {
-    let connect = |_| {
-        let mut guest = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        guest.set_read_timeout(Some(ANSWER))?;
-        for (number, line) in visitor.lines.iter().enumerate() {
-            // Redis refuses a replica to which it has not sent its last answer.
-            ensure!(number == 0 || guest.read(&mut [0; 64])? > 0, "the redis-server refuses a visitor");
-            guest.write_all(format!("{line}\r\n").as_bytes())?;
-        }
-        Ok(guest)
-    };
-    (0..visitor.connections).map(connect).collect()
-}
-
-/// Starts what runs a visitor's script again and again, until the result is dropped.
-fn script_of(visitor: &Visitor, server: &Redis, begun: f64) -> Result<Owned> {
-    let comes = format!("{:.0}", (begun + visitor.after) * 1e3);
-    let mut client = Command::new("redis-cli");
-    client.args([
-        "-e",
-        "-p",
-        &server.port().to_string(),
-        "-r",
-        &visitor.times.to_string(),
-        "-i",
-        &visitor.apart.to_string(),
-    ]);
-    Owned::start(client.args(["eval", visitor.script, "0", &comes, &visitor.spread.to_string()]))
+fn start(visitor: &Visitor, server: &Redis, begun: f64) -> Result<Owned> {
+    let felt = format!("{:.0}", (begun + visitor.after) * 1e3);
+    let arguments = [&server.name(), &felt, &visitor.spread.to_string()];
+    Owned::start(Command::new("bash").args(["-e", "-c", visitor.script, "bash"]).args(arguments))
 }
 
 /// What to run.

@@ -9,7 +9,6 @@ use clap::ValueEnum;
 
 use crate::workload::Mix;
 
-/// A state to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// The three-phase cycle, several times over
@@ -32,7 +31,6 @@ pub enum Scenario {
     Remedy,
 }
 
-/// A run.
 pub struct Plan {
     pub name: String,
     pub parameters: Parameters,
@@ -93,18 +91,13 @@ pub enum Filled {
 /// What comes to a server under load, besides its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// When that is felt, in seconds of load.
-    pub after: f64,
-    /// Connections that come then. Each sends these lines, one after the answer to the one before, and then reads
-    /// nothing more.
-    pub connections: usize,
-    pub lines: &'static [&'static str],
-    /// A script that runs again and again, from when on, in seconds of load, how often, and how many seconds apart.
-    pub script: &'static str,
+    /// When it is started, and when that is felt, in seconds of load.
     pub from: f64,
-    pub times: i32,
-    pub apart: f64,
-    /// Its first argument is the time when the visitor comes, and this one its second, both in milliseconds.
+    pub after: f64,
+    /// A script for bash. Its arguments are the server's port, the time when the visitor is felt in milliseconds since
+    /// 1970, and `spread`. It runs until the load has ended, or to its end.
+    pub script: &'static str,
+    /// In milliseconds.
     pub spread: u64,
 }
 
@@ -168,7 +161,6 @@ const EXPIRE: Parameters = Parameters {
     ..BURST
 };
 
-/// The clients overwrite keys, so that the data does not grow.
 const REWRITES: Parameters = Parameters {
     connections: 1000,
     maxmemory: 2048 * MIB,
@@ -209,48 +201,44 @@ const TABLE: Parameters = Parameters {
     ..STEADY
 };
 
-/// A replica that asks for all data and then reads nothing, like one behind a slow network: what the server writes for
-/// it piles up in the buffers that replicas and the replication backlog share. It says that all data may come over this
-/// connection while the server's child process writes it.
+/// The replica says that all data may come over this connection while the server's child process writes it. Redis
+/// refuses one to which it has not sent its last answer.
 const REPLICATION: Parameters = Parameters {
     options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
-    visitor: Some(Visitor { connections: 1, lines: &["REPLCONF capa eof capa psync2", "PSYNC ? -1"], ..NOBODY }),
+    visitor: Some(Visitor {
+        from: 10.0,
+        after: 10.0,
+        script: r"exec 3<>/dev/tcp/127.0.0.1/$1; printf 'REPLCONF capa eof capa psync2\r\n' >&3; read -r -t 30 <&3
+            printf 'PSYNC ? -1\r\n' >&3; exec sleep 999",
+        spread: 0,
+    }),
     cycles: Some(1),
     ..REWRITES
 };
 
-/// Subscribers that read nothing, and a client that publishes 32 KiB ten times a second.
 const SUBSCRIBERS: Parameters = Parameters {
     busy: 0.4,
     visitor: Some(Visitor {
-        connections: 20,
-        lines: &["SUBSCRIBE news"],
-        script: "redis.call('PUBLISH', 'news', string.rep('m', 32768))",
-        from: NOBODY.after,
-        times: -1,
-        apart: 0.1,
-        ..NOBODY
+        from: 10.0,
+        after: 10.0,
+        script: r#"for _ in {1..20}; do exec {fd}<>/dev/tcp/127.0.0.1/$1; printf 'SUBSCRIBE news\r\n' >&$fd; done
+            exec redis-cli -e -p $1 -r -1 -i 0.1 eval "redis.call('PUBLISH', 'news', string.rep('m', 32768))" 0"#,
+        spread: 0,
     }),
     ..REWRITES
 };
 
-/// The end of 2,000,000 keys that were written before.
 const PILE: Visitor = Visitor {
+    from: 0.0,
     after: 35.0,
-    script: "local pile = redis.call('INCR', 'pile') for i = 1, 1000 do redis.call('SET', 'pile:' .. pile .. ':' .. i, \
-             'value', 'PXAT', ARGV[1] + math.random(0, ARGV[2])) end",
-    times: 2_000,
-    apart: 0.004,
-    ..NOBODY
+    script: r#"exec redis-cli -e -p $1 -r 2000 -i 0.004 eval "local pile = redis.call('INCR', 'pile') for i = 1, 1000 do
+        redis.call('SET', 'pile:' .. pile .. ':' .. i, 'value', 'PXAT', ARGV[1] + math.random(0, ARGV[2])) end" 0 $2 $3"#,
+    spread: 0,
 };
 
 const PILE_UP: Parameters = Parameters { connections: BURST.connections, room: None, visitor: Some(PILE), ..REWRITES };
 
-const NOBODY: Visitor =
-    Visitor { after: 10.0, connections: 0, lines: &[], script: "", from: 0.0, times: 0, apart: 0.0, spread: 0 };
-
 impl Scenario {
-    /// Returns its row.
     pub fn parameters(self) -> Parameters {
         match self {
             Self::Burst | Self::Remedy => BURST,
@@ -265,7 +253,6 @@ impl Scenario {
     }
 }
 
-/// A remedy for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Remedy {
     /// Keys live so briefly that memory stays below the limit

@@ -14,8 +14,7 @@ use crate::counts::Load;
 /// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
 
-/// How long an answer of the server may take.
-pub const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long without an eviction ends a burst, in seconds, by the definition of a burst.
 const QUIET: f64 = 1.0;
@@ -79,7 +78,7 @@ impl Sample {
                 .and_then(|value| value.parse().ok())
                 .with_context(|| format!("no {name} in INFO keyspace: {keyspace}"))
         };
-        let info = Info::new(answer);
+        let info = Info(answer);
         let number = |name: &str| anyhow::Ok(info.number(name)? as u64);
         Ok(Self {
             at: info.number("server_time_usec")? / 1e6,
@@ -157,54 +156,42 @@ pub fn longest_evicting_call(server: &Redis) -> Result<Option<f64>> {
     Ok(longest.map(str::parse::<f64>).transpose()?.map(|milliseconds| milliseconds / 1e3))
 }
 
-/// What a load did to the keys with a time to live, and what expired keys hold: the memory that a full SCAN frees, as
-/// Twitter measured it, beside an estimate of it. Active expiry is switched off just before, so that the SCAN alone
-/// frees memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Expiry {
-    /// When active expiry was switched on.
-    begin: Sample,
-    /// After the load, active expiry switched off.
-    pub before: Sample,
-    /// After the SCAN.
-    after: Sample,
-}
-
-/// Switches active expiry on or off.
 pub fn set_active_expiry(server: &Redis, value: &str) -> Result<()> {
     let answer = server.cli(&["debug", "set-active-expire", value])?;
     anyhow::ensure!(answer.trim() == "OK", "active expiry cannot be switched: {answer}");
     Ok(())
 }
 
+/// What a load did to the keys with a time to live, and what expired keys hold: the memory that a full SCAN frees, as
+/// Twitter measured it, beside an estimate of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Expiry {
+    /// Keys that expired under load.
+    pub expired_keys: u64,
+    /// After the load.
+    pub before: Sample,
+    /// Keys that the SCAN deleted, and the bytes that it freed, except for those of clients.
+    pub held_keys: u64,
+    pub held: u64,
+    /// What expired keys held as the recording rule has it: from the stale ratio, used memory and client buffers.
+    pub estimate: f64,
+}
+
 impl Expiry {
-    /// Switches active expiry off after a load that began with `begin`, and lets a SCAN delete what has expired.
+    /// Switches active expiry off after a load that began with `begin`, so that a SCAN alone frees memory, and lets one
+    /// delete what has expired.
     pub fn end(begin: Sample, server: &Redis) -> Result<Self> {
         set_active_expiry(server, "0")?;
         let before = Sample::take(server)?;
         server.cli(&["eval", SCAN, "0"])?;
-        Ok(Self { begin, before, after: Sample::take(server)? })
-    }
-
-    /// Returns the bytes that the SCAN freed, except for those of clients.
-    pub fn held(&self) -> u64 {
-        self.before.without_clients().saturating_sub(self.after.without_clients())
-    }
-
-    /// Returns how many keys the SCAN deleted.
-    pub fn held_keys(&self) -> u64 {
-        self.after.expired_keys - self.before.expired_keys
-    }
-
-    /// Estimates what expired keys held as the recording rule does: from the stale ratio, used memory and client
-    /// buffers.
-    pub fn estimate(&self) -> f64 {
-        self.before.stale_ratio * self.before.without_clients() as f64
-    }
-
-    /// Returns how many keys expired under load.
-    pub fn expired_keys(&self) -> u64 {
-        self.before.expired_keys - self.begin.expired_keys
+        let after = Sample::take(server)?;
+        Ok(Self {
+            expired_keys: before.expired_keys - begin.expired_keys,
+            before,
+            held_keys: after.expired_keys - before.expired_keys,
+            held: before.without_clients().saturating_sub(after.without_clients()),
+            estimate: before.stale_ratio * before.without_clients() as f64,
+        })
     }
 }
 

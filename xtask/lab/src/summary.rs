@@ -96,12 +96,12 @@ pub fn outcome(outcome: &Outcome) -> String {
         text += &format!(
             "{} keys expired; of {} keys, {} had a time to live; a SCAN deleted {} of them, and freed {} without clients, \
              estimated as {}\n",
-            count(expiry.expired_keys() as f64),
+            count(expiry.expired_keys as f64),
             count(expiry.before.keys as f64),
             count(expiry.before.keys_with_ttl as f64),
-            count(expiry.held_keys() as f64),
-            bytes(expiry.held()),
-            bytes(expiry.estimate() as u64),
+            count(expiry.held_keys as f64),
+            bytes(expiry.held),
+            bytes(expiry.estimate as u64),
         );
     }
     text

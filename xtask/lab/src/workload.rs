@@ -26,7 +26,6 @@ pub struct Mix {
     pub lives_differ: bool,
 }
 
-/// The requests so far.
 pub struct Workload {
     mix: Mix,
     random: Rng,
@@ -41,7 +40,6 @@ impl Workload {
         Self { random: Rng::with_seed(1), value: vec![b'v'; mix.value_bytes], keys: 0, mix }
     }
 
-    /// Appends the next request.
     pub fn request(&mut self, output: &mut Vec<u8>) {
         if self.random.f64() >= self.mix.set_share {
             command(output, "MGET", self.mix.keys_per_read);

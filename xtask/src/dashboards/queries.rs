@@ -23,7 +23,6 @@ pub struct Query {
     pub kind: Kind,
 }
 
-/// What a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The present values.
@@ -54,12 +53,10 @@ pub struct Opened<'a> {
     pub range: Duration,
 }
 
-/// Returns the elements of a list, or none if it is missing.
 pub fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Returns a text, or an empty one if it is missing.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -142,7 +139,6 @@ pub fn selectors(expression: &str) -> Result<Vec<String>> {
 const PAGE: &str = "docs/KUBERNETES.md";
 const BEFORE: &str = "to any series:\n\n";
 
-/// The dashboard that has variables for namespace and pod.
 const DASHBOARD: &str = "fleet.json";
 
 /// The tests, with names in place of queries.
@@ -186,7 +182,6 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Returns the query in the page.
 fn of_page() -> Result<String> {
     let page = read(&workspace::root().join(PAGE))?;
     let (_, behind) = page.split_once(BEFORE).with_context(|| format!("{PAGE} has no query behind {BEFORE:?}"))?;

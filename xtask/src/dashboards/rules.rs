@@ -15,10 +15,8 @@ use super::{dashboards, read, sources};
 /// The address of the runbooks, until an operator replaces it (docs/ALERTS.md).
 const RUNBOOKS: &str = "https://evictscope.example/docs/runbooks/";
 
-/// The address of Grafana, likewise.
 const GRAFANA: &str = "https://grafana.example/d/";
 
-/// Returns the rule files in a folder, by name.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     workspace::files_ending(directory, "yaml")
 }

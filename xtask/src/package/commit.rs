@@ -11,7 +11,6 @@ use jiff::tz::TimeZone;
 /// The variable with the time of a reproducible build, in seconds since 1970.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// What the packages are made of.
 pub struct Commit {
     /// The first twelve digits, with `-modified` if the files differ from the commit. `None` without a repository.
     pub name: Option<String>,

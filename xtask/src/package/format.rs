@@ -11,7 +11,6 @@ use evictscope_testkit::{process, workspace};
 
 use super::sbom;
 
-/// The package's name in both.
 const NAME: &str = "evictscope";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,6 @@ impl Format {
         }
     }
 
-    /// Fails if a file is not as packed.
     pub fn verify(self, root: &Root) -> Result<()> {
         let changed = self.ask(root, &["--verify", NAME], &["--verify", "--nodeps", NAME])?;
         ensure!(changed.is_empty(), "some files are not as packed:\n{changed}");
@@ -112,7 +110,6 @@ const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"
 const NOT_COUNTED: &str = "./proc ./run ./sys ./dev ./var/lib/dpkg ./var/lib/rpm ./var/log ./var/cache ./etc/passwd- \
      ./etc/.pwd.lock";
 
-/// A clean root that is in use.
 pub struct Root(PathBuf);
 
 impl Root {
@@ -140,7 +137,6 @@ impl Root {
         &self.0
     }
 
-    /// Runs a program in it and returns what it prints.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         process::answer_of(enter(&self.0, program).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
     }
@@ -165,7 +161,6 @@ impl Root {
     }
 }
 
-/// What a package may leave behind.
 pub struct Traces {
     files: BTreeSet<String>,
     /// The lists of users and groups, and of their passwords.

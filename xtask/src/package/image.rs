@@ -17,7 +17,6 @@ const NAME: &str = "localhost/evictscope";
 /// The agent, in the .deb as in the image.
 pub const PROGRAM: &str = "usr/bin/evictscope";
 
-/// Where the agent keeps its records.
 const STATE: &str = "/var/lib/evictscope";
 
 /// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own, even
@@ -25,7 +24,6 @@ const STATE: &str = "/var/lib/evictscope";
 const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", "sys", "dev"];
 
 /// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
-///
 /// `work` is a directory that is removed later.
 pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit, work: &Path) -> Result<()> {
     let root = work.join("root");
@@ -85,7 +83,6 @@ fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
     fs::write(layout.join("manifest.json"), images.to_string()).context("cannot name the image")
 }
 
-/// Copies what the image holds below `root`.
 fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory))?;

@@ -47,7 +47,6 @@ pub struct Arguments {
     as_built: bool,
 }
 
-/// Builds, packs and tries out the agent, as the arguments say.
 pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.try_out {
         debian::require(&[&debian::PACKING, &debian::PACKAGE])?;
@@ -72,7 +71,6 @@ pub struct Packages {
     pub image: PathBuf,
 }
 
-/// What to make the packages from.
 #[derive(Clone, Copy)]
 pub enum Source {
     /// The files that are checked out: the agent is built, and names their commit.
@@ -83,7 +81,6 @@ pub enum Source {
     Packed,
 }
 
-/// Returns the packages. Makes them first, unless they were made before.
 pub fn packages(source: Source) -> Result<Packages> {
     match source {
         Source::Commit => {
@@ -96,7 +93,6 @@ pub fn packages(source: Source) -> Result<Packages> {
     }
 }
 
-/// Finds the packages that were made before.
 fn packed() -> Result<Packages> {
     let directory = directory()?;
     process::answer_of(Command::new("sha256sum").current_dir(&directory).args(["--check", "--strict", SUMS]))
@@ -104,7 +100,6 @@ fn packed() -> Result<Packages> {
     Ok(Packages { deb: only(&directory, "deb")?, rpm: only(&directory, "rpm")?, image: only(&directory, "tar")? })
 }
 
-/// Returns why the package cannot be made or tried out on this machine.
 pub fn missing() -> Option<String> {
     debian::missing(&debian::PACKING).or_else(|| debian::missing(&debian::PACKAGE))
 }
@@ -156,7 +151,6 @@ fn pack(commit: &Commit) -> Result<Packages> {
     Ok(Packages { deb, rpm, image })
 }
 
-/// Writes the checksums of the products, and returns them.
 fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
     let names = products.iter().map(|product| name(product)).collect::<Result<Vec<_>>>()?;
     let sums = process::answer_of(Command::new("sha256sum").current_dir(directory).args(names))?;
@@ -172,7 +166,6 @@ fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
     only(directory, "deb")
 }
 
-/// Returns the one file in a directory with this ending.
 fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
     let mut files = workspace::files_ending(directory, ending)?;
     ensure!(files.len() == 1, "one *.{ending} was expected, not {files:?}");

@@ -35,14 +35,12 @@ impl Bill {
         Ok(Self(serde_json::from_str(&text).context("the bill of materials is not JSON")?))
     }
 
-    /// Adds the packages that these libraries are from.
     pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
         let components = self.0["components"].as_array_mut().context("the bill of materials lists no components")?;
-        components.extend(packages(libraries).into_iter().map(component));
+        components.extend(packages(libraries).into_iter().map(|package| package.component.clone()));
         Ok(())
     }
 
-    /// Writes it beside a product, and returns its path.
     pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
         let mut path = product.as_os_str().to_owned();
         path.push(".cdx.json");
@@ -53,14 +51,6 @@ impl Bill {
     }
 }
 
-fn component(package: &Package) -> Value {
-    let Package { name, version, architecture } = package;
-    // `+` and `:` have a meaning in a package URL.
-    let escaped = version.replace('+', "%2B").replace(':', "%3A");
-    let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
-    json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl })
-}
-
 /// A shared library, or the loader.
 pub struct Library {
     /// Where it is here, and where the loader looks for it.
@@ -68,19 +58,24 @@ pub struct Library {
     pub package: Package,
 }
 
-/// A package that is installed here.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Package {
     pub name: String,
-    pub version: String,
-    pub architecture: String,
+    component: Value,
 }
 
-/// Returns all that a program needs to start, including what its libraries need.
-///
-/// # Errors
-///
-/// Fails if a library is not there, or not from a Debian package.
+impl Package {
+    fn new(name: &str, version: &str, architecture: &str) -> Self {
+        // `+` and `:` have a meaning in a package URL.
+        let escaped = version.replace('+', "%2B").replace(':', "%3A");
+        let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
+        let component = json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl });
+        Self { name: name.to_owned(), component }
+    }
+}
+
+/// Returns all that a program needs to start, including what its libraries need. Fails if a library is not there, or
+/// not from a Debian package.
 pub fn of(program: &Path) -> Result<Vec<Library>> {
     let library = |path: PathBuf| {
         let why = || format!("cannot tell which Debian package {} is from: make the image on Debian", path.display());
@@ -109,7 +104,7 @@ fn package_of(file: &Path) -> Result<Package> {
     let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
         bail!("dpkg-query says {shown:?} of {found}");
     };
-    Ok(Package { name: name.to_owned(), version: version.to_owned(), architecture: architecture.to_owned() })
+    Ok(Package::new(name, version, architecture))
 }
 
 /// Returns the package that installed a file: `libc6:amd64` from `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
@@ -128,11 +123,7 @@ mod tests {
     fn a_package_is_listed_once_with_its_version() -> Result<()> {
         let library = |path: &str| Library {
             path: PathBuf::from(path),
-            package: Package {
-                name: "libc6".to_owned(),
-                version: "2.36-9+deb12u10".to_owned(),
-                architecture: "amd64".to_owned(),
-            },
+            package: Package::new("libc6", "2.36-9+deb12u10", "amd64"),
         };
         let libraries = [library("/lib/libc.so.6"), library("/lib/libm.so.6")];
         let mut bill = Bill(json!({ "components": [] }));

@@ -23,7 +23,6 @@ use super::Packages;
 use super::format::{Format, Root};
 use crate::dashboards;
 
-/// Files of every installation.
 const FILES: [&str; 10] = [
     "/usr/bin/evictscope",
     "/etc/evictscope/config.toml",
@@ -160,9 +159,7 @@ fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// The page that tells operators how to run the image.
 const PAGE: &str = "docs/CONFIGURATION.md";
-/// How the command begins on that page.
 const BEGINNING: &str = "podman run --detach";
 
 /// The options of that command that a test sets itself.
@@ -178,12 +175,14 @@ const MISSING: [(&str, &str, &str); 4] = [
     ("--pid=", "--pid=host --uidmap=0:200000:65536 --gidmap=0:200000:65536", "in a user namespace"),
 ];
 
-/// Tries out the image in this archive.
 fn try_out(archive: &Path) -> Result<()> {
-    let loaded = Loaded::load(archive)?;
+    let mut load = podman::command()?;
+    let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
+    let loaded = said.split_whitespace().last().context("podman does not say what it has loaded")?;
+    let _image = AtEnd(vec![format!("rmi --force {loaded}")]);
     let page = fs::read_to_string(workspace::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let (mut options, image) = printed(&page)?;
-    ensure!(image == loaded.0, "{PAGE} runs {image}, and the image is {}", loaded.0);
+    ensure!(image == loaded, "{PAGE} runs {image}, and the image is {loaded}");
     let filter = tempfile::NamedTempFile::new()?;
     write(filter.path())?;
     for option in options.iter_mut().filter(|option| option.starts_with(FILTER)) {
@@ -241,43 +240,24 @@ fn check(image: &str, options: &[String]) -> Result<Output> {
 
 /// Runs the agent on one server, and fails if they count different evictions.
 fn counts(image: &str, options: &[String]) -> Result<()> {
-    let container = Named(format!("evictscope-{}", std::process::id()));
+    let name = format!("evictscope-{}", std::process::id());
+    let _container = AtEnd(vec![format!("rm --force --ignore --time=5 {name}"), format!("volume rm --force {name}")]);
     let mut agent = podman_run(options)?;
-    agent.args(["--name", &container.0, "--volume", &format!("{}:/var/lib/evictscope", container.0), image, "run"]);
+    agent.args(["--name", &name, "--volume", &format!("{name}:/var/lib/evictscope"), image, "run"]);
     counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
 }
 
-/// Runs podman to remove something.
-fn remove(arguments: &[&str]) {
-    if let Err(error) = podman::command().and_then(|mut podman| process::answer_of(podman.args(arguments))) {
-        eprintln!("podman could not remove something: {error:#}");
-    }
-}
+/// Commands of podman, which run when this is dropped.
+struct AtEnd(Vec<String>);
 
-/// The name of an image, which is removed when this is dropped.
-struct Loaded(String);
-
-impl Loaded {
-    fn load(archive: &Path) -> Result<Self> {
-        let mut load = podman::command()?;
-        let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
-        Ok(Self(said.split_whitespace().last().context("podman does not say what it has loaded")?.to_owned()))
-    }
-}
-
-impl Drop for Loaded {
+impl Drop for AtEnd {
     fn drop(&mut self) {
-        remove(&["rmi", "--force", &self.0]);
-    }
-}
-
-/// The container and the volume of this name, which are removed when this is dropped.
-struct Named(String);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        remove(&["rm", "--force", "--ignore", "--time=5", &self.0]);
-        remove(&["volume", "rm", "--force", &self.0]);
+        for command in &self.0 {
+            let run = |mut podman: Command| process::answer_of(podman.args(command.split(' ')));
+            if let Err(error) = podman::command().and_then(run) {
+                eprintln!("podman could not remove something: {error:#}");
+            }
+        }
     }
 }
 
@@ -287,7 +267,6 @@ const DIRECTIVE: &str = "SystemCallFilter=";
 /// its own.
 const OF_RUNTIMES: &str = "@setuid";
 
-/// Writes the profile.
 pub fn write(to: &Path) -> Result<()> {
     let unit =
         fs::read_to_string(workspace::root().join("packaging/evictscope.service")).context("cannot read the unit")?;
@@ -318,7 +297,6 @@ fn allowed(unit: &str) -> Result<BTreeSet<String>> {
     Ok(allowed)
 }
 
-/// Returns the system calls of a group, or the one of this name.
 fn calls(name: &str) -> Result<BTreeSet<String>> {
     if !name.starts_with('@') {
         return Ok(BTreeSet::from([name.to_owned()]));

@@ -22,10 +22,8 @@ pub const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-w
 /// Where Debian's packages install their compiler.
 pub const DEBIAN_SYSROOT: &str = "/usr";
 
-/// How a compiler is called: a program and its first arguments.
 type Call = Vec<OsString>;
 
-/// Returns its `rustc` without arguments.
 fn rustc(call: &Call) -> Command {
     let mut command = Command::new(&call[0]);
     // Looking must not download, and a missing toolchain needs no backtrace.
@@ -33,7 +31,6 @@ fn rustc(call: &Call) -> Command {
     command
 }
 
-/// A compiler of a recent enough version.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     call: Call,
@@ -67,7 +64,6 @@ pub fn rustup() -> Option<PathBuf> {
     which::which("rustup").ok()
 }
 
-/// Returns the compiler that the build would take now, if it is suitable.
 pub fn current() -> Result<Compiler> {
     suitable(match rustup() {
         Some(rustup) => vec![rustup.into(), "run".into(), TOOLCHAIN.into(), "rustc".into()],
@@ -75,7 +71,6 @@ pub fn current() -> Result<Compiler> {
     })
 }
 
-/// Returns Debian's compiler, if it is suitable.
 pub fn debian() -> Result<Compiler> {
     suitable(vec![format!("{DEBIAN_SYSROOT}/bin/rustc").into()])
 }

@@ -26,7 +26,6 @@ pub enum For {
     AllTests,
 }
 
-/// Makes sure that everything needed is there.
 pub fn run(purpose: For) -> Result<()> {
     if let Err(reason) = look() {
         println!("{reason:#}");
@@ -41,7 +40,7 @@ pub fn run(purpose: For) -> Result<()> {
     }
     if purpose == For::AllTests {
         debian::provide(&[&debian::GO, &debian::PACKING, &debian::PACKAGE, &debian::MATRIX, &debian::CONTAINERS])?;
-        servers::provide_built();
+        servers::FOR_TESTS.into_iter().for_each(servers::build);
     }
     Ok(())
 }
@@ -101,7 +100,6 @@ fn install_absent() -> Result<()> {
     install(&packages_of_servers())
 }
 
-/// Returns Debian's packages with the servers and their tools, those that are absent.
 fn packages_of_servers() -> Vec<String> {
     Vec::from_iter(debian::SERVERS.packages())
 }
@@ -130,7 +128,6 @@ fn choose_compiler() -> Result<Option<Compiler>> {
     Ok(debians)
 }
 
-/// Returns what the user can do if set-up may not install these packages.
 fn what_to_do(packages: &[String]) -> String {
     let commands = debian::install_commands(packages).map(|command| format!("    {}", process::display(&command)));
     format!(

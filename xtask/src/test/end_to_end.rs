@@ -18,7 +18,6 @@ use super::{Outcome, tests};
 /// The options that build the end-to-end tests and no others.
 pub const ALONE: [&str; 2] = ["--test", "e2e"];
 
-/// The tests, as they were built.
 #[derive(Clone)]
 pub struct EndToEnd {
     program: PathBuf,

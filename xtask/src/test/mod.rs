@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         begun.push(beside(&report, "long end-to-end tests", &built, EndToEnd::long));
     }
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
-    report.step("dashboards and rules", || match dashboards::missing_rules() {
+    report.step("dashboards and rules", || match debian::missing(&debian::RULES) {
         Some(reason) => Ok(Outcome::Skipped(reason)),
         None => dashboards::check_rules().map(|()| Outcome::Passed),
     });
@@ -108,9 +108,8 @@ fn more(report: &Report) -> Vec<Beside> {
     ]
 }
 
-/// Checks what Go programs generate, and the chart for Kubernetes.
 fn generated() -> Result<Outcome> {
-    if let Some(reason) = kubernetes::missing() {
+    if let Some(reason) = debian::missing(&debian::GO) {
         return Ok(Outcome::Skipped(reason));
     }
     task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))
@@ -152,7 +151,7 @@ fn on_builds() -> Result<Outcome> {
 }
 
 /// Returns why the matrix cannot run here, or cannot have what it needs.
-fn missing_for_matrix(provide: impl FnOnce() -> Result<()>) -> Option<String> {
+fn missing_for_matrix<T>(provide: impl FnOnce() -> Result<T>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
@@ -168,7 +167,6 @@ fn clippy(mut cargo: Command, packages: &[&str]) -> Result<Outcome> {
     outcome(cargo.arg("clippy").args(packages).args(["--all-targets", "--", "-Dwarnings"]))
 }
 
-/// Returns why this subcommand of cargo cannot run, if it is not installed.
 fn missing_tool(name: &str) -> Option<String> {
     process::answer_of(workspace::cargo().args([name, "--version"])).err()?;
     Some(format!(
@@ -195,7 +193,6 @@ fn outcome(command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The outcome of a step.
 pub enum Outcome {
     Passed,
     /// It passed, with something worth knowing.
@@ -222,13 +219,11 @@ impl Outcome {
     }
 }
 
-/// The steps so far: name, outcome in a word, time.
 #[derive(Default)]
 pub struct Report {
     steps: Vec<(&'static str, &'static str, Duration)>,
 }
 
-/// A step that runs beside others.
 pub struct Beside {
     name: &'static str,
     thread: JoinHandle<(Result<Outcome>, Duration)>,
@@ -252,7 +247,6 @@ impl Report {
         Beside { name, thread }
     }
 
-    /// Waits for the end of a step that runs beside others.
     pub fn end(&mut self, beside: Beside) {
         let name = beside.name;
         println!("== {name}: began above");

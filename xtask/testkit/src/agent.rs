@@ -2,17 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use evictscope_model::answers::{BurstList, ListedBurst};
 use procfs::process::Process;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::loopback::{Http, free_port};
@@ -26,12 +26,10 @@ pub const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 /// A directory that cannot be made: no test writes into that of the host's own agent.
 pub const NO_STATE: &str = "/dev/null/none";
 
-/// The metric of how long eviction calls were observed.
 const OBSERVED: &str = "evictscope_observed_seconds_total";
 /// Readings older than this are not exported.
 const OLDEST: Duration = Duration::from_secs(5);
 
-/// The user `nobody`.
 const NOBODY: u32 = 65534;
 
 /// The variable that says which agent a test of the agent starts.
@@ -62,12 +60,19 @@ pub fn evictscope_without_privileges() -> Command {
     command
 }
 
-/// A running agent, which is killed when this is dropped.
 pub struct Agent {
     process: Owned,
     http: Http,
     /// What it keeps goes with it, unless the options say otherwise.
     state: TempDir,
+}
+
+impl Deref for Agent {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.process
+    }
 }
 
 impl Agent {
@@ -83,7 +88,6 @@ impl Agent {
         Self::start_command(run, free_port()?, options)
     }
 
-    /// Starts the same, and waits until it watches a server.
     pub fn watching(redis: &Redis, options: &[&str]) -> Result<Self> {
         let agent = Self::start(options)?;
         agent.watches(redis)?;
@@ -108,10 +112,6 @@ impl Agent {
         Ok(agent)
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     pub fn thread(&self, name: &str) -> Result<u32> {
         let mut tasks = Process::new(self.pid().try_into()?)?.tasks()?.filter_map(Result::ok);
         let thread = tasks.find(|task| task.stat().is_ok_and(|stat| stat.comm == name));
@@ -120,10 +120,6 @@ impl Agent {
 
     pub fn state(&self) -> &Path {
         self.state.path()
-    }
-
-    pub fn log(&self) -> Result<String> {
-        self.process.log()
     }
 
     pub fn metrics_url(&self) -> String {
@@ -139,7 +135,6 @@ impl Agent {
         page
     }
 
-    /// Returns what /metrics says now.
     pub fn scrape(&self) -> Result<Scrape> {
         Scrape::parse(&self.get("/metrics")?)
     }
@@ -149,7 +144,6 @@ impl Agent {
         self.settle(|| self.scrape())
     }
 
-    /// Returns the same about one server.
     pub fn settled_reading(&self, redis: &Redis) -> Result<Scrape> {
         self.settle(|| self.reading(redis))
     }
@@ -198,19 +192,5 @@ impl Agent {
     pub fn wait_for(&self, server: &str) -> Result<()> {
         let is_seen = || Ok(self.scrape()?.has_server(server).then_some(()));
         self.process.until(&format!("evictscope shows server {server}"), is_seen)
-    }
-
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
-    }
-
-    /// Ends it by SIGTERM, and fails with its log if it does not end well.
-    pub fn end_well(&self) -> Result<()> {
-        self.process.end_well()
-    }
-
-    /// Sends a signal, waits for the end and returns how it ended.
-    pub fn end(&self, signal: Signal) -> Result<ExitStatus> {
-        self.process.end(signal)
     }
 }

@@ -28,7 +28,6 @@ pub struct Kind {
     pub lasting: f64,
 }
 
-/// Makes this many keys.
 pub fn fill(redis: &Redis, keys: u64) -> Result<()> {
     let answer = redis.cli(&["eval", FILL, "0", &keys.to_string()])?;
     ensure!(answer.trim().is_empty(), "{answer}");

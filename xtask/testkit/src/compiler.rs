@@ -6,7 +6,6 @@ use std::process::Command;
 use crate::skip::skip;
 use crate::workspace;
 
-/// Where the sources of programs are, below the root of the checkout.
 const FIXTURES: &str = "agent/plan/tests/fixtures";
 
 /// Runs a tool in a folder. Returns `false` if it is not installed.

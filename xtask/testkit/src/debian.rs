@@ -10,93 +10,37 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::process;
 use crate::root::must_be_root;
 
-/// Programs that something needs, each with the package that brings it.
+/// Programs that something needs.
 pub struct Needed {
     /// What needs them.
     by: &'static str,
-    programs: &'static [(&'static str, &'static str)],
+    /// Words: a program, and behind a `:` the Debian package that brings it, unless that has the same name.
+    programs: &'static str,
 }
 
-/// What the demo and the tests need.
 pub const SERVERS: Needed = Needed {
     by: "every test on a real server",
-    programs: &[
-        ("redis-server", "redis-server"),
-        ("redis-cli", "redis-tools"),
-        ("redis-benchmark", "redis-tools"),
-        // It checks the unit.
-        ("systemd-analyze", "systemd"),
-        // It tests the web configuration.
-        ("curl", "curl"),
-    ],
+    // The last two check the unit, and test the web configuration.
+    programs: "redis-server redis-cli:redis-tools redis-benchmark:redis-tools systemd-analyze:systemd curl",
 };
-
-/// What checking the rules needs.
-pub const RULES: Needed =
-    Needed { by: "checking the rules", programs: &[("promtool", "prometheus"), ("prometheus", "prometheus")] };
-
-/// What tests of plans need: they compile small programs.
-pub const COMPILERS: Needed =
-    Needed { by: "planning for programs of both compilers", programs: &[("gcc", "gcc"), ("clang", "clang")] };
-
-/// What generating the dashboards and checking the chart needs.
-pub const GO: Needed =
-    Needed { by: "generating the dashboards and checking the Helm chart", programs: &[("go", "golang-go")] };
-
-/// What packing needs.
+pub const RULES: Needed = Needed { by: "checking the rules", programs: "promtool:prometheus prometheus" };
+pub const COMPILERS: Needed = Needed { by: "planning for programs of both compilers", programs: "gcc clang" };
+pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {
     by: "packing",
-    programs: &[
-        ("dpkg-deb", "dpkg"),
-        ("rpmbuild", "rpm"),
-        // It names the system calls of the unit.
-        ("systemd-analyze", "systemd"),
-        // It makes the image: https://umo.ci
-        ("umoci", "umoci"),
-        // It builds the program that makes the manifests of the chart.
-        ("go", "golang-go"),
-    ],
+    // The last three name the system calls of the unit, make the image (https://umo.ci), and build the program that
+    // makes the manifests of the chart.
+    programs: "dpkg-deb:dpkg rpmbuild:rpm systemd-analyze:systemd umoci go:golang-go",
 };
-
-/// What trying out the package needs.
-pub const PACKAGE: Needed = Needed {
-    by: "trying the packages out",
-    programs: &[
-        ("rpm", "rpm"),
-        ("podman", "podman"),
-        ("runc", "runc"),
-        ("mmdebstrap", "mmdebstrap"),
-        ("prometheus", "prometheus"),
-    ],
-};
-
-/// What trying the agent on other kernels and on other builds of servers needs.
+pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "rpm podman runc mmdebstrap prometheus" };
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
-    programs: &[
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("mmdebstrap", "mmdebstrap"),
-        ("cpio", "cpio"),
-        ("setpriv", "util-linux"),
-        ("gdb", "gdb"),
-        ("strip", "binutils"),
-    ],
+    programs: "qemu-system-x86_64:qemu-system-x86 mmdebstrap cpio setpriv:util-linux gdb strip:binutils",
 };
-
-/// What servers in containers need.
 pub const CONTAINERS: Needed = Needed {
     by: "trying servers in containers",
-    programs: &[
-        ("podman", "podman"),
-        ("runc", "runc"),
-        ("nsenter", "util-linux"),
-        ("tar", "tar"),
-        // They build a server.
-        ("musl-gcc", "musl-tools"),
-        ("gcc", "gcc"),
-        ("pip3", "python3-pip"),
-        ("make", "make"),
-    ],
+    // The last four build a server.
+    programs: "podman runc nsenter:util-linux tar musl-gcc:musl-tools gcc pip3:python3-pip make",
 };
 
 /// Packages that start a service of the same name unless they are told not to.
@@ -106,18 +50,16 @@ const SERVICES: [&str; 2] = ["redis-server", "prometheus"];
 const SYSTEMD: &str = "/run/systemd/system";
 
 impl Needed {
-    /// Returns the programs that are not on `PATH`, each with its package.
     fn absent(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.programs.iter().copied().filter(|(program, _)| which::which(program).is_err())
+        let words = self.programs.split_whitespace().map(|word| word.split_once(':').unwrap_or((word, word)));
+        words.filter(|(program, _)| which::which(program).is_err())
     }
 
-    /// Returns the packages that bring the absent programs.
     pub fn packages(&self) -> BTreeSet<String> {
         self.absent().map(|(_, package)| package.to_owned()).collect()
     }
 }
 
-/// Checks that packages can be installed here.
 pub fn installable() -> Result<()> {
     ensure!(which::which("apt-get").is_ok(), "there is no apt-get here (set-up knows Debian's packages only)");
     must_be_root("install packages")

@@ -10,18 +10,15 @@ use crate::wait::HANG;
 /// Ports below those that the kernel gives to connections by default (`net.ipv4.ip_local_port_range`).
 const BELOW_CONNECTIONS: Range<u16> = 20_000..32_768;
 
-/// The longest answer that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// Returns a port that is free at this moment.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free loopback port")?;
     Ok(listener.local_addr()?.port())
 }
 
-/// Returns a free port for a program that will listen only later.
-///
-/// The kernel gives it to none of the thousands of connections that are made until then.
+/// Returns a free port for a program that will listen only later. The kernel gives it to none of the thousands of
+/// connections that are made until then.
 pub fn port_for_later() -> Result<u16> {
     // Two of these programs begin at different ports.
     let first = std::process::id() as usize % BELOW_CONNECTIONS.len();
@@ -30,7 +27,6 @@ pub fn port_for_later() -> Result<u16> {
     free.context("cannot find a free loopback port below 32768")
 }
 
-/// A server on the loopback interface.
 pub struct Http {
     client: ureq::Agent,
     base: String,

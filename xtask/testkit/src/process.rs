@@ -25,9 +25,8 @@ use crate::wait::{HANG, until};
 static CATCHES_CTRL_C: AtomicBool = AtomicBool::new(false);
 
 /// Gives this process, and all that it starts from now on, a CPU before processes of other sessions: between sessions,
-/// priorities do not count (`sched_autogroup` of sched(7)).
-///
-/// Changes nothing if this process leads a group, because it then stays in its session.
+/// priorities do not count (`sched_autogroup` of sched(7)). Changes nothing if this process leads a group, because it
+/// then stays in its session.
 pub fn comes_before_other_sessions() -> Result<()> {
     const PRIORITY: &str = "/proc/self/autogroup";
     if setsid().is_err() {
@@ -178,13 +177,12 @@ impl Owned {
         self.pid
     }
 
-    /// Gives it a CPU before any process of ordinary priority.
+    /// Gives it a CPU before any process of ordinary priority: what stalls a server's clients is then its own doing.
     pub fn comes_first(&self) -> Result<()> {
         let pid = Pid::from_raw(self.pid.cast_signed());
         setpriority_process(pid, -20).with_context(|| format!("cannot raise the priority of {}", self.name))
     }
 
-    /// Returns what it has written into its log.
     pub fn log(&self) -> Result<String> {
         let log = fs::read(self.log.path()).with_context(|| format!("cannot read the log of {}", self.name))?;
         Ok(String::from_utf8_lossy(&log).into_owned())

@@ -12,7 +12,6 @@ use crate::text::seconds;
 /// How often a line is written if there is no terminal.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// The display of one task's progress.
 pub struct Progress {
     label: String,
     bar: Option<ProgressBar>,

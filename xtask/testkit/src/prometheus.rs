@@ -47,7 +47,6 @@ pub struct Rule {
     pub health: String,
 }
 
-/// An alert that is pending or firing.
 #[derive(Debug, Deserialize)]
 pub struct Alert {
     /// Labels, including `alertname`.
@@ -110,7 +109,6 @@ impl Prometheus {
         self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
     }
 
-    /// Returns the values of a label among the series that match.
     pub fn label_values(&self, matching: &str, label: &str) -> Result<Vec<String>> {
         self.get(&format!("label/{label}/values"), "", &[("match[]", matching)])
     }
@@ -124,7 +122,6 @@ impl Prometheus {
         Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
-    /// Returns the alerts that are pending or firing now.
     pub fn alerts(&self) -> Result<Vec<Alert>> {
         self.get("alerts", "/alerts", &[])
     }

@@ -1,6 +1,7 @@
 //! A throw-away redis-server, what it says about itself, and executables of which this process starts servers.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,10 +40,17 @@ pub struct Redis {
     own: Option<PrivateBuild>,
 }
 
+impl Deref for Redis {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.process
+    }
+}
+
 impl Redis {
-    /// Starts the `redis-server` on `PATH` with these options, and waits until it answers.
-    ///
-    /// Unless the options say otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
+    /// Starts the `redis-server` on `PATH` with these options, and waits until it answers. Unless the options say
+    /// otherwise, it has a limit of 64 MB, evicts by allkeys-lru, and saves nothing.
     pub fn start(options: &[&str]) -> Result<Self> {
         Self::start_program(Command::new("redis-server"), options)
     }
@@ -93,34 +101,16 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Gives it a CPU before any process of ordinary priority: what stalls its clients is then its own doing.
-    pub fn comes_first(&self) -> Result<()> {
-        self.process.comes_first()
-    }
-
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns its name in the metrics.
     pub fn name(&self) -> String {
         self.port.to_string()
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     pub fn main_thread_times(&self) -> Result<ThreadTimes> {
         ThreadTimes::of(self.pid(), self.pid())
-    }
-
-    pub fn must_be_alive(&self) -> Result<()> {
-        self.process.must_be_alive()
-    }
-
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
     }
 
     /// Kills it, as a crash would.
@@ -142,12 +132,10 @@ impl Redis {
         Ok(())
     }
 
-    /// Returns all of `INFO`, as it is now. It does not count itself as a command.
     pub fn all_info(&self) -> Result<Info> {
-        Ok(Info::new(self.cli(&["info", "all"])?))
+        Ok(Info(self.cli(&["info", "all"])?))
     }
 
-    /// Returns one number of `INFO`.
     pub fn info(&self, field: &str) -> Result<f64> {
         self.all_info()?.number(field)
     }
@@ -219,15 +207,9 @@ fn sets(keys: u32, requests: u32) -> String {
 }
 
 /// What a server says about itself at one moment.
-pub struct Info(String);
+pub struct Info(pub String);
 
 impl Info {
-    /// Takes the answer to `INFO`.
-    pub fn new(answer: String) -> Self {
-        Self(answer)
-    }
-
-    /// Returns one of its numbers.
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -236,7 +218,6 @@ impl Info {
     }
 }
 
-/// Returns the executable file behind the `redis-server` on `PATH`.
 pub fn executable() -> Result<PathBuf> {
     let program = which::which("redis-server");
     let program = program.context("redis-server is not on PATH; `cargo xtask setup` installs it")?;
@@ -246,7 +227,6 @@ pub fn executable() -> Result<PathBuf> {
 /// The option by which an agent watches servers of these names.
 pub(crate) const MATCH_OPTION: &str = "--process-match";
 
-/// Numbers the copies of this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// How the names of this process's copies begin.
@@ -310,7 +290,6 @@ impl PrivateBuild {
         Ok(fs::remove_file(self.path())?)
     }
 
-    /// Starts a server, with these options.
     pub fn start(&self, options: &[&str]) -> Result<Redis> {
         let Some(root) = &self.root else {
             return Redis::start_program(Command::new(self.path()), options);
@@ -323,11 +302,9 @@ impl PrivateBuild {
     }
 }
 
-/// Copies a file to `to`, and makes it executable.
-///
-/// Another process does it. If this one had the copy open for writing while another of its threads started a program,
-/// the child process would have it open too until it executes that program, and the copy could not be executed
-/// meanwhile (ETXTBSY).
+/// Copies a file to `to`, and makes it executable. Another process does it. If this one had the copy open for writing
+/// while another of its threads started a program, the child process would have it open too until it executes that
+/// program, and the copy could not be executed meanwhile (ETXTBSY).
 pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     let mut install = Command::new("install");
     process::answer_of(install.args(["--mode", "755", "--no-target-directory"]).arg(from).arg(to)).map(drop)

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-/// Fails if this does not run as root, and says what root is needed for.
 pub fn must_be_root(what: &str) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "only root may {what}: run this as root");
     Ok(())
@@ -26,9 +25,8 @@ pub fn unseen(script: &str) -> Command {
     command
 }
 
-/// Returns a command that runs `program` with `root` as its `/`, in a process that keeps its id.
-///
-/// The environment has a `PATH` and nothing else, because the caller's variables are about another root.
+/// Returns a command that runs `program` with `root` as its `/`, in a process that keeps its id. The environment has a
+/// `PATH` and nothing else, because the caller's variables are about another root.
 pub fn enter(root: &Path, program: &str) -> Command {
     let mut command = unseen(ENTER);
     command.arg(root).arg(program).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 use prometheus_parse::{Labels, Sample, Value};
 
-/// The series of one reading.
 pub struct Scrape {
     samples: Vec<Sample>,
 }
@@ -19,19 +18,12 @@ impl Scrape {
         Ok(Self { samples: scrape.context("the metrics are not in the text format")?.samples })
     }
 
-    /// Returns the series about the server with this process id.
-    ///
-    /// Fails if the agent does not watch it.
+    /// Returns the series about the server with this process id. Fails if the agent does not watch it.
     pub fn of_server(self, pid: u32) -> Result<Self> {
         let info = self.server_info(pid).with_context(|| format!("process {pid} is not watched"))?;
         let name = info.get("server").context("it has no name")?.to_owned();
-        Ok(self.of_servers(&[&name]))
-    }
-
-    /// Returns the series about the servers of these names.
-    pub fn of_servers(self, names: &[&str]) -> Self {
-        let is_about = |sample: &Sample| sample.labels.get("server").is_some_and(|server| names.contains(&server));
-        Self { samples: self.samples.into_iter().filter(is_about).collect() }
+        let is_about = |sample: &Sample| sample.labels.get("server") == Some(&name);
+        Ok(Self { samples: self.samples.into_iter().filter(is_about).collect() })
     }
 
     /// Returns the labels with which the agent describes the server with this process id, if it watches it.
@@ -51,9 +43,7 @@ impl Scrape {
         live.filter_map(|sample| sample.labels.get("server")).collect()
     }
 
-    /// Returns the sum of the counters or gauges of this name that have these labels.
-    ///
-    /// Fails if there is no such series.
+    /// Returns the sum of the counters or gauges of this name that have these labels. Fails if there is no such series.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let values = self.matching(name, labels).filter_map(number);
         let absent = || format!("no {name} with {labels:?} among {} series of /metrics", self.samples.len());

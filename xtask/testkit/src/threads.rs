@@ -37,7 +37,6 @@ impl Cores {
     }
 }
 
-/// Keeps this thread, and all that it starts from now on, on these cores.
 fn stay_on(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     cores.iter().for_each(|&core| set.set(core));

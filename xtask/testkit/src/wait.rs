@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, bail};
 /// Longer than anything takes unless it hangs, however slow the machine is.
 pub const HANG: Duration = Duration::from_secs(300);
 
-/// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Repeats `is_so` until it returns `true`. Fails as [`until`] does.
@@ -31,7 +30,6 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> R
     }
 }
 
-/// Returns the time now in seconds since 1970.
 pub fn unix_time() -> Result<f64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(now.context("the clock is set before 1970")?.as_secs_f64())

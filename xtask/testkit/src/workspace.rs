@@ -39,10 +39,16 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Returns the directory in which cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec();
     Ok(metadata.context("cannot ask cargo for the target directory")?.target_directory.into_std_path_buf())
+}
+
+/// Returns the folder of this name below the target directory, and makes it.
+pub fn target_folder(name: &str) -> Result<PathBuf> {
+    let folder = target_directory()?.join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
 }
 
 /// Returns the path of the agent's release binary, which `cargo xtask build` makes.
@@ -50,7 +56,6 @@ pub fn agent_binary() -> Result<PathBuf> {
     Ok(target_directory()?.join("release/evictscope"))
 }
 
-/// Returns all that is in a directory, sorted by name.
 pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let list = || fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
     let mut entries = list().with_context(|| format!("cannot list {}", directory.display()))?;
@@ -58,9 +63,7 @@ pub fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Returns the files in a directory that have this extension, sorted by name.
-///
-/// Fails if there is none.
+/// Returns the files in a directory that have this extension, sorted by name. Fails if there is none.
 pub fn files_ending(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = entries(directory)?;
     files.retain(|path| path.extension().is_some_and(|found| found == extension));

@@ -59,7 +59,6 @@ const EVERY_CALL: &str = "every-call";
 /// The probe mode that switches between the others, by what they cost.
 const AUTO: &str = "auto";
 
-/// A state of the servers.
 struct Condition {
     name: &'static str,
     maxmemory: &'static str,
@@ -76,7 +75,6 @@ const CONDITIONS: [Condition; 2] = [
     Condition { name: "evicting", maxmemory: "64mb", keys: 3_000_000, evicts: true },
 ];
 
-/// How long the load runs before it is measured, and how long it is measured.
 const BEFORE: Duration = Duration::from_millis(500);
 const MEASURED: Duration = Duration::from_secs(6);
 /// The longest that the agent takes to read what happened.
@@ -131,7 +129,6 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares a side with the others of the same round, round by round.
 fn row(side: usize, rounds: &[[Measured; SIDES.len()]], condition: &Condition) -> Row {
     let mut row = Row::new("watched by", &SIDES[side].name());
     let mut add = |column, digits, value: &dyn Fn(&[Measured; SIDES.len()]) -> f64| {
@@ -153,7 +150,6 @@ fn row(side: usize, rounds: &[[Measured; SIDES.len()]], condition: &Condition) -
     row
 }
 
-/// What was measured while one side watched one of the twins.
 #[derive(Default)]
 struct Measured {
     /// CPU time of the main thread for a command of the watched server, and of the other, nanoseconds.
@@ -265,7 +261,6 @@ impl Twins {
         Ok(twins)
     }
 
-    /// Measures both under load once, while a side watches one of them.
     fn measure(&self, side: &Side, agent: &Path, target: &Target, condition: &Condition) -> Result<Measured> {
         match *side {
             Side::Nobody => Ok(self.load()?.0),
@@ -338,7 +333,6 @@ impl Twins {
     }
 }
 
-/// What a server has done so far.
 struct Work {
     commands: f64,
     /// CPU time of its main thread, nanoseconds.
@@ -373,7 +367,6 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// Interpolates between the two neighbours of the rank.
 fn quantile(sorted: &[f64], quantile: f64) -> f64 {
     let rank = quantile * sorted.len().saturating_sub(1) as f64;
     let at = |rank: f64| sorted.get(rank as usize).copied().unwrap_or(f64::NAN);

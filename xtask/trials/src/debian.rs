@@ -16,9 +16,7 @@ pub struct Suite(pub &'static str, pub Option<&'static str>);
 
 /// Returns where the trials keep what they download and make.
 pub fn directory() -> Result<PathBuf> {
-    let directory = workspace::target_directory()?.join("matrix");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    Ok(directory)
+    workspace::target_folder("matrix")
 }
 
 /// Returns the root directory of this name with these packages of a suite, of which nothing has been run. Downloads

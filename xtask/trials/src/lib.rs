@@ -15,6 +15,9 @@ use evictscope_testkit::debian::{MATRIX, require};
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::{text, workspace};
 
+pub use crate::builds::provide as provide_servers;
+pub use crate::kernels::provide as provide_kernel;
+
 use crate::builds::Found;
 use crate::kernels::{KERNELS, Kernel, systemd};
 use crate::table::Row;
@@ -53,22 +56,8 @@ impl Arguments {
     }
 }
 
-/// Gets the kernel of a suite, if it is not here.
-pub fn provide_kernel(suite: &'static str) -> Result<()> {
-    kernels::provide(suite).map(drop)
-}
-
-/// Gets the servers of a suite, if they are not here.
-pub fn provide_servers(suite: &str) -> Result<()> {
-    builds::provide(suite)
-}
-
 /// Tries the release build on Debian's servers and on these `others`, prints what was found, and writes it into the
-/// documentation.
-///
-/// # Errors
-///
-/// Fails at the end if a build cannot be had or tried, or if a number is not as it must be.
+/// documentation. Fails at the end if a build cannot be had or tried, or if a number is not as it must be.
 pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
     must_be_root("run servers in roots of their own, under gdb and the agent")?;
     require(&[&MATRIX])?;
@@ -78,11 +67,7 @@ pub fn run_builds(arguments: &Arguments, others: &[&str]) -> Result<()> {
 }
 
 /// Boots all machines with the release build and the package that `deb` returns, prints what was found, and writes it
-/// into the documentation.
-///
-/// # Errors
-///
-/// Fails if a machine cannot be made or does not answer, or if a number is not as it must be.
+/// into the documentation. Fails if a machine cannot be made or does not answer, or if a number is not as it must be.
 pub fn run_kernels(arguments: &Arguments, deb: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
     require(&[&MATRIX])?;
     let agent = workspace::agent_binary()?;

@@ -55,7 +55,6 @@ fn root(suite: Suite, product: &str) -> Result<PathBuf> {
     debian::unpacked(&format!("{}-{product}", suite.0), suite, &packages)
 }
 
-/// Returns the builds in a package of Debian's.
 fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
     let root = root(suite, product)?;
     let server = format!("{product}-server");
@@ -98,7 +97,6 @@ impl Build {
     }
 }
 
-/// What an agent was found to do on builds.
 pub struct Found {
     pub rows: Vec<Row>,
     /// What was not found and why, and in which builds.
@@ -125,7 +123,6 @@ impl Found {
         found
     }
 
-    /// Tries the builds that are from one place.
     fn try_all(&mut self, place: &str, builds: Result<Vec<Build>>) {
         match builds {
             Ok(builds) => builds.iter().for_each(|build| self.try_build(build)),
@@ -167,7 +164,6 @@ impl Found {
         row.must_succeed("keys", compared);
     }
 
-    /// Formats all of it as Markdown.
     pub fn markdown(&self) -> String {
         self.with_reasons(table::markdown(&self.rows))
     }

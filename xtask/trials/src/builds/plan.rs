@@ -60,7 +60,6 @@ impl Plan {
         self.list("functions").chain(self.list("members")).next().is_none()
     }
 
-    /// Returns the eviction call, or null.
     pub fn eviction_call(&self) -> &Value {
         self.list("functions").find(|function| function["kind"] == "eviction_call").unwrap_or(&Value::Null)
     }

@@ -25,7 +25,6 @@ use crate::table::Row;
 const LOWER_LIMIT: &str = "12mb";
 const LOWEST_LIMIT: &str = "6mb";
 
-/// How many calls fail.
 const FAILING: u32 = 2_000;
 
 /// How many clients have sent a part of a command, so that there are buffers to compare.
