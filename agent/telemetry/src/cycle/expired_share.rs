@@ -27,7 +27,7 @@ impl ExpiredShare {
             self.counted.clear();
             return;
         };
-        if !self.counted.back().is_none_or(|last: &(Duration, _)| seen.at.saturating_sub(last.0) >= GRAIN) {
+        if self.counted.back().is_some_and(|last: &(Duration, _)| seen.at.saturating_sub(last.0) < GRAIN) {
             return;
         }
         self.counted.push_back((seen.at, keys));

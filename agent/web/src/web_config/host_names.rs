@@ -24,8 +24,8 @@ impl HostNames {
     /// Returns a host that a request names and that is not this one.
     pub fn stranger(&self, request: &Request) -> Option<String> {
         let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-        let named = request.headers().get_all(header::HOST).iter().map(|host| host.as_bytes()).chain(in_target);
-        named.filter(|host| !self.has(host)).next().map(|host| String::from_utf8_lossy(host).into_owned())
+        let mut named = request.headers().get_all(header::HOST).iter().map(|host| host.as_bytes()).chain(in_target);
+        named.find(|host| !self.has(host)).map(|host| String::from_utf8_lossy(host).into_owned())
     }
 
     /// Returns whether this is one of the names, or an address, for which no name was looked up.
