@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_testkit::{compiler, servers};
-use mutation::Base;
+use mutation::MutationBase;
 use serde_json::Value;
 
 /// An answer that takes longer never comes. How long a plan may take is counted in steps
@@ -286,7 +286,7 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("functions")?.clone());
     let mut changed = 0;
     for (index, data) in (0..).zip(bases) {
-        let base = Base::new(data.clone());
+        let base = MutationBase::new(data.clone());
         let whole = sites(planned(&file(directory.path(), "whole", &data)?)?);
         for number in 0..DAMAGED {
             let damaged = base.damaged(&script(index * DAMAGED + number));

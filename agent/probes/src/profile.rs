@@ -63,7 +63,7 @@ pub struct Sampling {
 
 /// A copy of registers and stack.
 #[derive(Clone, Copy)]
-pub struct Sample<'a> {
+pub struct StackSample<'a> {
     /// Which profile it belongs to: [`Sampling::cookie`].
     pub cookie: u64,
     /// When it was taken, by the monotonic clock.
@@ -74,7 +74,7 @@ pub struct Sample<'a> {
     stack: &'a [u8],
 }
 
-impl Sample<'_> {
+impl StackSample<'_> {
     /// Returns the 8 bytes of the stack at an address, if they were copied.
     pub fn word(&self, address: u64) -> Option<u64> {
         let page = STACK_PAGE as u64;
@@ -128,7 +128,7 @@ impl Sampler {
     }
 
     /// Calls `each` for each sample taken since the last time, in order, and drops it.
-    pub fn drain(&self, mut each: impl FnMut(Sample<'_>)) {
+    pub fn drain(&self, mut each: impl FnMut(StackSample<'_>)) {
         let mut samples = self.0.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.next() {
             each_of(&item, &mut each);
@@ -153,7 +153,7 @@ impl Sampler {
 }
 
 /// Calls `each` for the sample in these bytes.
-fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
+fn each_of(bytes: &[u8], each: &mut impl FnMut(StackSample<'_>)) {
     const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
     const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
@@ -163,7 +163,7 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
     };
     let registers = std::array::from_fn(|index| word(REGISTERS + index * 8).unwrap_or(0));
     let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
-    each(Sample {
+    each(StackSample {
         cookie,
         at: Duration::from_nanos(word(AT).unwrap_or(0)),
         registers: &registers,

@@ -11,7 +11,7 @@ use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE};
 
 use super::bpf::MultiPrograms;
 use super::error::{Obstacle, ProbeError};
-use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
+use super::keeper::{Attach, Leaving, Link, LinkKeeper, LinkKind};
 use super::system::give_back;
 use super::target::{OwnExecutable, Target, own_sites};
 
@@ -91,7 +91,7 @@ impl Programs {
         };
         let executable = OwnExecutable::open()?;
         let [site, ..] = own_sites()?;
-        match trial.link(first, false, Kind::Multi, executable.target(), &[(site, UNUSED)])? {
+        match trial.link(first, false, LinkKind::Multi, executable.target(), &[(site, UNUSED)])? {
             Ok(_) => {}
             // The keeper has not asked the kernel.
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Obstacle>()) => {}
@@ -163,8 +163,8 @@ impl Programs {
             (_, Loaded::Perf(..)) => ProbeError::attach_by_perf_event(name, pid, &error),
         };
         let (kind, most) = match self.loaded {
-            Loaded::Multi(_) => (Kind::Multi, sites.len().max(1)),
-            Loaded::Perf(_, event) => (Kind::Perf(event), 1),
+            Loaded::Multi(_) => (LinkKind::Multi, sites.len().max(1)),
+            Loaded::Perf(_, event) => (LinkKind::Perf(event), 1),
         };
         let link = |sites: &[_]| self.link(name, is_return, kind, target, sites)?.map_err(refused);
         sites.chunks(most).map(link).collect()
@@ -188,7 +188,7 @@ impl Programs {
         &self,
         name: &'static str,
         is_return: bool,
-        kind: Kind,
+        kind: LinkKind,
         target: Target<'_>,
         sites: &[(FileOffset, Cookie)],
     ) -> Result<io::Result<Link>, ProbeError> {

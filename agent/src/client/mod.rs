@@ -58,13 +58,13 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-pub struct Agent {
+pub struct AgentClient {
     url: String,
     http: Http,
     password: Option<HeaderValue>,
 }
 
-impl Agent {
+impl AgentClient {
     /// Prepares to ask the agent that `access` names.
     ///
     /// # Errors

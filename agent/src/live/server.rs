@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, ListState};
 use super::columns::{Cell, Column};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::rates::{History, Rates};
-use super::servers::{Row, columns, stalls};
+use super::servers::{ServerRow, columns, stalls};
 use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -86,7 +86,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
         Constraint::Fill(1),
     ])
     .areas(area);
-    let rows = [Row::new(server.name, server.reading, server.rates)];
+    let rows = [ServerRow::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
     table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
     sparklines(frame, upper, server.name, history);

@@ -155,7 +155,7 @@ fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
     if most == 0 {
         return Err("records are not kept: --keep-records is 0".to_owned());
     }
-    let limits = records::Limits { records: records::Limits::RECORDS, bytes: most };
+    let limits = records::StoreLimits { records: records::StoreLimits::RECORDS, bytes: most };
     let keeper = Store::open(directory, limits)
         .map_err(|error| error.to_string())
         .and_then(|store| Keeper::start(store).map_err(|error| error.to_string()));

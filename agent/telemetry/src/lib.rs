@@ -38,7 +38,7 @@ pub use clients::pace::{Calm, LookPace};
 pub use clients::rest::{Rest, ThreadReading};
 pub use clients::stalls::{STALL_THRESHOLD, StallCause};
 pub use clients::waits::{OVER, Waits};
-pub use cost::auto_mode::{AutoMode, Sampling};
+pub use cost::auto_mode::{AutoMode, ProbeSampling};
 pub use cost::hit_costs::{HitCosts, ProbeMode, ProbedSites};
 pub use cost::overhead::{Cost, Overhead, OverheadBudget};
 pub use cycle::Cycle;

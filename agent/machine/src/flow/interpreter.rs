@@ -14,7 +14,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use super::atoms::{Atoms, Limits};
 use super::execution::Execution;
-use super::operands::{Place, place};
+use super::operands::{MemoryPlace, place};
 use super::state::State;
 use super::value::{Value, low_bits};
 use crate::code::graph::{BlockId, FunctionCode};
@@ -123,8 +123,8 @@ impl<'a, 'data> Interpreter<'a, 'data> {
         }
         let halt = Err(Halt::Memory(address(instruction)));
         let begin = match place(&mut self.execution.atoms, state, instruction) {
-            Place::Stack(_) => return Ok(()),
-            Place::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
+            MemoryPlace::Stack(_) => return Ok(()),
+            MemoryPlace::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
             _ => return halt,
         };
         let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);

@@ -14,7 +14,7 @@ use super::atoms::Atom;
 use super::condition::Flags;
 use super::cut::CutPoint;
 use super::execution::Execution;
-use super::operands::{Place, place};
+use super::operands::{MemoryPlace, place};
 use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
@@ -258,7 +258,7 @@ pub fn loaded_slots(
             if !is_load(load) {
                 continue;
             }
-            if let Place::Stack(offset) = place(&mut execution.atoms, state, load) {
+            if let MemoryPlace::Stack(offset) = place(&mut execution.atoms, state, load) {
                 slots.insert(offset);
             }
         }

@@ -9,7 +9,7 @@ use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpK
 
 use super::atoms::{Atom, Operation};
 use super::condition::Flags;
-use super::operands::{Place, Step};
+use super::operands::{MemoryPlace, Step};
 use super::value::{Value, sign_extended};
 use crate::code::instruction::{
     self, CALLER_SAVED, Callee, PASSED, RAX, RDI, RDX, RSP, general_register, is_call, operand_bits, writes,
@@ -75,7 +75,7 @@ impl Step<'_> {
 
     /// Makes an unknown address. If it may be on the stack, any slot escapes.
     fn unknown_address(&mut self) -> Value {
-        if let Place::SomewhereOnStack = self.place() {
+        if let MemoryPlace::SomewhereOnStack = self.place() {
             self.state.escape(i64::MIN, self.atoms);
         }
         self.opaque(0)
@@ -146,7 +146,7 @@ impl Step<'_> {
         if let Some(lowest) = self.atoms.reach_on_stack(&self.state.registers[RDI]) {
             self.state.forget_slots(lowest, self.atoms);
         }
-        self.store_unknown(&Place::Unknown, 0);
+        self.store_unknown(&MemoryPlace::Unknown, 0);
     }
 
     /// Executes `add`, `sub`, `inc` and `dec`.

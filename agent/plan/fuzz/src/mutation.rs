@@ -42,12 +42,12 @@ const INTERESTING: [u64; 8] =
 
 /// An executable, and where it is worth damaging.
 #[derive(Clone)]
-pub struct Base {
+pub struct MutationBase {
     data: Vec<u8>,
     regions: Vec<Range<usize>>,
 }
 
-impl Base {
+impl MutationBase {
     /// Finds the places in an executable. In other data any place is as good as another.
     pub fn new(data: Vec<u8>) -> Self {
         let mut regions =

@@ -14,7 +14,7 @@ use rustix::fs::fstat;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::request::{Attach, Kind};
+use super::request::{Attach, LinkKind};
 use crate::bpf::{bpf, link_attr, link_perf_event, perf_event};
 use crate::error::Obstacle;
 use crate::mappers::obstacle;
@@ -87,8 +87,8 @@ impl CodeRange {
 pub fn create(program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{}", exe.as_raw_fd()))?;
     match attach.kind {
-        Kind::Multi => by_multi_link(program, &path, attach),
-        Kind::Perf(event) => by_perf_event(program, &path, event, attach),
+        LinkKind::Multi => by_multi_link(program, &path, attach),
+        LinkKind::Perf(event) => by_perf_event(program, &path, event, attach),
     }
 }
 

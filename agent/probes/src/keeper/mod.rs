@@ -28,7 +28,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use process::keep;
-pub(crate) use request::{Attach, Kind};
+pub(crate) use request::{Attach, LinkKind};
 
 use crate::error::ProbeError;
 use crate::mappers;

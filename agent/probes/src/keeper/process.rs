@@ -14,7 +14,7 @@ use rustix::thread::{
 };
 
 use super::links::{CodeRange, KeptLink, MOST_RELEASERS, Releasers, create};
-use super::request::{Kind, encode, receive};
+use super::request::{LinkKind, encode, receive};
 use crate::system::block_signals;
 
 /// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
@@ -158,7 +158,7 @@ impl Keeper {
         let _ = rustix::net::send(&agent, &encode(made.as_ref().err()), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
             self.links.push(KeptLink { link, agent, range, again: None });
-            if attach.kind == Kind::Multi {
+            if attach.kind == LinkKind::Multi {
                 // Only perf events need more.
                 limit_to(LINKS)?;
             }

@@ -23,7 +23,7 @@ const DESCRIPTORS: usize = 4;
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// By which kind of link.
-    pub kind: Kind,
+    pub kind: LinkKind,
     /// Whether it runs when the function at the site returns.
     pub is_return: bool,
     /// The process.
@@ -34,7 +34,7 @@ pub struct Attach {
 
 /// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum LinkKind {
     /// One uprobe_multi link for all sites.
     Multi,
     /// A perf event, for the only site, with the kernel's number for such events.
@@ -124,7 +124,7 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    use super::{Attach, Kind, Obstacle, decode, encode, receive, send};
+    use super::{Attach, LinkKind, Obstacle, decode, encode, receive, send};
 
     #[test]
     fn an_answer_tells_what_came_of_it() {
@@ -142,7 +142,7 @@ mod tests {
         let (agents, keepers) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let with = [agents.as_fd(), keepers.as_fd(), agents.as_fd()];
         let mut attach =
-            Attach { kind: Kind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
+            Attach { kind: LinkKind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
         send(&agents, &attach, &with)?;
         let (received, descriptors) = receive(&keepers)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use evictscope_abi::{
-    Cookie, EVICTION, EvictionConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared, TracedThread, When,
+    Cookie, EVICTION, EvictionConfig, TRACE_BUCKETS, TraceConfig, TraceShared, TracedCall, TracedThread, When,
 };
 use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
@@ -17,7 +17,7 @@ use super::keeper::{Leaving, Link, LinkKeeper};
 use super::maps::Mapped;
 use super::programs::{Programs, load};
 use super::self_probes::time;
-use super::target::{FUNCTIONS, Function, OwnExecutable, Target, own_sites};
+use super::target::{FUNCTIONS, OwnExecutable, Target, TargetFunction, own_sites};
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
@@ -115,7 +115,7 @@ impl Tracer {
     fn cost(
         &self,
         programs: &[&'static str],
-        function: Function,
+        function: TargetFunction,
         site: FileOffset,
         reads: bool,
     ) -> Result<f64, ProbeError> {
@@ -144,7 +144,7 @@ impl Tracer {
     /// # Errors
     ///
     /// Fails only if the built object lacks something.
-    pub fn trace(self, traced: Traced) -> Result<Tracing, ProbeError> {
+    pub fn trace(self, traced: TraceJob) -> Result<Tracing, ProbeError> {
         self.config.set(
             0,
             TraceConfig {
@@ -216,12 +216,12 @@ impl Tracer {
     }
 
     /// Returns the slow calls since the last time, in the order in which they ended.
-    fn slow_calls(&mut self) -> Vec<SlowCall> {
+    fn slow_calls(&mut self) -> Vec<TracedCall> {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {
-            if let Some(bytes) = item.get(..size_of::<SlowCall>()) {
+            if let Some(bytes) = item.get(..size_of::<TracedCall>()) {
                 // SAFETY: the slice is as long as the structure, which has only integers.
-                calls.push(unsafe { bytes.as_ptr().cast::<SlowCall>().read_unaligned() });
+                calls.push(unsafe { bytes.as_ptr().cast::<TracedCall>().read_unaligned() });
             }
         }
         calls
@@ -275,7 +275,7 @@ impl TraceCounts {
 }
 
 /// What to trace.
-pub struct Traced {
+pub struct TraceJob {
     /// The process.
     pub pid: u32,
     /// The executables that it may run, open: the first one in which probes appear in its memory.
@@ -299,7 +299,7 @@ pub struct Traced {
 /// The probes on one function. Dropping it takes them off and waits until they are.
 pub struct Tracing {
     tracer: Tracer,
-    traced: Traced,
+    traced: TraceJob,
     placed: Vec<Link>,
     generation: u64,
     /// Probes that are being taken off.
@@ -335,7 +335,7 @@ impl Tracing {
     }
 
     fn place_in(&self, exe: &Executable) -> Result<Vec<Link>, ProbeError> {
-        let Traced { pid, entry, cycles, .. } = &self.traced;
+        let TraceJob { pid, entry, cycles, .. } = &self.traced;
         let target = Target { pid: *pid, exe: exe.file().as_fd() };
         let mut placed = Vec::new();
         for (site, function) in cycles {
@@ -384,7 +384,7 @@ impl Tracing {
     }
 
     /// Returns the slow calls since the last time, in the order in which they ended.
-    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
+    pub fn slow_calls(&mut self) -> Vec<TracedCall> {
         self.tracer.slow_calls()
     }
 }

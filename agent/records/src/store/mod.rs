@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::folder::{Entry, Folder, open_file, open_or_create};
+use crate::folder::{Folder, FolderEntry, open_file, open_or_create};
 use crate::labels::Labels;
 use crate::packed::{self, Unreadable};
 use crate::{Occasion, Record, RecordId};
@@ -17,18 +17,18 @@ use crate::{Occasion, Record, RecordId};
 /// How the names of files end.
 pub(super) const ENDING: &str = ".json.gz";
 /// The most files that a list includes: twice as many as are kept, for what somebody has put there.
-const MOST_LISTED: usize = 2 * Limits::RECORDS;
+const MOST_LISTED: usize = 2 * StoreLimits::RECORDS;
 
 /// How much may be kept. The oldest go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// The most records.
     pub records: usize,
     /// The most bytes of records, on the disk.
     pub bytes: u64,
 }
 
-impl Limits {
+impl StoreLimits {
     /// The most records that an agent keeps.
     pub const RECORDS: usize = 1_000;
 }
@@ -38,7 +38,7 @@ impl Limits {
 pub struct Store {
     records: Folder,
     labels: Labels,
-    limits: Limits,
+    limits: StoreLimits,
     /// Held while the agent may write: two agents that write into one directory would each remove what the other needs.
     _lock: Option<File>,
 }
@@ -125,7 +125,7 @@ impl Store {
     /// # Errors
     ///
     /// Fails if the directory cannot be written, its files are not what they should be, or another agent writes there.
-    pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
+    pub fn open(directory: &Path, limits: StoreLimits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o750);
@@ -149,7 +149,7 @@ impl Store {
         Self {
             records: Folder::at(directory.join("records")),
             labels: Labels::at(directory),
-            limits: Limits::default(),
+            limits: StoreLimits::default(),
             _lock: None,
         }
     }
@@ -198,12 +198,12 @@ impl Store {
         Ok(())
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, StoreError> {
+    fn entries(&self) -> Result<Vec<FolderEntry>, StoreError> {
         self.records.entries().map_err(|error| self.cannot("read", "", error))
     }
 
     /// Returns our own files: foreign ones are neither counted nor removed.
-    fn files(&self) -> Result<Vec<Entry>, StoreError> {
+    fn files(&self) -> Result<Vec<FolderEntry>, StoreError> {
         let mut entries = self.entries()?;
         entries.retain(|entry| entry.is_file && id_of(&entry.name).is_some());
         Ok(entries)
@@ -242,7 +242,7 @@ impl Store {
         Ok(listed.collect())
     }
 
-    fn summary(&self, entry: &Entry) -> Result<Summary, String> {
+    fn summary(&self, entry: &FolderEntry) -> Result<Summary, String> {
         let Some(id) = id_of(&entry.name).filter(|_| entry.is_file) else {
             return Err(Unreadable::Foreign.to_string());
         };
@@ -271,7 +271,7 @@ fn renamed(id: &RecordId) -> String {
     format!("it holds the record {id}: it was renamed")
 }
 
-fn total(files: &[Entry]) -> u64 {
+fn total(files: &[FolderEntry]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
