@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use evictscope_model::answers::ListedBurst;
+use evictscope_model::Burst;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
 use evictscope_testkit::threads::Cores;
@@ -114,8 +114,9 @@ const SAME: f64 = 1.0;
 /// Times are seconds of load.
 pub fn beside(outcome: &RunOutcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &EvictionCycle, burst: &ListedBurst| {
-        let (start, end) = (burst.started_unix_seconds, burst.started_unix_seconds + burst.duration_seconds);
+    let times = |burst: &Burst| (burst.started.as_secs_f64(), (burst.started + burst.duration).as_secs_f64());
+    let is_same = |cycle: &EvictionCycle, burst: &Burst| {
+        let (start, end) = times(burst);
         start <= cycle.end + SAME && cycle.start <= end + SAME
     };
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
@@ -124,23 +125,27 @@ pub fn beside(outcome: &RunOutcome, testimony: &Testimony) -> String {
     };
     let mut lines: Vec<(f64, String)> = Vec::new();
     for cycle in &outcome.cycles {
-        let is_known = testimony.bursts.iter().any(|burst| is_same(cycle, burst));
+        let is_known = testimony.bursts.iter().any(|listed| is_same(cycle, &listed.burst));
         let who = if is_known { "the record" } else { "the record; evictscope does not have it" };
         lines.push((cycle.start, line(who, cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
     }
-    for burst in testimony.bursts.iter().filter(|burst| burst.started_unix_seconds > begin) {
-        let start = burst.started_unix_seconds;
+    for listed in &testimony.bursts {
+        let burst = &listed.burst;
+        let (start, end) = times(burst);
+        if start <= begin {
+            continue;
+        }
         let is_known = outcome.cycles.iter().any(|cycle| is_same(cycle, burst));
         let who = if is_known { "evictscope" } else { "evictscope, not in the record" };
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line(who, start, start + burst.duration_seconds, burst.evicted_keys.map(|keys| keys as f64)),
-            burst.reclaim_seconds,
-            known(burst.reclaimed_bytes, bytes),
-            known(burst.client_buffers_peak_bytes, bytes),
-            known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s")),
-            burst.kind,
-            burst.reason,
+            line(who, start, end, burst.evicted_keys.map(|keys| keys as f64)),
+            burst.reclaim.as_secs_f64(),
+            known(listed.reclaimed_bytes, bytes),
+            known(burst.client_buffers_peak, bytes),
+            known(burst.stalled, |time| format!("{:.1} s", time.as_secs_f64())),
+            listed.kind,
+            listed.reason,
         );
         lines.push((start, text));
     }
