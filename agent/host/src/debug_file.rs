@@ -175,14 +175,11 @@ pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
     let mut left = MAX_BYTES;
     for list in std::fs::read_dir(root.join(LISTS)).ok()?.flatten().take(MAX_PACKAGES) {
         let name = list.file_name();
-        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else {
-            continue;
-        };
+        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else { continue };
         let Ok(file) = open_in(root, &Path::new("/").join(LISTS).join(&name)) else { continue };
         let bytes = file.metadata().ok()?.len().min(MAX_LIST);
         left = left.checked_sub(bytes)?;
-        let mut lines = BufReader::new(file.take(bytes)).lines().map_while(Result::ok);
-        if lines.any(|line| line == wanted) {
+        if BufReader::new(file.take(bytes)).lines().map_while(Result::ok).any(|line| line == wanted) {
             // If a package is installed for several architectures, one of them follows its name.
             return package.split(':').next().map(printable);
         }

@@ -135,9 +135,7 @@ impl ProcessHandle {
     ///
     /// A process that executes another program has not ended.
     pub fn has_ended(&self) -> bool {
-        let Some(pidfd) = &self.pidfd else {
-            return has_gone(&self.identity).unwrap_or(false);
-        };
+        let Some(pidfd) = &self.pidfd else { return has_gone(&self.identity).unwrap_or(false) };
         poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 

@@ -270,7 +270,6 @@ mod tests {
 
     use super::{Burst, BurstKind};
 
-    /// Returns a burst like those of GitLab's article.
     fn of_the_article() -> Burst {
         Burst {
             started: Duration::from_millis(1_700_000_000_250),

@@ -80,8 +80,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
     };
     let mut functions = Vec::new();
     for (index, traced) in traced.iter().enumerate() {
-        let description = traced.description;
-        functions.extend((traced.plan)(&mut analysis, FunctionKind { index, description }));
+        functions.extend((traced.plan)(&mut analysis, FunctionKind { index, description: traced.description }));
     }
     let Analysis { info, debug, evidence, mut not_found, .. } = analysis;
     let mut members = Members::default();

@@ -172,8 +172,7 @@ impl Attachment {
             for (index, function) in plan.functions.iter().enumerate() {
                 let is_placed = |placed: &Placed| placed.function == index && placed.probe == probe;
                 if is_wanted(function, probe, wanted) && !self.placed.iter().any(is_placed) {
-                    let links = self.place(function, probe)?;
-                    self.placed.push(Placed { function: index, probe, links });
+                    self.placed.push(Placed { function: index, probe, links: self.place(function, probe)? });
                 }
             }
         }
@@ -184,10 +183,7 @@ impl Attachment {
     fn must_run(&mut self, from: usize, memory: &Words) -> Result<(), ProbeError> {
         let pid = self.server.pid;
         self.unrun = self.unrun_of(&self.placed[from..], memory).map_err(|_| ProbeError::Gone(pid))?;
-        match self.unrun {
-            Some(unrun) => Err(ProbeError::NotRun(pid, unrun)),
-            None => Ok(()),
-        }
+        if let Some(unrun) = self.unrun { Err(ProbeError::NotRun(pid, unrun)) } else { Ok(()) }
     }
 
     /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does,
@@ -201,8 +197,7 @@ impl Attachment {
         let sites = placed.iter().flat_map(|placed| sites(&functions[placed.function], placed.probe));
         let addresses: Vec<_> = sites.map(|(site, ..)| site.address.at(self.server.load_bias)).collect();
         let missing = memory.without_breakpoint(&addresses)?;
-        let placed = addresses.len();
-        Ok((missing > 0).then_some(Unrun { missing, placed }))
+        Ok((missing > 0).then_some(Unrun { missing, placed: addresses.len() }))
     }
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {

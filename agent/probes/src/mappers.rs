@@ -71,10 +71,7 @@ pub fn obstacle(program: BorrowedFd<'_>, file: BorrowedFd<'_>, first: u64, last:
         if !now.is_empty() {
             // Those that were held whenever any was.
             let is_still = |suspect: &Mapper| now.iter().any(|held| held.space == suspect.space);
-            match &mut suspects {
-                Some(suspects) => suspects.retain(is_still),
-                None => suspects = Some(now),
-            }
+            if let Some(suspects) = &mut suspects { suspects.retain(is_still) } else { suspects = Some(now) }
         }
         sleep(PAUSE);
     }

@@ -158,9 +158,7 @@ fn each_of(bytes: &[u8], each: &mut impl FnMut(StackSample<'_>)) {
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
     const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
     let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else {
-        return;
-    };
+    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else { return };
     let registers = std::array::from_fn(|index| word(REGISTERS + index * 8).unwrap_or(0));
     let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
     each(StackSample {

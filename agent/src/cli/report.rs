@@ -95,7 +95,6 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     agent.record_now(&server)
 }
 
-/// Returns the list, of one server if that is asked for.
 fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     let mut listed = arguments.state_dir.store().list()?;
     if let Some(server) = &arguments.server {

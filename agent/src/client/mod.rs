@@ -162,10 +162,7 @@ impl AgentClient {
     }
 
     fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.password {
-            Some(password) => request.header(header::AUTHORIZATION, password),
-            None => request,
-        }
+        if let Some(password) = &self.password { request.header(header::AUTHORIZATION, password) } else { request }
     }
 
     fn answered(&self, answer: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {

@@ -147,10 +147,8 @@ impl Screen {
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let opened = self.opened.clone().filter(|server| self.readings.now.servers.contains_key(server));
-        let keys = match &opened {
-            Some(_) => "esc all servers · q quit",
-            None => "↑ ↓ select · enter open · q quit",
-        };
+        let keys =
+            if opened.is_some() { "esc all servers · q quit" } else { "↑ ↓ select · enter open · q quit" };
         let (text, style) = match &self.failure {
             Some(failure) => (failure.as_str(), alarm()),
             None => (keys, colour(Color::DarkGray)),

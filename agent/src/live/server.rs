@@ -45,7 +45,6 @@ const BURST_COLUMNS: [Column<ListedBurst>; 9] = [
 
 const SELF_AMPLIFYING: &str = "self_amplifying";
 
-/// What is shown of one server.
 pub struct ShownServer<'a> {
     pub name: &'a str,
     pub reading: &'a ServerReading,

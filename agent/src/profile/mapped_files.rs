@@ -72,7 +72,6 @@ pub struct Mapping {
 /// An address of a process that is in a file.
 pub struct CodePlace<'a> {
     pub file: &'a CodeFile,
-    /// The address in it.
     pub at: FileAddress,
     bias: u64,
 }

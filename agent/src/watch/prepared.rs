@@ -23,7 +23,6 @@ pub struct Prepared {
     pub reader: ServerReader,
 }
 
-/// Why a server is not watched.
 pub enum NotWatched {
     /// It has ended, or runs another program by now.
     Gone,

@@ -18,7 +18,6 @@ pub struct Probing {
     /// What is known of the executable, without what was left out.
     pub plan: Arc<ProbePlan>,
     pub attachment: Attachment,
-    /// The mode that the server is in.
     pub mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
     auto: Option<AutoMode>,

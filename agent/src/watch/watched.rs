@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
+use evictscope_model::Member;
 use evictscope_probes::ProbeError;
 use evictscope_records::Ending;
 use evictscope_telemetry::{
@@ -147,7 +148,7 @@ impl Watched {
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
         let plan = &self.probing.plan;
         (self.log).attached(plan, sites, self.probing.mode, breakpoints);
-        if self.probing.is_auto() && !plan.counts_commands() {
+        if self.probing.is_auto() && plan.member(Member::StatNumcommands).is_none() {
             self.log.stays_out_of_every_call();
         }
     }

@@ -15,7 +15,6 @@ use crate::clock::unix_time;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the loop turns.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the agent waits, before it is ready, for the servers that it found at first. An executable that takes long
 /// to plan does not hold it up longer.

@@ -197,10 +197,7 @@ impl PodmanContainer {
             why = process::answer_of(&mut remove).err();
             Ok(why.is_none())
         });
-        match (removed, why) {
-            (Err(_), Some(error)) => Err(error),
-            _ => Ok(()),
-        }
+        if let (Err(_), Some(error)) = (removed, why) { Err(error) } else { Ok(()) }
     }
 }
 

@@ -293,22 +293,14 @@ pub struct DebugFileNames {
 
 /// Why a file is not the debug file of an executable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum NotItsDebugFile {
-    /// It is not an ELF file of the right class.
     #[error("it is not a 64-bit ELF file")]
     Elf,
-    /// It belongs to another build.
     #[error("its build id is {found}, the executable's is {wanted}")]
-    BuildId {
-        /// The file's build id.
-        found: String,
-        /// The executable's build id.
-        wanted: String,
-    },
-    /// Its checksum differs from the one in `.gnu_debuglink`.
+    BuildId { found: String, wanted: String },
     #[error("its checksum differs from the one in the executable's .gnu_debuglink")]
     Checksum,
-    /// The executable gives nothing to compare.
     #[error("the executable has neither a build id nor a .gnu_debuglink to check it against")]
     Unchecked,
 }

@@ -86,9 +86,7 @@ fn incremented(execution: &mut Execution<'_>, state: &State, instruction: &Instr
     if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
         return None;
     }
-    let MemoryPlace::Global(target) = place(&mut execution.atoms, state, instruction) else {
-        return None;
-    };
+    let MemoryPlace::Global(target) = place(&mut execution.atoms, state, instruction) else { return None };
     let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
     let adds_one = match instruction.mnemonic() {
         Mnemonic::Inc => true,

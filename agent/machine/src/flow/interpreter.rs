@@ -28,17 +28,14 @@ const MAX_SUMMANDS: usize = 1 << 10;
 
 /// Why a run ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum Halt {
-    /// An instruction that the machine does not know, or knows too little about.
     #[error("the instruction at {0:#x} is not understood")]
     Instruction(FileAddress),
-    /// A branch that depends on something unknown.
     #[error("where the branch at {0:#x} goes is not known")]
     Branch(FileAddress),
-    /// An access to memory that is not the function's to read or write.
     #[error("the instruction at {0:#x} reads or writes memory it should not")]
     Memory(FileAddress),
-    /// No end in sight.
     #[error("it does not end within {MAX_STEPS} instructions")]
     Endless,
 }

@@ -123,7 +123,6 @@ impl Step<'_> {
         }
     }
 
-    /// Loads a global.
     pub fn load_global(&mut self, address: FileAddress, width: u8) -> Value {
         match self.known.loads.get(&(address, width)) {
             Some(number) => Value::constant(*number),
@@ -233,17 +232,12 @@ impl Step<'_> {
         }
     }
 
-    /// Pops a value.
     pub fn pop(&mut self) -> Value {
         let top = self.state.registers[RSP].clone();
         self.state.registers[RSP] = top.offset(8);
-        match self.atoms.stack_offset(&top) {
-            Some(offset) => self.load_slot(offset, 8),
-            None => self.opaque(0),
-        }
+        if let Some(offset) = self.atoms.stack_offset(&top) { self.load_slot(offset, 8) } else { self.opaque(0) }
     }
 
-    /// Returns the address of the memory operand.
     pub fn address(&mut self) -> Option<Value> {
         effective_address(self.atoms, self.state, self.instruction)
     }

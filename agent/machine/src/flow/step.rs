@@ -218,7 +218,7 @@ impl Step<'_> {
             Mnemonic::Or => self.atoms.combined(false, left, right),
             Mnemonic::And | Mnemonic::Test if is_one => {
                 let low = self.atoms.zero_extended(left, 8);
-                self.atoms.is_truth(&low).then_some(low)
+                self.atoms.as_truth(&low).is_some().then_some(low)
             }
             Mnemonic::And | Mnemonic::Test => self.atoms.combined(true, left, right),
             _ => None,
@@ -355,9 +355,7 @@ impl Step<'_> {
     fn shift(&mut self) -> bool {
         let bits = operand_bits(self.instruction, 0);
         let by = self.number(1).and_then(|by| u32::try_from(by).ok());
-        let Some(by) = by.filter(|by| (1..u32::from(bits)).contains(by)) else {
-            return false;
-        };
+        let Some(by) = by.filter(|by| (1..u32::from(bits)).contains(by)) else { return false };
         let value = self.read(0);
         let is_signed = self.instruction.mnemonic() == Mnemonic::Sar;
         let result = match self.instruction.mnemonic() {

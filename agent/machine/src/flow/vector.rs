@@ -19,7 +19,6 @@ const OPAQUE: u32 = 128;
 /// How many lanes of a register to follow.
 const LANES: usize = 4;
 
-/// Returns whether an instruction operates on vector registers.
 fn is_vector(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand).is_vector_register()
@@ -120,9 +119,7 @@ impl Step<'_> {
         for value in values.iter().flatten() {
             self.hand_over(value, &place);
         }
-        let MemoryPlace::Stack(offset) = place else {
-            return self.store_unknown(&place, 0);
-        };
+        let MemoryPlace::Stack(offset) = place else { return self.store_unknown(&place, 0) };
         for (at, value) in (offset..).step_by(8).zip(values) {
             match value {
                 Some(value) => self.state.store_slot(at, WIDTH, value),

@@ -11,21 +11,17 @@ use mutation::MutationBase;
 
 /// The executables.
 pub static FILES: LazyLock<Vec<MutationBase>> = LazyLock::new(|| {
-    let Some(folder) = std::env::var_os("EVICTSCOPE_FUZZ_BASES") else {
-        return Vec::new();
-    };
+    let Some(folder) = std::env::var_os("EVICTSCOPE_FUZZ_BASES") else { return Vec::new() };
     let entries = std::fs::read_dir(&folder).expect("cannot read EVICTSCOPE_FUZZ_BASES");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
-    let base = |path| MutationBase::new(std::fs::read(path).expect("cannot read a base"));
-    paths.iter().map(base).collect()
+    paths.iter().map(|path| MutationBase::new(std::fs::read(path).expect("cannot read a base"))).collect()
 });
 
 /// The executables that have debug information.
 pub static FILES_WITH_DWARF: LazyLock<Vec<MutationBase>> = LazyLock::new(|| {
     let files = FILES.iter().cloned();
-    let has_dwarf = |file: &MutationBase| file.section(".debug_info").is_some();
-    files.filter(has_dwarf).collect()
+    files.filter(|file| file.section(".debug_info").is_some()).collect()
 });
 
 /// Their unwind tables.
@@ -39,9 +35,7 @@ pub static FUNCTIONS: LazyLock<Vec<MutationBase>> =
 /// Returns what an input stands for: its first byte names a base, and the rest is the script that
 /// damages it; or else the rest is the file itself.
 pub fn damaged(bases: &[MutationBase], input: &[u8]) -> Vec<u8> {
-    let Some((which, rest)) = input.split_first() else {
-        return Vec::new();
-    };
+    let Some((which, rest)) = input.split_first() else { return Vec::new() };
     match bases.get(usize::from(*which) % (bases.len() + 1)) {
         Some(base) => base.damaged(rest),
         None => rest.to_vec(),

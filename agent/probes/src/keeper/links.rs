@@ -23,7 +23,6 @@ use crate::mappers::obstacle;
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
 const AT_RETURN: u64 = 1;
 
-/// A link that is kept.
 pub struct KeptLink {
     pub link: OwnedFd,
     /// The keeper's end of its sockets.
@@ -108,9 +107,7 @@ fn by_multi_link(program: BorrowedFd<'_>, path: &CString, attach: &Attach) -> io
 }
 
 fn by_perf_event(program: BorrowedFd<'_>, path: &CString, event: u32, attach: &Attach) -> io::Result<OwnedFd> {
-    let [(offset, cookie)] = attach.sites[..] else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
+    let [(offset, cookie)] = attach.sites[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
     let fill = |uprobe: &mut perf_event_attr| {
         uprobe.type_ = event;
         uprobe.config = if attach.is_return { AT_RETURN } else { 0 };

@@ -201,7 +201,6 @@ impl Drop for Owner {
 }
 
 impl Link {
-    /// Returns how many sites are attached.
     pub fn sites(&self) -> usize {
         self.sites
     }

@@ -130,14 +130,10 @@ impl Keeper {
 
     /// Receives a request, and makes the link. Returns `false` if the other end is closed.
     fn attach(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let Some((attach, descriptors)) = receive(socket)? else {
-            return Ok(false);
-        };
+        let Some((attach, descriptors)) = receive(socket)? else { return Ok(false) };
         let mut descriptors = descriptors.into_iter();
         // If the descriptor to answer on is missing, the agent sees it closed.
-        let Some(agent) = descriptors.next() else {
-            return Ok(true);
-        };
+        let Some(agent) = descriptors.next() else { return Ok(true) };
         let (program, exe) = (descriptors.next(), descriptors.next());
         if self.look.is_none() {
             self.look = descriptors.next().map(Rc::new);

@@ -22,7 +22,6 @@ const DESCRIPTORS: usize = 4;
 /// How to attach a program to a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// By which kind of link.
     pub kind: LinkKind,
     /// Whether it runs when the function at the site returns.
     pub is_return: bool,
@@ -32,7 +31,6 @@ pub struct Attach {
     pub sites: Vec<(u64, u64)>,
 }
 
-/// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkKind {
     /// One uprobe_multi link for all sites.

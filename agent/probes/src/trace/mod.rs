@@ -323,8 +323,7 @@ impl Tracing {
                 return Err(ProbeError::NotRun(pid, Unrun { missing: placed, placed }));
             };
             let links = self.place_in(exe)?;
-            let missing = self.traced.memory.without_breakpoint(&self.traced.addresses);
-            if missing.map_err(|_| ProbeError::Gone(pid))? == 0 {
+            if self.traced.memory.without_breakpoint(&self.traced.addresses).map_err(|_| ProbeError::Gone(pid))? == 0 {
                 self.placed = links;
                 self.tracer.observe(true);
                 return Ok(());

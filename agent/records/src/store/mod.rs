@@ -89,33 +89,24 @@ impl Summary {
 
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum StoreError {
-    /// The directory cannot be made or written.
     #[error(
         "cannot write into {path}: {1}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{path} (podman, Docker) or a volume mounted there (Kubernetes)",
         path = .0.display()
     )]
     Directory(PathBuf, io::Error),
-    /// Another agent writes there.
     #[error("another agent keeps its records in {}: --state-dir names another directory", .0.display())]
     InUse(PathBuf),
-    /// Something cannot be done with a file, or with the directory.
     #[error("cannot {0}: {1}")]
     File(String, io::Error),
     /// A record with this name and this many bytes is larger than the last number, the limit for all.
     #[error("{0} has {1} bytes, and the limit for all records is {2}: raise --keep-records")]
     DoesNotFit(String, u64, u64),
-    /// There is no such record.
     #[error("there is no record {0}; `evictscope report --list` lists them")]
     NoSuchRecord(PathBuf),
-    /// A file cannot be read.
     #[error("cannot read the record {}: {error}", file.display())]
-    Read {
-        /// Which it is.
-        file: PathBuf,
-        /// Why not.
-        error: Unreadable,
-    },
+    Read { file: PathBuf, error: Unreadable },
 }
 
 impl Store {

@@ -154,7 +154,6 @@ pub fn without_pause(redis: &Redis, ends: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether a server is in this phase.
 pub fn is_in(scrape: &Scrape, phase: &str) -> anyhow::Result<bool> {
     Ok(scrape.sum("evictscope_phase", &[("phase", phase)])? == 1.0)
 }

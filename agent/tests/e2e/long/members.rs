@@ -92,7 +92,6 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a server evict keys.
 fn evict(redis: &Redis) -> anyhow::Result<()> {
     redis.set_keys(10_000, 20_000)?;
     redis.config_set("maxmemory", "1")?;

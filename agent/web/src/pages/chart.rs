@@ -43,7 +43,6 @@ pub enum Shapes {
     Areas(Vec<ChartSeries>),
 }
 
-/// A chart.
 pub struct Chart {
     pub title: &'static str,
     /// What else a reader must know.

@@ -101,10 +101,7 @@ fn draw(
 }
 
 fn colour(colour: RGBColor, level: u32) -> RGBAColor {
-    match level {
-        0 => INK.mix(0.25),
-        level => colour.mix(f64::from(level) / f64::from(LEVELS)),
-    }
+    if level == 0 { INK.mix(0.25) } else { colour.mix(f64::from(level) / f64::from(LEVELS)) }
 }
 
 impl Panel {

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 /// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so a user has many right passwords.
 const REMEMBERED: usize = 64;
 
-/// The users.
 pub struct Users {
     hashes: BTreeMap<String, String>,
     /// Accepted passwords are remembered under this key, so that memory shows no password.
