@@ -63,9 +63,6 @@ pub fn root_of(pid: u32) -> PathBuf {
 }
 
 /// Returns the number of the mount namespace of process `pid`. Its creator chose the files that its processes see.
-///
-/// # Errors
-///
 /// Fails if the process has ended, or may not be looked into.
 pub fn mount_namespace(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())

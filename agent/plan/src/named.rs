@@ -95,11 +95,8 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
 }
 
 /// Finds the function called `name` in the executable whose whole content is `data`, or in its debug file, whose whole
-/// content is `debug`; or else the function that implements the command of that name, in any case.
-///
-/// # Errors
-///
-/// Fails if there is none or more than one, it cannot be probed, or the file is not a server.
+/// content is `debug`; or else the function that implements the command of that name, in any case. Fails if there is
+/// none or more than one, it cannot be probed, or the file is not a server.
 pub fn named_function(data: &[u8], debug: Option<&[u8]>, name: &str) -> Result<NamedFunction, NameError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {

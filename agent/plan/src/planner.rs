@@ -26,20 +26,12 @@ const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very
 /// executable (see [`DebugFileNames`](crate::DebugFileNames)).
 ///
-/// The plan itself says what was not found, and why.
-///
-/// # Errors
-///
-/// Fails if `data` is not an x86-64 ELF executable.
+/// The plan itself says what was not found, and why. Fails if `data` is not an x86-64 ELF executable.
 pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }
 
-/// Does the same for traced functions other than those of [`TRACED`].
-///
-/// # Errors
-///
-/// As for [`plan`].
+/// Does the same for traced functions other than those of [`TRACED`]. Fails as [`plan`] does.
 pub fn plan_functions(data: &[u8], debug: Option<&[u8]>, traced: &[Traced]) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if names::is_packed(data) {

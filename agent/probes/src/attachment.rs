@@ -94,11 +94,8 @@ struct Placed {
 }
 
 impl Attachment {
-    /// Takes a slot for a server, in which nothing is probed yet. Counting begins at zero.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no free slot.
+    /// Takes a slot for a server, in which nothing is probed yet. Counting begins at zero. Fails if there is no free
+    /// slot.
     pub fn new(probes: &Arc<Probes>, server: PlannedServer) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
         let config = ServerConfig {
@@ -134,12 +131,8 @@ impl Attachment {
 
     /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts
     /// calls of the probed functions that begin from then on. Returns at how many sites probes were placed. Looks into
-    /// the server's `memory` whether it runs what they are in.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone, the kernel refuses, or the server does not run what it would be placed in; what
-    /// was placed before stays.
+    /// the server's `memory` whether it runs what they are in. Fails if the process is gone, the kernel refuses, or the
+    /// server does not run what it would be placed in; what was placed before stays.
     pub fn set(&mut self, wanted: Coverage, memory: &Words) -> Result<usize, ProbeError> {
         if self.covered == wanted || !self.is_settled() {
             return Ok(0);

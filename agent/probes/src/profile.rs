@@ -85,11 +85,7 @@ impl StackSample<'_> {
 }
 
 impl Sampler {
-    /// Loads the program into the kernel.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it or refuses the program.
+    /// Loads the program into the kernel. Fails if the kernel does not allow it or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
         let mut ebpf = load(object)?;
@@ -107,12 +103,9 @@ impl Sampler {
         })))
     }
 
-    /// Begins to sample the main thread of process `pid`, `hz` times for each second of CPU time.
-    ///
-    /// # Errors
-    ///
-    /// Returns the kernel's error: "permission denied" if it does not let this process have the event, "no such
-    /// process" if that process has ended; "no room" if too many are sampled.
+    /// Begins to sample the main thread of process `pid`, `hz` times for each second of CPU time. Fails with the
+    /// kernel's error: "permission denied" if it does not let this process have the event, "no such process" if that
+    /// process has ended; "no room" if too many are sampled.
     pub fn sample(&self, pid: u32, hz: u32) -> io::Result<Sampling> {
         let program = self.0.ebpf.program(PROGRAM);
         let program: &PerfEvent = program.ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;

@@ -65,11 +65,8 @@ enum Loaded {
 
 impl Programs {
     /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if
-    /// such links cannot be used, which is tried at a function of this process.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel knows such links, but refuses this one.
+    /// such links cannot be used, which is tried at a function of this process. Fails if the kernel knows such links,
+    /// but refuses this one.
     pub fn by_multi_links(
         keeper: &LinkKeeper,
         object: &[u8],
@@ -104,11 +101,7 @@ impl Programs {
         Ok(MultiPrograms::load(object, ebpf, all).map(with).map_or_else(refused, Some))
     }
 
-    /// Loads the programs for perf events.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel refuses a program or has no such events.
+    /// Loads the programs for perf events. Fails if the kernel refuses a program or has no such events.
     pub fn by_perf_events(
         keeper: &LinkKeeper,
         mut ebpf: Ebpf,
@@ -129,11 +122,7 @@ impl Programs {
         matches!(self.loaded, Loaded::Multi(_))
     }
 
-    /// Attaches a probe of a traced function at its sites.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone or the kernel refuses.
+    /// Attaches a probe of a traced function at its sites. Fails if the process is gone or the kernel refuses.
     pub fn attach(
         &self,
         function: &Description,
@@ -144,11 +133,7 @@ impl Programs {
         self.attach_program(name_of(function, probe), probe == Probe::Return, target, sites)
     }
 
-    /// Attaches a program at these sites.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::attach`].
+    /// Attaches a program at these sites. Fails as [`Self::attach`] does.
     pub fn attach_program(
         &self,
         name: &'static str,

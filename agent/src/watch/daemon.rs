@@ -30,11 +30,8 @@ use crate::terminal::Log;
 const PATIENCE: Duration = Duration::from_secs(1);
 const HANGS: &str = "the loop that looks for servers hangs; please report this";
 
-/// Watches and serves until SIGTERM or SIGINT.
-///
-/// # Errors
-///
-/// Fails if the port is taken, or the kernel does not let this process attach probes.
+/// Watches and serves until SIGTERM or SIGINT. Fails if the port is taken, or the kernel does not let this process
+/// attach probes.
 pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log).with_ansi(false).init();

@@ -55,9 +55,6 @@ impl Probing {
     }
 
     /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
-    ///
-    /// # Errors
-    ///
     /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(
         &mut self,

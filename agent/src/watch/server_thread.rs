@@ -94,11 +94,7 @@ impl ServerThread {
         self.again.is_some_and(|again| again <= now)
     }
 
-    /// Returns why its thread has ended, once.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the thread has panicked.
+    /// Returns why its thread has ended, once. Fails if the thread has panicked.
     pub fn ended(&mut self) -> anyhow::Result<Option<ThreadOutcome>> {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         let panicked = |_| {

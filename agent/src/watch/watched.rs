@@ -94,11 +94,7 @@ impl Watched {
     }
 
     /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
-    /// Probes that would hold up the host are placed later.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended, or the kernel refuses.
+    /// Probes that would hold up the host are placed later. Fails if the process has ended, or the kernel refuses.
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
         match self.probing.begin(mode, auto, &mut self.reader) {
             Err(error @ ProbeError::Obstructed(..)) => {
@@ -162,11 +158,7 @@ impl Watched {
     }
 
     /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything
-    /// to read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended, or runs another program.
+    /// to read. Fails if the process has ended, or runs another program.
     pub fn read(&mut self) -> Result<bool, MemoryError> {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();

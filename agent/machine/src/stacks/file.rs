@@ -35,11 +35,8 @@ pub struct CodeFile {
 
 impl CodeFile {
     /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
-    /// Functions also get the names in `names`, even if the file has none.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it is not an x86-64 ELF executable or shared library.
+    /// Functions also get the names in `names`, even if the file has none. Fails if it is not an x86-64 ELF executable
+    /// or shared library.
     pub fn read(data: &[u8], debug: Option<&[u8]>, names: Option<&dyn Names>) -> Result<Self, ElfError> {
         let mut image = Image::parse(data)?;
         if let Some(debug) = debug {

@@ -78,11 +78,8 @@ impl CodeRange {
     }
 }
 
-/// Makes the link that attaches a program to a process that runs this open executable.
-///
-/// # Errors
-///
-/// Returns the kernel's error: `EINVAL` if it has no such links.
+/// Makes the link that attaches a program to a process that runs this open executable. Fails with the kernel's error:
+/// `EINVAL` if it has no such links.
 pub fn create(program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{}", exe.as_raw_fd()))?;
     match attach.kind {

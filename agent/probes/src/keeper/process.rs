@@ -34,11 +34,7 @@ struct Keeper {
 }
 
 /// Keeps links for the agent that started this process, until the agent's end of the socket on standard input is
-/// closed. Then releases all.
-///
-/// # Errors
-///
-/// Fails if it was not started by the agent.
+/// closed. Then releases all. Fails if it was not started by the agent.
 pub fn keep() -> io::Result<()> {
     // A service manager or a terminal sends its signals to the agent's children, too, before the agent has ended.
     block_signals();
@@ -49,11 +45,8 @@ pub fn keep() -> io::Result<()> {
     serve(rustix::stdio::stdin())
 }
 
-/// Does what the agent asks for until the other end of the socket is closed, and then releases all links.
-///
-/// # Errors
-///
-/// Fails if `socket` is not a socket, or what it receives is not a request.
+/// Does what the agent asks for until the other end of the socket is closed, and then releases all links. Fails if
+/// `socket` is not a socket, or what it receives is not a request.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut keeper = Keeper::default();
     let served = loop {

@@ -56,11 +56,7 @@ pub fn encode(made: Option<&io::Error>) -> [u8; ANSWER] {
     (i64::from(code) << 32 | i64::from(pid)).to_ne_bytes()
 }
 
-/// Decodes an answer.
-///
-/// # Errors
-///
-/// Returns the error that it tells.
+/// Decodes an answer. Fails with the error that it tells.
 pub fn decode(answer: [u8; ANSWER]) -> io::Result<()> {
     let answer = i64::from_ne_bytes(answer);
     match (answer >> 32) as i32 {
@@ -72,11 +68,7 @@ pub fn decode(answer: [u8; ANSWER]) -> io::Result<()> {
     }
 }
 
-/// Sends a request.
-///
-/// # Errors
-///
-/// Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
+/// Sends a request. Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
 pub fn send(socket: impl AsFd, attach: &Attach, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(attach)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -90,11 +82,7 @@ pub fn send(socket: impl AsFd, attach: &Attach, descriptors: &[BorrowedFd<'_>]) 
 }
 
 /// Receives a request and its descriptors. The last of them are missing if this process may open no more. Returns
-/// `None` if the other end is closed.
-///
-/// # Errors
-///
-/// Fails with the kernel's error, or if it is not a request.
+/// `None` if the other end is closed. Fails with the kernel's error, or if it is not a request.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Attach, Vec<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];

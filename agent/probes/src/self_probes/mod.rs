@@ -126,11 +126,8 @@ fn as_server(pid: u32) -> ServerConfig {
 
 impl Probes {
     /// Loads the programs, and measures what a hit costs on this program's own functions. So what the kernel does not
-    /// allow is reported at once, not at the first server.
-    ///
-    /// # Errors
-    ///
-    /// The error says what the kernel does not allow, and what to do about it.
+    /// allow is reported at once, not at the first server. The error says what the kernel does not allow, and what to
+    /// do about it.
     pub fn load_and_calibrate(run_delay: Option<u32>) -> Result<(Arc<Self>, HitCosts), ProbeError> {
         let probes = Self::load(&LinkKeeper::start()?, run_delay)?;
         let costs = match calibrate(&probes) {

@@ -56,11 +56,7 @@ pub struct TraceCosts {
 }
 
 impl Tracer {
-    /// Loads the programs into the kernel.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it or refuses a program.
+    /// Loads the programs into the kernel. Fails if the kernel does not allow it or refuses a program.
     pub fn load() -> Result<Self, ProbeError> {
         Self::load_for(&LinkKeeper::start()?, true)
     }
@@ -94,11 +90,8 @@ impl Tracer {
     }
 
     /// Measures what hits cost, on functions of this process. `is_emulated` says whether the kernel emulates the
-    /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it.
+    /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there. Fails if the
+    /// kernel does not allow it.
     pub fn calibrate(&mut self, is_emulated: bool, reads: bool) -> Result<TraceCosts, ProbeError> {
         let [push, _, stepped] = FUNCTIONS;
         let [push_at, _, stepped_at] = own_sites()?;
@@ -139,11 +132,7 @@ impl Tracer {
         Ok((time(&[function]) - bare).max(0.0) * IN_A_SERVER)
     }
 
-    /// Begins to trace: nothing is probed yet.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if the built object lacks something.
+    /// Begins to trace: nothing is probed yet. Fails only if the built object lacks something.
     pub fn trace(self, traced: TraceJob) -> Result<Tracing, ProbeError> {
         self.config.set(
             0,
@@ -307,11 +296,8 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone, the kernel refuses, or the process runs none of these executables.
+    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on. Fails if the
+    /// process is gone, the kernel refuses, or the process runs none of these executables.
     pub fn place(&mut self) -> Result<(), ProbeError> {
         // Both together would count each call twice.
         self.settle();

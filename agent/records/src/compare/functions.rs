@@ -36,11 +36,7 @@ pub fn functions(before: &str, after: &str) -> Vec<ComparedRow> {
 }
 
 /// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and
-/// blue ones a smaller share. Their numbers of samples do not matter.
-///
-/// # Errors
-///
-/// Fails if a profile has no samples.
+/// blue ones a smaller share. Their numbers of samples do not matter. Fails if a profile has no samples.
 pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
     let both = differential::Options { normalize: true, ..differential::Options::default() };
     let mut lines = Vec::new();

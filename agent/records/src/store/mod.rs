@@ -111,11 +111,8 @@ pub enum StoreError {
 
 impl Store {
     /// Opens the directory for writing. Creates it if it does not exist, and removes what a killed agent left
-    /// unfinished.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be written, its files are not what they should be, or another agent writes there.
+    /// unfinished. Fails if the directory cannot be written, its files are not what they should be, or another agent
+    /// writes there.
     pub fn open(directory: &Path, limits: StoreLimits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
@@ -149,11 +146,8 @@ impl Store {
         &self.labels
     }
 
-    /// Writes a record, whole or not at all, after removing the oldest if they are too many.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the disk is full, or the record is larger than all that may be kept.
+    /// Writes a record, whole or not at all, after removing the oldest if they are too many. Fails if the disk is full,
+    /// or the record is larger than all that may be kept.
     pub fn write(&self, record: &Record) -> Result<PathBuf, StoreError> {
         let name = file_name(&record.id);
         let cannot = |error| self.cannot("write", &name, error);
@@ -200,22 +194,14 @@ impl Store {
         Ok(entries)
     }
 
-    /// Returns how many records are kept, and how many bytes they have.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be read.
+    /// Returns how many records are kept, and how many bytes they have. Fails if the directory cannot be read.
     pub fn kept(&self) -> Result<(u64, u64), StoreError> {
         let records = self.files()?;
         Ok((records.len() as u64, total(&records)))
     }
 
     /// Lists all files: the newest record first, and what is not a record at the end. Reads only the beginning of each,
-    /// so damage further on is found only when a record is read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be read.
+    /// so damage further on is found only when a record is read. Fails if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut entries = self.entries()?;
         // What is being written is not a file yet.
@@ -242,11 +228,7 @@ impl Store {
         if summary.id == id { Ok(summary) } else { Err(renamed(&summary.id)) }
     }
 
-    /// Reads a record.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is none with this name, or it is damaged.
+    /// Reads a record. Fails if there is none with this name, or it is damaged.
     pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
         let file = self.records.path(file_name(id));
         let record = read(&file, OFlags::NOFOLLOW)?;
@@ -275,11 +257,7 @@ fn id_of(name: &OsStr) -> Option<RecordId> {
     RecordId::try_from(name.to_str()?.strip_suffix(ENDING)?.to_owned()).ok().filter(RecordId::has_time)
 }
 
-/// Reads a record from a file, wherever it is.
-///
-/// # Errors
-///
-/// Fails if there is no such file, or it is damaged or not a record.
+/// Reads a record from a file, wherever it is. Fails if there is no such file, or it is damaged or not a record.
 pub fn read_record(file: &Path) -> Result<Record, StoreError> {
     read(file, OFlags::empty())
 }

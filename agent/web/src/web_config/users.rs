@@ -33,11 +33,8 @@ struct Question {
 }
 
 impl Users {
-    /// Takes the hashes of the passwords by user; `None` if there are no users.
-    ///
-    /// # Errors
-    ///
-    /// Names the first user whose hash is not one of bcrypt's.
+    /// Takes the hashes of the passwords by user; `None` if there are no users. Fails with the name of the first user
+    /// whose hash is not one of bcrypt's.
     pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if hashes.is_empty() {
             return Ok(None);
