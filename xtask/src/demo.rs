@@ -41,15 +41,15 @@ fn bursts(testimony: &Testimony) -> String {
     let mut text = "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
          clients stalled  kind\n"
         .to_owned();
-    for burst in &testimony.bursts {
+    for listed in &testimony.bursts {
         text += &format!(
             "  {:>6.1} s  {:>10}  {:>28}  {:>15}  {}: {}\n",
-            burst.duration_seconds,
-            known(burst.reclaimed_bytes, bytes),
-            known(burst.client_buffers_peak_bytes, bytes),
-            known(burst.stalled_seconds, seconds),
-            burst.kind,
-            burst.reason,
+            listed.burst.duration.as_secs_f64(),
+            known(listed.reclaimed_bytes, bytes),
+            known(listed.burst.client_buffers_peak, bytes),
+            known(listed.burst.stalled.map(|time| time.as_secs_f64()), seconds),
+            listed.kind,
+            listed.reason,
         );
     }
     text

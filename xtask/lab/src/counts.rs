@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use evictscope_testkit::text::percent;
-use evictscope_testkit::threads::ThreadTimes;
+use evictscope_testkit::threads::SchedulerTimes;
 use evictscope_testkit::wait::unix_time;
 use hdrhistogram::Histogram;
 
-/// From one [`Load`] to the next.
+/// From one [`LoadCounts`] to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A generator that comes to a request later than this is behind its pace. Its timer alone makes it late by 1 ms, and
@@ -41,7 +41,7 @@ impl Totals {
 
 /// The counts at one time, and the times of the server's main thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
+pub struct LoadCounts {
     /// When, in seconds since 1970.
     pub at: f64,
     pub totals: Totals,
@@ -56,7 +56,7 @@ pub struct Load {
     pub waiting: f64,
 }
 
-impl Load {
+impl LoadCounts {
     /// Says what was missing since an earlier count, if that was too much: a CPU for the server's main thread, or a
     /// load that keeps its pace. Without these, a burst is of another kind, or there is none, and that is not the
     /// agent's fault.
@@ -72,7 +72,7 @@ impl Load {
     }
 }
 
-/// The counts, and their course since the last [`Load`].
+/// The counts, and their course since the last [`LoadCounts`].
 pub struct Meter {
     pub totals: Totals,
     behind: Duration,
@@ -123,13 +123,13 @@ impl Meter {
     }
 
     /// Returns the counts when an interval is complete by `now`. The generator calls this often.
-    pub fn tick(&mut self, now: Instant) -> Result<Option<Load>> {
+    pub fn tick(&mut self, now: Instant) -> Result<Option<LoadCounts>> {
         if now.duration_since(self.told) < INTERVAL {
             return Ok(None);
         }
         self.told = now;
-        let main_thread = ThreadTimes::of(self.pid, self.pid)?;
-        Ok(Some(Load {
+        let main_thread = SchedulerTimes::of(self.pid, self.pid)?;
+        Ok(Some(LoadCounts {
             at: unix_time()?,
             totals: self.totals,
             latency_p99: self.latencies.value_at_quantile(0.99) as f64 / 1e6,

@@ -19,7 +19,7 @@ use evictscope_testkit::redis::Redis;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token};
 
-use crate::counts::{Load, Meter, Totals};
+use crate::counts::{LoadCounts, Meter, Totals};
 use crate::scenario::Parameters;
 use crate::schedule::{Rate, Schedule};
 use crate::workload::Workload;
@@ -71,7 +71,7 @@ impl Generator {
 
     /// Makes requests at `rate` until `stop`, and calls `tell` with the counts. Requests that are unanswered then are
     /// left to the next run.
-    pub fn run(&mut self, rate: &Rate, mut tell: impl FnMut(Load), stop: impl Fn(&Totals) -> bool) -> Result<()> {
+    pub fn run(&mut self, rate: &Rate, mut tell: impl FnMut(LoadCounts), stop: impl Fn(&Totals) -> bool) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let begun = Instant::now();
         let mut schedule = Schedule::new(rate, begun);

@@ -12,11 +12,11 @@ use evictscope_testkit::redis::Redis;
 use evictscope_testkit::threads::Cores;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::counts::Load;
+use crate::counts::LoadCounts;
 use crate::generator::Generator;
-use crate::scenario::{Filled, Parameters, Plan};
+use crate::scenario::{Filled, Parameters, RunPlan};
 use crate::schedule::{Pacer, Rate};
-use crate::seen::{Sample, THRESHOLD};
+use crate::seen::{InfoSample, THRESHOLD};
 use crate::workload::Workload;
 
 /// The rate with which the search for one begins: no machine is too slow for it.
@@ -85,7 +85,7 @@ pub struct Measured {
 }
 
 pub fn prepare(
-    plan: &Plan,
+    plan: &RunPlan,
     server: &Redis,
     progress: &Progress,
     interrupted: &AtomicBool,
@@ -102,7 +102,7 @@ pub fn prepare(
     let filler = Filler::begin(server, parameters, &mut generator.workload)?;
 
     let rate = Rate::new(plan.rate.unwrap_or(GUESS));
-    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Load)| {
+    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(LoadCounts)| {
         let begun = Instant::now();
         generator.run(&rate, tell, |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed))
     };
@@ -208,7 +208,7 @@ impl<'a> Filler<'a> {
             if self.parameters.room.is_some() {
                 keep_warm(generator)?;
             }
-            let now = Sample::take(self.server)?;
+            let now = InfoSample::take(self.server)?;
             let missing = match self.parameters.filled {
                 Filled::Memory { bytes } => bytes.saturating_sub(now.used_memory) / self.key_bytes,
                 Filled::Table { buckets, after } => {
@@ -251,7 +251,7 @@ impl<'a> Filler<'a> {
     }
 
     fn used(&self) -> Result<u64> {
-        Ok(Sample::take(self.server)?.used_memory)
+        Ok(InfoSample::take(self.server)?.used_memory)
     }
 }
 

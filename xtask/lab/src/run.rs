@@ -15,12 +15,12 @@ use evictscope_testkit::redis::Redis;
 use evictscope_testkit::threads::Cores;
 use evictscope_testkit::wait::unix_time;
 
-use crate::counts::Load;
+use crate::counts::LoadCounts;
 use crate::prepare::{prepare, start_server};
-use crate::scenario::{Plan, Remedy, Scenario, Visitor, name_of};
+use crate::scenario::{RunPlan, Scenario, TriedRemedy, Visitor, name_of};
 use crate::schedule::{Pacer, Rate};
-use crate::seen::{Cycle, Expiry, Sample, Sampling, longest_evicting_call, set_active_expiry};
-use crate::summary::{self, Finished, Outcome, beside};
+use crate::seen::{EvictionCycle, Expiry, InfoSample, SampleConnection, longest_evicting_call, set_active_expiry};
+use crate::summary::{self, Finished, RunOutcome, beside};
 use crate::witness::Witness;
 
 /// Between two samples of the server's own numbers.
@@ -33,7 +33,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const FINAL: f64 = 5.0;
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
-fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
+fn carry_out(plan: &RunPlan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
     let parameters = &plan.parameters;
     let server = start_server(parameters, cores)?;
     let progress = Progress::start(&plan.name);
@@ -49,7 +49,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
     }
     let mut witness = plan.agent.as_ref().map(|agent| Witness::start(agent, &server)).transpose()?;
     server.cli(&["latency", "reset"])?;
-    let begin = Sample::take(&server)?;
+    let begin = InfoSample::take(&server)?;
     if parameters.measures_expiry {
         set_active_expiry(&server, "1")?;
     }
@@ -69,7 +69,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         begun,
         rate: &rate,
         received,
-        sampling: Sampling::of(&server)?,
+        sampling: SampleConnection::of(&server)?,
         samples: vec![begin],
         loads: Vec::new(),
         progress: &progress,
@@ -110,9 +110,9 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         }
     };
     let (first, last) = ends.context("there was no load")?;
-    let end = Sample::take(&server)?;
+    let end = InfoSample::take(&server)?;
     samples.push(end);
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         at,
         interrupted: interrupted.load(Ordering::Relaxed),
         seconds: at - begun,
@@ -121,7 +121,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         rate: rate.get(),
         evicted_keys: end.evicted_keys - begin.evicted_keys,
         longest_call: longest_evicting_call(&server)?,
-        cycles: Cycle::all(&samples),
+        cycles: EvictionCycle::all(&samples),
         disturbance,
         expiry: parameters.measures_expiry.then(|| Expiry::end(begin, &server)).transpose()?,
     };
@@ -130,15 +130,15 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
 }
 
 struct Watch<'a> {
-    plan: &'a Plan,
+    plan: &'a RunPlan,
     server: &'a Redis,
     /// When the load began, in seconds since 1970.
     begun: f64,
     rate: &'a Rate,
-    received: Receiver<Load>,
-    sampling: Sampling,
-    samples: Vec<Sample>,
-    loads: Vec<Load>,
+    received: Receiver<LoadCounts>,
+    sampling: SampleConnection,
+    samples: Vec<InfoSample>,
+    loads: Vec<LoadCounts>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     /// The number of cycles that were printed.
@@ -210,7 +210,7 @@ impl Watch<'_> {
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.
     fn has_its_cycles(&mut self) -> Result<bool> {
         let now = unix_time()?;
-        let mut complete = Cycle::all(&self.samples);
+        let mut complete = EvictionCycle::all(&self.samples);
         complete.retain(|cycle| now - cycle.end >= FINAL);
         for cycle in complete.iter().skip(self.printed) {
             self.printed += 1;
@@ -239,7 +239,7 @@ pub struct Arguments {
     rate: Option<f64>,
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
-    remedy: Remedy,
+    remedy: TriedRemedy,
     /// The scenario in which `remedy` applies it [default: by remedy]
     #[arg(long, value_enum)]
     cause: Option<Scenario>,
@@ -256,9 +256,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let is_remedy = scenario == Scenario::Remedy;
     let (cause, changes) = remedy.row();
     let parameters = if is_remedy { arguments.cause.unwrap_or(cause) } else { scenario }.parameters();
-    let mut plan = Plan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
+    let mut plan = RunPlan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
     plan.parameters.cycles = arguments.cycles.or(parameters.cycles);
-    let carry_out = |plan: &Plan| -> Result<Finished> {
+    let carry_out = |plan: &RunPlan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
         println!("\n{}: {}", plan.name, summary::outcome(&finished.outcome));
         if let Some(testimony) = &finished.testimony {
@@ -296,7 +296,7 @@ pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
     let mut parameters = Scenario::Burst.parameters();
     parameters.cycles = Some(1);
-    let plan = Plan { name: name_of(&Scenario::Burst), parameters, rate: None, agent: Some(agent) };
+    let plan = RunPlan { name: name_of(&Scenario::Burst), parameters, rate: None, agent: Some(agent) };
     carry_out(&plan, cores.as_ref(), interrupted)
 }
 

@@ -31,7 +31,7 @@ pub enum Scenario {
     Remedy,
 }
 
-pub struct Plan {
+pub struct RunPlan {
     pub name: String,
     pub parameters: Parameters,
     /// Requests a second. By default this is a share of the measured capacity.
@@ -254,7 +254,7 @@ impl Scenario {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Remedy {
+pub enum TriedRemedy {
     /// Keys live so briefly that memory stays below the limit
     Ttl,
     /// The limit is above what the keys, the tables and the clients need
@@ -282,7 +282,7 @@ const MORE_ROOM: u64 = 128 * MIB;
 /// Over how long the remedy `spread` lets keys expire, in milliseconds.
 const SPREAD: u64 = 20_000;
 
-impl Remedy {
+impl TriedRemedy {
     /// Returns the scenario in which it is tried unless another is asked for, and the names of its runs with the
     /// options that the server gets in them.
     pub fn row(self) -> (Scenario, &'static [(&'static str, &'static str)]) {

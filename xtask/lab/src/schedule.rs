@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::counts::Load;
+use crate::counts::LoadCounts;
 
 /// The longest pause of an idle generator, so that it notices its end and a new rate.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -71,7 +71,7 @@ pub struct Pacer {
     interval: f64,
     /// By how much the rate changes in one look, at most.
     most: f64,
-    last: Option<Load>,
+    last: Option<LoadCounts>,
 }
 
 impl Pacer {
@@ -87,7 +87,7 @@ impl Pacer {
     }
 
     /// Returns the rate that follows `rate`, if it is time for a look.
-    pub fn look(&mut self, rate: f64, load: &Load) -> Option<f64> {
+    pub fn look(&mut self, rate: f64, load: &LoadCounts) -> Option<f64> {
         let before = self.last.get_or_insert(*load);
         let seconds = load.at - before.at;
         if seconds < self.interval {
@@ -127,11 +127,11 @@ mod tests {
         let cost = 1e-4;
         let (mut due, mut answered, mut running) = (0.0, 0.0, 0.0);
         for tenth in 0..=10 * seconds {
-            let load = Load {
+            let load = LoadCounts {
                 at: f64::from(tenth) / 10.0,
                 totals: Totals { due: due as u64, answered: answered as u64, ..Totals::default() },
                 running,
-                ..Load::default()
+                ..LoadCounts::default()
             };
             rate = pacer.look(rate, &load).unwrap_or(rate);
             let now = (rate * 0.1 * cost).min(0.1 * share);

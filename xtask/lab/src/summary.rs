@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use evictscope_model::answers::ListedBurst;
+use evictscope_model::Burst;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
 use evictscope_testkit::threads::Cores;
 
-use crate::counts::Load;
+use crate::counts::LoadCounts;
 use crate::prepare::Measured;
 use crate::scenario::Parameters;
-use crate::seen::{Cycle, Expiry};
+use crate::seen::{EvictionCycle, Expiry};
 use crate::witness::Testimony;
 
 /// A run that has ended.
@@ -18,7 +18,7 @@ pub struct Finished {
     /// What was measured before the load.
     pub measured: Measured,
     /// What the server's own numbers and the generator's show.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// What the agent said, if it watched to the end.
     pub testimony: Option<Testimony>,
     /// Copies of the records that the agent kept, the oldest first.
@@ -27,20 +27,20 @@ pub struct Finished {
 
 /// What was seen, from the beginning of the load to its end.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// When the load ended, in seconds since 1970.
     pub at: f64,
     /// Whether the run was ended by the user.
     pub interrupted: bool,
     pub seconds: f64,
-    pub load: Load,
+    pub load: LoadCounts,
     pub answered: u64,
     /// Requests due a second at the end.
     pub rate: f64,
     pub evicted_keys: u64,
     /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
     pub longest_call: Option<f64>,
-    pub cycles: Vec<Cycle>,
+    pub cycles: Vec<EvictionCycle>,
     /// What was missing under load, if that was too much.
     pub disturbance: Option<String>,
     /// For `expire`: what expired, and what expired keys held at the end.
@@ -66,13 +66,13 @@ pub fn heading(server: &Redis, cores: Option<&Cores>, measured: &Measured, param
     )
 }
 
-pub fn cycle(number: usize, cycle: &Cycle) -> String {
+pub fn cycle(number: usize, cycle: &EvictionCycle) -> String {
     let keys = count(cycle.evicted_keys as f64);
     let seconds = cycle.end - cycle.start;
     format!("cycle {number}        {seconds:.1} s saturated; {keys} keys evicted")
 }
 
-pub fn outcome(outcome: &Outcome) -> String {
+pub fn outcome(outcome: &RunOutcome) -> String {
     let (load, totals) = (&outcome.load, &outcome.load.totals);
     let mut text = format!(
         "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts\n\
@@ -112,10 +112,11 @@ const SAME: f64 = 1.0;
 
 /// Returns the bursts of the record and of the agent, side by side, and says which of them only one of the two has.
 /// Times are seconds of load.
-pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
+pub fn beside(outcome: &RunOutcome, testimony: &Testimony) -> String {
     let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &Cycle, burst: &ListedBurst| {
-        let (start, end) = (burst.started_unix_seconds, burst.started_unix_seconds + burst.duration_seconds);
+    let times = |burst: &Burst| (burst.started.as_secs_f64(), (burst.started + burst.duration).as_secs_f64());
+    let is_same = |cycle: &EvictionCycle, burst: &Burst| {
+        let (start, end) = times(burst);
         start <= cycle.end + SAME && cycle.start <= end + SAME
     };
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
@@ -124,23 +125,27 @@ pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
     };
     let mut lines: Vec<(f64, String)> = Vec::new();
     for cycle in &outcome.cycles {
-        let is_known = testimony.bursts.iter().any(|burst| is_same(cycle, burst));
+        let is_known = testimony.bursts.iter().any(|listed| is_same(cycle, &listed.burst));
         let who = if is_known { "the record" } else { "the record; evictscope does not have it" };
         lines.push((cycle.start, line(who, cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
     }
-    for burst in testimony.bursts.iter().filter(|burst| burst.started_unix_seconds > begin) {
-        let start = burst.started_unix_seconds;
+    for listed in &testimony.bursts {
+        let burst = &listed.burst;
+        let (start, end) = times(burst);
+        if start <= begin {
+            continue;
+        }
         let is_known = outcome.cycles.iter().any(|cycle| is_same(cycle, burst));
         let who = if is_known { "evictscope" } else { "evictscope, not in the record" };
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line(who, start, start + burst.duration_seconds, burst.evicted_keys.map(|keys| keys as f64)),
-            burst.reclaim_seconds,
-            known(burst.reclaimed_bytes, bytes),
-            known(burst.client_buffers_peak_bytes, bytes),
-            known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s")),
-            burst.kind,
-            burst.reason,
+            line(who, start, end, burst.evicted_keys.map(|keys| keys as f64)),
+            burst.reclaim.as_secs_f64(),
+            known(listed.reclaimed_bytes, bytes),
+            known(burst.client_buffers_peak, bytes),
+            known(burst.stalled, |time| format!("{:.1} s", time.as_secs_f64())),
+            listed.kind,
+            listed.reason,
         );
         lines.push((start, text));
     }

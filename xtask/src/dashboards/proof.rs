@@ -14,12 +14,12 @@ use evictscope_testkit::agent::Agent;
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
+use evictscope_testkit::prometheus::{JOB, Prometheus, PrometheusSeries};
 use evictscope_testkit::redis::{self, EVICTING_WITHOUT_PAUSE, Redis};
 use evictscope_testkit::service::Installed;
 use evictscope_testkit::wait::{HANG, unix_time, until_true};
 
-use super::queries::{ALL, Kind, Opened, Query};
+use super::queries::{ALL, Opened, Query, QueryKind};
 use super::{queries, rules};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
@@ -174,9 +174,9 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
 
 fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     let series = match &query.kind {
-        Kind::Now => prometheus.now(&query.text)?,
-        Kind::Range => prometheus.since(start, &query.text)?,
-        Kind::Label(label) => {
+        QueryKind::Now => prometheus.now(&query.text)?,
+        QueryKind::Range => prometheus.since(start, &query.text)?,
+        QueryKind::Label(label) => {
             let values = prometheus.label_values(&query.text, label)?;
             return Ok(!values.is_empty());
         }
@@ -187,7 +187,7 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     Ok(has_data(&series))
 }
 
-fn has_data(series: &[Series]) -> bool {
+fn has_data(series: &[PrometheusSeries]) -> bool {
     series.iter().flat_map(|series| &series.points).any(|(_, value)| !value.is_nan())
 }
 

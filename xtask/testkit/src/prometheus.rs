@@ -29,7 +29,7 @@ pub struct Prometheus {
 }
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
-pub struct Series {
+pub struct PrometheusSeries {
     pub labels: BTreeMap<String, String>,
     pub points: Vec<(f64, f64)>,
 }
@@ -48,7 +48,7 @@ pub struct Rule {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Alert {
+pub struct PrometheusAlert {
     /// Labels, including `alertname`.
     pub labels: BTreeMap<String, String>,
     /// Texts, as they are sent.
@@ -95,7 +95,7 @@ impl Prometheus {
         self.process.must_be_alive()
     }
 
-    pub fn now(&self, query: &str) -> Result<Vec<Series>> {
+    pub fn now(&self, query: &str) -> Result<Vec<PrometheusSeries>> {
         self.series("query", &[("query", query)])
     }
 
@@ -104,7 +104,7 @@ impl Prometheus {
     }
 
     /// Returns the answers to a query, one for each scrape, from `start` (in seconds since 1970) until now.
-    pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
+    pub fn since(&self, start: f64, query: &str) -> Result<Vec<PrometheusSeries>> {
         let [start, end, step] = [start, unix_time()?, self.pace.as_secs_f64()].map(|number| number.to_string());
         self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
     }
@@ -122,11 +122,11 @@ impl Prometheus {
         Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
-    pub fn alerts(&self) -> Result<Vec<Alert>> {
+    pub fn alerts(&self) -> Result<Vec<PrometheusAlert>> {
         self.get("alerts", "/alerts", &[])
     }
 
-    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<Series>> {
+    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<PrometheusSeries>> {
         #[derive(Deserialize)]
         struct Found {
             metric: BTreeMap<String, String>,
@@ -138,7 +138,7 @@ impl Prometheus {
         let series = found.into_iter().map(|found| {
             let points = found.values.into_iter().chain(found.value);
             let points = points.map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)));
-            Ok(Series { labels: found.metric, points: points.collect::<Result<_>>()? })
+            Ok(PrometheusSeries { labels: found.metric, points: points.collect::<Result<_>>()? })
         });
         series.collect()
     }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::loopback::free_port;
 use crate::process::{self, Owned};
 use crate::root;
-use crate::threads::ThreadTimes;
+use crate::threads::SchedulerTimes;
 use crate::wait::until_true;
 
 /// How long giving keys a time to live may take: they expire this long after it began.
@@ -109,8 +109,8 @@ impl Redis {
         self.port.to_string()
     }
 
-    pub fn main_thread_times(&self) -> Result<ThreadTimes> {
-        ThreadTimes::of(self.pid(), self.pid())
+    pub fn main_thread_times(&self) -> Result<SchedulerTimes> {
+        SchedulerTimes::of(self.pid(), self.pid())
     }
 
     /// Kills it, as a crash would.
@@ -132,8 +132,8 @@ impl Redis {
         Ok(())
     }
 
-    pub fn all_info(&self) -> Result<Info> {
-        Ok(Info(self.cli(&["info", "all"])?))
+    pub fn all_info(&self) -> Result<InfoAnswer> {
+        Ok(InfoAnswer(self.cli(&["info", "all"])?))
     }
 
     pub fn info(&self, field: &str) -> Result<f64> {
@@ -207,9 +207,9 @@ fn sets(keys: u32, requests: u32) -> String {
 }
 
 /// What a server says about itself at one moment.
-pub struct Info(pub String);
+pub struct InfoAnswer(pub String);
 
-impl Info {
+impl InfoAnswer {
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

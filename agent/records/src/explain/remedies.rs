@@ -173,7 +173,6 @@ fn whole_mebibytes(size: u64) -> u64 {
 /// A key that was used more recently may be asked for again: no TTL that would delete it is recommended.
 const LONG_IDLE: Duration = Duration::from_secs(600);
 
-/// Returns first aid for these causes.
 pub fn first_aid(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
     let remedy = |cause: &Cause| {
         if cause.kind == CauseKind::Data {
