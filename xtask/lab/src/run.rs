@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::progress::Progress;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::text::{Progress, count};
 use evictscope_testkit::threads::Cores;
 use evictscope_testkit::wait::unix_time;
 
-use crate::counts::LoadCounts;
+use crate::pace::{LoadCounts, Pacer, Rate};
 use crate::prepare::{prepare, start_server};
 use crate::scenario::{RunPlan, Scenario, TriedRemedy, Visitor, name_of};
-use crate::schedule::{Pacer, Rate};
-use crate::seen::{EvictionCycle, Expiry, InfoSample, SampleConnection, longest_evicting_call, set_active_expiry};
-use crate::summary::{self, Finished, RunOutcome, beside};
-use crate::witness::Witness;
+use crate::seen::{
+    EvictionCycle, Expiry, InfoSample, SampleConnection, Witness, longest_evicting_call, set_active_expiry,
+};
+use crate::summary::{self, Finished, beside};
 
 /// Between two samples of the server's own numbers.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -102,17 +102,14 @@ fn carry_out(plan: &RunPlan, cores: Option<&Cores>, interrupted: &AtomicBool) ->
         Err(_) if interrupted.load(Ordering::Relaxed) => None,
         Err(error) => {
             server.must_be_alive()?;
-            // A server that is kept from its CPU for long enough does not answer.
-            return Err(match disturbance {
-                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-                None => error,
-            });
+            return Err(error);
         }
     };
     let (first, last) = ends.context("there was no load")?;
     let end = InfoSample::take(&server)?;
     samples.push(end);
-    let outcome = RunOutcome {
+    Ok(Finished {
+        measured,
         at,
         interrupted: interrupted.load(Ordering::Relaxed),
         seconds: at - begun,
@@ -124,9 +121,9 @@ fn carry_out(plan: &RunPlan, cores: Option<&Cores>, interrupted: &AtomicBool) ->
         cycles: EvictionCycle::all(&samples),
         disturbance,
         expiry: parameters.measures_expiry.then(|| Expiry::end(begin, &server)).transpose()?,
-    };
-    let records = witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default();
-    Ok(Finished { measured, outcome, testimony, records })
+        testimony,
+        records: witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default(),
+    })
 }
 
 struct Watch<'a> {
@@ -214,7 +211,9 @@ impl Watch<'_> {
         complete.retain(|cycle| now - cycle.end >= FINAL);
         for cycle in complete.iter().skip(self.printed) {
             self.printed += 1;
-            self.progress.print(&summary::cycle(self.printed, cycle));
+            let (seconds, keys) = (cycle.end - cycle.start, count(cycle.evicted_keys as f64));
+            self.progress
+                .print(&format!("cycle {}        {seconds:.1} s saturated; {keys} keys evicted", self.printed));
         }
         Ok(self.plan.parameters.cycles.is_some_and(|enough| complete.len() >= enough))
     }
@@ -240,9 +239,6 @@ pub struct Arguments {
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
     remedy: TriedRemedy,
-    /// The scenario in which `remedy` applies it [default: by remedy]
-    #[arg(long, value_enum)]
-    cause: Option<Scenario>,
     /// Watch it with evictscope (needs root), and print what that says beside what was seen
     #[arg(long)]
     pub agent: bool,
@@ -255,14 +251,14 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let (scenario, remedy) = (arguments.scenario, arguments.remedy);
     let is_remedy = scenario == Scenario::Remedy;
     let (cause, changes) = remedy.row();
-    let parameters = if is_remedy { arguments.cause.unwrap_or(cause) } else { scenario }.parameters();
+    let parameters = if is_remedy { cause } else { scenario }.parameters();
     let mut plan = RunPlan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
     plan.parameters.cycles = arguments.cycles.or(parameters.cycles);
     let carry_out = |plan: &RunPlan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
-        println!("\n{}: {}", plan.name, summary::outcome(&finished.outcome));
+        println!("\n{}: {}", plan.name, summary::outcome(&finished));
         if let Some(testimony) = &finished.testimony {
-            println!("{}", beside(&finished.outcome, testimony));
+            println!("{}", beside(&finished, testimony));
         }
         Ok(finished)
     };
@@ -272,9 +268,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     }
 
     // As long as the run without it, however soon that had its cycles.
-    plan.parameters.seconds = without.outcome.seconds;
+    plan.parameters.seconds = without.seconds;
     plan.parameters.cycles = None;
-    let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
+    let (key_bytes, rate) = (without.measured.key_bytes, without.rate);
     plan.rate = Some(rate);
     remedy.apply(&mut plan.parameters, key_bytes, rate);
     for (name, options) in changes {

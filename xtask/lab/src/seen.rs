@@ -1,15 +1,23 @@
-//! What is seen of a run: the server's own numbers ten times a second, and what they show. The agent can be judged
-//! against them.
+//! What is seen of a run: the server's own numbers ten times a second and what they show, and what the agent says,
+//! which can be judged against them.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use evictscope_model::answers::ListedBurst;
+use evictscope_testkit::agent::Agent;
 use evictscope_testkit::redis::{InfoAnswer, Redis};
+use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::text::{bytes, count, percent};
+use evictscope_testkit::wait::unix_time;
+use evictscope_testkit::workspace;
+use rustix::process::Signal;
 
-use crate::counts::LoadCounts;
+use crate::pace::LoadCounts;
 
 /// The server's `latency-monitor-threshold`, in milliseconds: its latency monitor does not keep shorter calls.
 pub const THRESHOLD: &str = "20";
@@ -21,8 +29,7 @@ const QUIET: f64 = 1.0;
 
 /// Visits each key once. A SCAN deletes each expired key that it meets. In a script the server's clock stands still: no
 /// key expires while it runs, and all that had expired when it began are deleted.
-const SCAN: &str = "local cursor = '0' repeat cursor = redis.call('SCAN', cursor, 'COUNT', 1000)[1] \
-    until cursor == '0' return 'OK'";
+const SCAN: &str = include_str!("scripts/scan.lua");
 
 /// One answer to `INFO`. Sizes are bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,10 +80,8 @@ impl InfoSample {
         let keyspace =
             answer.lines().find_map(|line| line.strip_prefix("db0:")).unwrap_or("keys=0,expires=0").to_owned();
         let of_keys = |name: &str| {
-            let value = keyspace.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-            value
-                .and_then(|value| value.parse().ok())
-                .with_context(|| format!("no {name} in INFO keyspace: {keyspace}"))
+            let value = keyspace.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+            value.with_context(|| format!("no {name} in INFO keyspace: {keyspace}"))
         };
         let info = InfoAnswer(answer);
         let number = |name: &str| anyhow::Ok(info.number(name)? as u64);
@@ -192,6 +197,77 @@ impl Expiry {
             held: before.without_clients().saturating_sub(after.without_clients()),
             estimate: before.stale_ratio * before.without_clients() as f64,
         })
+    }
+}
+
+/// How long the agent may take to finish a burst that is over in the record. It waits 4 s for memory to fall
+/// further.
+const FINISH: Duration = Duration::from_secs(7);
+
+/// The phase in which a server without a burst is.
+const CALM: &str = "not_saturated";
+
+/// The agent beside a run. It starts with the load, so that the server's usual throughput is that of the load and not
+/// that of the filling before.
+pub struct Witness {
+    agent: Agent,
+    phase: Option<String>,
+}
+
+/// What the agent said at the end.
+pub struct Testimony {
+    /// All finished bursts, the oldest first.
+    pub bursts: Vec<ListedBurst>,
+    /// What is on `/metrics`.
+    pub reading: Scrape,
+}
+
+impl Witness {
+    pub fn start(program: &Path, server: &Redis) -> Result<Self> {
+        let agent = Agent::of(program, &[])?;
+        agent.watches(server)?;
+        Ok(Self { agent, phase: None })
+    }
+
+    pub fn place(&self) -> String {
+        format!("pid {}, {}", self.agent.pid(), self.agent.metrics_url())
+    }
+
+    /// Returns the phase that it shows, if that has changed since the last call.
+    pub fn new_phase(&mut self, server: &Redis) -> Result<Option<String>> {
+        let now = self.phase_of(server)?;
+        let before = std::mem::replace(&mut self.phase, now);
+        Ok(self.phase.clone().filter(|_| before != self.phase))
+    }
+
+    /// Returns what it says once it has taken in all that happened until now. Calls `wait` again and again until then.
+    pub fn testify(&self, server: &Redis, mut wait: impl FnMut() -> Result<()>) -> Result<Testimony> {
+        let asked = Instant::now();
+        while asked.elapsed() < FINISH && self.phase_of(server)?.as_deref() != Some(CALM) {
+            wait()?;
+        }
+        Ok(Testimony { bursts: self.agent.bursts(server)?, reading: self.agent.reading(server)? })
+    }
+
+    /// Ends it, which makes it write the records that wait, and copies all records into `target/lab`, into a directory
+    /// with this name and the time.
+    pub fn end(self, name: &str) -> Result<Vec<PathBuf>> {
+        let into = workspace::target_directory()?.join(format!("lab/{name}-{:.0}", unix_time()?));
+        self.agent.end(Signal::TERM)?;
+        let mut records = workspace::entries(&self.agent.state().join("records"))?;
+        records.retain(|record| record.to_string_lossy().ends_with(".json.gz"));
+        let mut copies = Vec::new();
+        for record in records {
+            fs::create_dir_all(&into)?;
+            let copy = into.join(record.file_name().context("a record has no name")?);
+            fs::copy(&record, &copy).with_context(|| format!("cannot copy {}", record.display()))?;
+            copies.push(copy);
+        }
+        Ok(copies)
+    }
+
+    fn phase_of(&self, server: &Redis) -> Result<Option<String>> {
+        Ok(self.agent.reading(server)?.by_label("evictscope_phase", "phase").into_keys().next())
     }
 }
 
