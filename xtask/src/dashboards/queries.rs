@@ -16,7 +16,6 @@ use super::{read, sources};
 
 #[derive(Debug)]
 pub struct Query {
-    /// Its dashboard, panel and letter.
     pub place: String,
     /// PromQL, without variables.
     pub text: String,
@@ -25,9 +24,7 @@ pub struct Query {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueryKind {
-    /// The present values.
     Now,
-    /// Values over time.
     Range,
     /// The values that a label has among the series of the query.
     Label(String),
@@ -39,17 +36,14 @@ const STEP: &str = "15s";
 /// The value of a variable that leaves nothing out.
 pub const ALL: &str = ".*";
 
-/// What a dashboard is opened with.
 pub struct Opened<'a> {
     /// Its variable `server`. Those of jobs and instances are at All.
     pub server: &'a str,
     /// Its variable `namespace`, a regular expression. At [`ALL`], servers that are in no pod are shown, too.
     pub namespace: &'a str,
-    /// Its variable `pod`, likewise.
     pub pod: &'a str,
     /// The time from one scrape to the next, and the shortest step of its panels.
     pub pace: Duration,
-    /// Its time range.
     pub range: Duration,
 }
 
@@ -141,7 +135,6 @@ const BEFORE: &str = "to any series:\n\n";
 
 const DASHBOARD: &str = "fleet.json";
 
-/// The tests, with names in place of queries.
 const TESTS: &str = include_str!("pods.yaml");
 
 /// Evaluates the queries of the dashboard and the page in each case.

@@ -19,7 +19,6 @@ use crate::wait::unix_time;
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
 
-/// A running Prometheus, which is killed when this is dropped.
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
     process: Owned,
@@ -34,7 +33,6 @@ pub struct PrometheusSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A rule as Prometheus has loaded it.
 #[derive(Deserialize)]
 pub struct Rule {
     /// The name of the alert or of the recorded series.
@@ -49,9 +47,7 @@ pub struct Rule {
 
 #[derive(Debug, Deserialize)]
 pub struct PrometheusAlert {
-    /// Labels, including `alertname`.
     pub labels: BTreeMap<String, String>,
-    /// Texts, as they are sent.
     pub annotations: BTreeMap<String, String>,
     /// `pending` or `firing`.
     pub state: String,
@@ -103,7 +99,6 @@ impl Prometheus {
         self.pace
     }
 
-    /// Returns the answers to a query, one for each scrape, from `start` (in seconds since 1970) until now.
     pub fn since(&self, start: f64, query: &str) -> Result<Vec<PrometheusSeries>> {
         let [start, end, step] = [start, unix_time()?, self.pace.as_secs_f64()].map(|number| number.to_string());
         self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
@@ -143,7 +138,6 @@ impl Prometheus {
         series.collect()
     }
 
-    /// Returns what is at this place in the data of an answer.
     fn get<T: DeserializeOwned>(&self, path: &str, place: &str, pairs: &[(&str, &str)]) -> Result<T> {
         let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
         let read = || format!("cannot understand the answer of prometheus to {path}: {text}");

@@ -113,7 +113,6 @@ impl Redis {
         SchedulerTimes::of(self.pid(), self.pid())
     }
 
-    /// Kills it, as a crash would.
     pub fn kill(&self) -> Result<()> {
         self.process.end(Signal::KILL).map(drop)
     }
@@ -206,7 +205,6 @@ fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
-/// What a server says about itself at one moment.
 pub struct InfoAnswer(pub String);
 
 impl InfoAnswer {
@@ -224,12 +222,10 @@ pub fn executable() -> Result<PathBuf> {
     program.canonicalize().context("redis-server is a broken link")
 }
 
-/// The option by which an agent watches servers of these names.
 pub(crate) const MATCH_OPTION: &str = "--process-match";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// How the names of this process's copies begin.
 pub fn prefix() -> String {
     format!("own-{}-", std::process::id())
 }
@@ -285,7 +281,6 @@ impl PrivateBuild {
         Ok(fs::rename(new, self.path())?)
     }
 
-    /// Deletes the file. Running programs keep it.
     pub fn delete(&self) -> Result<()> {
         Ok(fs::remove_file(self.path())?)
     }

@@ -46,7 +46,6 @@ fn stay_on(cores: &[usize]) -> Result<()> {
 /// The times of a thread since it was started, by the kernel's scheduler, to the nanosecond. The clock ticks of
 /// `/proc/PID/stat` are far too coarse.
 pub struct SchedulerTimes {
-    /// Time on a CPU.
     pub running: Duration,
     /// Time in which it could have run, but waited for a CPU.
     pub waiting: Duration,

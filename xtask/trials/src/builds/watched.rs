@@ -17,8 +17,7 @@ use evictscope_testkit::wait::until;
 use evictscope_testkit::{cache, process};
 use rustix::process::Signal;
 
-use super::plan::Plan;
-use super::{Build, LIMIT};
+use super::build::{Build, LIMIT, Plan};
 use crate::table::Row;
 
 /// A lower limit, which makes a server evict for some milliseconds, and one far below what it has by then.
