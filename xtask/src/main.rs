@@ -47,7 +47,7 @@ enum Task {
     Dashboards(dashboards::Arguments),
     /// Check the Helm chart with the code of Kubernetes, Helm and prometheus-operator
     Kubernetes,
-    /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums and bills of materials
+    /// Set up, build, and make the .deb, the .rpm, the tarball and the image, with checksums
     Package(package::Arguments),
     /// Make the release of a version from its tag, or prepare that
     Release(release::Arguments),

@@ -212,8 +212,8 @@ impl Watch<'_> {
         for cycle in complete.iter().skip(self.printed) {
             self.printed += 1;
             let (seconds, keys) = (cycle.end - cycle.start, count(cycle.evicted_keys as f64));
-            self.progress
-                .print(&format!("cycle {}        {seconds:.1} s saturated; {keys} keys evicted", self.printed));
+            let evicted = format!("{keys} keys evicted in {seconds:.1} s at most");
+            self.progress.print(&format!("cycle {}        {evicted}", self.printed));
         }
         Ok(self.plan.parameters.cycles.is_some_and(|enough| complete.len() >= enough))
     }

@@ -121,7 +121,7 @@ const BURST: Parameters = Parameters {
         longest_life: 1_800.0,
         lives_differ: true,
     },
-    busy: 0.45,
+    busy: 0.5,
     filled: 285 * MIB,
     big_key_fields: 0,
     visitor: None,

@@ -121,9 +121,9 @@ impl InfoSample {
 /// From the first eviction after a quiet time until the last one before a quiet time. Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvictionCycle {
-    /// The middle between the samples before and after the first eviction.
+    /// The last sample before the first eviction. A server that is busy for long answers none in between.
     pub start: f64,
-    /// The same of the last one.
+    /// The first sample after the last one.
     pub end: f64,
     pub evicted_keys: u64,
 }
@@ -132,21 +132,18 @@ impl EvictionCycle {
     /// Finds the bursts in samples that are in the order of time.
     pub fn all(samples: &[InfoSample]) -> Vec<Self> {
         let mut cycles: Vec<Self> = Vec::new();
-        let mut evicted_at = f64::NEG_INFINITY;
         for pair in samples.windows(2) {
             let evicted_keys = pair[1].evicted_keys.saturating_sub(pair[0].evicted_keys);
             if evicted_keys == 0 {
                 continue;
             }
-            let at = f64::midpoint(pair[0].at, pair[1].at);
             match cycles.last_mut() {
-                Some(cycle) if pair[0].at - evicted_at < QUIET => {
-                    cycle.end = at;
+                Some(cycle) if pair[0].at - cycle.end < QUIET => {
+                    cycle.end = pair[1].at;
                     cycle.evicted_keys += evicted_keys;
                 }
-                _ => cycles.push(Self { start: at, end: at, evicted_keys }),
+                _ => cycles.push(Self { start: pair[0].at, end: pair[1].at, evicted_keys }),
             }
-            evicted_at = pair[1].at;
         }
         cycles
     }
@@ -297,7 +294,7 @@ mod tests {
                 EvictionCycle::all(&samples).into_iter().map(|cycle| (cycle.start, cycle.end, cycle.evicted_keys)),
             )
         };
-        assert_eq!(found(0.5), [(0.25, 2.0, 4)]);
-        assert_eq!(found(1.5), [(0.25, 0.75, 2), (3.0, 3.0, 2)]);
+        assert_eq!(found(0.5), [(0.0, 2.5, 4)]);
+        assert_eq!(found(1.5), [(0.0, 1.0, 2), (2.5, 3.5, 2)]);
     }
 }

@@ -9,12 +9,11 @@ use anyhow::{Context as _, Result};
 use evictscope_testkit::{podman, process, workspace};
 
 use super::commit::Commit;
-use super::sbom::Library;
 
 const NAME: &str = concat!("localhost/evictscope:", env!("CARGO_PKG_VERSION"));
 
 /// The agent, in the .deb as in the image.
-pub const PROGRAM: &str = "usr/bin/evictscope";
+const PROGRAM: &str = "usr/bin/evictscope";
 
 /// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own, even
 /// on a read-only root.
@@ -22,9 +21,9 @@ const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", 
 
 /// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
 /// `work` is a directory that is removed later.
-pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit, work: &Path) -> Result<()> {
+pub fn make(archive: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<()> {
     let context = work.join("image");
-    fill(&context.join("root"), files, libraries).context("cannot lay out the image")?;
+    fill(&context.join("root"), files).context("cannot lay out the image")?;
     // Modes that do not depend on who packs it.
     process::answer_of(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(&context))?;
     let created = commit.time.to_string();
@@ -46,7 +45,7 @@ pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit
     process::answer_of(podman::command()?.args(["rmi", "--force", NAME])).map(drop)
 }
 
-fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
+fn fill(root: &Path, files: &Path) -> Result<()> {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory))?;
     }
@@ -54,11 +53,12 @@ fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     copy(files, PROGRAM, root)?;
     copy(files, copyright("evictscope"), root)?;
     let here = Path::new("/");
-    for library in libraries {
-        copy(here, library.path.strip_prefix(here)?, root)?;
-    }
-    for library in libraries {
-        copy(here, copyright(&library.package), root)?;
+    // All that it needs to start, including what its libraries need.
+    for library in podman::libraries_of(&files.join(PROGRAM))? {
+        let why =
+            || format!("cannot tell which Debian package {} is from: make the image on Debian", library.display());
+        copy(here, library.strip_prefix(here)?, root)?;
+        copy(here, copyright(&package_of(&library).with_context(why)?), root)?;
     }
     Ok(())
 }
@@ -68,4 +68,16 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().unwrap_or(&to))?;
     fs::copy(&from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(())
+}
+
+/// Returns the Debian package of a file.
+fn package_of(file: &Path) -> Result<String> {
+    // Debian is moving /lib to /usr/lib, where its list of files then names them.
+    let moved = Path::new("/usr").join(file.strip_prefix("/")?);
+    let search = |file: &Path| process::answer_of(Command::new("dpkg-query").arg("--search").arg(file));
+    let answer = search(file).or_else(|_| search(&moved))?;
+    // As in `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
+    let mut owners = answer.lines().filter(|line| !line.starts_with("diversion by"));
+    let owner = owners.find_map(|line| line.split(':').next()).context("no package has it")?;
+    Ok(owner.to_owned())
 }

@@ -8,7 +8,7 @@ mod chart;
 mod commit;
 mod format;
 mod image;
-mod sbom;
+mod seccomp;
 mod sequence;
 
 use std::fs;
@@ -20,7 +20,6 @@ use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::commit::{Commit, tar};
-use self::sbom::Bill;
 use self::sequence::Packages;
 use crate::setup;
 
@@ -109,7 +108,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
     fs::create_dir_all(&generated).context("cannot create target/package")?;
     process::succeed(Command::new(workspace::agent_binary()?).arg("generate").arg(&generated))?;
     let filter = generated.join(SECCOMP);
-    sequence::write(&filter)?;
+    seccomp::write(&filter)?;
 
     let deb = make_deb(&directory, &generated, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
@@ -121,17 +120,10 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let mut archive = tar(commit);
     archive.args(["--gzip", "--create", "--file"]).arg(&tarball).arg("--directory");
     process::succeed(archive.args([&generated, files.strip_prefix(&generated)?]))?;
-    let libraries = sbom::of(&files.join(image::PROGRAM))?;
     let image = directory.join(format!("{stem}.image.tar"));
-    image::make(&image, &files, &libraries, commit, &generated)?;
+    image::make(&image, &files, commit, &generated)?;
 
-    let mut bill = Bill::of_crates(commit)?;
-    let mut products = Vec::new();
-    for product in [&deb, &rpm, &tarball] {
-        products.extend([product.clone(), bill.write_beside(product)?]);
-    }
-    bill.add(&libraries);
-    products.extend([image.clone(), bill.write_beside(&image)?]);
+    let mut products = vec![deb.clone(), rpm.clone(), tarball, image.clone()];
     products.extend(chart::make(&directory, commit)?);
     // For hosts that have only the image.
     products.push(directory.join(SECCOMP));
