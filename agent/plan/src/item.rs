@@ -142,6 +142,8 @@ pub enum Item {
     KeysExpired,
     /// A member of `server`, or a global beside it.
     Member(Member),
+    /// The server's counters of each command.
+    Commands,
 }
 
 impl Item {
@@ -171,6 +173,7 @@ impl fmt::Display for Item {
             Self::KeysSampled => "expire_keys_sampled",
             Self::KeysExpired => "expire_keys_expired",
             Self::Member(member) => member.name(),
+            Self::Commands => "commands",
         };
         f.write_str(name)
     }

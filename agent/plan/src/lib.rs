@@ -5,8 +5,8 @@
 //! which server it is), `dwarf` (what debug information says about `server` and the eviction function),
 //! `members` (the members of `server`, and the allocator's counters), and `traced` (the traced functions).
 //! `planner` joins them; begin reading there. `item` and `plan` are the types that a plan is made of, and
-//! `sent` receives them from another process. Beside it, `named` finds a function that a user names, and `commands` the
-//! functions of commands, which also names those on stacks.
+//! `sent` receives them from another process. Beside them, `commands` finds the table of commands: their functions
+//! and counters. `named` finds a function that a user names, and names those on stacks.
 //!
 //! It does no I/O: `clippy.toml` disallows files, sockets, processes, clocks and the environment, except in tests.
 //! It never refers to an instruction by its x86-64 name: `evictscope-machine` says what it has to know about one.
@@ -41,6 +41,7 @@ pub use evictscope_machine::flow::{Execution, Operand, Recipe, Term};
 pub use evictscope_machine::sites::{Calls, Site, Way};
 pub use evictscope_machine::stacks::{Caller, CodeFile, FrameRegisters, NamedCode, Work};
 
+pub use self::commands::{CommandArray, CommandsPlan};
 pub use self::item::{Description, FunctionKind, Item, Method, variable_name};
 pub use self::members::{Counters, MemberPlan};
 pub use self::named::{NameError, NamedFunction, named_function};

@@ -3,15 +3,18 @@
 //! Each call is timed from its entry to its return, so nothing else about it needs to be known. It is not an entry of
 //! [`TRACED`](crate::planner::TRACED): only `evictscope trace` asks for it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use evictscope_machine::elf::{ElfError, FunctionNames, Image};
 use evictscope_machine::sites::{Site, entry_of_named};
+use evictscope_machine::stacks::{Names, TracedEntry};
 use evictscope_model::FileAddress;
 
 use crate::commands::{CommandTable, MAX_NAME};
-use crate::names::{self, Identity};
+use crate::names::{self, Identity, tell_not_returning};
+use crate::plan::ProbePlan;
 
 /// The most names that are suggested.
 const SUGGESTED: usize = 5;
@@ -177,6 +180,23 @@ fn not_found(
         near: near.into_iter().map(|(_, name)| name).collect(),
         has_symbols: functions.are_all,
         has_commands: table.is_some(),
+    }
+}
+
+/// Names functions on stacks.
+impl Names for ProbePlan {
+    fn traced(&self, image: &mut Image<'_>) -> Vec<TracedEntry> {
+        tell_not_returning(image);
+        self.functions.iter().map(|function| (function.address, function.name, function.kind.index)).collect()
+    }
+
+    fn nameless(&self, image: &Image<'_>) -> Vec<(FileAddress, String)> {
+        let mut commands: HashMap<FileAddress, Vec<String>> = HashMap::new();
+        for (address, name) in CommandTable::find(image).iter().flat_map(CommandTable::all) {
+            commands.entry(address).or_default().push(name.to_uppercase());
+        }
+        // The function's name is usually that of the command, but not always. Only the command is certain.
+        commands.into_iter().map(|(address, names)| (address, format!("command {}", names.join(", ")))).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use evictscope_machine::sites::{Site, Way};
 use evictscope_model::{FileAddress, Member};
 use serde::{Serialize, Serializer};
 
+use crate::commands::CommandsPlan;
 use crate::item::{Description, FunctionKind, Item, Method, Reason, variable_name};
 use crate::members::MemberPlan;
 use crate::names::Identity;
@@ -21,6 +22,8 @@ pub struct ProbePlan {
     pub functions: Vec<TracedFunction>,
     /// What is read from the server's memory, in a fixed order; only what was found.
     pub members: Vec<MemberPlan>,
+    /// Where it counts its commands, if that was found.
+    pub commands: Option<CommandsPlan>,
     /// What was not found, and why.
     pub not_found: Vec<NotFound>,
 }
@@ -47,7 +50,8 @@ impl ProbePlan {
     /// Returns the plan of an executable about which nothing can be learnt.
     pub(crate) fn nothing(identity: Identity, reason: Reason) -> Self {
         let item = Item::Plan;
-        Self { identity, functions: Vec::new(), members: Vec::new(), not_found: vec![NotFound { item, reason }] }
+        let not_found = vec![NotFound { item, reason }];
+        Self { identity, functions: Vec::new(), members: Vec::new(), commands: None, not_found }
     }
 
     /// Returns why nothing at all can be learnt from a process with this plan, if that is so.

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use evictscope_machine::elf::{ElfError, Image};
 use evictscope_model::Member;
 
+use crate::commands::CommandsPlan;
 use crate::dwarf::DebugInfo;
 use crate::item::{FunctionKind, Item, Reason};
 use crate::members::{ConfigTable, Evidence, Members};
@@ -76,11 +77,16 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
     }
     let Analysis { info, debug, evidence, mut not_found, .. } = analysis;
     let mut members = Members::default();
+    let mut commands = None;
     match no_config {
         _ if functions.is_empty() => {}
         Some(why) => members.not_found.push((Member::Maxmemory, why)),
         None => {
             let info = info.into_inner().unwrap_or_else(|| members::info(image));
+            match CommandsPlan::find(image, info.counters) {
+                Ok(found) => commands = Some(found),
+                Err(why) => not_found.push(NotFound { item: Item::Commands, reason: Reason::Unrecognised(why) }),
+            }
             members = Members::find(image, &config, info, evidence, &mut identity);
             compare(&mut members, &debug);
         }
@@ -89,7 +95,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
         members.not_found.into_iter().map(|(member, why)| NotFound { item: Item::Member(member), reason: why.into() }),
     );
     not_found.extend(members.wrong_version.map(|why| NotFound { item: Item::Version, reason: why.into() }));
-    ProbePlan { identity, functions, members: members.found, not_found }
+    ProbePlan { identity, functions, members: members.found, commands, not_found }
 }
 
 /// Compares the members of `server`, and the allocator's counter, with what the debug information says about them.

@@ -11,6 +11,7 @@ use evictscope_abi::{COUNTER_BYTES, MAX_DONE_SITES, MAX_START_SITES, VARIABLES, 
 use evictscope_machine::flow::{Operand, Recipe};
 use evictscope_machine::sites::Site;
 
+use crate::commands::CommandsPlan;
 use crate::item::{FunctionKind, Reason};
 use crate::named::NamedFunction;
 use crate::names::{Identity, PRODUCTS};
@@ -130,7 +131,8 @@ impl ProbePlan {
             let why = missing.reason.to_string();
             why.len() <= MAX_REASON && !why.contains(char::is_control)
         });
-        identity(&self.identity) && functions && members && reasons
+        let commands = self.commands.as_ref().is_none_or(CommandsPlan::is_possible);
+        identity(&self.identity) && functions && members && commands && reasons
     }
 }
 

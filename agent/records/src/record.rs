@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use evictscope_telemetry::{Burst, LatencySecond, Moment, SlowCall};
+use evictscope_telemetry::{Burst, CommandSpan, LatencySecond, Moment, SlowCall};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,10 @@ pub struct Record {
     pub slowest: Vec<SlowCall>,
     /// The durations of evicting calls, second by second; seconds without any are left out.
     pub latencies: Vec<LatencySecond>,
+    /// What commands took, by the server's own counters: second by second, and in parts where stalls began and ended.
+    /// Empty if the counters were not found, and in records before 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<CommandSpan>,
     /// Where the main thread spent its time, or why that is not known.
     pub profile: Result<Profile, NoProfile>,
     /// What was not found in this server, and why.

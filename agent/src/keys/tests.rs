@@ -35,6 +35,7 @@ fn liar(version: &str, first: u64, words: usize) -> ProbePlan {
         identity: Identity { product: Some("redis"), version: Some(version.to_owned()), ..Identity::default() },
         functions: Vec::new(),
         members: vec![member],
+        commands: None,
         not_found: Vec::new(),
     }
 }

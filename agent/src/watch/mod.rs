@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: what the numbers mean (`telemetry`), and how they are exported (`web`).
 
+mod commands;
 mod daemon;
 mod endings;
 mod expired;

@@ -11,6 +11,7 @@ use evictscope_probes::{Attachment, Ports, Probed, SocketIterator};
 use evictscope_telemetry::{Candidate, Counted, LookPace, MemberValues, Observed, POOL_BYTES, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::commands::Commands;
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::{Lookout, MainThread};
 use super::{not_counted, refusals};
@@ -92,6 +93,11 @@ impl ServerReader {
     /// Returns whether the process runs what its probes were placed in.
     pub fn runs(&self, attachment: &Attachment) -> bool {
         attachment.unrun(&self.memory).is_none()
+    }
+
+    /// Returns what reads its counters of commands, if they were found.
+    pub fn commands(&self) -> Option<Commands> {
+        Commands::of(&self.plan, self.load_bias)
     }
 
     pub fn words(&self) -> &Words {

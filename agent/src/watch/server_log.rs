@@ -113,6 +113,17 @@ impl ServerLog {
         self.not_read = failed;
     }
 
+    /// Logs that its counters of commands are not what they seem.
+    pub fn commands_wrong(&self) {
+        let (pid, server) = (self.pid, &self.server);
+        tracing::warn!(
+            pid,
+            server,
+            "the counters of its commands know of more calls than it has executed, so which commands took its time is not \
+             known; please report this with the output of `evictscope inspect {pid} --json`"
+        );
+    }
+
     /// Logs that the probes of another mode are placed.
     pub fn mode(&self, mode: ProbeMode) {
         let (pid, server) = (self.pid, &self.server);

@@ -1,6 +1,6 @@
 //! A server that probes are attached to, and the conclusions from each reading of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
@@ -13,6 +13,7 @@ use evictscope_telemetry::{
 };
 use evictscope_web::ExportedServer;
 
+use super::commands::{Commands, lock};
 use super::endings::Fate;
 use super::lookout::Lookout;
 use super::pace::Stop;
@@ -49,6 +50,8 @@ pub struct Watched {
     probing: Probing,
     reader: ServerReader,
     sockets: Sockets,
+    /// Its counters of commands; `None` if they were not found.
+    commands: Option<Commands>,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,
@@ -76,13 +79,16 @@ impl Watched {
         let sees_evictions = state.timed.evictions;
         // Found here, not where the server is found, so that a slow disk holds up no other server.
         let container_name = process.container.id.as_deref().and_then(|id| ContainerName::of(process.identity.pid, id));
-        let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions);
+        let commands = sources.reader.commands();
+        let log = commands.as_ref().map(|commands| commands.log.clone());
+        let recorder = Recorder::new(label, subject, &sources.probing.plan, around, sees_evictions.then_some(log));
         Self {
             label: label.to_owned(),
             container_name,
             probing: sources.probing,
             reader: sources.reader,
             sockets: sources.sockets,
+            commands,
             state,
             cycle: sees_evictions.then(|| Cycle::new(found)),
             timeline: sees_evictions.then(|| Arc::new(Mutex::new(Timeline::new(found)))),
@@ -131,6 +137,7 @@ impl Watched {
             state: self.state.clone(),
             cycle: self.cycle.clone(),
             timeline: self.timeline.clone(),
+            commands: self.commands.as_ref().map(|commands| commands.log.clone()),
             since_1970: since_1970(),
             records: self.recorder.named(),
             ended: None,
@@ -203,7 +210,11 @@ impl Watched {
 
     /// Returns whether it must be read often: what it does changes fast, or when a request is answered matters.
     pub fn is_read_often(&self) -> bool {
-        self.is_evicting() || self.state.waits.oldest_wait() >= LONG_WAIT
+        self.is_evicting() || self.do_clients_wait()
+    }
+
+    fn do_clients_wait(&self) -> bool {
+        self.state.waits.oldest_wait() >= LONG_WAIT
     }
 
     /// Returns when to read it again: after `interval`, or when probes must be placed or taken off.
@@ -219,6 +230,12 @@ impl Watched {
             && let Ok(line) = serde_json::to_string(&RecordedReading::of(snapshot, &self.state, since_1970()))
         {
             tracing::trace!(target: READINGS, server = self.label, "{line}");
+        }
+        let do_clients_wait = self.do_clients_wait();
+        if let Some(commands) = &mut self.commands
+            && !commands.follow(self.reader.words(), snapshot, &self.state, do_clients_wait)
+        {
+            self.log.commands_wrong();
         }
         self.withdraw_if_wrong();
         if self.probing.leave_out_cycles() {
@@ -298,9 +315,4 @@ impl Watched {
             (self.log).withdrawn(part, plan, &withdrawal, lost);
         }
     }
-}
-
-/// Locks a timeline: it holds only numbers, each of which is right even if a writer panicked.
-fn lock(timeline: &Mutex<Timeline>) -> MutexGuard<'_, Timeline> {
-    timeline.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,6 +24,7 @@
 )]
 
 mod clients;
+mod commands;
 mod cost;
 mod cycle;
 mod recorded;
@@ -38,6 +39,7 @@ pub use clients::pace::{Calm, LookPace};
 pub use clients::rest::{Rest, ThreadReading};
 pub use clients::stalls::{STALL_THRESHOLD, StallCause};
 pub use clients::waits::{OVER, Waits};
+pub use commands::{CommandCounts, CommandLog, CommandShare, CommandSpan, calls_others, commands_in};
 pub use cost::auto_mode::{AutoMode, ProbeSampling};
 pub use cost::hit_costs::{HitCosts, ProbeMode, ProbedSites};
 pub use cost::overhead::{Cost, Overhead, OverheadBudget};

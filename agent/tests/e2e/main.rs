@@ -14,6 +14,7 @@ mod silent_files;
 mod core {
     mod alert;
     mod budget;
+    mod commands;
     mod expire;
     pub mod hostile;
     pub mod killed;

@@ -11,7 +11,8 @@ use evictscope_model::Member;
 use evictscope_plan::{EVICTION_CALL, EXPIRE_CYCLE, Item, ProbePlan, TracedFunction};
 use evictscope_records::{Ending, RecordId};
 use evictscope_telemetry::{
-    BrokenInvariant, Burst, Candidate, Cycle, Margins, MemberValues, ProbeMode, ServerState, StallCause, Timeline,
+    BrokenInvariant, Burst, Candidate, CommandLog, Cycle, Margins, MemberValues, ProbeMode, ServerState, StallCause,
+    Timeline,
 };
 
 /// The types of cycles that consist of two jobs, by name. All other cycles have only the types for keys.
@@ -65,6 +66,8 @@ pub struct ExportedServer {
     /// Its last ten minutes; `None` if its evicting calls are not seen. Too large to be copied each time, so the run
     /// loop keeps using the same one.
     pub timeline: Option<Arc<Mutex<Timeline>>>,
+    /// What its commands took; `None` if their counters were not found.
+    pub commands: Option<Arc<Mutex<CommandLog>>>,
     /// What to add to a monotonic time to get the time since 1970, at its last reading: all that is shown is dated by
     /// this.
     pub since_1970: Duration,
@@ -146,6 +149,12 @@ impl ExportedServer {
         let timeline = self.timeline.as_ref().filter(|_| self.follows_evictions())?;
         // Numbers only, each of which is right even if a writer panicked.
         Some(timeline.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns what its commands took, if that is known and can be trusted.
+    pub(crate) fn commands(&self) -> Option<MutexGuard<'_, CommandLog>> {
+        let commands = self.commands.as_ref().filter(|_| self.trusts_members())?;
+        Some(commands.lock().unwrap_or_else(PoisonError::into_inner)).filter(|log| log.at().is_some())
     }
 
     pub(super) fn is_stale(&self) -> bool {

@@ -42,6 +42,13 @@ pub fn word_displacement(instruction: &Instruction) -> Option<FileAddress> {
     is_word.then(|| FileAddress::new(instruction.memory_displacement64()))
 }
 
+/// Returns the displacement of the 8 bytes that an instruction loads from behind a pointer, or pushes, if it only does
+/// that.
+pub fn loaded_member(instruction: &Instruction) -> Option<u64> {
+    let is_load = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Push_rm64);
+    (is_load && instruction.memory_index() == Register::None).then(|| instruction.memory_displacement64())
+}
+
 /// Returns whether an access changes what it accesses.
 pub fn writes(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)

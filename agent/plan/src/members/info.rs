@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use evictscope_machine::code::instruction::{ARGUMENTS, RSP, callee, is_call};
+use evictscope_machine::code::instruction::{self, ARGUMENTS, RSP, callee, is_call};
 use evictscope_machine::code::{FunctionCode, references};
 use evictscope_machine::elf::Image;
-use evictscope_machine::flow::{Atoms, Execution, State, Value};
+use evictscope_machine::flow::{Atom, Atoms, Execution, State, Value};
 use evictscope_model::{FileAddress, Member, Printed};
 
 use crate::names::functions_of;
@@ -29,12 +29,19 @@ const MAX_FUNCTIONS: usize = 8;
 /// How far an object on the stack that others can write by its address is assumed to reach, in bytes: an array of a few
 /// numbers.
 const REACH: i64 = 64;
+/// From how many places a value may be loaded that is the same on each path, with those where paths meet.
+const MAX_LOADS: usize = 32;
 /// Which argument the format is; before it is the text to append to.
 const FORMAT: usize = 1;
 /// How many arguments after it are passed in general registers.
 const GENERAL_REGISTERS: usize = ARGUMENTS.len() - FORMAT - 1;
 /// How many floating-point arguments are passed in registers.
 const FLOAT_REGISTERS: usize = 8;
+
+/// What the format of a command's counters contains. In 6.x it is the end of a longer one.
+const COMMANDS: &str = ":calls=%lld,usec=%lld,";
+/// What introduces each counter in it; the last two since 6.2.
+const COUNTERS: [&str; 4] = [":calls=", ",usec=", ",rejected_calls=", ",failed_calls="];
 
 /// What INFO says.
 #[derive(Debug, Default)]
@@ -45,6 +52,9 @@ pub struct Info {
     pub shown: BTreeMap<Member, FileAddress>,
     /// The functions called by those that make its text.
     pub callees: Vec<FileAddress>,
+    /// From where, in an entry of the table of commands, it prints each of [`COUNTERS`]: bytes from the entry's
+    /// beginning. `None` for what it does not print, or if it is not certain.
+    pub counters: [Option<u64>; COUNTERS.len()],
 }
 
 /// Finds out what INFO prints. A member that is not printed as [the list](Member) says, or that two calls print
@@ -59,19 +69,46 @@ pub fn info(image: &Image<'_>) -> Info {
         }
         formats.extend(found);
     }
-    let frames: Vec<_> = references::find(image, &formats).into_iter().map(|reference| reference.frame).collect();
-    let mut functions = functions_of(image, &frames);
-    functions.truncate(MAX_FUNCTIONS);
+    let commands = image.texts_with(COMMANDS.as_bytes(), MAX_FORMAT);
+    let functions_with = |texts: &[Range<FileAddress>]| {
+        let frames: Vec<_> = references::find(image, texts).into_iter().map(|reference| reference.frame).collect();
+        let mut functions = functions_of(image, &frames);
+        functions.truncate(MAX_FUNCTIONS);
+        functions
+    };
+    let (of_members, of_commands) = (functions_with(&formats), functions_with(&commands));
+    formats.extend(commands);
     let mut printed: BTreeMap<Member, Vec<Option<FileAddress>>> = BTreeMap::new();
-    for function in functions {
+    let mut counters = BTreeSet::new();
+    let all: BTreeSet<_> = of_members.iter().chain(&of_commands).copied().collect();
+    for function in all {
         let Ok(code) = FunctionCode::decode(image, function) else {
             continue;
         };
-        let calls = code.blocks.iter().flat_map(|block| &block.instructions);
-        info.callees.extend(calls.filter_map(callee));
-        for (member, address) in printed_by(image, &code, &formats) {
-            printed.entry(member).or_default().push(address);
+        if of_members.contains(&function) {
+            let calls = code.blocks.iter().flat_map(|block| &block.instructions);
+            info.callees.extend(calls.filter_map(callee));
         }
+        each_print(image, &code, &formats, |execution, state, top, text| {
+            let mut value = |argument| value_of(&mut execution.atoms, state, top, argument);
+            if text.contains(COMMANDS) {
+                let arguments =
+                    COUNTERS.map(|label| argument_at(text, text.find(label)? + label.len()).and_then(&mut value));
+                counters.insert(arguments.map(|value| loaded_from(&code, &execution.atoms, &value?)));
+                return;
+            }
+            for (label, member, shown) in Member::printed() {
+                if let Some(place) = place_in(text, label) {
+                    let argument = argument_at(text, place).filter(|_| is_whole(text, place, shown));
+                    let value = argument.and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
+                    let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
+                    printed.entry(member).or_default().push(address);
+                }
+            }
+        });
+    }
+    if let (Some(found), None) = (counters.pop_first(), counters.pop_first()) {
+        info.counters = found;
     }
     info.callees.sort_unstable();
     info.callees.dedup();
@@ -84,17 +121,41 @@ pub fn info(image: &Image<'_>) -> Info {
     info
 }
 
-/// Returns the members that a function prints, once for each call, and from where, if that is known.
-fn printed_by(
+/// Returns the displacement with which a value was loaded from memory, if it is the same on each path. Where it was
+/// compared with 0, it may be that.
+fn loaded_from(code: &FunctionCode, atoms: &Atoms, value: &Value) -> Option<u64> {
+    let mut displacements = BTreeSet::new();
+    let mut options = vec![value.clone()];
+    for _ in 0..MAX_LOADS {
+        let Some(option) = options.pop() else { break };
+        match atoms.get(option.as_atom()?)? {
+            Atom::Merged { options: more, .. } => {
+                options.extend(more.iter().filter(|of| of.as_constant() != Some(0)).cloned())
+            }
+            Atom::Opaque { address, .. } => {
+                let mut all = code.blocks.iter().flat_map(|block| &block.instructions);
+                let load = all.find(|load| instruction::address(load) == *address)?;
+                displacements.insert(instruction::loaded_member(load)?);
+            }
+            _ => return None,
+        }
+    }
+    let (first, second) = (displacements.pop_first(), displacements.pop_first());
+    first.filter(|_| options.is_empty() && second.is_none())
+}
+
+/// Calls `visit` with what is known at each call of a function that formats one of these texts: where its arguments on
+/// the stack begin, and the text.
+fn each_print<'a>(
     image: &Image<'_>,
-    code: &FunctionCode,
+    code: &'a FunctionCode,
     formats: &[Range<FileAddress>],
-) -> Vec<(Member, Option<FileAddress>)> {
+    mut visit: impl FnMut(&mut Execution<'a>, &State, i64, &str),
+) {
     let mut atoms = Atoms::new(code.budget.clone());
     atoms.limits.reach = Some(REACH);
     let entry = State::at_entry(&mut atoms);
     let mut execution = Execution::run_from(code, entry, atoms, None);
-    let mut found = Vec::new();
     for (id, block) in code.blocks.entries().filter(|(_, block)| block.leaves || block.calls()) {
         execution.watch(id, |execution, instruction, state| {
             let is_end = block.instructions.last() == Some(instruction);
@@ -110,22 +171,12 @@ fn printed_by(
                 return;
             }
             let text = image.text_at(format, MAX_FORMAT);
-            let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) else {
-                return;
-            };
-            // A tail call leaves the return address on top.
-            let top = if is_tail_call { 8 } else { 0 };
-            for (label, member, shown) in Member::printed() {
-                if let Some(place) = place_in(text, label) {
-                    let argument = argument_at(text, place).filter(|_| is_whole(text, place, shown));
-                    let value = argument.and_then(|argument| value_of(&mut execution.atoms, state, top, argument));
-                    let address = value.and_then(|value| member_behind(image, &execution.atoms, &value, shown));
-                    found.push((member, address));
-                }
+            if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
+                // A tail call leaves the return address on top.
+                visit(execution, state, if is_tail_call { 8 } else { 0 }, text);
             }
         });
     }
-    found
 }
 
 /// Returns the value of an argument of a call. Those on the stack begin `top` bytes above the stack pointer.

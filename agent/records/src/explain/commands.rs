@@ -1,35 +1,68 @@
-//! Finds in the profile which commands ran while clients were stalled by commands.
+//! Finds out which commands ran while clients were stalled: by the server's own counters, or, where these were not
+//! found or what ran had not ended, by the profile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evictscope_telemetry::{StallCause, StallTime};
+use evictscope_telemetry::{CommandSpan, StallCause, StallTime, calls_others, commands_in};
 
 use super::window::Window;
 use crate::profile::Profile;
+use crate::text::seconds;
 
-/// A command is named from this share of the samples on …
+/// A command is named from this share of the time, or of the samples, on …
 const NAMED: f64 = 0.1;
-/// … of at least this many.
+/// … of at least this many samples.
 const LEAST_SAMPLES: u64 = 5;
 /// A command with this share is the one to act on.
 const MOST: f64 = 0.5;
+/// Its calls have grown in a burst if there are this many times as many a second as before …
+const GROWN: f64 = 1.5;
+/// … and this many more.
+const GROWN_CALLS: f64 = 100.0;
 
 /// The commands that were running.
 #[derive(Default)]
 pub struct Commands<'a> {
-    /// The commands to name, with their samples, the most first.
+    /// The commands to name, with their microseconds or samples, the most first.
     named: Vec<(&'a str, u64)>,
+    /// Those of all commands.
     all: u64,
+    are_samples: bool,
 }
 
 impl<'a> Commands<'a> {
-    /// Finds them. There are none if the profile was not taken for most of the time.
+    /// Finds them for the time in which commands stalled clients. The counters have what ended in that time; if that is
+    /// less than half of it, the profile is asked, if it was taken for most of the time.
     pub fn of(window: &Window<'a>) -> Self {
         let times = Vec::from_iter(window.stall_times().filter(|stall| stall.by == StallCause::Commands));
+        let stalled_us = times.iter().fold(0, |sum: u64, time| sum.saturating_add(time.length_us()));
+        let counted = Self::counted(window);
         let profile = window.record.profile.as_ref().ok();
-        let profile = profile.filter(|profile| is_of(profile, &times));
-        profile.map_or_else(Self::default, |profile| Self::within(profile, &times))
+        let profile = profile.filter(|profile| counted.all < stalled_us / 2 && is_of(profile, &times));
+        profile
+            .map(|profile| Self::within(profile, &times))
+            .filter(|sampled| !sampled.named.is_empty())
+            .unwrap_or(counted)
+    }
+
+    /// Finds those that ended while clients were stalled, whatever stalled them, by the server's own counters.
+    pub fn counted(window: &Window<'a>) -> Self {
+        let stalls = Vec::from_iter(window.stall_times());
+        let is_stall = |span: &&CommandSpan| {
+            span.is_stalled && stalls.iter().any(|stall| stall.from_us <= span.to_us && span.from_us <= stall.to_us)
+        };
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut all = 0_u64;
+        for span in window.record.commands.iter().filter(is_stall) {
+            all = all.saturating_add(span.rest.1);
+            for command in &span.commands {
+                all = all.saturating_add(command.us);
+                let sum = sums.entry(&command.name).or_default();
+                *sum = sum.saturating_add(command.us);
+            }
+        }
+        Self { named: most(sums, all), all, are_samples: false }
     }
 
     fn within(profile: &'a Profile, times: &[StallTime]) -> Self {
@@ -49,29 +82,39 @@ impl<'a> Commands<'a> {
                 *samples.entry(command).or_default() += within;
             }
         }
-        let mut named: Vec<_> = samples.into_iter().collect();
-        named.retain(|(_, samples)| all >= LEAST_SAMPLES && *samples as f64 >= NAMED * all as f64);
-        named.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
-        Self { named, all }
-    }
-
-    /// Returns how many samples there are from these times.
-    pub fn all(&self) -> u64 {
-        self.all
+        let named = if all < LEAST_SAMPLES { Vec::new() } else { most(samples, all) };
+        Self { named, all, are_samples: true }
     }
 
     /// Names the commands that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
     pub fn named(&self) -> String {
-        let share = |samples: u64| 100.0 * samples as f64 / self.all as f64;
+        let share = |part: u64| 100.0 * part as f64 / self.all as f64;
         let named = self.named.iter();
-        let named = named.map(|(name, samples)| format!("{} {:.0} %", name.to_uppercase(), share(*samples)));
+        let named = named.map(|(name, part)| format!("{} {:.0} %", name.to_uppercase(), share(*part)));
         Vec::from_iter(named).join(", ")
+    }
+
+    /// Says what the shares are of.
+    pub fn shares(&self) -> String {
+        if self.named.is_empty() {
+            return "Neither the server's counters of commands nor the profile name one that took much of it."
+                .to_owned();
+        }
+        if self.are_samples {
+            return format!("Shares are of the profile's {} samples of these times.", self.all);
+        }
+        let time = seconds(self.all as f64 / 1e6);
+        let outer = self.named.iter().find(|(name, _)| calls_others(name)).filter(|_| self.named.len() > 1);
+        let within =
+            outer.map(|(name, _)| format!(" That of {} includes the commands that it calls.", name.to_uppercase()));
+        let shares = format!("Shares are of the {time} that commands took, by the server's own counters.");
+        shares + &within.unwrap_or_default()
     }
 
     /// Returns what to do in place of the command that took most of the time, if it has a better one.
     pub fn instead(&self) -> Option<&'static str> {
-        let (name, samples) = self.named.first()?;
-        (*samples as f64 >= MOST * self.all as f64).then_some(())?;
+        let (name, part) = self.named.first()?;
+        (*part as f64 >= MOST * self.all as f64).then_some(())?;
         Some(match name.to_lowercase().as_str() {
             "keys" => "Use SCAN instead of KEYS, which looks at every key in one go",
             "flushall" | "flushdb" => {
@@ -82,6 +125,38 @@ impl<'a> Commands<'a> {
             _ => return None,
         })
     }
+}
+
+/// Returns the commands to name, the one that took most first.
+fn most(parts: BTreeMap<&str, u64>, all: u64) -> Vec<(&str, u64)> {
+    let mut named: Vec<_> =
+        parts.into_iter().filter(|(_, part)| *part > 0 && *part as f64 >= NAMED * all as f64).collect();
+    named.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
+    named
+}
+
+/// Says which command's calls have grown most in the burst, if any have.
+pub fn grown(window: &Window<'_>) -> Option<String> {
+    let (calm, spans) = (window.calm.first()?.unix_us(), &window.record.commands);
+    let calls = |from_us: u64, to_us: u64| {
+        let within = || spans.iter().filter(move |span| from_us <= span.from_us && span.to_us <= to_us);
+        let us = within().fold(0, |sum: u64, span| sum.saturating_add(span.to_us.saturating_sub(span.from_us)));
+        let rates = commands_in(within())
+            .into_iter()
+            .map(move |command| (command.name, command.calls as f64 * 1e6 / us as f64));
+        (us > 0).then(|| rates.collect::<BTreeMap<_, _>>())
+    };
+    let before = calls(calm, window.began_us)?;
+    let rates = calls(window.began_us, window.evicted_until_us)?.into_iter().filter(|(name, _)| !name.is_empty());
+    let more = rates.map(|(name, rate)| {
+        let before = before.get(&name).copied().unwrap_or(0.0);
+        (name, rate, before)
+    });
+    let has_grown = |(_, rate, before): &(String, f64, f64)| *rate >= GROWN * before && rate - before >= GROWN_CALLS;
+    let (name, rate, before) =
+        more.filter(has_grown).max_by(|one, other| (one.1 - one.2).total_cmp(&(other.1 - other.2)))?;
+    let name = name.to_uppercase();
+    Some(format!("{name} was called {rate:.0} times a second, and {before:.0} times before it"))
 }
 
 /// Returns whether a profile was taken for most of these times.

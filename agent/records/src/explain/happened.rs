@@ -6,6 +6,7 @@ use std::time::Duration;
 use evictscope_telemetry::{Burst, Moment, StallCause, microseconds};
 use jiff::Timestamp;
 
+use super::commands;
 use super::window::Window;
 use crate::text::{capital, count, seconds, size};
 
@@ -23,7 +24,10 @@ pub fn sentence(window: &Window<'_>) -> String {
     let mut parts = Vec::from_iter(refused);
     parts.extend(felt(window));
     match window.burst() {
-        Some(burst) => parts.push(evictions(window, burst)),
+        Some(burst) => {
+            parts.push(evictions(window, burst));
+            parts.extend(commands::grown(window));
+        }
         None => parts.extend(without_burst(window)),
     }
     parts.extend(window.burst().and_then(reclaim));

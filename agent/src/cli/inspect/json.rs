@@ -66,8 +66,17 @@
 //! | `members[].counters.threads` | number or null | Address of the number of threads: no more counters than that are in use. |
 //! | `members[].counters.threads_width` | number | Bytes of that number, 4 or 8. |
 //! | `members[].counters.overflow` | number or null | Address of the counter that the threads without one of their own share. |
+//! | `commands` | object or null | Where the server counts its commands: entries of its table of commands. Commands of modules are not in it. |
+//! | `commands.address` | number | Address of the first. |
+//! | `commands.entries` | number | How many commands the table has. |
+//! | `commands.subcommands` | number | How many subcommands have entries of their own, elsewhere; since 7.0. |
+//! | `commands.stride` | number | Bytes from one entry to the next. |
+//! | `commands.calls` | number | Bytes from the beginning of an entry to its number of calls, 8 bytes. |
+//! | `commands.microseconds` | number | The same to the time that they took. |
+//! | `commands.rejected` | number or null | The same to the number of calls that were refused before they ran; since 6.2. |
+//! | `commands.failed` | number or null | The same to the number of calls that ran and answered an error; since 6.2. |
 //! | `not_found` | list | What was not found, and so is not exported. |
-//! | `not_found[].item` | string | A quantity or member by name, a probe (`eviction_enter`, `eviction_goal`, `eviction_done`, `expire_start`, `expire_end`), `eviction_call`, `expire_cycle`, `expire_type`, `expire_keys_sampled`, `expire_keys_expired`, `eviction_result`, `dwarf`, `version`, or `plan`. |
+//! | `not_found[].item` | string | A quantity or member by name, a probe (`eviction_enter`, `eviction_goal`, `eviction_done`, `expire_start`, `expire_end`), `eviction_call`, `expire_cycle`, `expire_type`, `expire_keys_sampled`, `expire_keys_expired`, `eviction_result`, `commands`, `dwarf`, `version`, or `plan`. |
 //! | `not_found[].why` | string | The reason. If debug information and machine code disagree, what each says. |
 //! | `lost` | list | What follows from each item of `not_found`. |
 //! | `lost[].item` | string | As in `not_found`. |

@@ -32,6 +32,11 @@ pub fn of(path: &Path, debug_file: Option<&Path>, plan: &ProbePlan, missing: &[M
     if !plan.members.is_empty() {
         members(plan, &mut lines);
     }
+    if let Some(commands) = &plan.commands {
+        let (entries, table) = (commands.entries().count(), commands.arrays.first());
+        let at = table.map(|table| format!(" from {:#x} on", table.address)).unwrap_or_default();
+        lines.extend([String::new(), format!("counters of {entries} commands and subcommands{at}")]);
+    }
     lines.extend([String::new(), "not found".to_owned()]);
     if missing.is_empty() {
         lines.push("  nothing".to_owned());

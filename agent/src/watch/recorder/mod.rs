@@ -6,7 +6,7 @@ mod occasions;
 mod profiles;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evictscope_host::ServerProcess;
@@ -14,7 +14,8 @@ use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
 use evictscope_telemetry::{
-    Burst, BurstKind, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
+    Burst, BurstKind, CommandLog, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline,
+    microseconds,
 };
 use evictscope_web::{Request, Requests, version};
 
@@ -22,6 +23,7 @@ pub use self::occasions::Allowance;
 use self::occasions::{Occasions, Sight, WantedRecord};
 use self::profiles::Profiles;
 pub use self::profiles::Subject;
+use super::commands::lock;
 use crate::clock::{monotonic, since_1970};
 
 /// How many names of records are remembered: enough for all bursts that are listed.
@@ -72,6 +74,8 @@ struct Kept {
     /// The highest cost of the probes in each second, monotonic.
     costs: VecDeque<(u64, f64)>,
     members: MemberValues,
+    /// What its commands took; `None` if their counters were not found.
+    commands: Option<Arc<Mutex<CommandLog>>>,
     /// When the recorded bursts began, monotonic, and the names of their records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
@@ -107,14 +111,20 @@ impl Kept {
 }
 
 impl Recorder {
-    /// Begins with a server that is called `label` and has this `plan`; `sees_evictions` says whether its evicting
-    /// calls are seen.
-    pub fn new(label: &str, subject: Subject, plan: &ProbePlan, around: Surroundings, sees_evictions: bool) -> Self {
+    /// Begins with a server that is called `label` and has this `plan`. Records are made if its evicting calls are
+    /// seen: then `commands` says what its commands took, if their counters were found.
+    pub fn new(
+        label: &str,
+        subject: Subject,
+        plan: &ProbePlan,
+        around: Surroundings,
+        commands: Option<Option<Arc<Mutex<CommandLog>>>>,
+    ) -> Self {
         Self {
             server: recorded(label, &subject.process, plan),
             around,
             profiles: Profiles::new(subject),
-            kept: sees_evictions.then(Kept::default),
+            kept: commands.map(|commands| Kept { commands, ..Kept::default() }),
             ending: None,
         }
     }
@@ -232,6 +242,8 @@ impl Recorder {
             moments: timeline.moments(from, to, since_1970),
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
+            commands: (kept.commands.as_deref())
+                .map_or_else(Vec::new, |commands| lock(commands).between(from, to, since_1970)),
             profile: self.profiles.of(wanted, since_1970),
             not_found: plan.not_found.iter().map(|missing| format!("{}: {}", missing.item, missing.reason)).collect(),
             overhead_ratio: kept.highest_cost(from, to),

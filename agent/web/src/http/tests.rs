@@ -87,6 +87,7 @@ async fn every_page_answers() -> anyhow::Result<()> {
     check(bursts, 200, "content-type: application/json\r\n")?;
     check(bursts, 200, "\"kind\":\"self_amplifying\"")?;
     check("/api/v1/bursts?server=7", 404, "no server 7")?;
+    check("/api/v1/commands", 404, "the counters of this server's commands are not known")?;
     check("/api/v1/unwatched", 200, "{\"unwatched\":[]}")?;
     check("/api/v1/timeline", 200, "\"bin_seconds\":0.02")?;
     let svg = "content-type: image/svg+xml\r\n";

@@ -23,6 +23,7 @@ mod strips;
 #[cfg(test)]
 mod tests;
 mod text;
+mod time_spent;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -13,6 +13,7 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
+use super::time_spent::{self, Period};
 use super::{calls, functions, heatmap, panels, text};
 
 /// Returns the page of a record, with its explanation.
@@ -29,6 +30,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
             }
         }
         (numbers(record))
+        (time_spent(record))
         (causes(explanation))
         (remedies(explanation))
         (charts(record))
@@ -144,10 +146,7 @@ fn missing(record: &Record) -> Markup {
 
 /// Shows the numbers of the burst, or of the time if there is no burst.
 pub fn numbers(record: &Record) -> Markup {
-    // These are about a moment, and show the time around it.
-    let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
-    let span = Span::of(&record.moments).filter(|_| is_asked);
-    let (from_us, to_us) = span.map_or((record.began_us, record.ended_us), |span| (span.from_us, span.to_us));
+    let (from_us, to_us) = times(record);
     let longest_wait = longest_wait(record, from_us, to_us);
     let length = Duration::from_micros(to_us.saturating_sub(from_us));
     html! {
@@ -160,6 +159,25 @@ pub fn numbers(record: &Record) -> Markup {
             },
         }
     }
+}
+
+/// Returns from when to when what the record is about went on, microseconds since 1970.
+fn times(record: &Record) -> (u64, u64) {
+    // These are about a moment, and show the time around it.
+    let is_asked = matches!(record.occasion, Occasion::Asked | Occasion::Ended);
+    let span = Span::of(&record.moments).filter(|_| is_asked);
+    span.map_or((record.began_us, record.ended_us), |span| (span.from_us, span.to_us))
+}
+
+/// Says where the main thread's time went in it, and in the minute before.
+fn time_spent(record: &Record) -> Markup {
+    let (moments, (from_us, to_us)) = (&record.moments, times(record));
+    let periods = [
+        Period { title: "In it", moments: time_spent::between(moments, from_us, to_us) },
+        Period { title: "In the minute before", moments: time_spent::between(moments, 0, from_us) },
+    ];
+    let spans = Some(&record.commands[..]).filter(|spans| !spans.is_empty());
+    time_spent::section(periods, spans, None)
 }
 
 /// Returns the longest wait of a request between two times.

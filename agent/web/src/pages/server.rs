@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use evictscope_model::Member;
 use evictscope_records::{Listed, RecordId};
-use evictscope_telemetry::{Burst, Candidate, CostOrigin, Cycle, ProbeMode, Timeline, found_share, microseconds};
+use evictscope_telemetry::{
+    Burst, Candidate, CostOrigin, Cycle, Moment, ProbeMode, Timeline, found_share, microseconds,
+};
 use maud::{Markup, html};
 
 use super::columns::Columns;
@@ -12,12 +14,15 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
+use super::time_spent::{self, Period};
 use super::{felt, panels, text};
 use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
 const MINUTES: Duration = Duration::from_secs(600);
 const MOST_RECORDS: usize = 50;
+/// How much of them is now.
+const NOW: Duration = Duration::from_secs(10);
 
 /// What the page shows. All of it is a copy.
 pub struct ServerView<'a> {
@@ -41,6 +46,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
             Some(server) => {
                 (identity(server))
                 (felt::section(server))
+                (time_spent(server, shown.timeline))
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }
@@ -78,6 +84,21 @@ fn identity(server: &ExportedServer) -> Markup {
             }
         }
     }
+}
+
+/// Says where the main thread's time went, now and in the last minutes.
+fn time_spent(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
+    let Some(timeline) = timeline else { return html! {} };
+    let moments = timeline.moments(Duration::ZERO, Duration::MAX, server.since_1970);
+    let to_us = moments.last().map_or(0, Moment::unix_us);
+    let now = time_spent::between(&moments, to_us.saturating_sub(microseconds(NOW)), to_us);
+    let (spans, others) = match server.commands() {
+        Some(log) => (Some(log.between(Duration::ZERO, Duration::MAX, server.since_1970)), log.others()),
+        None => (None, None),
+    };
+    let periods =
+        [Period { title: "Last 10 seconds", moments: now }, Period { title: "Last 10 minutes", moments: &moments }];
+    time_spent::section(periods, spans.as_deref(), others)
 }
 
 /// Says what evictions do now, and what decides them.

@@ -38,6 +38,11 @@ pub fn found(window: &Window<'_>) -> Option<Finding> {
         }
         StallCause::Eviction | StallCause::Unknown => return None,
     };
+    let counted = Commands::counted(window);
+    let named = counted.named();
+    if cause != StallCause::Commands && !named.is_empty() {
+        evidence.push(format!("Commands that ended meanwhile: {named}. {}", counted.shares()));
+    }
     evidence.push(format!("Of the time in which clients were stalled, this took most for {stalled}."));
     finding(kind, f64::MAX, summary, evidence)
 }
@@ -71,22 +76,15 @@ fn rate_of(moments: &[Moment]) -> Option<f64> {
     (!length.is_zero()).then(|| keys as f64 / length.as_secs_f64())
 }
 
-/// Describes commands: which ones, by the profile.
+/// Describes commands: which ones.
 fn commands(window: &Window<'_>) -> Found {
     let commands = Commands::of(window);
     let named = commands.named();
-    let (summary, evidence) = if named.is_empty() {
-        (
-            "Commands took the main thread's time".to_owned(),
-            "The profile names no command that took much of it.".to_owned(),
-        )
-    } else {
-        (
-            format!("Commands took the main thread's time: {named}"),
-            format!("Shares are of the profile's {} samples of these times.", commands.all()),
-        )
-    };
-    (CauseKind::Commands, summary, vec![evidence])
+    let mut summary = "Commands took the main thread's time".to_owned();
+    if !named.is_empty() {
+        summary += &format!(": {named}");
+    }
+    (CauseKind::Commands, summary, vec![commands.shares()])
 }
 
 fn no_cpu(window: &Window<'_>) -> Found {

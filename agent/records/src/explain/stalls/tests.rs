@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evictscope_telemetry::{Moment, StallCause};
+use evictscope_telemetry::{CommandShare, CommandSpan, Moment, StallCause};
 
 use crate::explain::tests::{MIB, change_moments, kinds};
 use crate::explain::{CauseKind, Explanation, explain};
@@ -92,6 +92,67 @@ fn commands_are_named_by_the_profile() {
         profile.began_us += 1_600_000;
     }
     assert_eq!(named(&record).0, nameless, "of less than half of the time");
+}
+
+/// Adds seconds in which commands took these shares of the time, before the beginning and in the stall.
+fn with_commands(record: &mut Record, before: &[(&str, f64)], within: &[(&str, f64)]) {
+    record.commands = (-60..7)
+        .map(|second: i64| {
+            let from_us = record.began_us.saturating_add_signed(second * 1_000_000);
+            let (is_stalled, shares) = if second < 0 { (false, before) } else { (true, within) };
+            let share = |(name, share): &(&str, f64)| CommandShare {
+                name: (*name).to_owned(),
+                calls: (share * 10_000.0) as u64,
+                us: (share * 1e6) as u64,
+            };
+            let commands = shares.iter().map(share).collect();
+            CommandSpan { from_us, to_us: from_us + 1_000_000, is_stalled, commands, rest: (1, 1_000) }
+        })
+        .collect();
+}
+
+#[test]
+fn commands_are_named_by_the_servers_counters_unless_what_ran_has_not_ended() {
+    let before = [("get", 0.9)];
+    for (cause, within, why, evidence) in [
+        (
+            StallCause::Commands,
+            &[("eval", 0.6), ("hgetall", 0.2), ("ping", 0.05)][..],
+            "Commands took the main thread's time: EVAL 71 %, HGETALL 24 %.",
+            "Shares are of the 6.0 s that commands took, by the server's own counters. That of EVAL includes the commands that it calls.",
+        ),
+        // The profile knows better.
+        (
+            StallCause::Commands,
+            &[("config|get", 0.1)],
+            "Commands took the main thread's time: MGET 43 %.",
+            "Shares are of the profile's ",
+        ),
+        (
+            StallCause::Blocked,
+            &[("config|get", 0.1)],
+            "The main thread slept elsewhere than in its event loop: it waited for a disk or a lock, or was stopped.",
+            "Commands that ended meanwhile: CONFIG|GET 99 %. Shares are of the 707 ms that commands took, by the server's own \
+             counters.",
+        ),
+    ] {
+        let mut record = stall(cause, |_, _| {});
+        with_commands(&mut record, &before, within);
+        let explanation = explain(&record);
+        assert_eq!(explanation.why, why);
+        let shown = &explanation.causes[0].evidence[0];
+        assert!(shown.starts_with(evidence), "{shown}");
+    }
+}
+
+#[test]
+fn a_burst_names_the_command_that_is_called_more_often_in_it() {
+    let mut record = burst_record();
+    with_commands(&mut record, &[("get", 0.5), ("set", 0.1)], &[("get", 0.4), ("set", 0.4)]);
+    let what = explain(&record).what;
+    assert!(what.contains("; SET was called 4000 times a second, and 1000 times before it"), "{what}");
+    with_commands(&mut record, &[("get", 0.5)], &[("get", 0.4)]);
+    assert!(!explain(&record).what.contains("was called"));
 }
 
 #[test]

