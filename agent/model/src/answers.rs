@@ -101,11 +101,9 @@ pub struct CommandsAnswer {
     pub commands: Vec<CommandTotals>,
     /// Commands without counters, such as those of modules, since the agent found the server.
     pub other_calls: Option<u64>,
-    /// What commands took in the last minutes, the oldest first.
-    pub spans: Vec<CommandsSpan>,
 }
 
-/// The counters of a command, or what they grew by.
+/// The counters of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "their names are those of INFO")]
@@ -113,24 +111,8 @@ pub struct CommandTotals {
     pub command: String,
     pub calls: u64,
     pub microseconds: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rejected_calls: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_calls: Option<u64>,
-}
-
-/// What commands took in a time: a second, or a part of one in which clients were stalled.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[expect(missing_docs, reason = "docs/METRICS.md says what they are")]
-pub struct CommandsSpan {
-    pub start: Option<UnixTime>,
-    pub end: Option<UnixTime>,
-    pub stalled: bool,
-    /// Those that took most time, and those that were called most often.
-    pub commands: Vec<CommandTotals>,
-    pub rest_calls: u64,
-    pub rest_microseconds: u64,
+    pub rejected_calls: u64,
+    pub failed_calls: u64,
 }
 
 /// The answer of `GET /api/v1/unwatched`.

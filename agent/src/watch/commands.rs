@@ -15,15 +15,15 @@ const INTERVAL: Duration = Duration::from_millis(950);
 const RANGE: u64 = 32 << 10;
 
 /// Entries that are read at once.
-struct Range {
+struct EntryRange {
     begin: u64,
     len: usize,
     /// The places of the entries among all, and where each is in the range.
     entries: Vec<(usize, usize)>,
 }
 
-pub struct Commands {
-    ranges: Vec<Range>,
+pub struct CommandReader {
+    ranges: Vec<EntryRange>,
     /// How many entries there are.
     entries: usize,
     /// Where the counters are in an entry: calls, microseconds, and rejected and failed calls.
@@ -38,14 +38,14 @@ pub struct Commands {
     is_stalled: bool,
 }
 
-impl Commands {
+impl CommandReader {
     /// Returns what reads them in a process that was loaded with `load_bias`, if they were found.
     pub fn of(plan: &ProbePlan, load_bias: u64) -> Option<Self> {
         let found = plan.commands.as_ref()?;
         let mut entries: Vec<_> =
             (found.entries().enumerate()).map(|(place, (_, address))| (address.at(load_bias).get(), place)).collect();
         entries.sort_unstable();
-        let mut ranges: Vec<Range> = Vec::new();
+        let mut ranges: Vec<EntryRange> = Vec::new();
         for (address, place) in &entries {
             let end = |begin: u64| address.saturating_add(found.stride).saturating_sub(begin);
             match ranges.last_mut() {
@@ -53,7 +53,9 @@ impl Commands {
                     range.entries.push((*place, (address - range.begin) as usize));
                     range.len = end(range.begin) as usize;
                 }
-                _ => ranges.push(Range { begin: *address, len: found.stride as usize, entries: vec![(*place, 0)] }),
+                _ => {
+                    ranges.push(EntryRange { begin: *address, len: found.stride as usize, entries: vec![(*place, 0)] })
+                }
             }
         }
         let offset = |offset: u64| offset as usize;

@@ -11,7 +11,7 @@ use evictscope_probes::{Attachment, Ports, Probed, SocketIterator};
 use evictscope_telemetry::{Candidate, Counted, LookPace, MemberValues, Observed, POOL_BYTES, Snapshot, SocketLook};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::commands::Commands;
+use super::commands::CommandReader;
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::{Lookout, MainThread};
 use super::{not_counted, refusals};
@@ -96,8 +96,8 @@ impl ServerReader {
     }
 
     /// Returns what reads its counters of commands, if they were found.
-    pub fn commands(&self) -> Option<Commands> {
-        Commands::of(&self.plan, self.load_bias)
+    pub fn commands(&self) -> Option<CommandReader> {
+        CommandReader::of(&self.plan, self.load_bias)
     }
 
     pub fn words(&self) -> &Words {

@@ -13,7 +13,7 @@ use evictscope_telemetry::{
 };
 use evictscope_web::ExportedServer;
 
-use super::commands::{Commands, lock};
+use super::commands::{CommandReader, lock};
 use super::endings::Fate;
 use super::lookout::Lookout;
 use super::pace::Stop;
@@ -51,7 +51,7 @@ pub struct Watched {
     reader: ServerReader,
     sockets: Sockets,
     /// Its counters of commands; `None` if they were not found.
-    commands: Option<Commands>,
+    commands: Option<CommandReader>,
     pub(super) state: ServerState,
     /// Phases and bursts; `None` if evicting calls are not seen.
     cycle: Option<Cycle>,

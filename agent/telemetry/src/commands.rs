@@ -72,9 +72,9 @@ pub struct CommandShare {
 /// Adds up what commands took in these spans, the one that took most first; without a name, what is not known by name.
 pub fn commands_in<'a>(spans: impl IntoIterator<Item = &'a CommandSpan>) -> Vec<CommandShare> {
     let mut all: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let mut add = |name: &'a str, (calls, us): (u64, u64)| {
+    let mut add = |name: &'a str, more: (u64, u64)| {
         let sum = all.entry(name).or_default();
-        *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(us));
+        *sum = plus(*sum, more);
     };
     for span in spans {
         span.commands.iter().for_each(|command| add(&command.name, (command.calls, command.us)));
@@ -95,7 +95,7 @@ pub fn calls_others(name: &str) -> bool {
 
 /// What is kept of a span: times are monotonic, and commands are places in the table.
 #[derive(Clone, Debug)]
-struct Kept {
+struct KeptSpan {
     from: Duration,
     to: Duration,
     is_stalled: bool,
@@ -118,7 +118,7 @@ pub struct CommandLog {
     open: BTreeMap<u16, (u64, u64)>,
     from: Duration,
     is_stalled: bool,
-    spans: VecDeque<Kept>,
+    spans: VecDeque<KeptSpan>,
 }
 
 impl CommandLog {
@@ -168,7 +168,7 @@ impl CommandLog {
         for (place, (now, before)) in (0_u16..).zip(self.counts.iter().zip(&before)) {
             if now != before {
                 let sum = self.open.entry(place).or_default();
-                *sum = (sum.0 + (now.calls - before.calls), sum.1 + (now.us - before.us));
+                *sum = plus(*sum, (now.calls - before.calls, now.us - before.us));
             }
         }
         self.close_if(at, at.saturating_sub(self.from) >= SPAN);
@@ -185,13 +185,13 @@ impl CommandLog {
             self.spans.push_back(kept);
         }
         self.from = to;
-        let is_over = |span: &Kept| to.saturating_sub(span.to) > KEPT;
+        let is_over = |span: &KeptSpan| to.saturating_sub(span.to) > KEPT;
         while self.spans.len() > MOST || self.spans.front().is_some_and(is_over) {
             self.spans.pop_front();
         }
     }
 
-    fn kept(&self, open: &BTreeMap<u16, (u64, u64)>, to: Duration) -> Option<Kept> {
+    fn kept(&self, open: &BTreeMap<u16, (u64, u64)>, to: Duration) -> Option<KeptSpan> {
         let mut all: Vec<_> = open.iter().map(|(place, (calls, us))| (*place, *calls, *us)).collect();
         all.sort_by_key(|(_, calls, us)| Reverse((*us, *calls)));
         let mut by_calls: Vec<u64> = all.iter().map(|(_, calls, _)| *calls).collect();
@@ -202,11 +202,11 @@ impl CommandLog {
             if rank < TOP || command.1 > often {
                 top.push(command);
             } else {
-                rest = (rest.0 + command.1, rest.1 + command.2);
+                rest = plus(rest, (command.1, command.2));
             }
         }
         let Self { from, is_stalled, .. } = *self;
-        (!top.is_empty()).then(|| Kept { from, to, is_stalled, commands: top.into(), rest })
+        (!top.is_empty()).then(|| KeptSpan { from, to, is_stalled, commands: top.into(), rest })
     }
 
     /// Returns the counters as last read, with the name of each command.
@@ -245,6 +245,11 @@ impl CommandLog {
         });
         spans.collect()
     }
+}
+
+/// Adds calls and microseconds. A server's memory may hold any number.
+fn plus(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
 
 fn all_calls(counts: &[CommandCounts]) -> u64 {

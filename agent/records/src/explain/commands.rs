@@ -22,19 +22,18 @@ const GROWN: f64 = 1.5;
 const GROWN_CALLS: f64 = 100.0;
 
 /// The commands that were running.
-#[derive(Default)]
-pub struct Commands<'a> {
+pub struct Commands {
     /// The commands to name, with their microseconds or samples, the most first.
-    named: Vec<(&'a str, u64)>,
+    named: Vec<(String, u64)>,
     /// Those of all commands.
     all: u64,
     are_samples: bool,
 }
 
-impl<'a> Commands<'a> {
+impl Commands {
     /// Finds them for the time in which commands stalled clients. The counters have what ended in that time; if that is
     /// less than half of it, the profile is asked, if it was taken for most of the time.
-    pub fn of(window: &Window<'a>) -> Self {
+    pub fn of(window: &Window<'_>) -> Self {
         let times = Vec::from_iter(window.stall_times().filter(|stall| stall.by == StallCause::Commands));
         let stalled_us = times.iter().fold(0, |sum: u64, time| sum.saturating_add(time.length_us()));
         let counted = Self::counted(window);
@@ -47,43 +46,39 @@ impl<'a> Commands<'a> {
     }
 
     /// Finds those that ended while clients were stalled, whatever stalled them, by the server's own counters.
-    pub fn counted(window: &Window<'a>) -> Self {
+    pub fn counted(window: &Window<'_>) -> Self {
         let stalls = Vec::from_iter(window.stall_times());
         let is_stall = |span: &&CommandSpan| {
             span.is_stalled && stalls.iter().any(|stall| stall.from_us <= span.to_us && span.from_us <= stall.to_us)
         };
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut all = 0_u64;
-        for span in window.record.commands.iter().filter(is_stall) {
-            all = all.saturating_add(span.rest.1);
-            for command in &span.commands {
-                all = all.saturating_add(command.us);
-                let sum = sums.entry(&command.name).or_default();
-                *sum = sum.saturating_add(command.us);
-            }
-        }
-        Self { named: most(sums, all), all, are_samples: false }
+        let spans = window.record.commands.iter().filter(is_stall);
+        Self::most(commands_in(spans).into_iter().map(|command| (command.name, command.us)), false)
     }
 
-    fn within(profile: &'a Profile, times: &[StallTime]) -> Self {
+    fn within(profile: &Profile, times: &[StallTime]) -> Self {
         let is_within = |at_ms: &&u32| {
             let at_us = profile.began_us.saturating_add(1_000 * u64::from(**at_ms));
             times.iter().any(|time| (time.from_us..time.to_us).contains(&at_us))
         };
         let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut all = 0;
         for stack in &profile.stacks {
-            let within = stack.at_ms.iter().filter(is_within).count() as u64;
-            all += within;
             let names = stack.frames.iter().filter_map(|frame| profile.functions.get(*frame as usize));
             // The outermost one: a script calls others.
             let command = names.filter_map(|name| command(name)).next();
-            if let Some(command) = command {
-                *samples.entry(command).or_default() += within;
-            }
+            *samples.entry(command.unwrap_or_default()).or_default() +=
+                stack.at_ms.iter().filter(is_within).count() as u64;
         }
-        let named = if all < LEAST_SAMPLES { Vec::new() } else { most(samples, all) };
-        Self { named, all, are_samples: true }
+        Self::most(samples.into_iter().map(|(name, samples)| (name.to_owned(), samples)), true)
+    }
+
+    /// Names those with most of the time, or of the samples. What is not known by name has none.
+    fn most(parts: impl Iterator<Item = (String, u64)>, are_samples: bool) -> Self {
+        let mut named = Vec::from_iter(parts);
+        let all = named.iter().fold(0, |sum: u64, (_, part)| sum.saturating_add(*part));
+        let least = if are_samples { LEAST_SAMPLES } else { 1 };
+        named.retain(|(name, part)| !name.is_empty() && all >= least && *part as f64 >= NAMED * all as f64);
+        named.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
+        Self { named, all, are_samples }
     }
 
     /// Names the commands that took much of the time, with their shares: `KEYS 80 %, MGET 20 %`.
@@ -125,14 +120,6 @@ impl<'a> Commands<'a> {
             _ => return None,
         })
     }
-}
-
-/// Returns the commands to name, the one that took most first.
-fn most(parts: BTreeMap<&str, u64>, all: u64) -> Vec<(&str, u64)> {
-    let mut named: Vec<_> =
-        parts.into_iter().filter(|(_, part)| *part > 0 && *part as f64 >= NAMED * all as f64).collect();
-    named.sort_by_key(|(_, part)| std::cmp::Reverse(*part));
-    named
 }
 
 /// Says which command's calls have grown most in the burst, if any have.

@@ -75,10 +75,10 @@ fn compare(program: &Path) -> anyhow::Result<()> {
         // INFO is counted once it has answered.
         let is_settled = before.replace(said.len()) == Some(said.len());
         let answer = by_agent(&agent, &redis)?;
-        let seen = answer.commands.iter().map(|of| {
-            let others = [of.rejected_calls.unwrap_or(0), of.failed_calls.unwrap_or(0)];
-            (of.command.clone(), [of.calls, of.microseconds, others[0], others[1]])
-        });
+        let seen = answer
+            .commands
+            .iter()
+            .map(|of| (of.command.clone(), [of.calls, of.microseconds, of.rejected_calls, of.failed_calls]));
         let (mut seen, mut said): (Counts, Counts) = (seen.collect(), said);
         for counts in [&mut seen, &mut said] {
             counts.remove("info");

@@ -1,6 +1,6 @@
 //! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last
-//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing, and what its commands took,
-//! `/api/v1/commands`.
+//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing, and its own counters
+//! of commands, `/api/v1/commands`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evictscope_model::UnixTime;
 use evictscope_model::answers::{
-    BurstList, CommandTotals, CommandsAnswer, CommandsSpan, ListedBurst, TimelineAnswer, TimelineSample,
+    BurstList, CommandTotals, CommandsAnswer, ListedBurst, TimelineAnswer, TimelineSample,
 };
 use evictscope_records::RecordId;
-use evictscope_telemetry::{
-    BIN_NS, ClientBuffers, CommandCounts, CommandLog, CommandShare, TimeBin, Timeline, microseconds,
-};
+use evictscope_telemetry::{BIN_NS, ClientBuffers, CommandCounts, TimeBin, Timeline, microseconds};
 use prometheus::core::Collector as _;
 use prometheus::{TEXT_FORMAT, TextEncoder};
 
@@ -100,47 +98,25 @@ pub(super) async fn timeline(State(app): State<App>, Query(which): Query<Which>)
     .await
 }
 
-/// How much of what commands took is in the answer.
-const COMMANDS: Duration = Duration::from_secs(120);
-
 pub(super) async fn commands(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
     let server = which.of(&app.shared)?;
     let log = server.commands().ok_or_else(|| {
         (StatusCode::NOT_FOUND, "the counters of this server's commands are not known; its page says why\n".to_owned())
     })?;
-    Ok(Json(commands_answer(&server.label, &log, server.since_1970)).into_response())
-}
-
-fn commands_answer(server: &str, log: &CommandLog, since_1970: Duration) -> CommandsAnswer {
     let totals = |(command, counts): (&str, CommandCounts)| CommandTotals {
         command: command.to_owned(),
         calls: counts.calls,
         microseconds: counts.us,
-        rejected_calls: Some(counts.rejected),
-        failed_calls: Some(counts.failed),
+        rejected_calls: counts.rejected,
+        failed_calls: counts.failed,
     };
-    let share = |CommandShare { name, calls, us }| CommandTotals {
-        command: name,
-        calls,
-        microseconds: us,
-        ..CommandTotals::default()
-    };
-    let at = log.at().unwrap_or_default();
-    let spans = log.between(at.saturating_sub(COMMANDS), at, since_1970).into_iter().map(|span| CommandsSpan {
-        start: UnixTime::new(Duration::from_micros(span.from_us)),
-        end: UnixTime::new(Duration::from_micros(span.to_us)),
-        stalled: span.is_stalled,
-        commands: span.commands.into_iter().map(share).collect(),
-        rest_calls: span.rest.0,
-        rest_microseconds: span.rest.1,
-    });
-    CommandsAnswer {
-        server: server.to_owned(),
-        time: log.at().and_then(|at| UnixTime::new(since_1970 + at)),
+    let answer = CommandsAnswer {
+        server: server.label.clone(),
+        time: log.at().and_then(|at| UnixTime::new(server.since_1970 + at)),
         commands: log.counts().filter(|(_, counts)| *counts != CommandCounts::default()).map(totals).collect(),
         other_calls: log.others(),
-        spans: spans.collect(),
-    }
+    };
+    Ok(Json(answer).into_response())
 }
 
 pub(super) async fn heat_map(State(app): State<App>, Query(which): Query<Which>) -> Response {
