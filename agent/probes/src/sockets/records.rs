@@ -1,15 +1,16 @@
 //! Parses what the program writes: which of a server's connections are those of clients, and when what happened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN, OWED_TCP,
-    PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UNTAKEN,
 };
-use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
+use evictscope_telemetry::{ActivePeer, Answered, GaveUp, Owed, PeerAddress, SeenPeers, SocketLook, Unread};
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 /// How many [`IdleSocket::sent`] a second has.
@@ -37,7 +38,7 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
             }
             [
                 UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP | PERHAPS_GAVE_UP
-                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
+                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX | UNTAKEN,
                 ..,
             ] => {
                 let (record, rest) =
@@ -56,14 +57,17 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         SocketLook { at: Duration::from_nanos(word(end, offset_of!(LookEnd, monotonic_ns))?), ..SocketLook::default() };
     let now = half(end, offset_of!(LookEnd, jiffies))?;
     let mut sent = u8::MAX;
-    for record in idle {
-        let is_clients = ports.is_of_clients(port(record));
+    idle.retain(|record| {
+        let is_clients = ports.is_of_clients(port(*record));
         look.not_seen += u32::from(is_clients && record[0] == NOT_SEEN);
-        if is_clients && record[0] == IDLE {
+        let is_seen = is_clients && record[0] == IDLE;
+        if is_seen {
             look.connected += 1;
             sent = sent.min(record[1]);
         }
-    }
+        is_seen
+    });
+    let mut peers = (end[1] != 0).then(SeenPeers::default);
     for record in active {
         if !ports.is_of_clients(port(record)) {
             continue;
@@ -82,9 +86,20 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         let came = time(offset_of!(ActiveSocket, came))?;
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
-        look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
+        let is_connected = !matches!(kind, GAVE_UP | PERHAPS_GAVE_UP);
+        look.connected += u32::from(is_connected);
+        if let Some(peers) = peers.as_mut().filter(|_| is_connected) {
+            let address = peer(record, offset_of!(ActiveSocket, peer))?;
+            *peers.connections.entry(address).or_default() += 1;
+            let untaken = half(record, offset_of!(ActiveSocket, untaken))?;
+            let taken_to = half(record, offset_of!(ActiveSocket, taken_to))?;
+            if untaken > 0 || !matches!(kind, IDLE | ANSWERED_TCP) {
+                let left = (!is_unix).then_some(left);
+                peers.active.push(ActivePeer { socket, address, unread: bytes, untaken, taken_to, left });
+            }
+        }
         match kind {
-            IDLE => {}
+            IDLE | UNTAKEN => {}
             OWED_TCP | PERHAPS_OWED_TCP => {
                 look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP });
             }
@@ -96,6 +111,13 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
             _ => look.unread.push(Unread { socket, read_to, answered_to, bytes, came: (!is_unix).then_some(came) }),
         }
     }
+    // Of a server of which nobody waits and that waits for nobody, connections are not counted by peer.
+    if let Some(peers) = peers.as_mut().filter(|peers| !peers.active.is_empty()) {
+        for record in idle {
+            *peers.connections.entry(peer(record, offset_of!(IdleSocket, peer))?).or_default() += 1;
+        }
+    }
+    look.peers = peers;
     let ago = Duration::from_secs(1) * u32::from(sent) / SENT_PER_SECOND;
     look.sent = (sent != u8::MAX).then(|| look.at.saturating_sub(ago));
     Ok(look)
@@ -123,6 +145,14 @@ fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
 
 fn port(record: &[u8]) -> u16 {
     u16::from_ne_bytes([record[2], record[3]])
+}
+
+fn peer(record: &[u8], at: usize) -> io::Result<PeerAddress> {
+    if port(record) == 0 {
+        return Ok(PeerAddress::Process(half(record, at)?));
+    }
+    let bytes: &[u8; 16] = record.get(at..).and_then(<[u8]>::first_chunk).ok_or(ErrorKind::InvalidData)?;
+    Ok(PeerAddress::Ip(Ipv6Addr::from(*bytes).to_canonical()))
 }
 
 fn word(record: &[u8], at: usize) -> io::Result<u64> {

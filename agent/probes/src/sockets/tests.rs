@@ -92,7 +92,7 @@ fn bytes(look: &SocketLook) -> Vec<u32> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn those_that_sent_and_no_others_are_seen() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if !has_ipv6 {
         skip("this host has no IPv6")?;
@@ -162,7 +162,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let clients = <[TcpStream; 5]>::try_from(connect(&redis, 5)?);
@@ -202,7 +202,7 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn those_that_were_not_accepted_are_seen() -> Result<()> {
     const MANY: usize = 300;
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
     let redis = Redis::start(&["--unixsocket", path.to_str().context("an odd path")?])?;
@@ -261,7 +261,7 @@ fn is_between(came: Duration, begun: Ticks, ended: Ticks) -> bool {
 #[test]
 #[ignore = "needs root and BPF"]
 fn blocked_clients_do_not_wait() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let mut clients = connect(&redis, 3)?;
@@ -284,7 +284,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
 fn who_is_owed_an_answer_is_seen() -> Result<()> {
     const SET: &[u8] = b"SET key value\r\n";
     const OK: &[u8] = b"+OK\r\n";
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
@@ -320,7 +320,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_keepalive_is_no_answer() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&["--tcp-keepalive", "1", "--enable-debug-command", "yes"])?;
     let pid = redis.pid();
     let [mut first, mut second] = [tcp(&redis)?, tcp(&redis)?];
@@ -353,7 +353,7 @@ fn a_keepalive_is_no_answer() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn links_between_servers_are_no_clients() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let primary = Redis::start(&[])?;
     let port = primary.port().to_string();
     let replica = Redis::start(&["--replicaof", "127.0.0.1", &port])?;
@@ -365,7 +365,7 @@ fn links_between_servers_are_no_clients() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let server = "ip link set lo up && exec redis-server --port 6379 --bind 127.0.0.1 --save ''";
     let folder = tempfile::tempdir()?;
     let server = Owned::start(Command::new("unshare").args(["--net", "sh", "-c", server]).current_dir(folder.path()))?;
@@ -396,7 +396,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn of_many_connections_each_is_seen_once() -> Result<()> {
     const MANY: u32 = 1_500;
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let redis = Redis::start(&["--maxclients", "2000"])?;
@@ -432,7 +432,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_process_that_has_ended_is_not_found() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;
