@@ -317,14 +317,7 @@ fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
 
 /// Writes a connection of TCP or MPTCP.
 #[inline(always)]
-fn connection(
-    seq: *mut seq_file,
-    sock: *const c_void,
-    state: u8,
-    protocol: u16,
-    is_v6: bool,
-    port: u16,
-) -> Option<()> {
+fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16, is_v6: bool, port: u16) -> Option<()> {
     let is_closed = state == TCP_CLOSE_WAIT || state == TCP_CLOSE && port != 0;
     if state != TCP_ESTABLISHED && !is_closed {
         return None;

@@ -48,11 +48,8 @@ impl SocketIterator {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
         let ticks = [Ticks::now().per_second()];
         let load = |peers: bool| {
-            let globals: [(&str, &[u32]); 3] = [
-                ("OFFSETS", &offsets.sockets),
-                ("TICKS_PER_SECOND", &ticks),
-                ("LOOKS_AT_PEERS", &[u32::from(peers)]),
-            ];
+            let globals: [(&str, &[u32]); 3] =
+                [("OFFSETS", &offsets.sockets), ("TICKS_PER_SECOND", &ticks), ("LOOKS_AT_PEERS", &[u32::from(peers)])];
             load_iterator(object, PROGRAM, "task_file", &globals)
         };
         let (program, no_peers) = match (with_peers, offsets.no_peers) {

@@ -1,6 +1,6 @@
 //! Parses what the program writes: which of a server's connections are those of clients, and when what happened.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
 use std::net::Ipv6Addr;
@@ -239,19 +239,37 @@ mod tests {
     const TICKS: Ticks = Ticks { length: Duration::from_millis(4), last: Duration::from_millis(1000) };
 
     fn active(kind: u8, port: u16, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
-        let mut record = vec![kind, 64];
+        active_of([0; 16], 0, [kind, 64], port, socket, bytes, came)
+    }
+
+    fn active_of(
+        peer: [u8; 16],
+        untaken: u32,
+        [kind, sent]: [u8; 2],
+        port: u16,
+        socket: u64,
+        bytes: u32,
+        came: u32,
+    ) -> Vec<u8> {
+        let mut record = vec![kind, sent];
         record.extend(port.to_ne_bytes());
         record.extend(bytes.to_ne_bytes());
         record.extend(socket.to_ne_bytes());
         for word in [77, 88, came, 2_u32] {
             record.extend(word.to_ne_bytes());
         }
+        record.extend(peer);
+        record.extend([untaken, 99].into_iter().flat_map(u32::to_ne_bytes));
         record
     }
 
     fn idle(kind: u8, sent: u8, port: u16) -> Vec<u8> {
+        idle_of([0; 16], kind, sent, port)
+    }
+
+    fn idle_of(peer: [u8; 16], kind: u8, sent: u8, port: u16) -> Vec<u8> {
         let [low, high] = port.to_ne_bytes();
-        vec![kind, sent, low, high]
+        [&[kind, sent, low, high][..], &peer].concat()
     }
 
     fn end(files: u64) -> Vec<u8> {
@@ -296,8 +314,52 @@ mod tests {
             gave_up: vec![GaveUp { socket: 10, answered_to: 88, is_certain: true, came: Some(ms(996)) }],
             sent: Some(Duration::ZERO),
             not_seen: 1,
+            peers: None,
         };
         assert_eq!(look(&bytes.concat(), TICKS, &mut Ports::default())?, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn peers_are_counted_if_something_is_outstanding() -> io::Result<()> {
+        let mapped = |last| std::net::Ipv4Addr::new(10, 0, 3, last).to_ipv6_mapped().octets();
+        let v6 = Ipv6Addr::LOCALHOST.octets();
+        let pid = [&4_321_u32.to_ne_bytes()[..], &[0; 12]].concat().try_into().unwrap_or_default();
+        let calm = [
+            idle(LISTENS, 255, 6379),
+            idle_of(mapped(7), IDLE, 96, 6379),
+            idle_of(mapped(7), IDLE, 96, 54321),
+            active_of(mapped(7), 0, [ANSWERED_TCP, 0], 6379, 1, 0, 1),
+        ];
+        let mut told = end(9);
+        told[1] = 1;
+        let look = |records: &[Vec<u8>]| look(&[&records.concat()[..], &told].concat(), TICKS, &mut Ports::default());
+        let peers = look(&calm)?.peers;
+        assert_eq!(peers.map(|peers| peers.active), Some(Vec::new()));
+        let outstanding = [
+            active_of(mapped(8), 5_000, [UNTAKEN, 255], 6379, 2, 0, 1),
+            active_of(v6, 0, [UNREAD_TCP, 255], 6379, 3, 14, 1),
+            active_of(pid, 64, [UNTAKEN, 255], 0, 4, 0, 0),
+            active_of(v6, 0, [GAVE_UP, 255], 6379, 5, 14, 1),
+            active_of(v6, 0, [PENDING_TCP, 1], 6379, 6, 14, 1),
+        ];
+        let seen = look(&[&calm[..], &outstanding].concat())?;
+        let [seven, eight] = [7, 8].map(|last| PeerAddress::Ip([10, 0, 3, last].into()));
+        let [v6, process] = [PeerAddress::Ip(Ipv6Addr::LOCALHOST.into()), PeerAddress::Process(4_321)];
+        let active = |socket, address, unread, untaken| {
+            let left = (address != process).then_some(Duration::from_millis(1_000));
+            ActivePeer { socket, address, unread, untaken, taken_to: 99, left }
+        };
+        let expected = SeenPeers {
+            connections: [(seven, 2), (eight, 1), (v6, 2), (process, 1)].into(),
+            active: vec![
+                active(2, eight, 0, 5_000),
+                active(3, v6, 14, 0),
+                active(4, process, 0, 64),
+                active(6, v6, 14, 0),
+            ],
+        };
+        assert_eq!((seen.peers, seen.connected, seen.unread.len()), (Some(expected), 6, 2));
         Ok(())
     }
 

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use evictscope_host::ServerProcess;
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedPeers, RecordedServer, Tell};
+use evictscope_records::{
+    Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedPeers, RecordedServer, Tell,
+};
 use evictscope_telemetry::{
     Burst, BurstKind, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline, WorstPeers,
     microseconds,

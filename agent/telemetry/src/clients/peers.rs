@@ -54,8 +54,7 @@ impl Peers {
         };
         let before = std::mem::take(&mut self.untaken);
         let last = self.last.take().map_or(Duration::ZERO, |(last, _)| last);
-        let mut all =
-            PeerCounts { peer: "all".to_owned(), connections: waits.connected(), ..PeerCounts::default() };
+        let mut all = PeerCounts { peer: "all".to_owned(), connections: waits.connected(), ..PeerCounts::default() };
         let mut by_address: BTreeMap<PeerAddress, PeerCounts> = BTreeMap::new();
         for active in &seen.active {
             let ActivePeer { socket, taken_to, .. } = *active;
@@ -82,8 +81,7 @@ impl Peers {
         by_address.retain(|_, of| of.waiting + of.not_reading > 0 || of.untaken_bytes >= LITTLE);
         let mut worst = by_peer(by_address, &seen.connections);
         let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
-        let weight =
-            |of: &PeerCounts| share(of.waiting, all.waiting) + share(of.untaken_bytes, all.untaken_bytes);
+        let weight = |of: &PeerCounts| share(of.waiting, all.waiting) + share(of.untaken_bytes, all.untaken_bytes);
         worst.sort_by(|one, other| weight(other).total_cmp(&weight(one)));
         worst.truncate(MOST);
         let look = Arc::new(PeersSeen { all, worst });
@@ -131,10 +129,7 @@ impl fmt::Display for Network {
 }
 
 /// Makes one peer of many addresses of a network, unless one of them has most of what is outstanding there.
-fn by_peer(
-    addresses: BTreeMap<PeerAddress, PeerCounts>,
-    connections: &HashMap<PeerAddress, u32>,
-) -> Vec<PeerCounts> {
+fn by_peer(addresses: BTreeMap<PeerAddress, PeerCounts>, connections: &HashMap<PeerAddress, u32>) -> Vec<PeerCounts> {
     let mut networks: BTreeMap<Option<Network>, Vec<(PeerAddress, PeerCounts)>> = BTreeMap::new();
     for (address, counts) in addresses {
         networks.entry(Network::of(address)).or_default().push((address, counts));
@@ -159,12 +154,16 @@ fn by_peer(
         }
     }
     for (address, count) in connections {
-        let network = || together.get_mut(&Network::of(*address)?);
-        if let Some(counts) = alone.get_mut(address).or_else(network) {
+        let counts = match alone.get_mut(address) {
+            None => Network::of(*address).and_then(|network| together.get_mut(&network)),
+            alone => alone,
+        };
+        if let Some(counts) = counts {
             counts.connections += u64::from(*count);
         }
     }
-    let alone = alone.into_iter().map(|(address, counts)| PeerCounts { peer: address.to_string(), addresses: 1, ..counts });
+    let alone =
+        alone.into_iter().map(|(address, counts)| PeerCounts { peer: address.to_string(), addresses: 1, ..counts });
     let together = together.into_iter().map(|(network, counts)| PeerCounts { peer: network.to_string(), ..counts });
     together.chain(alone).collect()
 }
@@ -222,16 +221,19 @@ impl WorstPeers {
     /// Returns the look between two monotonic times at which most requests waited, if one waited for 0.1 s, and that at
     /// which most bytes were not taken, if somebody did not read: in order of time, and once if it is both.
     pub fn between(&self, from: Duration, to: Duration) -> Vec<(Duration, &PeersSeen)> {
-        let worst = |of: fn(&WorstLooks) -> Option<&DatedLook>, by: Badness| {
-            let within = self.0.iter().filter_map(of).filter(|(at, _)| (from..=to).contains(at));
-            within.reduce(|worst, look| if by(&look.1) > by(&worst.1) { look } else { worst })
-        };
-        let both = [worst(|span| span.waiting.as_ref(), BY_WAITS), worst(|span| span.untaken.as_ref(), BY_BYTES)];
-        let mut looks: Vec<_> = both.into_iter().flatten().map(|(at, seen)| (*at, &**seen)).collect();
+        let within = |look: &&DatedLook| (from..=to).contains(&look.0);
+        let waiting = worst(self.0.iter().filter_map(|span| span.waiting.as_ref()).filter(within), BY_WAITS);
+        let untaken = worst(self.0.iter().filter_map(|span| span.untaken.as_ref()).filter(within), BY_BYTES);
+        let both = waiting.into_iter().chain(untaken);
+        let mut looks: Vec<_> = both.map(|(at, seen)| (*at, &**seen)).collect();
         looks.sort_by_key(|(at, _)| *at);
         looks.dedup_by_key(|(at, _)| *at);
         looks
     }
+}
+
+fn worst<'a>(looks: impl Iterator<Item = &'a DatedLook>, by: Badness) -> Option<&'a DatedLook> {
+    looks.reduce(|worst, look| if by(&look.1) > by(&worst.1) { look } else { worst })
 }
 
 #[cfg(test)]

@@ -108,7 +108,10 @@ mod tests {
         assert!(now.contains("Now, at 00:00:05.000") && now.contains(sentence), "{now}");
         let after = look(6, 0);
         assert!(after.contains("No request waits now"), "{after}");
-        assert!(after.contains("Worst of the last ten minutes, at 00:00:05.000") && after.contains(sentence), "{after}");
+        assert!(
+            after.contains("Worst of the last ten minutes, at 00:00:05.000") && after.contains(sentence),
+            "{after}"
+        );
         assert!(section(&busy_server()).into_string().contains("<code>peers</code> is off"));
         assert_eq!(section(&new_server()).into_string(), "", "it was not looked at");
     }
