@@ -5,8 +5,8 @@
 //! disk. [`explain`] says what happened in a record and why, [`compare`] says what changed from one to another, and
 //! [`profile`] is where a main thread spent its time.
 //!
-//! A record never contains a key name or a client's value: `watch` reads neither. It has the addresses of clients, unless
-//! `--peers=false`. Deliberately absent: making records
+//! A record never contains a key name or a client's value: `watch` reads neither. It has addresses of clients, unless
+//! `peers` is off. Deliberately absent: making records
 //! (the agent's `watch`), and pages of them (`evictscope-web`).
 
 #![forbid(unsafe_code)]

@@ -23,8 +23,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads it all, what looks at sockets with or without their peers, and then gives up the capabilities that watching servers does not need. Call it before any thread
-    /// is started.
+    /// Loads it all, and then gives up the capabilities that watching servers does not need. Call it before any thread
+    /// is started. `with_peers` is whether to look at who the clients are.
     ///
     /// # Errors
     ///

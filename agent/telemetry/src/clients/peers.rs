@@ -1,8 +1,8 @@
 //! Who: the peers whose requests wait, and those that do not take their answers.
 //!
-//! A look at a server's sockets says who is at the other end of each connection, what the server has not read of it, and
-//! what the kernel holds because the peer has not taken it. Counted by address, or by network where many addresses of
-//! one share it, a few peers are enough to say who it is.
+//! A look at a server's sockets says who is at the other end of each connection, what the server has not read of it,
+//! and what the kernel holds because the peer has not taken it. Counted by address, or by network where many addresses
+//! of one share it, a few peers are enough to say who it is.
 //!
 //! `ss -tn` contradicts these numbers: it has the addresses, and Send-Q.
 

@@ -96,7 +96,7 @@ fn who_waits_and_who_does_not_read_is_told_by_address() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
     let path = path.to_str().context("an odd path")?;
-    let redis = Redis::private(&["--unixsocket", path, "--bind", "127.0.0.1", "::1"])?;
+    let redis = Redis::private(&["--unixsocket", path, "--protected-mode", "no", "--bind", "127.0.0.1", "::1"])?;
     let clients = |of: &[(&str, usize)]| -> anyhow::Result<Vec<Box<dyn Client>>> {
         let each = of.iter().flat_map(|(from, count)| std::iter::repeat_n(*from, *count));
         each.map(|from| client(&redis, from, path)).collect()
