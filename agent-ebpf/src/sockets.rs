@@ -119,20 +119,29 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     }
     let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
     let state = read::<u8>(sock, KernelMember::State)?;
-    match (read::<u16>(sock, KernelMember::Family)?, read::<u16>(sock, KernelMember::Protocol)?) {
-        (family @ (AF_INET | AF_INET6), protocol @ (IPPROTO_TCP | IPPROTO_MPTCP)) => {
-            let port = u16::from_be(read(sock, KernelMember::Port)?);
-            let is_v6 = family == AF_INET6;
-            match (state, protocol) {
-                (TCP_LISTEN, IPPROTO_TCP) => not_accepted(seq, sock, is_v6, port),
-                (TCP_LISTEN, _) if knows_mptcp() => {
-                    not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, is_v6, port)
-                }
-                _ => connection(seq, sock, state, protocol, is_v6, port),
-            }
+    let family = read::<u16>(sock, KernelMember::Family)?;
+    if family == AF_UNIX {
+        return match state {
+            TCP_LISTEN => not_accepted_unix(seq, sock),
+            TCP_ESTABLISHED => unix(seq, sock),
+            _ => None,
+        };
+    }
+    let protocol = read::<u16>(sock, KernelMember::Protocol)?;
+    let port = u16::from_be(read(sock, KernelMember::Port)?);
+    if state == TCP_LISTEN {
+        // The family is not asked for: the verifier follows the loop for each way that leads to it.
+        let listening = match protocol {
+            IPPROTO_TCP => sock,
+            IPPROTO_MPTCP if knows_mptcp() => read(sock, KernelMember::MptcpFirst)?,
+            _ => return None,
+        };
+        return not_accepted(seq, listening, port);
+    }
+    match (family, protocol) {
+        (AF_INET | AF_INET6, IPPROTO_TCP | IPPROTO_MPTCP) => {
+            connection(seq, sock, state, protocol, family == AF_INET6, port)
         }
-        (AF_UNIX, _) if state == TCP_LISTEN => not_accepted_unix(seq, sock),
-        (AF_UNIX, _) if state == TCP_ESTABLISHED => unix(seq, sock),
         _ => not_seen(seq, state, 0),
     }
 }
@@ -155,9 +164,8 @@ fn idle(kind: u8, sent: u8, port: u16, peer: [u32; 4]) -> IdleSocket {
 ///
 /// If one is accepted meanwhile, the list may end there or lead to others: the port is checked for that.
 #[inline(always)]
-fn not_accepted(seq: *mut seq_file, listening: *const c_void, is_v6: bool, port: u16) -> Option<()> {
+fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Option<()> {
     write(seq, &idle(LISTENS, u8::MAX, port, [0; 4]));
-    let v6 = u32::from(is_v6).wrapping_neg();
     let mut request: *const c_void = or_zero(listening, KernelMember::AcceptHead);
     for _ in 0..MOST_NOT_ACCEPTED {
         if request.is_null() {
@@ -168,9 +176,9 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, is_v6: bool, port:
             break;
         }
         if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
-            write(seq, &pending_mptcp(sock, v6, port));
+            write(seq, &pending_mptcp(sock, port));
         } else {
-            write(seq, &pending_tcp(sock, v6, port));
+            write(seq, &pending_tcp(sock, port));
         }
         request = or_zero(request, KernelMember::RequestNext);
     }
@@ -180,7 +188,7 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, is_v6: bool, port:
 /// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through
 /// the loop.
 #[inline(always)]
-fn pending_tcp(sock: *const c_void, v6: u32, port: u16) -> ActiveSocket {
+fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
     let received: u32 = or_zero(sock, KernelMember::RcvNxt);
     let read_to = or_zero(sock, KernelMember::CopiedSeq);
     ActiveSocket {
@@ -193,14 +201,15 @@ fn pending_tcp(sock: *const c_void, v6: u32, port: u16) -> ActiveSocket {
         answered_to: or_zero(sock, KernelMember::WriteSeq),
         came: or_zero(sock, KernelMember::LastReceived),
         left: or_zero(sock, KernelMember::LastSent),
-        peer: peer_of_pending(sock, v6),
-        ..ActiveSocket::default()
+        peer: or_zero(sock, KernelMember::PeerV6),
+        untaken: or_zero(sock, KernelMember::PeerV4),
+        taken_to: or_zero::<u16>(sock, KernelMember::Family).into(),
     }
 }
 
 /// Does the same for one of MPTCP, which waits as the TCP connection that it began with.
 #[inline(always)]
-fn pending_mptcp(first: *const c_void, v6: u32, port: u16) -> ActiveSocket {
+fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
     let context = or_zero(first, KernelMember::MptcpContext);
     let sock = or_zero(context, KernelMember::MptcpConnection);
     let received: u64 = or_zero(sock, KernelMember::MptcpReceived);
@@ -215,8 +224,9 @@ fn pending_mptcp(first: *const c_void, v6: u32, port: u16) -> ActiveSocket {
         answered_to: or_zero::<u64>(sock, KernelMember::MptcpWriteSeq) as u32,
         came: or_zero(sock, KernelMember::MptcpLastReceived),
         left: or_zero(sock, KernelMember::MptcpLastSent),
-        peer: peer_of_pending(first, v6),
-        ..ActiveSocket::default()
+        peer: or_zero(first, KernelMember::PeerV6),
+        untaken: or_zero(first, KernelMember::PeerV4),
+        taken_to: or_zero::<u16>(first, KernelMember::Family).into(),
     }
 }
 
@@ -237,17 +247,6 @@ fn peer(sock: *const c_void, is_v6: bool) -> [u32; 4] {
         return or_zero(sock, KernelMember::PeerV6);
     }
     [0, 0, MAPPED, or_zero(sock, KernelMember::PeerV4)]
-}
-
-/// Does the same without branches. `v6` is all ones for IPv6, and 0 for IPv4.
-#[inline(always)]
-fn peer_of_pending(sock: *const c_void, v6: u32) -> [u32; 4] {
-    if !looks_at_peers() {
-        return [0; 4];
-    }
-    let long: [u32; 4] = or_zero(sock, KernelMember::PeerV6);
-    let short: u32 = or_zero(sock, KernelMember::PeerV4);
-    [long[0] & v6, long[1] & v6, long[2] & v6 | MAPPED & !v6, long[3] & v6 | short & !v6]
 }
 
 /// Returns the pid of the process that has connected a Unix socket.

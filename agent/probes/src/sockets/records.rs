@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evictscope_abi::{
@@ -13,6 +13,7 @@ use evictscope_abi::{
 use evictscope_telemetry::{ActivePeer, Answered, GaveUp, Owed, PeerAddress, SeenPeers, SocketLook, Unread};
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
+const AF_INET: u32 = 2;
 /// How many [`IdleSocket::sent`] a second has.
 const SENT_PER_SECOND: u32 = 32;
 
@@ -89,10 +90,16 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         let is_connected = !matches!(kind, GAVE_UP | PERHAPS_GAVE_UP);
         look.connected += u32::from(is_connected);
         if let Some(peers) = peers.as_mut().filter(|_| is_connected) {
-            let address = peer(record, offset_of!(ActiveSocket, peer))?;
-            *peers.connections.entry(address).or_default() += 1;
-            let untaken = half(record, offset_of!(ActiveSocket, untaken))?;
+            let mut address = peer(record, offset_of!(ActiveSocket, peer))?;
+            let mut untaken = half(record, offset_of!(ActiveSocket, untaken))?;
             let taken_to = half(record, offset_of!(ActiveSocket, taken_to))?;
+            if let PENDING_TCP | PENDING_MPTCP = record[0] {
+                if taken_to == AF_INET {
+                    address = PeerAddress::Ip(Ipv4Addr::from(untaken.to_ne_bytes()).into());
+                }
+                untaken = 0;
+            }
+            *peers.connections.entry(address).or_default() += 1;
             if untaken > 0 || !matches!(kind, IDLE | ANSWERED_TCP) {
                 let left = (!is_unix).then_some(left);
                 peers.active.push(ActivePeer { socket, address, unread: bytes, untaken, taken_to, left });
@@ -259,7 +266,9 @@ mod tests {
             record.extend(word.to_ne_bytes());
         }
         record.extend(peer);
-        record.extend([untaken, 99].into_iter().flat_map(u32::to_ne_bytes));
+        // Of a pending one, it is the address family.
+        let taken_to = if peer == [0xee; 16] { AF_INET } else { 99 };
+        record.extend([untaken, taken_to].into_iter().flat_map(u32::to_ne_bytes));
         record
     }
 
@@ -322,8 +331,8 @@ mod tests {
 
     #[test]
     fn peers_are_counted_if_something_is_outstanding() -> io::Result<()> {
-        let mapped = |last| std::net::Ipv4Addr::new(10, 0, 3, last).to_ipv6_mapped().octets();
-        let v6 = Ipv6Addr::LOCALHOST.octets();
+        let mapped = |last| Ipv4Addr::new(10, 0, 3, last).to_ipv6_mapped().octets();
+        let (v6, v4) = (Ipv6Addr::LOCALHOST.octets(), [0xee; 16]);
         let pid = [&4_321_u32.to_ne_bytes()[..], &[0; 12]].concat().try_into().unwrap_or_default();
         let calm = [
             idle(LISTENS, 255, 6379),
@@ -342,24 +351,26 @@ mod tests {
             active_of(pid, 64, [UNTAKEN, 255], 0, 4, 0, 0),
             active_of(v6, 0, [GAVE_UP, 255], 6379, 5, 14, 1),
             active_of(v6, 0, [PENDING_TCP, 1], 6379, 6, 14, 1),
+            active_of(v4, u32::from_ne_bytes([10, 0, 3, 8]), [PENDING_TCP, 1], 6379, 7, 14, 1),
         ];
         let seen = look(&[&calm[..], &outstanding].concat())?;
         let [seven, eight] = [7, 8].map(|last| PeerAddress::Ip([10, 0, 3, last].into()));
         let [v6, process] = [PeerAddress::Ip(Ipv6Addr::LOCALHOST.into()), PeerAddress::Process(4_321)];
         let active = |socket, address, unread, untaken| {
             let left = (address != process).then_some(Duration::from_millis(1_000));
-            ActivePeer { socket, address, unread, untaken, taken_to: 99, left }
+            ActivePeer { socket, address, unread, untaken, taken_to: if socket == 7 { AF_INET } else { 99 }, left }
         };
         let expected = SeenPeers {
-            connections: [(seven, 2), (eight, 1), (v6, 2), (process, 1)].into(),
+            connections: [(seven, 2), (eight, 2), (v6, 2), (process, 1)].into(),
             active: vec![
                 active(2, eight, 0, 5_000),
                 active(3, v6, 14, 0),
                 active(4, process, 0, 64),
                 active(6, v6, 14, 0),
+                active(7, eight, 14, 0),
             ],
         };
-        assert_eq!((seen.peers, seen.connected, seen.unread.len()), (Some(expected), 6, 2));
+        assert_eq!((seen.peers, seen.connected, seen.unread.len()), (Some(expected), 7, 3));
         Ok(())
     }
 
