@@ -175,41 +175,45 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Opti
         if or_zero::<u16>(sock, KernelMember::Port) != port.to_be() {
             break;
         }
+        let of = ActiveSocket {
+            port,
+            peer: or_zero(sock, KernelMember::PeerV6),
+            untaken: or_zero(sock, KernelMember::PeerV4),
+            taken_to: or_zero::<u16>(sock, KernelMember::Family).into(),
+            ..ActiveSocket::default()
+        };
         if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
-            write(seq, &pending_mptcp(sock, port));
+            write(seq, &pending_mptcp(sock, of));
         } else {
-            write(seq, &pending_tcp(sock, port));
+            write(seq, &pending_tcp(sock, of));
         }
         request = or_zero(request, KernelMember::RequestNext);
     }
     Some(())
 }
 
-/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through
-/// the loop.
+/// Completes the record of a connection that waits to be accepted. It has no branches: the verifier follows each
+/// through the loop.
 #[inline(always)]
-fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
+fn pending_tcp(sock: *const c_void, of: ActiveSocket) -> ActiveSocket {
     let received: u32 = or_zero(sock, KernelMember::RcvNxt);
     let read_to = or_zero(sock, KernelMember::CopiedSeq);
     ActiveSocket {
         kind: PENDING_TCP,
         sent: or_zero(sock, KernelMember::State),
-        port,
         bytes: received.wrapping_sub(read_to),
         socket: sock as u64,
         read_to,
         answered_to: or_zero(sock, KernelMember::WriteSeq),
         came: or_zero(sock, KernelMember::LastReceived),
         left: or_zero(sock, KernelMember::LastSent),
-        peer: or_zero(sock, KernelMember::PeerV6),
-        untaken: or_zero(sock, KernelMember::PeerV4),
-        taken_to: or_zero::<u16>(sock, KernelMember::Family).into(),
+        ..of
     }
 }
 
 /// Does the same for one of MPTCP, which waits as the TCP connection that it began with.
 #[inline(always)]
-fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
+fn pending_mptcp(first: *const c_void, of: ActiveSocket) -> ActiveSocket {
     let context = or_zero(first, KernelMember::MptcpContext);
     let sock = or_zero(context, KernelMember::MptcpConnection);
     let received: u64 = or_zero(sock, KernelMember::MptcpReceived);
@@ -217,16 +221,13 @@ fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
     ActiveSocket {
         kind: PENDING_MPTCP,
         sent: or_zero(sock, KernelMember::State),
-        port,
         bytes: received.wrapping_sub(consumed) as u32,
         socket: sock as u64,
         read_to: consumed as u32,
         answered_to: or_zero::<u64>(sock, KernelMember::MptcpWriteSeq) as u32,
         came: or_zero(sock, KernelMember::MptcpLastReceived),
         left: or_zero(sock, KernelMember::MptcpLastSent),
-        peer: or_zero(first, KernelMember::PeerV6),
-        untaken: or_zero(first, KernelMember::PeerV4),
-        taken_to: or_zero::<u16>(first, KernelMember::Family).into(),
+        ..of
     }
 }
 
