@@ -27,7 +27,8 @@ pub const LISTENS: u8 = 9;
 pub const NOT_SEEN: u8 = 10;
 
 /// The first byte of an [`ActiveSocket`] of TCP that the owner has not accepted. `sent` is its state, and `bytes`
-/// counts a FIN. `taken_to` is its address family: if that is IPv4 (2), `untaken` is the peer's address, in network order.
+/// counts a FIN. `taken_to` is its address family: if that is IPv4 (2), `untaken` is the peer's address, in network
+/// order.
 pub const PENDING_TCP: u8 = 11;
 /// The same for MPTCP, without the FIN.
 pub const PENDING_MPTCP: u8 = 12;

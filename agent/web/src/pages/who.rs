@@ -29,12 +29,14 @@ pub fn section(server: &ExportedServer) -> Markup {
             }
         };
     };
-    let worst = peers.worst.between(Duration::ZERO, Duration::MAX).into_iter().filter(|(at, _)| *at != now);
+    let mut worst = peers.worst.between(Duration::ZERO, Duration::MAX);
+    worst.retain(|(at, _)| *at != now);
     html! {
         h2 { "Who" }
         @if who(seen).is_empty() { p { "No request waits now, and every client reads its answers." } }
         @else { (look("Now", dated(now), seen)) }
-        @for (at, seen) in worst { (look("Worst of the last ten minutes", dated(at), seen)) }
+        @for (at, seen) in &worst { (look("Worst of the last ten minutes", dated(*at), seen)) }
+        @if !who(seen).is_empty() || !worst.is_empty() { (note()) }
     }
 }
 
@@ -43,6 +45,15 @@ pub fn of_record(peers: &[RecordedPeers]) -> Markup {
     html! {
         @if !peers.is_empty() { h2 { "Who" } }
         @for RecordedPeers { unix_us, seen } in peers { (look("Worst", *unix_us, seen)) }
+        @if !peers.is_empty() { (note()) }
+    }
+}
+
+fn note() -> Markup {
+    html! {
+        p.note {
+            "These bytes are in the kernel. What the server holds for clients that do not read is in its client buffers."
+        }
     }
 }
 
