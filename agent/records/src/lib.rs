@@ -29,5 +29,5 @@ pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
 pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedPeers, RecordedServer};
-pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};
+pub use store::{Listed, Store, StoreError, StoreLimits, Summary, read_record};
 pub use who::who;

@@ -55,7 +55,6 @@ pub enum RequestedMode {
 /// The settings of the daemon: every option has its value.
 #[derive(Debug)]
 pub struct Settings {
-    /// The address that HTTP is served on.
     pub listen: SocketAddr,
     /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
@@ -70,7 +69,6 @@ pub struct Settings {
     pub stall_threshold: Duration,
     /// Whether to look at who the clients are.
     pub peers: bool,
-    /// Which processes are servers.
     pub process_match: Matcher,
     pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.
