@@ -142,11 +142,7 @@ impl AgentClient {
     }
 
     /// Returns whose requests wait in one server, and who does not read answers, each as a sentence; none if nothing is
-    /// outstanding, or that is not known.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does, and if the agent is older.
+    /// outstanding, or that is not known. Fails as [`Self::reading`] does, and if the agent is older.
     pub fn who(&self, server: &str) -> anyhow::Result<Vec<String>> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let peers: PeersAnswer = self.json(&format!("/api/v1/peers?server={query}"), LONGEST_LIST)?;
