@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use evictscope_model::answers::PeersSeen;
 use evictscope_telemetry::{Burst, CommandSpan, LatencySecond, Moment, SlowCall};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
@@ -44,6 +45,9 @@ pub struct Record {
     /// Empty if the counters were not found, and in records before 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandSpan>,
+    /// Whose requests waited, and who did not take answers, when that was worst.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<RecordedPeers>,
     /// Where the main thread spent its time, or why that is not known.
     pub profile: Result<Profile, NoProfile>,
     /// What was not found in this server, and why.
@@ -190,6 +194,16 @@ pub struct RecordedServer {
     pub version: Option<String>,
     /// Its build id, if it has one.
     pub build_id: Option<String>,
+}
+
+/// Who had something outstanding at one look.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordedPeers {
+    /// When it was, microseconds since 1970.
+    pub unix_us: u64,
+    /// What was seen.
+    #[serde(flatten)]
+    pub seen: PeersSeen,
 }
 
 /// The configuration of a server, as far as it could be read.

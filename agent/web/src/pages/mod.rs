@@ -24,6 +24,7 @@ mod strips;
 mod tests;
 mod text;
 mod time_spent;
+mod who;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;
