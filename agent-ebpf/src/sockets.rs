@@ -17,6 +17,7 @@ use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_probe_read_kernel, bpf_seq
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, KernelMember, LISTENS, LOOK_END, LookEnd, NOT_SEEN,
     OWED_TCP, PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    UNTAKEN,
 };
 
 const SOCK_STREAM: u16 = 1;
@@ -50,6 +51,13 @@ static OFFSETS: [u32; KernelMember::COUNT] = [0; KernelMember::COUNT];
 /// How many `jiffies` a second has. Written like [`OFFSETS`].
 #[unsafe(no_mangle)]
 static TICKS_PER_SECOND: u32 = 0;
+
+/// Whether to say who the other sides are, and what they have not taken. Written like [`OFFSETS`].
+#[unsafe(no_mangle)]
+static LOOKS_AT_PEERS: u32 = 0;
+
+/// The third word of an IPv4 address that is mapped to an IPv6 address.
+const MAPPED: u32 = 0xffff_u32.to_be();
 
 /// What the kernel passes to a program on the files of tasks (`struct bpf_iter__task_file`).
 #[repr(C)]
@@ -92,7 +100,7 @@ unsafe extern "C" fn socket_look(context: *const Context) -> i32 {
 #[inline(always)]
 fn end(files: u64) -> LookEnd {
     LookEnd {
-        kind: [LOOK_END, 0, 0, 0],
+        kind: [LOOK_END, u8::from(looks_at_peers()), 0, 0],
         // SAFETY: both helpers take nothing, and always succeed.
         jiffies: unsafe { bpf_jiffies64() } as u32,
         // SAFETY: as above.
@@ -111,17 +119,29 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
     }
     let sock = read::<*const c_void>(socket, KernelMember::SocketSock)?;
     let state = read::<u8>(sock, KernelMember::State)?;
-    match (read::<u16>(sock, KernelMember::Family)?, read::<u16>(sock, KernelMember::Protocol)?) {
-        (AF_INET | AF_INET6, protocol @ (IPPROTO_TCP | IPPROTO_MPTCP)) => {
-            let port = u16::from_be(read(sock, KernelMember::Port)?);
-            match (state, protocol) {
-                (TCP_LISTEN, IPPROTO_TCP) => not_accepted(seq, sock, port),
-                (TCP_LISTEN, _) if knows_mptcp() => not_accepted(seq, read(sock, KernelMember::MptcpFirst)?, port),
-                _ => connection(seq, sock, state, protocol, port),
-            }
+    let family = read::<u16>(sock, KernelMember::Family)?;
+    if family == AF_UNIX {
+        return match state {
+            TCP_LISTEN => not_accepted_unix(seq, sock),
+            TCP_ESTABLISHED => unix(seq, sock),
+            _ => None,
+        };
+    }
+    let protocol = read::<u16>(sock, KernelMember::Protocol)?;
+    let port = u16::from_be(read(sock, KernelMember::Port)?);
+    if state == TCP_LISTEN {
+        // The family is not asked for: the verifier follows the loop for each way that leads to it.
+        let listening = match protocol {
+            IPPROTO_TCP => sock,
+            IPPROTO_MPTCP if knows_mptcp() => read(sock, KernelMember::MptcpFirst)?,
+            _ => return None,
+        };
+        return not_accepted(seq, listening, port);
+    }
+    match (family, protocol) {
+        (AF_INET | AF_INET6, IPPROTO_TCP | IPPROTO_MPTCP) => {
+            connection(seq, sock, state, protocol, family == AF_INET6, port)
         }
-        (AF_UNIX, _) if state == TCP_LISTEN => not_accepted_unix(seq, sock),
-        (AF_UNIX, _) if state == TCP_ESTABLISHED => unix(seq, sock),
         _ => not_seen(seq, state, 0),
     }
 }
@@ -130,14 +150,14 @@ fn try_look(seq: *mut seq_file, file: *mut file) -> Option<()> {
 #[inline(always)]
 fn not_seen(seq: *mut seq_file, state: u8, port: u16) -> Option<()> {
     if state == TCP_ESTABLISHED {
-        write(seq, &idle(NOT_SEEN, u8::MAX, port));
+        write(seq, &idle(NOT_SEEN, u8::MAX, port, [0; 4]));
     }
     Some(())
 }
 
 #[inline(always)]
-fn idle(kind: u8, sent: u8, port: u16) -> IdleSocket {
-    IdleSocket { kind, sent, port }
+fn idle(kind: u8, sent: u8, port: u16, peer: [u32; 4]) -> IdleSocket {
+    IdleSocket { kind, sent, port, peer }
 }
 
 /// Writes a listening socket and the connections that wait to be accepted by it.
@@ -145,7 +165,7 @@ fn idle(kind: u8, sent: u8, port: u16) -> IdleSocket {
 /// If one is accepted meanwhile, the list may end there or lead to others: the port is checked for that.
 #[inline(always)]
 fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Option<()> {
-    write(seq, &idle(LISTENS, u8::MAX, port));
+    write(seq, &idle(LISTENS, u8::MAX, port, [0; 4]));
     let mut request: *const c_void = or_zero(listening, KernelMember::AcceptHead);
     for _ in 0..MOST_NOT_ACCEPTED {
         if request.is_null() {
@@ -155,38 +175,45 @@ fn not_accepted(seq: *mut seq_file, listening: *const c_void, port: u16) -> Opti
         if or_zero::<u16>(sock, KernelMember::Port) != port.to_be() {
             break;
         }
+        let of = ActiveSocket {
+            port,
+            peer: or_zero(sock, KernelMember::PeerV6),
+            untaken: or_zero(sock, KernelMember::PeerV4),
+            taken_to: or_zero::<u16>(sock, KernelMember::Family).into(),
+            ..ActiveSocket::default()
+        };
         if knows_mptcp() && or_zero::<u8>(sock, KernelMember::IsMptcp) != 0 {
-            write(seq, &pending_mptcp(sock, port));
+            write(seq, &pending_mptcp(sock, of));
         } else {
-            write(seq, &pending_tcp(sock, port));
+            write(seq, &pending_tcp(sock, of));
         }
         request = or_zero(request, KernelMember::RequestNext);
     }
     Some(())
 }
 
-/// Returns the record of a connection that waits to be accepted. It has no branches: the verifier follows each through
-/// the loop.
+/// Completes the record of a connection that waits to be accepted. It has no branches: the verifier follows each
+/// through the loop.
 #[inline(always)]
-fn pending_tcp(sock: *const c_void, port: u16) -> ActiveSocket {
+fn pending_tcp(sock: *const c_void, of: ActiveSocket) -> ActiveSocket {
     let received: u32 = or_zero(sock, KernelMember::RcvNxt);
     let read_to = or_zero(sock, KernelMember::CopiedSeq);
     ActiveSocket {
         kind: PENDING_TCP,
         sent: or_zero(sock, KernelMember::State),
-        port,
         bytes: received.wrapping_sub(read_to),
         socket: sock as u64,
         read_to,
         answered_to: or_zero(sock, KernelMember::WriteSeq),
         came: or_zero(sock, KernelMember::LastReceived),
         left: or_zero(sock, KernelMember::LastSent),
+        ..of
     }
 }
 
 /// Does the same for one of MPTCP, which waits as the TCP connection that it began with.
 #[inline(always)]
-fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
+fn pending_mptcp(first: *const c_void, of: ActiveSocket) -> ActiveSocket {
     let context = or_zero(first, KernelMember::MptcpContext);
     let sock = or_zero(context, KernelMember::MptcpConnection);
     let received: u64 = or_zero(sock, KernelMember::MptcpReceived);
@@ -194,14 +221,43 @@ fn pending_mptcp(first: *const c_void, port: u16) -> ActiveSocket {
     ActiveSocket {
         kind: PENDING_MPTCP,
         sent: or_zero(sock, KernelMember::State),
-        port,
         bytes: received.wrapping_sub(consumed) as u32,
         socket: sock as u64,
         read_to: consumed as u32,
         answered_to: or_zero::<u64>(sock, KernelMember::MptcpWriteSeq) as u32,
         came: or_zero(sock, KernelMember::MptcpLastReceived),
         left: or_zero(sock, KernelMember::MptcpLastSent),
+        ..of
     }
+}
+
+/// Returns whether the program says who the other sides are.
+#[inline(always)]
+fn looks_at_peers() -> bool {
+    // SAFETY: a static that the loader writes.
+    unsafe { read_volatile(addr_of!(LOOKS_AT_PEERS)) != 0 }
+}
+
+/// Returns the address of the other side, as [`IdleSocket::peer`] has it.
+#[inline(always)]
+fn peer(sock: *const c_void, is_v6: bool) -> [u32; 4] {
+    if !looks_at_peers() {
+        return [0; 4];
+    }
+    if is_v6 {
+        return or_zero(sock, KernelMember::PeerV6);
+    }
+    [0, 0, MAPPED, or_zero(sock, KernelMember::PeerV4)]
+}
+
+/// Returns the pid of the process that has connected a Unix socket.
+#[inline(always)]
+fn peer_of_unix(sock: *const c_void) -> [u32; 4] {
+    if !looks_at_peers() {
+        return [0; 4];
+    }
+    let process = or_zero(sock, KernelMember::PeerProcess);
+    [or_zero(process, KernelMember::ProcessNumber), 0, 0, 0]
 }
 
 /// Returns whether this kernel has all that is read of MPTCP.
@@ -215,6 +271,8 @@ struct Kept {
     read_to: u32,
     unread: i32,
     answered_to: u32,
+    /// What the other side has acknowledged.
+    taken_to: u32,
     /// Whether something that the owner has written has not left yet.
     is_queued: bool,
     came: u32,
@@ -231,6 +289,7 @@ fn kept_by_tcp(sock: *const c_void) -> Option<Kept> {
         read_to,
         unread: received.wrapping_sub(read_to).cast_signed(),
         answered_to,
+        taken_to: read(sock, KernelMember::SndUna)?,
         is_queued: read::<u32>(sock, KernelMember::SndNxt)? != answered_to,
         came: read(sock, KernelMember::LastReceived)?,
         left: read(sock, KernelMember::LastSent)?,
@@ -246,6 +305,10 @@ fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
         read_to: consumed as u32,
         unread: received.wrapping_sub(consumed) as i32,
         answered_to: written as u32,
+        taken_to: match offset(KernelMember::MptcpSndUna) {
+            0 => written as u32,
+            _ => read::<u64>(sock, KernelMember::MptcpSndUna)? as u32,
+        },
         is_queued: read::<u64>(sock, KernelMember::MptcpSndNxt)? != written,
         came: read(sock, KernelMember::MptcpLastReceived)?,
         left: read(sock, KernelMember::MptcpLastSent)?,
@@ -254,7 +317,7 @@ fn kept_by_mptcp(sock: *const c_void) -> Option<Kept> {
 
 /// Writes a connection of TCP or MPTCP.
 #[inline(always)]
-fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16, port: u16) -> Option<()> {
+fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16, is_v6: bool, port: u16) -> Option<()> {
     let is_closed = state == TCP_CLOSE_WAIT || state == TCP_CLOSE && port != 0;
     if state != TCP_ESTABLISHED && !is_closed {
         return None;
@@ -300,18 +363,20 @@ fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16,
         IDLE
     };
     // What is not acknowledged may be sent again and again, by the kernel.
-    let sent = match ago < 7 * second && (!is_tcp || read::<u32>(sock, KernelMember::SndUna)? == kept.answered_to) {
+    let sent = match ago < 7 * second && (!is_tcp || kept.taken_to == kept.answered_to) {
         true => (ago * 32 / second.max(1)) as u8,
         false => u8::MAX,
     };
-    if kind == IDLE {
-        write(seq, &idle(IDLE, sent, port));
+    let untaken = if looks_at_peers() { kept.answered_to.wrapping_sub(kept.taken_to) } else { 0 };
+    let peer = peer(sock, is_v6);
+    if kind == IDLE && untaken == 0 {
+        write(seq, &idle(IDLE, sent, port, peer));
         return Some(());
     }
     write(
         seq,
         &ActiveSocket {
-            kind,
+            kind: if kind == IDLE { UNTAKEN } else { kind },
             sent,
             port,
             bytes: if unread > 0 { unread as u32 } else { 0 },
@@ -320,6 +385,9 @@ fn connection(seq: *mut seq_file, sock: *const c_void, state: u8, protocol: u16,
             answered_to: kept.answered_to,
             came: kept.came,
             left: kept.left,
+            peer,
+            untaken,
+            taken_to: kept.taken_to,
         },
     );
     Some(())
@@ -364,6 +432,7 @@ fn not_accepted_unix(seq: *mut seq_file, listening: *const c_void) -> Option<()>
             bytes: or_zero::<u32>(first, KernelMember::BufferLength) * u32::from(!is_empty),
             socket: sock as u64,
             read_to: (first as u64 >> 6) as u32,
+            peer: peer_of_unix(sock),
             ..ActiveSocket::default()
         };
         write(seq, &pending);
@@ -382,8 +451,15 @@ fn unix(seq: *mut seq_file, sock: *const c_void) -> Option<()> {
         kind: if is_closed { GAVE_UP } else { UNREAD_UNIX },
         sent: u8::MAX,
         socket: sock as u64,
+        peer: peer_of_unix(sock),
         ..ActiveSocket::default()
     };
+    if looks_at_peers() && !is_closed {
+        unread.untaken = or_zero::<u32>(sock, KernelMember::WriteMemory).saturating_sub(1);
+        let others = at(or_zero(sock, KernelMember::UnixPeer), KernelMember::ReceiveQueue);
+        let waits: *const c_void = or_zero(others, KernelMember::BufferNext);
+        unread.taken_to = place(waits, or_zero(waits, KernelMember::BufferConsumed));
+    }
     let mut message = first;
     for _ in 0..MOST_MESSAGES {
         if message == queue || message.is_null() {
@@ -392,18 +468,24 @@ fn unix(seq: *mut seq_file, sock: *const c_void) -> Option<()> {
         let length = read::<u32>(message, KernelMember::BufferLength)?;
         let consumed = read::<u32>(message, KernelMember::BufferConsumed)?;
         if message == first {
-            // Addresses of messages are multiples of 64.
-            unread.read_to = ((first as u64 >> 6) as u32).wrapping_add(consumed.rotate_left(16));
+            unread.read_to = place(first, consumed);
         }
         unread.bytes += length.saturating_sub(consumed);
         message = read(message, KernelMember::BufferNext)?;
     }
     match (unread.bytes, is_closed) {
         (0, true) => {}
-        (0, false) => write(seq, &idle(IDLE, u8::MAX, 0)),
+        (0, false) if unread.untaken == 0 => write(seq, &idle(IDLE, u8::MAX, 0, unread.peer)),
+        (0, false) => write(seq, &ActiveSocket { kind: UNTAKEN, ..unread }),
         _ => write(seq, &unread),
     }
     Some(())
+}
+
+/// Returns what distinguishes a place in a message of a Unix socket. Addresses of messages are multiples of 64.
+#[inline(always)]
+fn place(message: *const c_void, consumed: u32) -> u32 {
+    ((message as u64 >> 6) as u32).wrapping_add(consumed.rotate_left(16))
 }
 
 /// Returns the offset of a member; 0 if this kernel lacks it.

@@ -27,7 +27,8 @@ pub const LISTENS: u8 = 9;
 pub const NOT_SEEN: u8 = 10;
 
 /// The first byte of an [`ActiveSocket`] of TCP that the owner has not accepted. `sent` is its state, and `bytes`
-/// counts a FIN.
+/// counts a FIN. `taken_to` is its address family: if that is IPv4 (2), `untaken` is the peer's address, in network
+/// order.
 pub const PENDING_TCP: u8 = 11;
 /// The same for MPTCP, without the FIN.
 pub const PENDING_MPTCP: u8 = 12;
@@ -35,6 +36,8 @@ pub const PENDING_MPTCP: u8 = 12;
 pub const PENDING_UNIX: u8 = 13;
 /// The same as [`GAVE_UP`], unless an answer left within the tick in which the request came.
 pub const PERHAPS_GAVE_UP: u8 = 14;
+/// The first byte of an [`ActiveSocket`] that would be idle, but that the other side has not taken all answers of.
+pub const UNTAKEN: u8 = 15;
 
 /// A socket about which there is little to say.
 #[repr(C)]
@@ -46,6 +49,9 @@ pub struct IdleSocket {
     pub sent: u8,
     /// Its own port; 0 for a Unix socket.
     pub port: u16,
+    /// The other side: its IPv6 address, in network order, or its IPv4 address mapped to one; of a Unix socket, the pid
+    /// of the process that connected it. Zeros if peers are not looked at.
+    pub peer: [u32; 4],
 }
 
 /// A connection in which bytes lie unread, or that is or was owed an answer.
@@ -53,7 +59,7 @@ pub struct IdleSocket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActiveSocket {
     /// [`UNREAD_TCP`], [`UNREAD_UNIX`], [`OWED_TCP`], [`PERHAPS_OWED_TCP`], [`ANSWERED_TCP`], [`GAVE_UP`],
-    /// [`PERHAPS_GAVE_UP`] or pending.
+    /// [`PERHAPS_GAVE_UP`], [`UNTAKEN`] or pending.
     pub kind: u8,
     /// As [`IdleSocket::sent`].
     pub sent: u8,
@@ -71,13 +77,20 @@ pub struct ActiveSocket {
     pub came: u32,
     /// The same when data last left.
     pub left: u32,
+    /// As [`IdleSocket::peer`].
+    pub peer: [u32; 4],
+    /// How much of its answers the other side has not taken, bytes: what it has not acknowledged; of a Unix socket, the
+    /// memory of what it has not read. 0 if peers are not looked at.
+    pub untaken: u32,
+    /// How far it has: `snd_una`, or what distinguishes the first message that it has not read.
+    pub taken_to: u32,
 }
 
 /// The end of a look.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookEnd {
-    /// [`LOOK_END`], then zeros.
+    /// [`LOOK_END`], whether peers are looked at (0 or 1), then zeros.
     pub kind: [u8; 4],
     /// The lower half of `jiffies`.
     pub jiffies: u32,
@@ -160,11 +173,25 @@ pub enum KernelMember {
     MptcpLastReceived,
     /// `struct mptcp_sock`: when data last left, 32 bits.
     MptcpLastSent,
+    /// `struct mptcp_sock`: the first number that is not acknowledged, 64 bits.
+    MptcpSndUna,
+    /// `struct sock`: the other side's IPv6 address. Kernels without IPv6 lack it.
+    PeerV6,
+    /// `struct sock`: the other side's IPv4 address, 32 bits, in network order. This and what follows tells peers.
+    PeerV4,
+    /// `struct sock`: the `struct pid` of the process at the other side of a Unix socket.
+    PeerProcess,
+    /// `struct pid`: its number in the first namespace, 32 bits.
+    ProcessNumber,
+    /// `struct unix_sock`: the `struct sock` of the other side.
+    UnixPeer,
+    /// `struct sock`: the memory of what it has written and nobody has taken, bytes, and 1; 32 bits.
+    WriteMemory,
 }
 
 impl KernelMember {
     /// All of them, in their order.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 41] = [
         Self::SocketType,
         Self::SocketSock,
         Self::Family,
@@ -199,6 +226,13 @@ impl KernelMember {
         Self::MptcpSndNxt,
         Self::MptcpLastReceived,
         Self::MptcpLastSent,
+        Self::MptcpSndUna,
+        Self::PeerV6,
+        Self::PeerV4,
+        Self::PeerProcess,
+        Self::ProcessNumber,
+        Self::UnixPeer,
+        Self::WriteMemory,
     ];
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -206,5 +240,10 @@ impl KernelMember {
     /// Returns whether there is a use for the program in a kernel without it.
     pub const fn is_optional(self) -> bool {
         self as usize >= Self::IsMptcp as usize
+    }
+
+    /// Returns whether the program needs it to tell peers.
+    pub const fn tells_peers(self) -> bool {
+        self as usize >= Self::PeerV4 as usize
     }
 }

@@ -89,6 +89,60 @@ pub struct TimelineSample {
     pub stall_seconds: Option<f64>,
 }
 
+/// The answer of `GET /api/v1/peers`: whose requests wait, and who does not take answers. Not known (`null`, or empty)
+/// where peers are not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeersAnswer {
+    /// The server's name.
+    pub server: String,
+    /// The last look.
+    pub now: Option<DatedPeers>,
+    /// The looks of the last ten minutes at which most requests waited, and most bytes were not taken.
+    pub worst: Vec<DatedPeers>,
+}
+
+/// What was seen at a look, and when it was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DatedPeers {
+    /// When it was made.
+    pub time: Option<UnixTime>,
+    /// What was seen.
+    #[serde(flatten)]
+    pub seen: PeersSeen,
+}
+
+/// Who has something outstanding at one look at the connections of a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeersSeen {
+    /// All peers.
+    pub all: PeerCounts,
+    /// The worst of them, the worst first.
+    pub worst: Vec<PeerCounts>,
+}
+
+/// The connections of one peer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "docs/METRICS.md has a list of them")]
+pub struct PeerCounts {
+    /// An address, a network (`10.0.4.0/24`), `pid N` for a Unix socket, or `all`.
+    pub peer: String,
+    /// How many addresses of a network have something outstanding.
+    pub addresses: u64,
+    pub connections: u64,
+    pub waiting: u64,
+    pub longest_wait_seconds: f64,
+    pub unread_bytes: u64,
+    /// Connections that have taken nothing for a second.
+    pub not_reading: u64,
+    /// Answers that the kernel holds because they were not taken.
+    pub untaken_bytes: u64,
+    pub longest_untaken_seconds: f64,
+}
+
 /// The answer of `GET /api/v1/unwatched`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UnwatchedList {

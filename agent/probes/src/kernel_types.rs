@@ -50,6 +50,13 @@ const fn path(member: KernelMember) -> Path {
         KernelMember::MptcpSndNxt => &[("mptcp_sock", "snd_nxt")],
         KernelMember::MptcpLastReceived => &[("mptcp_sock", "last_data_recv")],
         KernelMember::MptcpLastSent => &[("mptcp_sock", "last_data_sent")],
+        KernelMember::MptcpSndUna => &[("mptcp_sock", "snd_una")],
+        KernelMember::PeerV6 => &[("sock", "__sk_common.skc_v6_daddr")],
+        KernelMember::PeerV4 => &[("sock", "__sk_common.skc_daddr")],
+        KernelMember::PeerProcess => &[("sock", "sk_peer_pid")],
+        KernelMember::ProcessNumber => &[("pid", "numbers"), ("upid", "nr")],
+        KernelMember::UnixPeer => &[("unix_sock", "peer")],
+        KernelMember::WriteMemory => &[("sock", "sk_wmem_alloc")],
     }
 }
 
@@ -80,6 +87,8 @@ pub struct KernelOffsets {
     /// The offsets that the program on sockets needs, by [`KernelMember`], bytes; 0 for what this kernel lacks and may
     /// lack.
     pub sockets: [u32; KernelMember::COUNT],
+    /// What this kernel lacks of what the program needs to tell peers; `None` if it has all.
+    pub no_peers: Option<ProbeError>,
     /// The offset of `sched_info.run_delay` in `task_struct`, bytes; `None` if this kernel has none.
     pub run_delay: Option<u32>,
 }
@@ -89,7 +98,13 @@ pub struct KernelOffsets {
 pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     with(|offset| {
         let paths = KernelMember::ALL.map(|of| (path(of), of.is_optional()));
-        Ok(KernelOffsets { sockets: sums(offset, paths)?, run_delay: offset("task_struct", "sched_info.run_delay") })
+        let telling = KernelMember::ALL.into_iter().filter(|of| of.tells_peers()).flat_map(path);
+        let lacking = telling.filter(|(structure, member)| offset(structure, member).is_none());
+        Ok(KernelOffsets {
+            sockets: sums(offset, paths)?,
+            no_peers: lacking.map(|(structure, member)| ProbeError::NoMember(format!("{structure}.{member}"))).next(),
+            run_delay: offset("task_struct", "sched_info.run_delay"),
+        })
     })
 }
 

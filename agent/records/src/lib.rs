@@ -5,7 +5,8 @@
 //! disk. [`explain`] says what happened in a record and why, [`compare`] says what changed from one to another, and
 //! [`profile`] is where a main thread spent its time.
 //!
-//! A record never contains a key name or a client's value: `watch` reads neither. Deliberately absent: making records
+//! A record never contains a key name or a client's value: `watch` reads neither. It has addresses of clients, unless
+//! `peers` is off. Deliberately absent: making records
 //! (the agent's `watch`), and pages of them (`evictscope-web`).
 
 #![forbid(unsafe_code)]
@@ -22,9 +23,11 @@ pub mod profile;
 mod record;
 mod store;
 pub mod text;
+mod who;
 
 pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
-pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedServer};
+pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedPeers, RecordedServer};
 pub use store::{Listed, Store, StoreError, StoreLimits, Summary, read_record};
+pub use who::who;

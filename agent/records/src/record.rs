@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use evictscope_model::answers::PeersSeen;
 use evictscope_telemetry::{Burst, LatencySecond, Moment, SlowCall};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
@@ -40,6 +41,9 @@ pub struct Record {
     pub slowest: Vec<SlowCall>,
     /// The durations of evicting calls, second by second; seconds without any are left out.
     pub latencies: Vec<LatencySecond>,
+    /// Whose requests waited, and who did not take answers, when that was worst.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<RecordedPeers>,
     /// Where the main thread spent its time, or why that is not known.
     pub profile: Result<Profile, NoProfile>,
     /// What was not found in this server, and why.
@@ -186,6 +190,16 @@ pub struct RecordedServer {
     pub version: Option<String>,
     /// Its build id, if it has one.
     pub build_id: Option<String>,
+}
+
+/// Who had something outstanding at one look.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordedPeers {
+    /// When it was, microseconds since 1970.
+    pub unix_us: u64,
+    /// What was seen.
+    #[serde(flatten)]
+    pub seen: PeersSeen,
 }
 
 /// The configuration of a server, as far as it could be read.

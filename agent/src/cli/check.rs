@@ -120,7 +120,7 @@ fn is_writable(directory: &Path) -> Result<(), StoreError> {
 
 /// Has the kernel load everything, and tries it on this process.
 fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIterator>)> {
-    let loaded = match Loaded::load() {
+    let loaded = match Loaded::load(true) {
         Ok(loaded) => loaded,
         Err(error) => {
             checklist.fail("BPF", &format!("{error:#}"));
@@ -154,7 +154,10 @@ fn programs(checklist: &mut Checklist) -> Option<(Arc<Probes>, Option<SocketIter
     let loaded_iterator = loaded.sockets.map_err(Into::into);
     let sockets = match loaded_iterator.and_then(|iterator| sockets(&iterator).map(|()| iterator)) {
         Ok(iterator) => {
-            checklist.ok("sockets", "the kernel shows which requests are unread");
+            match iterator.no_peers() {
+                None => checklist.ok("sockets", "the kernel shows which requests are unread, and whose they are"),
+                Some(why) => checklist.note("sockets", &format!("whose requests are unread cannot be seen: {why}")),
+            }
             Some(iterator)
         }
         Err(why) => {

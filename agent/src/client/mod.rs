@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_model::answers::{BurstList, ListedBurst, RecordMade, TimelineAnswer, UnwatchedList, UnwatchedServer};
-use evictscope_records::{Record, RecordId};
+use evictscope_model::answers::{
+    BurstList, ListedBurst, PeersAnswer, RecordMade, TimelineAnswer, UnwatchedList, UnwatchedServer,
+};
+use evictscope_records::{Record, RecordId, who};
 use form_urlencoded::byte_serialize;
 use headers::Authorization;
 use headers::authorization::Credentials as _;
@@ -137,6 +139,14 @@ impl AgentClient {
         let record: Record = self.json(&format!("/api/v1/records/{}", made.id), LONGEST_RECORD)?;
         ensure!(record.is_drawable(), "its profile has more frames than any");
         Ok(record)
+    }
+
+    /// Returns whose requests wait in one server, and who does not read answers, each as a sentence; none if nothing is
+    /// outstanding, or that is not known. Fails as [`Self::reading`] does, and if the agent is older.
+    pub fn who(&self, server: &str) -> anyhow::Result<Vec<String>> {
+        let query: String = byte_serialize(server.as_bytes()).collect();
+        let peers: PeersAnswer = self.json(&format!("/api/v1/peers?server={query}"), LONGEST_LIST)?;
+        Ok(peers.now.map(|now| who(&now.seen)).unwrap_or_default())
     }
 
     fn json<T: DeserializeOwned>(&self, path: &str, longest: u64) -> anyhow::Result<T> {

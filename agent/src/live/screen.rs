@@ -65,6 +65,8 @@ struct Screen {
     list: ListState,
     /// The server that is shown alone.
     opened: Option<String>,
+    /// Whose requests wait there, and who does not read answers.
+    who: Vec<String>,
 }
 
 impl Screen {
@@ -79,6 +81,7 @@ impl Screen {
             failure: None,
             list: ListState::default().with_selected(Some(0)),
             opened: None,
+            who: Vec::new(),
         }
     }
 
@@ -96,6 +99,7 @@ impl Screen {
         self.bursts = agent.bursts()?;
         // An older agent does not list them.
         self.unwatched = agent.unwatched().unwrap_or_default();
+        self.who = self.opened.as_ref().and_then(|server| agent.who(server).ok()).unwrap_or_default();
         Ok(())
     }
 
@@ -138,7 +142,10 @@ impl Screen {
             KeyCode::Esc | KeyCode::Backspace => self.opened = None,
             KeyCode::Down | KeyCode::Char('j') => self.list.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.list.select_previous(),
-            KeyCode::Enter => self.opened = self.selected().cloned(),
+            KeyCode::Enter => {
+                self.opened = self.selected().cloned();
+                self.who.clear();
+            }
             _ => {}
         }
         false
@@ -210,6 +217,7 @@ impl Screen {
             rates: self.readings.rates(server),
             history: self.histories.get(server),
             bursts: bursts.cloned().collect(),
+            who: &self.who,
         };
         draw(frame, area, &server);
     }
@@ -250,6 +258,9 @@ mod tests {
             assert_eq!(one.contains("stale 37.5 %"), has_room, "{one}");
             assert_eq!(one.contains("stalled by expire 9.0 s, eviction 2.5 s"), has_room, "{one}");
         }
+        screen.who = vec!["480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms".to_owned()];
+        let one = shown(&mut screen, 80, 24)?;
+        assert!(one.contains(" 480 of 512 waiting requests come from 10.0.4.0/24, the first for 400 ms "), "{one}");
         screen.press(KeyCode::Esc.into());
         assert!(shown(&mut screen, 80, 24)?.contains("6380"));
         assert!(screen.press(KeyCode::Char('q').into()));

@@ -52,6 +52,8 @@ pub struct ShownServer<'a> {
     pub history: Option<&'a History>,
     /// The newest first.
     pub bursts: Vec<ListedBurst>,
+    /// Whose requests wait, and who does not read answers.
+    pub who: &'a [String],
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
@@ -73,7 +75,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
     let most = if is_wide { durations.len().max(goals.len()) } else { durations.len() };
     let most = u16::try_from(most).unwrap_or(u16::MAX).saturating_add(FRAME);
     let said = [stalls(server.reading), limit(server.reading), expiry(server.reading, server.rates)];
-    let said: Vec<_> = said.into_iter().flatten().collect();
+    let who = server.who.iter().map(|sentence| format!(" {sentence}"));
+    let said: Vec<_> = said.into_iter().flatten().chain(who).collect();
     let of_said = u16::try_from(said.len()).unwrap_or(u16::MAX);
     let rest = area.height.saturating_sub(TABLE_EXTRA + 1 + height + of_said + BURSTS);
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use evictscope_host::{Scanner, Scheduling};
-use evictscope_probes::share_heaps;
+use evictscope_probes::{SocketIterator, share_heaps};
 use evictscope_records::{self as records, Keeper, NoProfile, Store};
 use evictscope_web::{Web, WebConfig};
 use rustix::thread::gettid;
@@ -42,10 +42,13 @@ pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<
         .build()
         .context("cannot start the asynchronous runtime")?;
     let listener = runtime.block_on(evictscope_web::bind(settings.listen))?;
-    let Loaded { sockets, probes, costs, sampler, kept } = Loaded::load()?;
+    let Loaded { sockets, probes, costs, sampler, kept } = Loaded::load(settings.peers)?;
     let sockets = sockets.inspect_err(|error| {
         tracing::warn!("how long clients wait cannot be seen, nor when they are stalled: {error}");
     });
+    if let Some(why) = sockets.as_ref().ok().and_then(SocketIterator::no_peers) {
+        tracing::warn!("whose requests wait, and who does not read answers, cannot be seen: {why}");
+    }
     tracing::debug!(?costs, "measured what a probe hit costs");
     tracing::debug!(?kept, "gave up the other capabilities");
 

@@ -67,6 +67,8 @@ pub struct Settings {
     pub overhead_budget: OverheadBudget,
     /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
+    /// Whether to look at who the clients are.
+    pub peers: bool,
     pub process_match: Matcher,
     pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.

@@ -35,6 +35,7 @@ mod totals;
 use std::time::Duration;
 
 pub use clients::pace::{Calm, LookPace};
+pub use clients::peers::{Peers, WorstPeers};
 pub use clients::rest::{Rest, ThreadReading};
 pub use clients::stalls::{STALL_THRESHOLD, StallCause};
 pub use clients::waits::{OVER, Waits};
@@ -51,8 +52,8 @@ pub use snapshots::candidate::{Candidate, POOL_BYTES};
 pub use snapshots::members::{ClientBuffers, KeyClock, MemberValues};
 pub use snapshots::moment::{Moment, StallTime, found_share, stall_times};
 pub use snapshots::{
-    Answered, Counted, EvictionTimes, ExpiredSample, GaveUp, Observed, Owed, Snapshot, SocketLook, ThreadTimes, Unread,
-    Unrun,
+    ActivePeer, Answered, Counted, EvictionTimes, ExpiredSample, GaveUp, Observed, Owed, PeerAddress, SeenPeers,
+    Snapshot, SocketLook, ThreadTimes, Unread, Unrun,
 };
 pub use state::invariant::{BrokenInvariant, Withdrawal};
 pub use state::latencies::{Latencies, LatencySecond};

@@ -20,6 +20,7 @@ mod core {
     pub mod lifecycle;
     pub mod numbers;
     pub mod pages;
+    mod peers;
     pub mod phases;
     mod records;
     mod replaced;

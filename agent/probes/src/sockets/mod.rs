@@ -32,22 +32,40 @@ pub struct SocketIterator(Arc<Loaded>);
 struct Loaded {
     program: OwnedFd,
     run_delay: Option<u32>,
+    no_peers: Option<ProbeError>,
 }
 
 impl SocketIterator {
-    /// Loads the program into the kernel.
+    /// Loads the program into the kernel. `with_peers` is whether it is to say who the other sides of connections are,
+    /// and what they have not taken. If this kernel cannot say that, it says everything else.
     ///
     /// # Errors
     ///
     /// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses
     /// the program.
-    pub fn load() -> Result<Self, ProbeError> {
+    pub fn load(with_peers: bool) -> Result<Self, ProbeError> {
         let offsets = kernel_types::of_kernel()?;
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-sockets"));
         let ticks = [Ticks::now().per_second()];
-        let globals: [(&str, &[u32]); 2] = [("OFFSETS", &offsets.sockets), ("TICKS_PER_SECOND", &ticks)];
-        let program = load_iterator(object, PROGRAM, "task_file", &globals)?;
-        Ok(Self(Arc::new(Loaded { program, run_delay: offsets.run_delay })))
+        let load = |peers: bool| {
+            let globals: [(&str, &[u32]); 3] =
+                [("OFFSETS", &offsets.sockets), ("TICKS_PER_SECOND", &ticks), ("LOOKS_AT_PEERS", &[u32::from(peers)])];
+            load_iterator(object, PROGRAM, "task_file", &globals)
+        };
+        let (program, no_peers) = match (with_peers, offsets.no_peers) {
+            (true, None) => match load(true) {
+                Ok(program) => (program, None),
+                Err(error) => (load(false)?, Some(error)),
+            },
+            (true, lacking) => (load(false)?, lacking),
+            (false, _) => (load(false)?, None),
+        };
+        Ok(Self(Arc::new(Loaded { program, run_delay: offsets.run_delay, no_peers })))
+    }
+
+    /// Returns why it does not tell peers although it should.
+    pub fn no_peers(&self) -> Option<&ProbeError> {
+        self.0.no_peers.as_ref()
     }
 
     /// Returns the offset of the time for which a thread has waited for a CPU, as [`Probes::load`](super::Probes::load)

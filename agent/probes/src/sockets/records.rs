@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::offset_of;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evictscope_abi::{
     ANSWERED_TCP, ActiveSocket, GAVE_UP, IDLE, IdleSocket, LISTENS, LOOK_END, LookEnd, NOT_SEEN, OWED_TCP,
-    PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX,
+    PENDING_MPTCP, PENDING_TCP, PENDING_UNIX, PERHAPS_GAVE_UP, PERHAPS_OWED_TCP, UNREAD_TCP, UNREAD_UNIX, UNTAKEN,
 };
-use evictscope_telemetry::{Answered, GaveUp, Owed, SocketLook, Unread};
+use evictscope_telemetry::{ActivePeer, Answered, GaveUp, Owed, PeerAddress, SeenPeers, SocketLook, Unread};
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
+const AF_INET: u32 = 2;
 /// How many [`IdleSocket::sent`] a second has.
 const SENT_PER_SECOND: u32 = 32;
 
@@ -37,7 +39,7 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
             }
             [
                 UNREAD_TCP | UNREAD_UNIX | OWED_TCP | PERHAPS_OWED_TCP | ANSWERED_TCP | GAVE_UP | PERHAPS_GAVE_UP
-                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX,
+                | PENDING_TCP | PENDING_MPTCP | PENDING_UNIX | UNTAKEN,
                 ..,
             ] => {
                 let (record, rest) =
@@ -56,14 +58,17 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         SocketLook { at: Duration::from_nanos(word(end, offset_of!(LookEnd, monotonic_ns))?), ..SocketLook::default() };
     let now = half(end, offset_of!(LookEnd, jiffies))?;
     let mut sent = u8::MAX;
-    for record in idle {
-        let is_clients = ports.is_of_clients(port(record));
+    idle.retain(|record| {
+        let is_clients = ports.is_of_clients(port(*record));
         look.not_seen += u32::from(is_clients && record[0] == NOT_SEEN);
-        if is_clients && record[0] == IDLE {
+        let is_seen = is_clients && record[0] == IDLE;
+        if is_seen {
             look.connected += 1;
             sent = sent.min(record[1]);
         }
-    }
+        is_seen
+    });
+    let mut peers = (end[1] != 0).then(SeenPeers::default);
     for record in active {
         if !ports.is_of_clients(port(record)) {
             continue;
@@ -82,9 +87,26 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
         let came = time(offset_of!(ActiveSocket, came))?;
         let left = time(offset_of!(ActiveSocket, left))?;
         let is_unix = port(record) == 0;
-        look.connected += u32::from(!matches!(kind, GAVE_UP | PERHAPS_GAVE_UP));
+        let is_connected = !matches!(kind, GAVE_UP | PERHAPS_GAVE_UP);
+        look.connected += u32::from(is_connected);
+        if let Some(peers) = peers.as_mut().filter(|_| is_connected) {
+            let mut address = peer(record, offset_of!(ActiveSocket, peer))?;
+            let mut untaken = half(record, offset_of!(ActiveSocket, untaken))?;
+            let taken_to = half(record, offset_of!(ActiveSocket, taken_to))?;
+            if let PENDING_TCP | PENDING_MPTCP = record[0] {
+                if taken_to == AF_INET {
+                    address = PeerAddress::Ip(Ipv4Addr::from(untaken.to_ne_bytes()).into());
+                }
+                untaken = 0;
+            }
+            *peers.connections.entry(address).or_default() += 1;
+            if untaken > 0 || !matches!(kind, IDLE | ANSWERED_TCP) {
+                let left = (!is_unix).then_some(left);
+                peers.active.push(ActivePeer { socket, address, unread: bytes, untaken, taken_to, left });
+            }
+        }
         match kind {
-            IDLE => {}
+            IDLE | UNTAKEN => {}
             OWED_TCP | PERHAPS_OWED_TCP => {
                 look.owed.push(Owed { socket, read_to, answered_to, came, is_certain: kind == OWED_TCP });
             }
@@ -96,6 +118,13 @@ pub fn look(mut bytes: &[u8], ticks: Ticks, ports: &mut Ports) -> io::Result<Soc
             _ => look.unread.push(Unread { socket, read_to, answered_to, bytes, came: (!is_unix).then_some(came) }),
         }
     }
+    // Of a server of which nobody waits and that waits for nobody, connections are not counted by peer.
+    if let Some(peers) = peers.as_mut().filter(|peers| !peers.active.is_empty()) {
+        for record in idle {
+            *peers.connections.entry(peer(record, offset_of!(IdleSocket, peer))?).or_default() += 1;
+        }
+    }
+    look.peers = peers;
     let ago = Duration::from_secs(1) * u32::from(sent) / SENT_PER_SECOND;
     look.sent = (sent != u8::MAX).then(|| look.at.saturating_sub(ago));
     Ok(look)
@@ -123,6 +152,14 @@ fn pending(kind: u8, state: u8, bytes: u32) -> Option<(u8, u32)> {
 
 fn port(record: &[u8]) -> u16 {
     u16::from_ne_bytes([record[2], record[3]])
+}
+
+fn peer(record: &[u8], at: usize) -> io::Result<PeerAddress> {
+    if port(record) == 0 {
+        return Ok(PeerAddress::Process(half(record, at)?));
+    }
+    let bytes: &[u8; 16] = record.get(at..).and_then(<[u8]>::first_chunk).ok_or(ErrorKind::InvalidData)?;
+    Ok(PeerAddress::Ip(Ipv6Addr::from(*bytes).to_canonical()))
 }
 
 fn word(record: &[u8], at: usize) -> io::Result<u64> {
@@ -209,19 +246,39 @@ mod tests {
     const TICKS: Ticks = Ticks { length: Duration::from_millis(4), last: Duration::from_millis(1000) };
 
     fn active(kind: u8, port: u16, socket: u64, bytes: u32, came: u32) -> Vec<u8> {
-        let mut record = vec![kind, 64];
+        active_of([0; 16], 0, [kind, 64], port, socket, bytes, came)
+    }
+
+    fn active_of(
+        peer: [u8; 16],
+        untaken: u32,
+        [kind, sent]: [u8; 2],
+        port: u16,
+        socket: u64,
+        bytes: u32,
+        came: u32,
+    ) -> Vec<u8> {
+        let mut record = vec![kind, sent];
         record.extend(port.to_ne_bytes());
         record.extend(bytes.to_ne_bytes());
         record.extend(socket.to_ne_bytes());
         for word in [77, 88, came, 2_u32] {
             record.extend(word.to_ne_bytes());
         }
+        record.extend(peer);
+        // Of a pending one, it is the address family.
+        let taken_to = if peer == [0xee; 16] { AF_INET } else { 99 };
+        record.extend([untaken, taken_to].into_iter().flat_map(u32::to_ne_bytes));
         record
     }
 
     fn idle(kind: u8, sent: u8, port: u16) -> Vec<u8> {
+        idle_of([0; 16], kind, sent, port)
+    }
+
+    fn idle_of(peer: [u8; 16], kind: u8, sent: u8, port: u16) -> Vec<u8> {
         let [low, high] = port.to_ne_bytes();
-        vec![kind, sent, low, high]
+        [&[kind, sent, low, high][..], &peer].concat()
     }
 
     fn end(files: u64) -> Vec<u8> {
@@ -266,8 +323,54 @@ mod tests {
             gave_up: vec![GaveUp { socket: 10, answered_to: 88, is_certain: true, came: Some(ms(996)) }],
             sent: Some(Duration::ZERO),
             not_seen: 1,
+            peers: None,
         };
         assert_eq!(look(&bytes.concat(), TICKS, &mut Ports::default())?, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn peers_are_counted_if_something_is_outstanding() -> io::Result<()> {
+        let mapped = |last| Ipv4Addr::new(10, 0, 3, last).to_ipv6_mapped().octets();
+        let (v6, v4) = (Ipv6Addr::LOCALHOST.octets(), [0xee; 16]);
+        let pid = [&4_321_u32.to_ne_bytes()[..], &[0; 12]].concat().try_into().unwrap_or_default();
+        let calm = [
+            idle(LISTENS, 255, 6379),
+            idle_of(mapped(7), IDLE, 96, 6379),
+            idle_of(mapped(7), IDLE, 96, 54321),
+            active_of(mapped(7), 0, [ANSWERED_TCP, 0], 6379, 1, 0, 1),
+        ];
+        let mut told = end(9);
+        told[1] = 1;
+        let look = |records: &[Vec<u8>]| look(&[&records.concat()[..], &told].concat(), TICKS, &mut Ports::default());
+        let peers = look(&calm)?.peers;
+        assert_eq!(peers.map(|peers| peers.active), Some(Vec::new()));
+        let outstanding = [
+            active_of(mapped(8), 5_000, [UNTAKEN, 255], 6379, 2, 0, 1),
+            active_of(v6, 0, [UNREAD_TCP, 255], 6379, 3, 14, 1),
+            active_of(pid, 64, [UNTAKEN, 255], 0, 4, 0, 0),
+            active_of(v6, 0, [GAVE_UP, 255], 6379, 5, 14, 1),
+            active_of(v6, 0, [PENDING_TCP, 1], 6379, 6, 14, 1),
+            active_of(v4, u32::from_ne_bytes([10, 0, 3, 8]), [PENDING_TCP, 1], 6379, 7, 14, 1),
+        ];
+        let seen = look(&[&calm[..], &outstanding].concat())?;
+        let [seven, eight] = [7, 8].map(|last| PeerAddress::Ip([10, 0, 3, last].into()));
+        let [v6, process] = [PeerAddress::Ip(Ipv6Addr::LOCALHOST.into()), PeerAddress::Process(4_321)];
+        let active = |socket, address, unread, untaken| {
+            let left = (address != process).then_some(Duration::from_millis(1_000));
+            ActivePeer { socket, address, unread, untaken, taken_to: if socket == 7 { AF_INET } else { 99 }, left }
+        };
+        let expected = SeenPeers {
+            connections: [(seven, 2), (eight, 2), (v6, 2), (process, 1)].into(),
+            active: vec![
+                active(2, eight, 0, 5_000),
+                active(3, v6, 14, 0),
+                active(4, process, 0, 64),
+                active(6, v6, 14, 0),
+                active(7, eight, 14, 0),
+            ],
+        };
+        assert_eq!((seen.peers, seen.connected, seen.unread.len()), (Some(expected), 7, 3));
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Tests what is seen of real servers that are stopped, so that what lies unread is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -11,12 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use evictscope_telemetry::{Owed, SocketLook, Unread};
+use evictscope_telemetry::{Owed, PeerAddress, SocketLook, Unread};
 use evictscope_testkit::process::Owned;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::skip::skip;
 use evictscope_testkit::wait::until;
 use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, SocketType, bind, ipproto, listen, socket};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -82,6 +83,15 @@ fn unread(iterator: &SocketIterator, pid: u32, count: usize) -> Result<SocketLoo
     })
 }
 
+fn ip(address: impl Into<IpAddr>) -> PeerAddress {
+    PeerAddress::Ip(address.into())
+}
+
+/// Returns how many connections each peer has.
+fn peers(look: &SocketLook) -> BTreeMap<PeerAddress, u32> {
+    look.peers.iter().flat_map(|peers| peers.connections.clone()).collect()
+}
+
 fn bytes(look: &SocketLook) -> Vec<u32> {
     let mut bytes: Vec<_> = look.unread.iter().map(|unread| unread.bytes).collect();
     bytes.sort_unstable();
@@ -92,7 +102,7 @@ fn bytes(look: &SocketLook) -> Vec<u32> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn those_that_sent_and_no_others_are_seen() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
     if !has_ipv6 {
         skip("this host has no IPv6")?;
@@ -131,6 +141,10 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
         let look = unread(&iterator, pid, sent.len())?;
         assert_eq!(look.connected, connected);
         assert_eq!(bytes(&look), sent);
+        let (each, own) = (6, PeerAddress::Process(std::process::id()));
+        let mut expected = BTreeMap::from([(ip([127, 0, 0, 1]), each), (own, each)]);
+        expected.extend(has_ipv6.then_some((ip(Ipv6Addr::LOCALHOST), each)));
+        assert_eq!(peers(&look), expected);
         assert!(look.at >= ended.last, "{look:?}");
         let tick = begun.length;
         let came = look.unread.iter().filter_map(|unread| unread.came);
@@ -162,7 +176,7 @@ fn those_that_sent_and_no_others_are_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let clients = <[TcpStream; 5]>::try_from(connect(&redis, 5)?);
@@ -202,7 +216,7 @@ fn a_client_that_ended_before_it_was_answered_gave_up() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn those_that_were_not_accepted_are_seen() -> Result<()> {
     const MANY: usize = 300;
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("socket");
     let redis = Redis::start(&["--unixsocket", path.to_str().context("an odd path")?])?;
@@ -232,10 +246,12 @@ fn those_that_were_not_accepted_are_seen() -> Result<()> {
     assert_eq!((look.connected as usize, bytes(&look)), (MANY + 2, vec![6; MANY]));
     let before: BTreeSet<_> = look.unread.iter().map(|unread| unread.socket).collect();
     assert_eq!(before.len(), MANY);
+    let known = peers(&look);
     for unread in look.unread {
         let came = unread.came.context("when it came is not known")?;
         assert!(is_between(came, begun, ended), "{begun:?} to {ended:?}: {came:?}");
     }
+    assert_eq!(known, [(ip([127, 0, 0, 1]), u32::try_from(MANY + 2)?)].into());
     signal(pid, Signal::CONT)?;
     for client in &mut clients {
         ask(client, b"", PONG)?;
@@ -261,7 +277,7 @@ fn is_between(came: Duration, begun: Ticks, ended: Ticks) -> bool {
 #[test]
 #[ignore = "needs root and BPF"]
 fn blocked_clients_do_not_wait() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let mut clients = connect(&redis, 3)?;
@@ -284,7 +300,7 @@ fn blocked_clients_do_not_wait() -> Result<()> {
 fn who_is_owed_an_answer_is_seen() -> Result<()> {
     const SET: &[u8] = b"SET key value\r\n";
     const OK: &[u8] = b"+OK\r\n";
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&[])?;
     let pid = redis.pid();
     let mut clients = [tcp(&redis)?, tcp(&redis)?, tcp(&redis)?, tcp(&redis)?];
@@ -320,7 +336,7 @@ fn who_is_owed_an_answer_is_seen() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_keepalive_is_no_answer() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let redis = Redis::start(&["--tcp-keepalive", "1", "--enable-debug-command", "yes"])?;
     let pid = redis.pid();
     let [mut first, mut second] = [tcp(&redis)?, tcp(&redis)?];
@@ -353,7 +369,7 @@ fn a_keepalive_is_no_answer() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn links_between_servers_are_no_clients() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let primary = Redis::start(&[])?;
     let port = primary.port().to_string();
     let replica = Redis::start(&["--replicaof", "127.0.0.1", &port])?;
@@ -365,7 +381,7 @@ fn links_between_servers_are_no_clients() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let server = "ip link set lo up && exec redis-server --port 6379 --bind 127.0.0.1 --save ''";
     let folder = tempfile::tempdir()?;
     let server = Owned::start(Command::new("unshare").args(["--net", "sh", "-c", server]).current_dir(folder.path()))?;
@@ -388,6 +404,44 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
     client.write_all(PING)?;
     let look = unread(&iterator, pid, 1)?;
     assert_eq!((look.connected, bytes(&look)), (1, vec![6]));
+    assert_eq!(peers(&look), [(ip([127, 0, 0, 1]), 1)].into());
+    Ok(())
+}
+
+/// This process is server and client.
+#[test]
+#[ignore = "needs root and BPF"]
+fn peers_of_mptcp_are_known_and_what_they_do_not_take() -> Result<()> {
+    let Ok(listening) = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP)) else {
+        return skip("this kernel has no MPTCP");
+    };
+    let iterator = SocketIterator::load(true)?;
+    let look = || look_at(&iterator, std::process::id());
+    bind(&listening, &SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    listen(&listening, 5)?;
+    let client = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP))?;
+    bind(&client, &SocketAddr::from(([127, 0, 0, 4], 0)))?;
+    let server = TcpListener::from(listening);
+    rustix::net::connect(&client, &server.local_addr()?)?;
+    let mut client = TcpStream::from(client);
+    client.write_all(PING)?;
+    let expected = BTreeMap::from([(ip([127, 0, 0, 4]), 1)]);
+    let pending = until("it is seen before it is accepted", || {
+        let look = look()?;
+        Ok((look.unread.len() == 1).then_some(look))
+    })?;
+    assert_eq!((peers(&pending), bytes(&pending)), (expected.clone(), vec![6]));
+    let (mut connection, _) = server.accept()?;
+    connection.read_exact(&mut [0; 6])?;
+    connection.set_nonblocking(true)?;
+    while connection.write(&[0; 1 << 16]).is_ok() {}
+    let full = until("it takes nothing", || {
+        let look = look()?;
+        let active = look.peers.as_ref().and_then(|peers| peers.active.first().copied());
+        Ok(active.filter(|active| active.untaken > 0).map(|active| (look, active)))
+    })?;
+    assert_eq!((peers(&full.0), full.1.address), (expected, ip([127, 0, 0, 4])));
+    println!("{:?}", full.1);
     Ok(())
 }
 
@@ -396,7 +450,7 @@ fn a_server_in_another_network_namespace_is_seen() -> Result<()> {
 #[ignore = "needs root and BPF"]
 fn of_many_connections_each_is_seen_once() -> Result<()> {
     const MANY: u32 = 1_500;
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     let redis = Redis::start(&["--maxclients", "2000"])?;
@@ -432,7 +486,7 @@ fn of_many_connections_each_is_seen_once() -> Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn a_process_that_has_ended_is_not_found() -> Result<()> {
-    let iterator = SocketIterator::load()?;
+    let iterator = SocketIterator::load(true)?;
     let mut child = Command::new("true").spawn()?;
     let pid = child.id();
     until("the process ends", || Ok(child.try_wait()?))?;

@@ -57,6 +57,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "parsed")]
     stall_threshold: Option<StallThreshold>,
+    /// Look at who the clients are, and keep their addresses in records: whose requests wait, and who does not read
+    /// answers [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    peers: Option<bool>,
     /// Regular expression: a process whose command name, executable's name or argument 0 it
     /// matches is a server (sentinels and forked children never are)
     /// [default: ^(redis-server|valkey-server)$]
@@ -105,6 +109,7 @@ impl Options {
             probe_mode: self.probe_mode.or(other.probe_mode),
             overhead_budget: self.overhead_budget.or(other.overhead_budget),
             stall_threshold: self.stall_threshold.or(other.stall_threshold),
+            peers: self.peers.or(other.peers),
             process_match: self.process_match.or(other.process_match),
             exclude: self.exclude.or(other.exclude),
             debug_dir: self.debug_dir.or(other.debug_dir),
@@ -135,6 +140,7 @@ impl Options {
             probe_mode: self.probe_mode.unwrap_or(RequestedMode::Auto),
             overhead_budget: self.overhead_budget.map_or_else(|| DEFAULT_BUDGET.parse(), Ok)?,
             stall_threshold: self.stall_threshold.map_or(STALL_THRESHOLD, |threshold| threshold.0),
+            peers: self.peers.unwrap_or(true),
             process_match: self.process_match.map_or_else(|| DEFAULT_PATTERN.parse(), Ok).map_err(Error::msg)?,
             exclusions: self.exclude.unwrap_or_default(),
             debug_dirs: self.debug_dir.unwrap_or_default(),

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 use evictscope_host::ServerProcess;
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
-use evictscope_records::{Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedServer, Tell};
+use evictscope_records::{
+    Configuration, Ending, Keeper, Occasion, Record, RecordId, RecordedPeers, RecordedServer, Tell,
+};
 use evictscope_telemetry::{
-    Burst, BurstKind, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline, microseconds,
+    Burst, BurstKind, Cycle, Latencies, MemberValues, Moment, ServerState, SlowCalls, Snapshot, Timeline, WorstPeers,
+    microseconds,
 };
 use evictscope_web::{Request, Requests, version};
 
@@ -72,6 +75,7 @@ struct Kept {
     /// The highest cost of the probes in each second, monotonic.
     costs: VecDeque<(u64, f64)>,
     members: MemberValues,
+    peers: WorstPeers,
     /// When the recorded bursts began, monotonic, and the names of their records.
     named: Arc<VecDeque<(Duration, RecordId)>>,
     tell: Vec<Tell>,
@@ -131,6 +135,7 @@ impl Recorder {
         if let Some(members) = seen.state.members {
             kept.members = members;
         }
+        kept.peers.clone_from(&seen.state.peers.worst);
         if self.around.keeper.is_err() {
             return vec![None; seen.finished.len()];
         }
@@ -232,6 +237,9 @@ impl Recorder {
             moments: timeline.moments(from, to, since_1970),
             slowest: kept.slow_calls.between(from, to, since_1970),
             latencies: kept.latencies.between(from, to, since_1970),
+            peers: (kept.peers.between(from, to).into_iter())
+                .map(|(at, seen)| RecordedPeers { unix_us: dated(at), seen: seen.clone() })
+                .collect(),
             profile: self.profiles.of(wanted, since_1970),
             not_found: plan.not_found.iter().map(|missing| format!("{}: {}", missing.item, missing.reason)).collect(),
             overhead_ratio: kept.highest_cost(from, to),

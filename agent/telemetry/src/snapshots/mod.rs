@@ -4,6 +4,8 @@ pub(crate) mod candidate;
 pub(crate) mod members;
 pub(crate) mod moment;
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use evictscope_abi::{CallStats, EVICTION, EXPIRE, EvictionStats, ExpireStats, FaultCounts};
@@ -198,6 +200,43 @@ pub struct SocketLook {
     pub sent: Option<Duration>,
     /// Connections by a protocol that is not understood. They do not count as connected.
     pub not_seen: u32,
+    /// Who the other ends are; `None` if that is not known, or not wanted.
+    pub peers: Option<SeenPeers>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PeerAddress {
+    /// Its address; an IPv4 address that is mapped to IPv6 is an IPv4 address.
+    Ip(IpAddr),
+    /// Of a Unix socket, the process that has connected it; 0 if the kernel does not say which.
+    Process(u32),
+}
+
+/// Who the other ends of connections are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenPeers {
+    /// How many connections each has. Empty or incomplete if none is `active`.
+    pub connections: HashMap<PeerAddress, u32>,
+    /// The connections with bytes that were not read, answers that are owed, or answers that were not taken.
+    pub active: Vec<ActivePeer>,
+}
+
+/// The other end of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivePeer {
+    /// As [`Unread::socket`].
+    pub socket: u64,
+    /// Who it is.
+    pub address: PeerAddress,
+    /// Bytes that the server has not read.
+    pub unread: u32,
+    /// Bytes that the kernel holds for it, because it has not taken them: what `ss` calls Send-Q.
+    pub untaken: u32,
+    /// How far it has taken them: it changes when it takes more.
+    pub taken_to: u32,
+    /// When data last left to it, monotonic, to a tick; not known for a Unix socket.
+    pub left: Option<Duration>,
 }
 
 /// A connection whose last request was read, and on which no answer has left since.

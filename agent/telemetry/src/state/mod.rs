@@ -24,7 +24,7 @@ use crate::clients::stalls::{Inside, InsideCalls, STALL_THRESHOLD, StallCause, S
 use crate::clients::waits::ThreadSample;
 use crate::{
     Candidate, Counted, ExpiredSample, HistogramTotals, HistogramView, LongestCalls, MainThreadTime, MemberValues,
-    Observed, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
+    Observed, Peers, Snapshot, ThreadTimes, Unrun, Waits, nanoseconds,
 };
 
 /// The least time between two entries in the histogram of client buffers: 10 a second at most, with some tolerance for
@@ -82,6 +82,8 @@ pub struct ServerState {
     pub timed: TimedCalls,
     /// How long requests of its clients wait.
     pub waits: Waits,
+    /// Whose requests they are, and who does not take answers.
+    pub peers: Peers,
     stalls: Stalls,
     refused: Refused,
     /// For how long it had run when it was found.
@@ -128,6 +130,7 @@ impl ServerState {
             last_observed: Observed::default(),
             timed: TimedCalls::default(),
             waits: Waits::default(),
+            peers: Peers::default(),
             stalls: Stalls::new(threshold),
             refused: Refused::default(),
             age_when_found: Duration::ZERO,
@@ -207,6 +210,7 @@ impl ServerState {
                 },
             );
             self.stalled_by = self.stalls.take_in(&waits);
+            self.peers.take_in(look.at, look.peers.as_ref(), &self.waits);
         }
         self.record_client_buffers(at);
         self.observe(snapshot);

@@ -89,6 +89,7 @@ async fn every_page_answers() -> anyhow::Result<()> {
     check("/api/v1/bursts?server=7", 404, "no server 7")?;
     check("/api/v1/unwatched", 200, "{\"unwatched\":[]}")?;
     check("/api/v1/timeline", 200, "\"bin_seconds\":0.02")?;
+    check("/api/v1/peers", 200, "{\"server\":\"6379\",\"now\":null,\"worst\":[]}")?;
     let svg = "content-type: image/svg+xml\r\n";
     check("/heatmap.svg?server=6379", 200, svg)?;
     server.shared.publish(partial_server());

@@ -23,6 +23,7 @@ mod strips;
 #[cfg(test)]
 mod tests;
 mod text;
+mod who;
 
 use evictscope_records::Record;
 use evictscope_records::explain::explain;

@@ -12,7 +12,7 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
-use super::{felt, panels, text};
+use super::{felt, panels, text, who};
 use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
@@ -41,6 +41,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
             Some(server) => {
                 (identity(server))
                 (felt::section(server))
+                (who::section(server))
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
                 h2 { "The last ten minutes" }

@@ -1,5 +1,5 @@
-//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, and the last
-//! ten minutes of one server, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing.
+//! `GET /metrics`, in the text format of Prometheus; as JSON the last finished bursts, `/api/v1/bursts`, who a server's
+//! clients are, `/api/v1/peers`, and its last ten minutes, `/api/v1/timeline`, of which `/heatmap.svg` is a drawing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evictscope_model::UnixTime;
-use evictscope_model::answers::{BurstList, ListedBurst, TimelineAnswer, TimelineSample};
+use evictscope_model::answers::{
+    BurstList, DatedPeers, ListedBurst, PeersAnswer, PeersSeen, TimelineAnswer, TimelineSample,
+};
 use evictscope_records::RecordId;
 use evictscope_telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline, microseconds};
 use prometheus::core::Collector as _;
@@ -62,6 +64,21 @@ pub(super) async fn bursts(State(app): State<App>, Query(which): Query<Which>) -
         },
     }
     Ok(Json(burst_list(&servers)).into_response())
+}
+
+pub(super) async fn peers(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {
+    let server = which.of(&app.shared)?;
+    let dated = |(at, seen): (Duration, &PeersSeen)| DatedPeers {
+        time: UnixTime::new(server.since_1970 + at),
+        seen: seen.clone(),
+    };
+    let peers = &server.state.peers;
+    Ok(Json(PeersAnswer {
+        server: server.label.clone(),
+        now: peers.last().map(dated),
+        worst: peers.worst.between(Duration::ZERO, Duration::MAX).into_iter().map(dated).collect(),
+    })
+    .into_response())
 }
 
 fn timeline_answer(server: &str, timeline: &Timeline, since_1970: Duration) -> TimelineAnswer {

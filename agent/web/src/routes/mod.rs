@@ -41,6 +41,7 @@ pub(crate) fn router(shared: Shared, requesters: Requesters) -> Router {
         .route("/bursts/{id}", get(pages::record))
         .route("/metrics", get(api::metrics))
         .route("/api/v1/bursts", get(api::bursts))
+        .route("/api/v1/peers", get(api::peers))
         .route("/api/v1/records", get(records::list))
         .route("/api/v1/records/{id}", get(records::one))
         .route("/api/v1/timeline", get(api::timeline))

@@ -256,6 +256,11 @@ impl Waits {
         self.requests.values().filter(|request| !request.is_blocked)
     }
 
+    /// Returns since when a request of this connection has been waiting, if the last look found one.
+    pub(crate) fn since(&self, socket: u64) -> Option<Duration> {
+        self.requests.get(&socket).filter(|request| !request.is_blocked).map(|request| request.since)
+    }
+
     /// Returns since when the oldest request that the last look found has been waiting.
     pub fn oldest(&self) -> Option<Duration> {
         self.all_waiting().map(|request| request.since).min()
