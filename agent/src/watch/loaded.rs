@@ -24,8 +24,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads it all, and then gives up the capabilities that watching servers does not need. Call it before any thread
-    /// is started. `with_peers` is whether to look at who the clients are. Fails if the kernel does not let this process
-    /// attach probes. Without the others, everything else works.
+    /// is started. `with_peers` is whether to look at who the clients are. Fails if the kernel does not let this
+    /// process attach probes. Without the others, everything else works.
     pub fn load(with_peers: bool) -> anyhow::Result<Self> {
         open_as_many_files_as_allowed();
         let sockets = SocketIterator::load(with_peers);
