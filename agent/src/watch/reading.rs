@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::expired::{ExpiredKeys, REST};
 use super::lookout::{Lookout, MainThread};
+use super::memory_parts::PartsReader;
 use super::{not_counted, refusals};
 use crate::clock::{monotonic, since_1970};
 use crate::keys::{self, Memory, Walk};
@@ -44,6 +45,7 @@ pub struct ServerReader {
     searched: Duration,
     /// Those of its keys that have expired.
     expired: ExpiredKeys,
+    parts: PartsReader,
     quotas: Quotas,
     /// When quotas were last read: how long the main thread had waited for a CPU until then, and what they said.
     throttled: Option<(u64, Option<Duration>)>,
@@ -80,6 +82,7 @@ impl ServerReader {
             errors: (plan.member(Member::Errors)).map(|errors| errors.address.at(load_bias).get()),
             searched: Duration::ZERO,
             expired: ExpiredKeys::new(pid, plan, load_bias),
+            parts: PartsReader::default(),
             quotas: Quotas::of(pid),
             throttled: None,
             counted: Counted::default(),
@@ -148,6 +151,9 @@ impl ServerReader {
         let is_calm = may_be_calm && self.is_calm();
         let not_counted =
             members.as_ref().and_then(|members| not_counted::read(&memory, members, &self.plan, self.load_bias));
+        let parts = members
+            .as_ref()
+            .and_then(|members| self.parts.read(at, &memory, members, &self.plan, self.load_bias, !may_be_calm));
         let times = followed.map(|followed| followed.times);
         let snapshot = Snapshot {
             at,
@@ -160,6 +166,7 @@ impl ServerReader {
             refusals,
             keys: None,
             not_counted,
+            memory: parts,
             candidate,
             expired: self.expired.follow(at, &self.memory, is_calm),
             times,
