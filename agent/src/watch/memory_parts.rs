@@ -18,7 +18,7 @@ use crate::clock::monotonic;
 use crate::keys::{Databases, Dict, KeyspaceLayout, Memory, Walk};
 
 /// The shortest time between two readings; and while the server evicts, or requests wait.
-const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(990);
 const PRESSING_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest time between two searches for the databases.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -91,18 +91,9 @@ struct Source<'a> {
 impl Source<'_> {
     fn parts(&self, tables: Option<(u64, u64)>) -> Option<MemoryParts> {
         let get = |member| self.members.get(member);
-        let mut parts = MemoryParts {
-            used: get(Member::UsedMemory)?,
-            keys: tables.map(|(_, keys)| keys),
-            tracked_keys: get(Member::TrackingTable).and_then(|table| self.tree(table)).map(|(keys, _)| keys),
-            tracked_items: get(Member::TrackingTableTotalItems),
-            being_freed: get(Member::LazyfreeObjects),
-            ..MemoryParts::default()
-        };
         let (backlog, replicas) = self.replication().unzip();
         let clients = self.members.client_buffers();
-        let has_links = self.plan.member(Member::StatClusterLinksMemory).is_some();
-        for (part, bytes) in [
+        let parts = [
             (MemoryPart::Startup, get(Member::InitialMemoryUsage)),
             (MemoryPart::ClientsNormal, clients.map(|clients| clients.normal)),
             (MemoryPart::ClientsPubsub, clients.map(|clients| clients.pubsub)),
@@ -110,13 +101,16 @@ impl Source<'_> {
             (MemoryPart::Replicas, replicas),
             (MemoryPart::Backlog, backlog),
             (MemoryPart::AofBuffer, not_counted::aof(self.memory, self.members, self.plan, self.load_bias)),
-            (MemoryPart::ClusterLinks, has_links.then(|| get(Member::StatClusterLinksMemory)).flatten()),
+            (MemoryPart::ClusterLinks, get(Member::StatClusterLinksMemory)),
             (MemoryPart::Scripts, self.scripts()),
             (MemoryPart::Tables, tables.map(|(bytes, _)| bytes)),
-        ] {
-            parts.set(part, bytes);
-        }
-        Some(parts)
+        ];
+        let mut memory = MemoryParts::new(get(Member::UsedMemory)?, parts);
+        memory.keys = tables.map(|(_, keys)| keys);
+        memory.tracked_keys = get(Member::TrackingTable).and_then(|table| self.tree(table)).map(|(keys, _)| keys);
+        memory.tracked_items = get(Member::TrackingTableTotalItems);
+        memory.being_freed = get(Member::LazyfreeObjects);
+        Some(memory)
     }
 
     /// Returns what the backlog takes, and what the buffers of replicas take beyond it. Since Redis 7.0 they share one

@@ -18,6 +18,7 @@ mod core {
     pub mod hostile;
     pub mod killed;
     pub mod lifecycle;
+    mod memory;
     pub mod numbers;
     pub mod pages;
     pub mod phases;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserializer, Serialize, Serializer};
 
 /// A share of `used_memory` with an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +70,12 @@ impl MemoryPart {
     }
 }
 
-/// How many parts are read.
-const READ: usize = MemoryPart::Rest as usize;
-
 /// The parts of a server's memory at one moment, and counts of what takes memory that is in no part but the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct MemoryParts {
     /// `used_memory`, bytes.
     pub used: u64,
-    parts: [Option<u64>; READ],
+    parts: [Option<u64>; MemoryPart::ALL.len()],
     /// Keys in all databases.
     pub keys: Option<u64>,
     /// Keys in the tracking table.
@@ -90,20 +87,29 @@ pub struct MemoryParts {
 }
 
 impl MemoryParts {
-    /// Sets a part that was read, bytes.
-    pub fn set(&mut self, part: MemoryPart, bytes: Option<u64>) {
-        if let Some(known) = self.parts.get_mut(part as usize) {
-            *known = bytes;
+    /// Returns these parts of `used` bytes, and the rest. That is not known if they are more than all: they changed
+    /// while they were read.
+    pub fn new(used: u64, parts: impl IntoIterator<Item = (MemoryPart, Option<u64>)>) -> Self {
+        let mut memory = Self { used, ..Self::default() };
+        for (part, bytes) in parts {
+            memory.parts[part as usize] = bytes;
         }
+        let rest = memory.parts.iter().flatten().try_fold(used, |rest, bytes| rest.checked_sub(*bytes));
+        memory.parts[MemoryPart::Rest as usize] = rest;
+        memory
     }
 
-    /// Returns a part, bytes; `None` if it is not known. The rest is not known if the parts are more than all: they
-    /// changed while they were read.
+    /// Returns a part, bytes; `None` if it is not known.
     pub fn get(&self, part: MemoryPart) -> Option<u64> {
-        match part {
-            MemoryPart::Rest => self.parts.iter().flatten().try_fold(self.used, |rest, bytes| rest.checked_sub(*bytes)),
-            _ => self.parts[part as usize],
-        }
+        self.parts[part as usize]
+    }
+
+    /// Returns the highest of each part in both.
+    #[must_use]
+    pub fn highest(mut self, mut other: Self) -> Self {
+        let used = self.used.max(other.used);
+        self.kept().zip(other.kept()).for_each(|((_, value), (_, other))| *value = (*value).max(*other));
+        Self { used, ..self }
     }
 
     /// Returns all values that are kept, by the names that records have for them.
@@ -127,9 +133,9 @@ impl Serialize for MemoryParts {
     }
 }
 
-impl<'de> Deserialize<'de> for MemoryParts {
+impl<'de> serde::Deserialize<'de> for MemoryParts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let values = BTreeMap::<String, u64>::deserialize(from)?;
+        let values: BTreeMap<String, u64> = serde::Deserialize::deserialize(from)?;
         let mut parts = Self { used: values.get("used").copied().unwrap_or_default(), ..Self::default() };
         parts.kept().for_each(|(name, value)| *value = values.get(name).copied());
         Ok(parts)
@@ -142,15 +148,16 @@ mod tests {
 
     #[test]
     fn the_rest_is_what_the_known_parts_leave() {
-        let mut parts = MemoryParts { used: 100, keys: Some(3), ..MemoryParts::default() };
-        parts.set(MemoryPart::Startup, Some(30));
-        parts.set(MemoryPart::Tables, Some(60));
+        let known = [(MemoryPart::Startup, Some(30)), (MemoryPart::Tables, Some(60)), (MemoryPart::Scripts, None)];
+        let parts = MemoryParts { keys: Some(3), ..MemoryParts::new(100, known) };
         assert_eq!(parts.get(MemoryPart::Rest), Some(10));
         assert_eq!((parts.get(MemoryPart::Tables), parts.get(MemoryPart::Scripts)), (Some(60), None));
         let json = serde_json::to_string(&parts).unwrap_or_default();
-        assert_eq!(json, r#"{"used":100,"startup":30,"tables":60,"keys":3}"#);
+        assert_eq!(json, r#"{"used":100,"startup":30,"tables":60,"rest":10,"keys":3}"#);
         assert_eq!(serde_json::from_str::<MemoryParts>(&json).ok(), Some(parts));
-        parts.set(MemoryPart::Scripts, Some(11));
-        assert_eq!(parts.get(MemoryPart::Rest), None);
+        let other = MemoryParts::new(90, [(MemoryPart::Startup, Some(91))]);
+        assert_eq!(other.get(MemoryPart::Rest), None);
+        let highest = [MemoryPart::Startup, MemoryPart::Tables].map(|part| parts.highest(other).get(part));
+        assert_eq!(highest, [Some(91), Some(60)]);
     }
 }

@@ -13,7 +13,7 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{date_and_time, duration, grouped, limit, or_unknown, percent, precise_time_of_day, rate, size};
-use super::{calls, functions, heatmap, panels, text};
+use super::{calls, functions, heatmap, memory, panels, text};
 
 /// Returns the page of a record, with its explanation.
 pub fn record(record: &Record, explanation: &Explanation, place: Place) -> String {
@@ -31,6 +31,7 @@ pub fn record(record: &Record, explanation: &Explanation, place: Place) -> Strin
         (numbers(record))
         (causes(explanation))
         (remedies(explanation))
+        (memory::of_record(record))
         (charts(record))
         (calls::slowest(&record.slowest))
         @if let Ok(profile) = &record.profile {

@@ -12,7 +12,7 @@ use super::drawing::Span;
 use super::facts::{self, fact};
 use super::frame::{Place, page};
 use super::text::{UNKNOWN, date_and_time, duration, grouped, head, limit, or_unknown, percent, round, size};
-use super::{felt, panels, text};
+use super::{felt, memory, panels, text};
 use crate::exported::ExportedServer;
 
 /// How much of the last minutes is drawn.
@@ -43,6 +43,7 @@ pub fn server(shown: &ServerView<'_>, refresh: Option<u32>) -> String {
                 (felt::section(server))
                 h2 { "Evictions" }
                 (evictions(server, shown.timeline))
+                (memory::of_server(server, shown.timeline))
                 h2 { "The last ten minutes" }
                 (last_minutes(shown.timeline, server.since_1970))
                 (bursts(server, shown.records.unwrap_or_default()))

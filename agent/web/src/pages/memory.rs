@@ -1,0 +1,101 @@
+//! Where a server's memory is: its parts, now and then.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use evictscope_records::Record;
+use evictscope_telemetry::{MemoryPart, MemoryParts, Moment, Timeline};
+use maud::{Markup, html};
+
+use super::text::{grouped, head, or_unknown, percent, size};
+use crate::exported::ExportedServer;
+
+/// What a server's memory is compared with: what it was so long ago.
+const AGO: Duration = Duration::from_secs(60);
+
+/// Shows what the memory of a server is made of, and was a minute ago.
+pub fn of_server(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup {
+    let Some(now) = server.memory_parts() else { return html! {} };
+    let samples = timeline.map(|timeline| timeline.samples(server.since_1970));
+    let moments: Vec<Moment> = samples.into_iter().flatten().filter(|moment| moment.memory.is_some()).collect();
+    let since = moments.last().map(|last| last.at.saturating_sub(AGO)).unwrap_or_default();
+    let before = moments.iter().find(|moment| moment.at >= since).and_then(|moment| moment.memory);
+    html! {
+        h2 id="memory" { "Where the memory is" }
+        (table(["A minute ago", "Now"], &before.unwrap_or_default(), &now))
+    }
+}
+
+/// Shows what the memory was made of before what a record is about, and at most in it.
+pub fn of_record(record: &Record) -> Markup {
+    let known = || record.moments.iter().filter_map(|moment| Some((moment.unix_us(), moment.memory?)));
+    let Some((_, first)) = known().next() else { return html! {} };
+    let before = known().take_while(|(at, _)| *at < record.began_us).last().map_or(first, |(_, memory)| memory);
+    let within = known().filter(|(at, _)| *at >= record.began_us);
+    let peaks = within.map(|(_, memory)| memory).reduce(MemoryParts::highest);
+    html! {
+        h2 id="memory" { "Where the memory was" }
+        (table(["Before", "At most"], &before, &peaks.unwrap_or(before)))
+    }
+}
+
+/// Returns the table of all parts that are or were known to be there, the largest first.
+fn table([then_name, now_name]: [&str; 2], then: &MemoryParts, now: &MemoryParts) -> Markup {
+    let is_there = |part: &MemoryPart| now.get(*part) != Some(0) || then.get(*part) > Some(0);
+    let mut parts: Vec<_> = MemoryPart::ALL.into_iter().filter(is_there).collect();
+    parts.sort_by_key(|part| Reverse(now.get(*part)));
+    let then_of = |part| Some(then).filter(|then| then.used > 0)?.get(part);
+    html! {
+        div.scroll {
+            table {
+                (head([("Part", false), (then_name, true), (now_name, true), ("Share", true)]))
+                tbody {
+                    @for part in parts {
+                        tr {
+                            td { (title(part)) }
+                            td.number { (or_unknown(then_of(part), size)) }
+                            td.number { (or_unknown(now.get(part), size)) }
+                            td.number { (or_unknown(now.get(part), |bytes| percent(bytes as f64 / now.used.max(1) as f64))) }
+                        }
+                    }
+                    tr {
+                        td { strong { "used_memory" } }
+                        td.number { (or_unknown(Some(then.used).filter(|used| *used > 0), size)) }
+                        td.number { (size(now.used)) }
+                        td {}
+                    }
+                }
+            }
+        }
+        p.note {
+            "Keys and values are what remains without the other parts: functions, the tracking table, values that are "
+            "freed lazily and those that only replies still hold are among them. "
+            @for (name, then, now) in [
+                ("Keys", then.keys, now.keys),
+                ("Keys in the tracking table", then.tracked_keys, now.tracked_keys),
+                ("Clients of these, in all", then.tracked_items, now.tracked_items),
+                ("Values to be freed lazily", then.being_freed, now.being_freed),
+            ] {
+                @if let Some(now) = now.filter(|now| *now > 0 || then > Some(0)) {
+                    (name) ": " @if let Some(then) = then { (grouped(then)) " → " } (grouped(now)) ". "
+                }
+            }
+        }
+    }
+}
+
+fn title(part: MemoryPart) -> &'static str {
+    match part {
+        MemoryPart::Startup => "the server itself, as it started",
+        MemoryPart::ClientsNormal => "buffers of clients",
+        MemoryPart::ClientsPubsub => "buffers of subscribers",
+        MemoryPart::ClientsPrimary => "buffers of the link to the primary",
+        MemoryPart::Replicas => "buffers of replicas",
+        MemoryPart::Backlog => "replication backlog",
+        MemoryPart::AofBuffer => "AOF buffer",
+        MemoryPart::ClusterLinks => "links of the cluster",
+        MemoryPart::Scripts => "scripts of EVAL",
+        MemoryPart::Tables => "hash tables of keys",
+        MemoryPart::Rest => "keys and values, and what is not accounted for",
+    }
+}
