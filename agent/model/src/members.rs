@@ -57,7 +57,7 @@ members! {
     PausedActions: in_sum("paused_actions").int().in_some(),
     ReplBacklogSize: directive("repl_backlog_size", "repl-backlog-size"),
     ReplBufferMem: info("repl_buffer_mem", "mem_total_replication_buffers").in_some(),
-    Slaves: in_sum("slaves").in_some(),
+    Slaves: in_sum("slaves").newer("replicas", None),
     AofEnabled: directive("aof_enabled", "appendonly").int(),
     AofBuf: in_sum("aof_buf"),
     AofRewriteBufBlocks: in_sum("aof_rewrite_buf_blocks").in_some(),

@@ -208,6 +208,11 @@ impl Members {
         for member in Member::counted() {
             let (address, method) = match (flow.get(&member), &known) {
                 (Some(address), _) => (*address, Method::Dataflow),
+                (None, Ok((server, _))) if member == Member::InitialMemoryUsage && !server.is_exact => {
+                    let why = "several known layouts agree with this executable, and differ in where this is";
+                    self.miss(member, MemberError::unknown(why));
+                    continue;
+                }
                 (None, Ok((server, known))) => match known.layout.offset(member) {
                     Some(offset) => (server.address.wrapping_add(offset), Method::KnownLayout),
                     // This version has no such member.

@@ -7,7 +7,7 @@ use evictscope_records::Record;
 use evictscope_telemetry::{MemoryPart, MemoryParts, Moment, Timeline};
 use maud::{Markup, html};
 
-use super::text::{grouped, head, or_unknown, percent, size};
+use super::text::{grouped, head, or_unknown, percent, round, size};
 use crate::exported::ExportedServer;
 
 /// What a server's memory is compared with: what it was so long ago.
@@ -18,11 +18,12 @@ pub fn of_server(server: &ExportedServer, timeline: Option<&Timeline>) -> Markup
     let Some(now) = server.memory_parts() else { return html! {} };
     let samples = timeline.map(|timeline| timeline.samples(server.since_1970));
     let moments: Vec<Moment> = samples.into_iter().flatten().filter(|moment| moment.memory.is_some()).collect();
-    let since = moments.last().map(|last| last.at.saturating_sub(AGO)).unwrap_or_default();
-    let before = moments.iter().find(|moment| moment.at >= since).and_then(|moment| moment.memory);
+    let last = moments.last().map(|last| last.at).unwrap_or_default();
+    let before = moments.iter().find(|moment| moment.at + AGO >= last);
+    let ago = format!("{} ago", round(before.map_or(AGO, |before| last.saturating_sub(before.at))));
     html! {
         h2 id="memory" { "Where the memory is" }
-        (table(["A minute ago", "Now"], &before.unwrap_or_default(), &now))
+        (table([&ago, "Now"], &before.and_then(|before| before.memory).unwrap_or_default(), &now))
     }
 }
 
