@@ -128,11 +128,22 @@ fn limit(reading: &ServerReading) -> String {
 
 /// Returns how long the clients of a server were stalled by each cause, in one line; `None` if they were not.
 pub fn stalls(reading: &ServerReading) -> Option<String> {
-    let mut by: Vec<_> = reading.by(STALLED, "cause").collect();
-    by.retain(|(_, stalled)| *stalled > 0.0);
+    let by = largest(reading.by(STALLED, "cause"), duration);
+    by.map(|causes| format!(" stalled by {causes}"))
+}
+
+/// Returns what the memory of a server is made of, in one line; `None` if that is not known.
+pub fn parts(reading: &ServerReading) -> Option<String> {
+    let by = largest(reading.by(MEMORY_PART, "part"), bytes);
+    by.map(|parts| format!(" memory: {}", parts.replace('_', " ")))
+}
+
+/// Returns those that are not 0, the largest first.
+fn largest<'a>(by: impl Iterator<Item = (&'a str, f64)>, text: fn(f64) -> String) -> Option<String> {
+    let mut by: Vec<_> = by.filter(|(_, value)| *value > 0.0).collect();
     by.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    let parts: Vec<_> = by.into_iter().map(|(cause, stalled)| format!("{cause} {}", duration(stalled))).collect();
-    (!parts.is_empty()).then(|| format!(" stalled by {}", parts.join(", ")))
+    let parts: Vec<_> = by.into_iter().map(|(name, value)| format!("{name} {}", text(value))).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn observed(row: &Row<'_>) -> String {
