@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_stalled_clients() {
+    fn a_line_says_what_stalled_clients_and_where_memory_is() {
         assert_eq!(stalls(&ServerReading::default()), None);
         const BY: [Selector; 3] = [
             STALLED.with(&[("cause", "commands")]),
@@ -228,6 +228,9 @@ mod tests {
         ];
         let reading = server(&[(BY[0], 2.0), (BY[1], 61.25), (BY[2], 0.0)]);
         assert_eq!(stalls(&reading).as_deref(), Some(" stalled by cpu 61.2 s, commands 2.0 s"));
+        let pubsub = MEMORY_PART.with(&[("part", "clients_pubsub")]);
+        let reading = server(&[(MEMORY_PART.with(&[("part", "rest")]), 2048.0), (pubsub, 4096.0)]);
+        assert_eq!(parts(&reading).as_deref(), Some(" memory: clients pubsub 4.0 KiB, rest 2.0 KiB"));
     }
 
     #[test]

@@ -71,10 +71,16 @@ impl PartsReader {
             self.searched = at;
             self.databases = Databases::find(&memory, source.plan, source.load_bias).ok();
         }
-        let tables = self.databases.as_ref()?.tables(&memory);
+        let databases = self.databases.as_ref()?;
+        let keys = databases.tables(&memory);
+        // Where times to live lie with their values, there are tables of those that have one all the same.
+        let others = match databases.layout.object.expires {
+            0 => Some(0),
+            _ => databases.expiring(&memory).map(|expiring| expiring.bytes()),
+        };
         // Their number may have changed: they are searched for again.
-        self.databases.take_if(|_| tables.is_none());
-        tables.map(|tables| (tables.bytes(), tables.used()))
+        self.databases.take_if(|_| keys.is_none());
+        keys.zip(others).map(|(keys, others)| (keys.bytes() + others, keys.used()))
     }
 }
 

