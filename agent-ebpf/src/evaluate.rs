@@ -5,12 +5,12 @@ use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use evictscope_abi::{EncodedRecipe, EncodedTerm, MAX_READS, REGISTERS, TermKind, WORDS};
 
 /// The registers at a probe site, and what was read from the server's memory.
-pub type Words = [u64; WORDS];
+pub type SiteWords = [u64; WORDS];
 
 /// Copies the registers to where they can be chosen at run time: the verifier allows no variable
 /// offset into the context itself.
 #[inline(always)]
-pub fn copy_registers(to: &mut Words, regs: &pt_regs) {
+pub fn copy_registers(to: &mut SiteWords, regs: &pt_regs) {
     to[0] = regs.rax;
     to[1] = regs.rcx;
     to[2] = regs.rdx;
@@ -46,7 +46,7 @@ impl Known {
 
 /// Reads what the recipes need from the server's memory, and returns whether all of it could be read.
 #[inline(always)]
-pub fn read_words(reads: &[EncodedTerm; MAX_READS], words: &mut Words) -> bool {
+pub fn read_words(reads: &[EncodedTerm; MAX_READS], words: &mut SiteWords) -> bool {
     let mut faults = 0;
     for (index, read) in reads.iter().enumerate() {
         let bytes = u32::from(read.width);
@@ -67,7 +67,7 @@ pub fn read_words(reads: &[EncodedTerm; MAX_READS], words: &mut Words) -> bool {
 
 /// Returns the value of a recipe, once what it needs from the server's memory has been read.
 #[inline(always)]
-pub fn recipe(recipe: &EncodedRecipe, words: &Words) -> u64 {
+pub fn recipe(recipe: &EncodedRecipe, words: &SiteWords) -> u64 {
     let mut sum = 0_u64;
     for term in &recipe.terms {
         if term.kind == TermKind::Absent as u8 {
@@ -89,7 +89,7 @@ pub fn recipe(recipe: &EncodedRecipe, words: &Words) -> u64 {
 /// Returns the value at a place, for example of a call's result; it is not known if the plan has no place, or
 /// its memory cannot be read.
 #[inline(always)]
-pub fn place(place: &EncodedTerm, words: &Words) -> Known {
+pub fn place(place: &EncodedTerm, words: &SiteWords) -> Known {
     if place.kind == TermKind::Absent as u8 {
         return Known::NOT;
     }
@@ -117,7 +117,7 @@ pub fn is_within_limit(used: Known, maxmemory: Known, reported: Known, overhead:
 
 /// Returns the address of a place in memory.
 #[inline(always)]
-fn address(place: &EncodedTerm, words: &Words) -> u64 {
+fn address(place: &EncodedTerm, words: &SiteWords) -> u64 {
     let base = if place.kind == TermKind::Memory as u8 { words[usize::from(place.register) % REGISTERS] } else { 0 };
     base.wrapping_add(place.displacement as u64)
 }

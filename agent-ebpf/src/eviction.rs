@@ -19,7 +19,7 @@ use evictscope_abi::{
 
 use crate::calls::{begin_inner, end_inner, end_noop, ends, lose_unfinished, now};
 use crate::evaluate::{Known, copy_registers, is_within_limit, place, read_user, read_words, recipe};
-use crate::maps::{self, COUNTER_WORDS, Counters, Error, Hit, count_fault, hit};
+use crate::maps::{self, COUNTER_WORDS, CounterWords, Error, Hit, count_fault, hit};
 
 /// With more allocator counters in use than this, `mem_reported` is not tested against them: it would cost
 /// an evicting call too much.
@@ -282,7 +282,7 @@ impl Sum {
 
 /// Adds up the counters that are in use, read all at once. Skips them if there are more than `MOST`.
 #[inline(always)]
-fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut Counters) -> Sum {
+fn sum<const MOST: u32>(of: &AllocatorCounters, copy: &mut CounterWords) -> Sum {
     let mut count = of.count;
     let mut sum = 0_u64;
     if of.threads != 0 {

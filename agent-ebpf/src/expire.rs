@@ -9,7 +9,7 @@ use aya_log_ebpf::warn;
 use evictscope_abi::{CycleCheck, CycleType, EncodedTerm, ExpireStats, Fault, Probe, TermKind, bounds};
 
 use crate::calls::{Left, begin_inner, ends, leave_inner, lose_unfinished, now};
-use crate::evaluate::{self, Known, Words, copy_registers};
+use crate::evaluate::{self, Known, SiteWords, copy_registers};
 use crate::maps::{self, Error, count_fault, hit};
 
 /// A cycle has passed its early returns.
@@ -82,7 +82,7 @@ pub fn try_end(ctx: &ProbeContext) -> Result<(), Error> {
 
 /// Returns the value at a place; counts a fault if its memory cannot be read.
 #[inline(always)]
-fn place(slot: u32, place: &EncodedTerm, words: &Words) -> Known {
+fn place(slot: u32, place: &EncodedTerm, words: &SiteWords) -> Known {
     let known = evaluate::place(place, words);
     if !known.is_known && place.kind != TermKind::Absent as u8 {
         count_fault(slot, Fault::Recipe);

@@ -40,11 +40,11 @@ static FAULTS: Array<FaultCounts> = Array::with_max_entries(MAX_SERVERS, BPF_F_M
 pub const COUNTER_WORDS: usize = COUNTER_BYTES / 8;
 
 /// A copy of an allocator's counters.
-pub type Counters = [u64; COUNTER_WORDS];
+pub type CounterWords = [u64; COUNTER_WORDS];
 
 /// Scratch space, by slot.
 #[map]
-static COUNTERS: Array<Counters> = Array::with_max_entries(MAX_SERVERS, 0);
+static COUNTERS: Array<CounterWords> = Array::with_max_entries(MAX_SERVERS, 0);
 
 /// Why a program ends before it has done its work.
 pub enum Error {
@@ -202,6 +202,6 @@ pub fn expire(slot: u32) -> Result<*mut ExpireStats, Error> {
 /// Returns where the programs copy the counters of the allocator. It is valid, and belongs only to them during an
 /// update.
 #[inline(always)]
-pub fn counters(slot: u32) -> Result<*mut Counters, Error> {
+pub fn counters(slot: u32) -> Result<*mut CounterWords, Error> {
     COUNTERS.get_ptr_mut(slot).ok_or(Error::no_entry(slot))
 }

@@ -26,9 +26,9 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, uprobe, uretprobe};
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use evaluate::{Known, Words, copy_registers, is_within_limit, read_user, read_words, recipe};
+use evaluate::{Known, SiteWords, copy_registers, is_within_limit, read_user, read_words, recipe};
 use evictscope_abi::{
-    Cookie, EVICTION, EvictionConfig, SlowCall, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread,
+    Cookie, EVICTION, EvictionConfig, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedCall, TracedThread,
     Variable, trace_bucket,
 };
 
@@ -53,7 +53,7 @@ static TRACE_EVICTION: Array<EvictionConfig> = Array::with_max_entries(1, BPF_F_
 
 /// Scratch space of the program at the goal site, which only the main thread passes.
 #[map]
-static TRACE_WORDS: Array<Words> = Array::with_max_entries(1, 0);
+static TRACE_WORDS: Array<SiteWords> = Array::with_max_entries(1, 0);
 
 /// By thread id.
 #[map]
@@ -245,9 +245,9 @@ fn report(hit: &Hit, thread: &mut TracedThread, ended_ns: u64, duration_ns: u64)
             ran |= 1 << number;
         }
     }
-    match SLOW_CALLS.reserve::<SlowCall>(0) {
+    match SLOW_CALLS.reserve::<TracedCall>(0) {
         Some(mut entry) => {
-            entry.write(SlowCall { ended_ns, duration_ns, tid: hit.tid, ran });
+            entry.write(TracedCall { ended_ns, duration_ns, tid: hit.tid, ran });
             entry.submit(NO_WAKEUP);
         }
         None => thread.slow_lost += 1,

@@ -4,16 +4,16 @@
 //! started here ends with the demo.
 
 use anyhow::Result;
-use evictscope_lab::{Finished, Testimony, one_cycle};
+use evictscope_lab::{Testimony, beside, one_cycle};
 use evictscope_testkit::process;
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::text::{bytes, count, known};
 
-use crate::build;
+use crate::setup;
 
 pub fn run() -> Result<()> {
     must_be_root("attach BPF programs")?;
-    let agent = build::for_tests()?;
+    let agent = setup::build_for_tests()?;
 
     // Until here, Ctrl-C ends the set-up or the build at once.
     let interrupted = process::catch_ctrl_c()?;
@@ -22,12 +22,12 @@ pub fn run() -> Result<()> {
         "A throw-away redis-server is filled almost to its maxmemory, and loaded until its\n\
          main thread is busy half of the time. In about half a minute it is full: watch what happens then. This takes a minute in all.\n"
     );
-    let Finished { outcome, testimony, .. } = one_cycle(agent, &interrupted)?;
-    match testimony {
-        Some(testimony) => println!("\n{}\n{}", summary(&testimony), bursts(&testimony)),
+    let run = one_cycle(agent, &interrupted)?;
+    match &run.testimony {
+        Some(testimony) => println!("\n{}\n{}", summary(testimony), beside(&run, testimony)),
         None => println!("\ninterrupted"),
     }
-    if let Some(disturbance) = outcome.disturbance {
+    if let Some(disturbance) = run.disturbance {
         println!(
             "This machine was busy with something else, so this may not be the intended burst: {disturbance}.\n\
              Run the demo again when less is running here.\n"
@@ -35,24 +35,6 @@ pub fn run() -> Result<()> {
     }
     println!("The load, the agent and the redis-server have ended.");
     Ok(())
-}
-
-fn bursts(testimony: &Testimony) -> String {
-    let mut text = "Bursts, from /api/v1/bursts:\n  duration  reclaimed   client buffers at their peak  \
-         clients stalled  kind\n"
-        .to_owned();
-    for burst in &testimony.bursts {
-        text += &format!(
-            "  {:>6.1} s  {:>10}  {:>28}  {:>15}  {}: {}\n",
-            burst.duration_seconds,
-            known(burst.reclaimed_bytes, bytes),
-            known(burst.client_buffers_peak_bytes, bytes),
-            known(burst.stalled_seconds, seconds),
-            burst.kind,
-            burst.reason,
-        );
-    }
-    text
 }
 
 fn summary(testimony: &Testimony) -> String {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::{process, workspace};
+use evictscope_testkit::{debian, process, workspace};
 
 /// What cargo-fuzz passes to rustc, except for the sanitizer.
 const INSTRUMENTATION: &str = "-Cpasses=sancov-module \
@@ -39,17 +39,8 @@ pub struct Arguments {
     seed: u32,
 }
 
-pub fn missing() -> Option<String> {
-    ["cc", "c++"]
-        .into_iter()
-        .find(|compiler| which::which(compiler).is_err())
-        .map(|compiler| format!("libFuzzer needs a C++ compiler: there is no {compiler} on PATH"))
-}
-
 pub fn run(arguments: Arguments) -> Result<()> {
-    if let Some(reason) = missing() {
-        anyhow::bail!(reason);
-    }
+    debian::require(&[&debian::FUZZING])?;
     let directory = workspace::target_directory()?.join("fuzz");
     let targets = build(&directory)?;
     let bases = write_bases(&directory.join("bases"))?;

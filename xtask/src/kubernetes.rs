@@ -1,18 +1,16 @@
-//! `cargo xtask kubernetes`: checks the Helm chart in `packaging/helm`. And what `cargo xtask package` makes of it.
+//! `cargo xtask kubernetes`: checks the Helm chart in `packaging/helm`.
 //!
 //! A Go program (`packaging/check`) does it, with the code of Kubernetes, Helm and prometheus-operator. No cluster is
 //! needed.
 
-use std::fs;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use evictscope_testkit::{debian, process, workspace};
 
 use crate::go::Go;
-use crate::package::{Commit, tar};
 
 /// prometheus-operator, for its CustomResourceDefinitions.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator";
@@ -41,6 +39,11 @@ pub fn check() -> Result<String> {
     Ok(process::answer_of(&mut check)?.trim_end().to_owned())
 }
 
+/// Returns the plain manifests that Helm makes of the chart.
+pub fn rendered() -> Result<String> {
+    process::answer_of(Command::new(program(&Go::find()?)?).arg("render").arg(workspace::root()))
+}
+
 fn program(go: &Go) -> Result<PathBuf> {
     let directory = workspace::target_folder("kubernetes")?;
     // Two tasks of `cargo xtask test --all` need it: the second must neither build it too nor overwrite it.
@@ -53,67 +56,4 @@ fn program(go: &Go) -> Result<PathBuf> {
 
 fn sources() -> PathBuf {
     workspace::root().join("packaging/check")
-}
-
-/// The directory of the chart, and the one above it.
-const CHART: &str = "evictscope";
-const ABOVE_CHART: &str = "packaging/helm";
-
-/// Makes what clusters take, the chart's tarball and a file of plain manifests, and returns their paths.
-pub fn make(directory: &Path, commit: &Commit) -> Result<[PathBuf; 2]> {
-    let version = env!("CARGO_PKG_VERSION");
-    let chart = directory.join(format!("evictscope-chart-{version}.tgz"));
-    make_chart(&chart, commit)?;
-    let plain = directory.join(format!("evictscope-kubernetes-{version}.yaml"));
-    let manifests = process::answer_of(Command::new(program(&Go::find()?)?).arg("render").arg(workspace::root()))?;
-    fs::write(&plain, manifests).context("cannot write the manifests")?;
-    Ok([chart, plain])
-}
-
-/// Packs the chart as `helm package` does, without what `.helmignore` names, and with the dashboards that a link leads
-/// to. Its bytes do not depend on the permissions in a checkout either.
-fn make_chart(tarball: &Path, commit: &Commit) -> Result<()> {
-    let above = workspace::root().join(ABOVE_CHART);
-    let ignored =
-        fs::read_to_string(above.join(CHART).join(".helmignore")).context("cannot read the chart's .helmignore")?;
-    let paths = ignored.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    process::succeed(
-        tar(commit)
-            .args(["--mode=u=rwX,go=rX", "--gzip", "--create", "--file"])
-            .arg(tarball)
-            .args(["--dereference", "--anchored"])
-            .args(paths.map(|path| format!("--exclude={CHART}/{}", path.trim_end_matches('/'))))
-            .arg("--directory")
-            .args([&above, Path::new(CHART)]),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_chart_has_what_clusters_need_and_nothing_else() -> Result<()> {
-        let scratch = tempfile::tempdir()?;
-        let tarball = scratch.path().join("chart.tgz");
-        make_chart(&tarball, &Commit::unnamed()?)?;
-        let listed = process::answer_of(Command::new("tar").args(["--list", "--file"]).arg(&tarball))?;
-        let files: Vec<&str> = listed.lines().filter(|file| !file.ends_with('/')).collect();
-        for wanted in [
-            "evictscope/Chart.yaml",
-            "evictscope/templates/daemonset.yaml",
-            "evictscope/files/fleet.json",
-            "evictscope/files/rules/alerts.yaml",
-        ] {
-            assert!(files.contains(&wanted), "{wanted}: {files:?}");
-        }
-        for file in files {
-            let own = ["Chart.yaml", "values", "templates/", ".helmignore"];
-            let file = file.trim_start_matches("evictscope/");
-            let dashboard = file.starts_with("files/") && file.ends_with(".json");
-            let rules = file.starts_with("files/rules/") && !file.contains("tests");
-            assert!(dashboard || rules || own.iter().any(|it| file.starts_with(it)), "{file}");
-        }
-        Ok(())
-    }
 }

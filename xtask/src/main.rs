@@ -4,7 +4,6 @@
 //! which starts and reads everything. `setup` and the testkit's `debian` name everything that the tasks need
 //! on the machine.
 
-mod build;
 mod dashboards;
 mod demo;
 mod fuzz;
@@ -71,15 +70,15 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.task {
         Task::Setup => setup::run(setup::For::AllTests)?,
-        Task::Build => drop(build::run()?),
+        Task::Build => drop(setup::build()?),
         Task::Demo => demo::run()?,
         Task::Bench(arguments) => {
             must_be_root("attach BPF programs")?;
-            evictscope_trials::bench::run(arguments, &build::run()?)?;
+            evictscope_trials::bench::run(arguments, &setup::build()?)?;
         }
         Task::Fuzz(arguments) => fuzz::run(*arguments)?,
         Task::Lab(arguments) => {
-            let agent = arguments.agent.then(build::run).transpose()?;
+            let agent = arguments.agent.then(setup::build).transpose()?;
             evictscope_lab::run(arguments, agent)?;
         }
         Task::Dashboards(arguments) => dashboards::run(arguments)?,
@@ -95,7 +94,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Builds the agent unless it is packed, and tries it on each build, or packs it and tries it on each kernel.
 fn matrix(arguments: &evictscope_trials::Arguments) -> Result<()> {
     if !arguments.packed {
-        build::run()?;
+        setup::build()?;
     }
     if arguments.kernels {
         let source = if arguments.packed { package::Source::Packed } else { package::Source::Built };

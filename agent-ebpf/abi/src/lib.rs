@@ -32,7 +32,7 @@ pub use stats::{
     ResultKind, SLOW_BANKS, SLOW_SLOTS, SlowEviction, Updated,
 };
 pub use trace::{
-    SlowCall, TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedThread, trace_bound,
+    TRACE_BUCKETS, TRACE_CYCLES, TRACE_THREADS, TraceConfig, TraceShared, TracedCall, TracedThread, trace_bound,
     trace_bucket,
 };
 pub use when::When;

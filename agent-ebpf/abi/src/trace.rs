@@ -36,7 +36,7 @@ pub const fn trace_bound(bucket: usize) -> Option<u64> {
 }
 
 /// How many kinds of work inside a traced call are told apart. Each has the number of its function in
-/// [`SlowCall::ran`].
+/// [`TracedCall::ran`].
 pub const TRACE_CYCLES: usize = crate::MAX_FUNCTIONS as usize;
 
 /// How many threads of a server can be traced: 128 for connections, and some for the background.
@@ -132,7 +132,7 @@ pub struct TraceShared {
 /// A call that took longer than [`TraceConfig::slower_ns`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SlowCall {
+pub struct TracedCall {
     /// Monotonic time at which it ended, nanoseconds.
     pub ended_ns: u64,
     /// How long it took, nanoseconds.

@@ -17,11 +17,7 @@ const COMPARED: usize = 16;
 const MOST_PAGES: u64 = 1 << 16;
 
 /// Returns whether a process has the code of this file at each of `places`: an offset in the file, and an address in
-/// the process.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read.
+/// the process. Fails if the file cannot be read.
 pub fn runs_code_of(
     memory: &Words,
     executable: &Executable,
@@ -40,11 +36,8 @@ pub fn runs_code_of(
 
 /// Returns where in the file a process has a breakpoint in place of the file's code. Who set it is unknown.
 ///
-/// Reads the file, and so waits for its file system, only if the process has changed code.
-///
-/// # Errors
-///
-/// Fails if the process has ended or may not be looked into, or the file cannot be read.
+/// Reads the file, and so waits for its file system, only if the process has changed code. Fails if the process has
+/// ended or may not be looked into, or the file cannot be read.
 pub fn breakpoints(pid: u32, executable: &Executable) -> io::Result<Vec<FileOffset>> {
     let changed = changed_pages(pid, executable)?;
     if changed.is_empty() {

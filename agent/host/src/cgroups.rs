@@ -69,9 +69,7 @@ impl Cgroups {
         };
         // Of several equal ones, `max_by_key` takes the last.
         let paths: Vec<_> = self.paths().collect();
-        let Some((_, path)) = paths.into_iter().rev().max_by_key(tells) else {
-            return Container::default();
-        };
+        let Some((_, path)) = paths.into_iter().rev().max_by_key(tells) else { return Container::default() };
         Container { id: ids(path).last().map(str::to_owned), pod_uid: pod_uid(path), cgroup: path.to_owned() }
     }
 
@@ -85,7 +83,6 @@ impl Cgroups {
     }
 }
 
-/// Returns whether a text has nothing but hexadecimal digits.
 pub(crate) fn is_hexadecimal(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

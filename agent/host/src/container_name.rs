@@ -52,10 +52,7 @@ pub struct PodName {
 impl ContainerName {
     /// Finds the name of the container with this id, in which the process `pid` runs. Blocks.
     pub fn of(pid: u32, id: &str) -> Option<Self> {
-        match by_conmon(pid, id) {
-            Some(name) => Self::given(&name),
-            None => by_files(id),
-        }
+        if let Some(name) = by_conmon(pid, id) { Self::given(&name) } else { by_files(id) }
     }
 
     /// Parses a name that a runtime gave. Docker's begin with a slash, and those of containers in Kubernetes also name

@@ -63,9 +63,6 @@ pub fn root_of(pid: u32) -> PathBuf {
 }
 
 /// Returns the number of the mount namespace of process `pid`. Its creator chose the files that its processes see.
-///
-/// # Errors
-///
 /// Fails if the process has ended, or may not be looked into.
 pub fn mount_namespace(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
@@ -175,14 +172,11 @@ pub fn package_of(exe: &Path, root: &Path) -> Option<String> {
     let mut left = MAX_BYTES;
     for list in std::fs::read_dir(root.join(LISTS)).ok()?.flatten().take(MAX_PACKAGES) {
         let name = list.file_name();
-        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else {
-            continue;
-        };
+        let Some(package) = name.to_str().and_then(|name| name.strip_suffix(".list")) else { continue };
         let Ok(file) = open_in(root, &Path::new("/").join(LISTS).join(&name)) else { continue };
         let bytes = file.metadata().ok()?.len().min(MAX_LIST);
         left = left.checked_sub(bytes)?;
-        let mut lines = BufReader::new(file.take(bytes)).lines().map_while(Result::ok);
-        if lines.any(|line| line == wanted) {
+        if BufReader::new(file.take(bytes)).lines().map_while(Result::ok).any(|line| line == wanted) {
             // If a package is installed for several architectures, one of them follows its name.
             return package.split(':').next().map(printable);
         }

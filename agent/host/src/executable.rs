@@ -21,14 +21,13 @@ const MAX_BYTES: u64 = 128 << 20;
 
 /// Why an executable could not be read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum ExecutableError {
     /// It is another user's process, or the file's mode forbids reading it.
     #[error("may not read {}: run as root", .0.display())]
     Denied(PathBuf),
-    /// It was there, and is gone.
     #[error("{} is not there: has the process ended?", .0.display())]
     Gone(PathBuf),
-    /// There is no such file.
     #[error(
         "there is no file {}: name a redis-server executable, or the process id of a running server",
         .0.display()
@@ -37,10 +36,8 @@ pub enum ExecutableError {
     /// It is a directory, a device or the like.
     #[error("{} is not a regular file: name a redis-server executable", .0.display())]
     NotAFile(PathBuf),
-    /// No server is this large.
     #[error("{} is larger than {} MiB, which no redis-server is", .0.display(), MAX_BYTES >> 20)]
     TooLarge(PathBuf),
-    /// The system says why.
     #[error("cannot read {}: {}", .0.display(), .1)]
     Other(PathBuf, io::Error),
 }
@@ -212,9 +209,7 @@ const DELETED: &str = " (deleted)";
 /// Returns the file beneath what a process executes, in the highest lower layer that has one; `None` if that is not on
 /// an overlay, or the agent cannot reach it. `path` is where the process sees its executable.
 pub fn lower_file(pid: u32, path: &Path) -> Option<Executable> {
-    let Ok(ExeMount::Known(mount)) = Mount::of_exe(pid) else {
-        return None;
-    };
+    let Ok(ExeMount::Known(mount)) = Mount::of_exe(pid) else { return None };
     if mount.kind != OVERLAY {
         return None;
     }

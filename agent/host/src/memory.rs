@@ -21,12 +21,9 @@ const AT_ENTRY: u64 = 9;
 const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 
-/// Returns what to add to a virtual address of the ELF file to get the address in the process: 0 for
-/// an executable that is not position-independent. `entry` is the file's `e_entry`.
-///
-/// # Errors
-///
-/// Fails if the process has ended, may not be looked into, or now runs another program.
+/// Returns what to add to a virtual address of the ELF file to get the address in the process: 0 for an executable that
+/// is not position-independent. `entry` is the file's `e_entry`. Fails if the process has ended, may not be looked
+/// into, or now runs another program.
 pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     let vector = Process::new(pid.cast_signed())
         .and_then(|process| process.auxv())
@@ -41,11 +38,8 @@ pub fn load_bias(pid: u32, entry: FileAddress) -> anyhow::Result<u64> {
     })
 }
 
-/// Returns where a process's code at each of `addresses` is in its file.
-///
-/// # Errors
-///
-/// Fails if the process has ended, may not be looked into, or has no file there.
+/// Returns where a process's code at each of `addresses` is in its file. Fails if the process has ended, may not be
+/// looked into, or has no file there.
 pub fn offsets_of_code<const N: usize>(pid: u32, addresses: [ProcessAddress; N]) -> io::Result<[FileOffset; N]> {
     let maps = Process::new(pid.cast_signed()).and_then(|process| process.maps()).map_err(io::Error::other)?;
     let mut offsets = [FileOffset::new(0); N];
@@ -91,11 +85,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// Opens the memory of a process. No words are chosen yet.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended or may not be looked into.
+    /// Opens the memory of a process. No words are chosen yet. Fails if the process has ended or may not be looked
+    /// into.
     pub fn open(pid: u32) -> Result<Self, MemoryError> {
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| MemoryError::of(pid, error))?;
         Ok(Self { pid, memory, ranges: Vec::new(), places: Vec::new() })
@@ -126,11 +117,8 @@ impl Words {
         read.is_ok_and(|read| read == bytes.len())
     }
 
-    /// Returns at how many of `addresses` there is no breakpoint now.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended or runs another program.
+    /// Returns at how many of `addresses` there is no breakpoint now. Fails if the process has ended or runs another
+    /// program.
     pub fn without_breakpoint(&self, addresses: &[ProcessAddress]) -> Result<usize, MemoryError> {
         let mut without = 0;
         for address in addresses {
@@ -153,12 +141,9 @@ impl Words {
         !exe.is_err_and(|error| matches!(MemoryError::of(self.pid, error), MemoryError::Gone))
     }
 
-    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a running
-    /// server may change one in between.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended or runs another program, or nothing is mapped at one of the addresses.
+    /// Reads the words, in the order in which they were chosen. They are not read at the same moment: a running server
+    /// may change one in between. Fails if the process has ended or runs another program, or nothing is mapped at one
+    /// of the addresses.
     pub fn read(&self) -> Result<Vec<u64>, MemoryError> {
         let mut ranges = Vec::new();
         for (begin, len) in &self.ranges {

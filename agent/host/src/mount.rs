@@ -117,11 +117,8 @@ pub fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns why no probe may be placed in what a process runs, if none may. Does not access the file system.
-///
-/// # Errors
-///
-/// Fails if the process has ended, or may not be looked into.
+/// Returns why no probe may be placed in what a process runs, if none may. Does not access the file system. Fails if
+/// the process has ended, or may not be looked into.
 pub fn unanswering(pid: u32) -> io::Result<Option<String>> {
     Ok(match Mount::of_exe(pid)? {
         ExeMount::Known(mount) => mount.may_hang().then(|| {

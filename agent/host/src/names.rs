@@ -95,8 +95,7 @@ fn certain(paths: Vec<(u64, String)>) -> Vec<String> {
     for (inode, path) in paths {
         of_socket.entry(inode).or_default().push(path);
     }
-    let alone = |paths: Vec<String>| <[String; 1]>::try_from(paths).ok();
-    of_socket.into_values().filter_map(alone).flatten().collect()
+    of_socket.into_values().filter_map(|paths| <[String; 1]>::try_from(paths).ok()).flatten().collect()
 }
 
 fn choose_port(ports: &[u16], title_port: Option<u16>) -> Option<u16> {
@@ -198,8 +197,7 @@ mod tests {
 
     #[test]
     fn a_socket_with_two_paths_has_none() {
-        let paths = [(7, "/run/a.sock"), (8, "/run/b.sock"), (7, "6379")];
-        let paths = paths.map(|(inode, path)| (inode, path.to_owned()));
+        let paths = [(7, "/run/a.sock"), (8, "/run/b.sock"), (7, "6379")].map(|(inode, path)| (inode, path.to_owned()));
         assert_eq!(certain(paths.to_vec()), ["/run/b.sock"]);
     }
 

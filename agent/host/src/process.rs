@@ -36,11 +36,7 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Reads the identity of what runs now.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NotFound` if no process has this pid.
+    /// Reads the identity of what runs now. Fails with `NotFound` if no process has this pid.
     pub fn read(pid: u32) -> ProcResult<Self> {
         Ok(Self::of(&Process::new(pid.cast_signed())?.stat()?))
     }
@@ -107,11 +103,8 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens the process with this identity.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NotFound` if that process has ended. Fails if `/proc/PID/stat` cannot be read.
+    /// Opens the process with this identity. Fails with `NotFound` if that process has ended. Fails if `/proc/PID/stat`
+    /// cannot be read.
     pub fn open(identity: ProcessIdentity) -> ProcResult<Self> {
         let pid = Pid::from_raw(identity.pid.cast_signed()).ok_or(ProcError::NotFound(None))?;
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -135,9 +128,7 @@ impl ProcessHandle {
     ///
     /// A process that executes another program has not ended.
     pub fn has_ended(&self) -> bool {
-        let Some(pidfd) = &self.pidfd else {
-            return has_gone(&self.identity).unwrap_or(false);
-        };
+        let Some(pidfd) = &self.pidfd else { return has_gone(&self.identity).unwrap_or(false) };
         poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 

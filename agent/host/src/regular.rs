@@ -12,21 +12,14 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags,
 
 use crate::executable::ExecutableError;
 
-/// Opens a regular file for reading. With `OFlags::NOFOLLOW`, a symbolic link is none.
-///
-/// # Errors
-///
-/// Fails if it is something else, or cannot be opened.
+/// Opens a regular file for reading. With `OFlags::NOFOLLOW`, a symbolic link is none. Fails if it is something else,
+/// or cannot be opened.
 pub fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
     reopened(&openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Returns all bytes of a regular file, `most` at most.
-///
-/// # Errors
-///
-/// Fails as [`open_regular`] does, and if it is larger.
+/// Returns all bytes of a regular file, `most` at most. Fails as [`open_regular`] does, and if it is larger.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path, OFlags::empty())?.take(most + 1).read_to_end(&mut bytes)?;

@@ -123,8 +123,7 @@ mod tests {
         sleeping.wait()?;
         assert!(has_slept.is_some());
 
-        let mut shell = Command::new("sh");
-        let mut busy = shell.args(["-c", "echo; while :; do :; done"]).stdout(Stdio::piped()).spawn()?;
+        let mut busy = Command::new("sh").args(["-c", "echo; while :; do :; done"]).stdout(Stdio::piped()).spawn()?;
         if let Some(begins) = busy.stdout.take() {
             BufReader::new(begins).read_line(&mut String::new())?;
         }
@@ -137,8 +136,7 @@ mod tests {
 
     #[test]
     fn a_child_is_seen_while_it_runs() -> io::Result<()> {
-        let mut shell = Command::new("sh");
-        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut shell = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(mut input), Some(output)) = (shell.stdin.take(), shell.stdout.take()) else {
             return Err(io::Error::other("the shell has no pipes"));
         };

@@ -19,9 +19,7 @@ const BASE: FileAddress = FileAddress::new(0x1000);
 /// Reads a file, and asks for everything that it can say, including about a function, a variable and a text.
 pub fn elf(file: &[u8], function: &str, object: &str, text: &str) {
     let _ = DebugFileNames::of(file);
-    let Ok(mut image) = Image::parse(file) else {
-        return;
-    };
+    let Ok(mut image) = Image::parse(file) else { return };
     let _ = image.add_symbols_of(file);
     let function = image.function(function).map(|symbol| symbol.address);
     let object = image.object(object).map(|symbol| symbol.address);

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::burst::Burst;
 use crate::time::UnixTime;
 
 /// The answer of `GET /api/v1/bursts`.
@@ -13,7 +14,7 @@ pub struct BurstList {
     pub bursts: Vec<ListedBurst>,
 }
 
-/// A finished burst. Memory is in bytes.
+/// A finished burst as it is listed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "docs/METRICS.md has a table of them")]
@@ -23,7 +24,7 @@ pub struct ListedBurst {
     pub start: Option<UnixTime>,
     /// The end of its last evicting call.
     pub end: Option<UnixTime>,
-    /// `self_amplifying`, `stalling`, `plain` or `unknown`.
+    /// [`BurstKind`](crate::BurstKind), as its label.
     pub kind: String,
     /// Why it is of that kind.
     pub reason: String,
@@ -32,29 +33,26 @@ pub struct ListedBurst {
     pub record: Option<String>,
     /// How far memory fell after it.
     pub reclaimed_bytes: Option<u64>,
-    pub started_unix_seconds: f64,
-    pub duration_seconds: f64,
-    pub reclaim_seconds: f64,
-    pub evicting_calls: u64,
-    pub observed_seconds: f64,
-    pub evicted_keys: Option<u64>,
-    pub commands_per_second: Option<f64>,
-    pub stalled_seconds: Option<f64>,
-    pub stalled_by_evictions_seconds: Option<f64>,
-    pub clients_waiting_before: Option<u64>,
-    pub clients_waiting_peak: Option<u64>,
-    pub expired_share_before: Option<f64>,
-    pub stale_ratio_before: Option<f64>,
-    pub expired_held_before: Option<f64>,
-    pub client_buffers_before_bytes: Option<u64>,
-    pub client_buffers_peak_bytes: Option<u64>,
-    pub memory_start_bytes: Option<u64>,
-    pub memory_peak_bytes: Option<u64>,
-    pub memory_end_bytes: Option<u64>,
-    pub memory_after_bytes: Option<u64>,
-    pub main_thread_cpu_share: Option<f64>,
-    pub main_thread_waiting_share: Option<f64>,
-    pub eviction_cpu_share: Option<f64>,
+    #[serde(flatten)]
+    pub burst: Burst,
+}
+
+impl ListedBurst {
+    /// Lists a burst that is dated, and has this record.
+    pub fn new(server: &str, burst: Burst, record: Option<String>) -> Self {
+        let (kind, reason) = burst.kind();
+        Self {
+            server: server.to_owned(),
+            start: UnixTime::new(burst.started),
+            end: UnixTime::new(burst.started + burst.duration),
+            kind: kind.to_string(),
+            reason,
+            hint: burst.expiry_behind(),
+            record,
+            reclaimed_bytes: burst.reclaimed(),
+            burst,
+        }
+    }
 }
 
 /// The answer of `GET /api/v1/timeline`: the last ten minutes of one server, in bins of the same length.

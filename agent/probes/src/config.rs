@@ -106,9 +106,7 @@ fn recipe(terms: Vec<EncodedTerm>, reads: &[EncodedTerm; MAX_READS]) -> EncodedR
     let mut recipe = EncodedRecipe::UNKNOWN;
     let terms: Option<Vec<EncodedTerm>> = terms.into_iter().map(|term| read(term, reads)).collect();
     // A recipe that is too long would be cut short, and so wrong.
-    let Some(terms) = terms.filter(|terms| terms.len() <= recipe.terms.len()) else {
-        return recipe;
-    };
+    let Some(terms) = terms.filter(|terms| terms.len() <= recipe.terms.len()) else { return recipe };
     for (place, term) in recipe.terms.iter_mut().zip(terms) {
         *place = term;
     }
@@ -120,8 +118,7 @@ fn read(term: EncodedTerm, reads: &[EncodedTerm; MAX_READS]) -> Option<EncodedTe
     if !is_in_memory(&term) {
         return Some(term);
     }
-    let words = (REGISTERS as u8..).step_by(2).zip(reads);
-    let mut words = words.filter_map(|(first, read)| {
+    let mut words = (REGISTERS as u8..).step_by(2).zip(reads).filter_map(|(first, read)| {
         let word = word_in(read, &term)?;
         (word * 8 < read.width).then_some(first + word)
     });

@@ -14,23 +14,20 @@ pub const OLDER_KERNELS: &str = "To give the service CAP_SYS_ADMIN: `cd /etc/sys
 
 /// What can go wrong with the kernel.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum ProbeError {
-    /// The kernel does not let this user load BPF programs.
     #[error(
         "the kernel does not allow this process to load BPF programs or attach probes: {0}; {advice}", advice = Confinement::of_process().lacks_links(LINKS)
     )]
     NotPermitted(String),
-    /// The kernel has only perf events for probes, and does not let this user open them.
     #[error(
         "this kernel has no uprobe_multi links (Linux 6.6), and does not allow this process to attach probes by perf events: {0}; {advice}. {OLDER_KERNELS}", advice = Confinement::of_process().lacks_links(LINKS | CapabilitySet::SYS_ADMIN)
     )]
     PerfEventNotPermitted(String),
-    /// The kernel's process ids are not those that this process sees.
     #[error(
         "this process is in a pid namespace of its own, as in a container, and does not see the kernel's process ids, so nothing would be counted: add --pid=host (podman, Docker) or hostPID: true (Kubernetes)"
     )]
     OtherPidNamespace,
-    /// The kernel's clock is not the one that this process sees.
     #[error(
         "this process is in a time namespace of its own, whose monotonic clock differs from the kernel's ({0}), so all times would be wrong: start it in that of the host (`nsenter --time --target 1`)"
     )]
@@ -38,78 +35,59 @@ pub enum ProbeError {
     /// Each probe takes a file descriptor.
     #[error("too many open files ({0}): {MORE_FILES}")]
     TooManyFiles(String),
-    /// The object does not load.
     #[error("the BPF programs cannot be loaded: {0}; `evictscope check` says what this kernel lacks")]
     Load(String),
-    /// The kernel refused a program, or aya could not handle it.
     #[error("the kernel refused a BPF program: {0}")]
     Program(ProgramError),
-    /// A probe could not be attached.
     #[error("cannot attach {program} to process {pid}: {reason}")]
     Attach {
-        /// Name of the program.
         program: &'static str,
-        /// The process.
         pid: u32,
         /// Every error of the chain.
         reason: String,
     },
-    /// A probe would hold up the host.
     #[error("no probe is placed in process {0}: {1}. This is tried again")]
     Obstructed(u32, Obstacle),
-    /// The process has ended.
     #[error("process {0} has ended")]
     Gone(u32),
-    /// The process does not run what the probes are in.
     #[error(
         "process {0} does not run the code that its executable leads to: {missing} of {placed} probes do not appear in its memory. \
          Restart it. On an overlay, its executable must not be touched while it runs; code that it has moved to memory of its own cannot be probed",
         missing = .1.missing, placed = .1.placed
     )]
     NotRun(u32, Unrun),
-    /// All slots are taken.
     #[error("{0} servers are watched already, the most that one agent can watch; narrow --process-match")]
     TooManyServers(u32),
-    /// The built object lacks something: a defect of the build.
     #[error("the BPF object has no {0}: build evictscope again")]
     Object(&'static str),
-    /// The kernel does not describe its own types.
     #[error(
         "this kernel does not describe its own types ({0}): boot one built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are"
     )]
     NoBtf(String),
-    /// The kernel cannot walk over the files of one process.
     #[error("this kernel cannot walk over the files of one process: boot Linux 6.1 or newer")]
     NoTaskFilter,
-    /// The kernel's own description of its types lacks something.
     #[error("this kernel has no {0}, which evictscope reads: please report this, with `uname -r`")]
     NoMember(String),
     /// The agent's own executable, on which the cost of a hit is measured, cannot be opened, or its code cannot be
     /// found in it.
     #[error("cannot find evictscope's own code: {0}")]
     OwnExecutable(io::Error),
-    /// A map could not be mapped into memory.
     #[error("a BPF map cannot be mapped into memory: {0}")]
     Mapping(io::Error),
-    /// The process that holds the probes cannot be started.
     #[error("cannot start `evictscope-keeper`, which holds the probes: {0}")]
     NoKeeper(io::Error),
-    /// The process that holds the probes has ended.
     #[error(
         "`evictscope-keeper`, which holds the probes, has ended, so they are gone: something killed it; the next start removes what is left"
     )]
     KeeperEnded,
-    /// The kernel has no perf events that are uprobes.
     #[error(
         "this kernel has no perf events for probes ({0}): boot one built with CONFIG_UPROBE_EVENTS, as distributions' kernels are"
     )]
     NoUprobeEvents(io::Error),
-    /// Threads do not end.
     #[error(
         "the threads that watch {0} servers have not ended after a minute, though no probe is left: something blocks them; please report this"
     )]
     Stuck(usize),
-    /// The agent is about to end.
     #[error("evictscope is about to end")]
     Ending,
 }
@@ -123,13 +101,11 @@ pub enum Obstacle {
          it (`ps -fp {0}`), or let only the server's user read the executable"
     )]
     Locked(u32),
-    /// The file is mapped so often that placing would take long.
     #[error(
         "its executable is mapped {MOST_MAPPINGS} times, so a probe would stop the whole host for too long: let only the server's \
          user read the executable"
     )]
     Crowded,
-    /// The file is on a file system in user space.
     #[error(
         "its executable is on a file system in user space, which could stop the whole host while a probe is placed: start it from \
          another"

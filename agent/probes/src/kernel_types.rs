@@ -84,11 +84,8 @@ pub struct KernelOffsets {
     pub run_delay: Option<u32>,
 }
 
-/// Returns where the members of sockets are in this kernel.
-///
-/// # Errors
-///
-/// Fails if the kernel does not describe itself, cannot walk over the files of one task, or lacks a member of sockets.
+/// Returns where the members of sockets are in this kernel. Fails if the kernel does not describe itself, cannot walk
+/// over the files of one task, or lacks a member of sockets.
 pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     with(|offset| {
         let paths = KernelMember::ALL.map(|of| (path(of), of.is_optional()));
@@ -96,11 +93,7 @@ pub fn of_kernel() -> Result<KernelOffsets, ProbeError> {
     })
 }
 
-/// Returns where the members are that tell who maps a file, by [`MapperMember`].
-///
-/// # Errors
-///
-/// As [`of_kernel`].
+/// Returns where the members are that tell who maps a file, by [`MapperMember`]. Fails as [`of_kernel`] does.
 pub fn of_mappers() -> Result<[u32; MapperMember::COUNT], ProbeError> {
     let paths = MapperMember::ALL.map(|of| (mapper_path(of), of == MapperMember::Owner));
     with(|offset| sums(offset, paths))

@@ -32,12 +32,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const FUSE: u32 = 0x6573_5546;
 const PAGE: u64 = 4096;
 
-/// Loads the program that looks.
-///
-/// # Errors
-///
-/// Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does not allow it, or refuses the
-/// program.
+/// Loads the program that looks. Fails if the kernel does not describe itself (no BTF), is older than Linux 6.1, does
+/// not allow it, or refuses the program.
 pub fn load() -> Result<OwnedFd, ProbeError> {
     let offsets = kernel_types::of_mappers()?;
     let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-mappers"));
@@ -46,11 +42,7 @@ pub fn load() -> Result<OwnedFd, ProbeError> {
 
 /// Returns what keeps probes between the file offsets `first` and `last` from being placed or taken off now. `file`
 /// must be open for reading; nobody else may use [`MAPPED_AT`]. Takes [`LOOKS`] times [`PAUSE`] at most, and one
-/// [`PAUSE`] if nobody holds a lock.
-///
-/// # Errors
-///
-/// Fails if it cannot be told.
+/// [`PAUSE`] if nobody holds a lock. Fails if it cannot be told.
 pub fn obstacle(program: BorrowedFd<'_>, file: BorrowedFd<'_>, first: u64, last: u64) -> io::Result<Option<Obstacle>> {
     let mapped = MappedRange::of(file, first, last)?;
     let mut suspects: Option<Vec<Mapper>> = None;
@@ -71,10 +63,7 @@ pub fn obstacle(program: BorrowedFd<'_>, file: BorrowedFd<'_>, first: u64, last:
         if !now.is_empty() {
             // Those that were held whenever any was.
             let is_still = |suspect: &Mapper| now.iter().any(|held| held.space == suspect.space);
-            match &mut suspects {
-                Some(suspects) => suspects.retain(is_still),
-                None => suspects = Some(now),
-            }
+            if let Some(suspects) = &mut suspects { suspects.retain(is_still) } else { suspects = Some(now) }
         }
         sleep(PAUSE);
     }

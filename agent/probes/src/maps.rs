@@ -17,7 +17,6 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::error::ProbeError;
 
-/// The maps.
 pub struct Maps {
     configs: Mapped<ServerConfig>,
     calls: Mapped<Updated<CallStats>>,
@@ -26,7 +25,6 @@ pub struct Maps {
     faults: Mapped<FaultCounts>,
 }
 
-/// Returns the index of a function's calls.
 fn calls_index(slot: u32, function: u16) -> u32 {
     Cookie { slot, function, site: 0, when: When::ALWAYS }.calls()
 }

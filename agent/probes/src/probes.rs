@@ -43,11 +43,7 @@ pub(super) struct Slot {
 impl Probes {
     /// Loads the programs into the kernel, for `keeper` to attach. `run_delay` is the offset in bytes, in the kernel's
     /// `task_struct`, of the time for which a thread has waited for a CPU. Without it, the durations of calls include
-    /// that time.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it or refuses a program.
+    /// that time. Fails if the kernel does not allow it or refuses a program.
     pub fn load(keeper: &LinkKeeper, run_delay: Option<u32>) -> Result<Arc<Self>, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-programs"));
         let mut ebpf = load(object)?;
@@ -84,11 +80,8 @@ impl Probes {
         self.programs.keeper.is_stopped()
     }
 
-    /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if one of those threads has not ended after a minute: it hangs.
+    /// Waits until every probe is off, and lets no more be attached. Then waits for the threads of servers. Fails if
+    /// one of those threads has not ended after a minute: it hangs.
     pub fn finish(&self) -> Result<(), ProbeError> {
         self.slots().is_closed = true;
         self.programs.keeper.end();

@@ -63,7 +63,7 @@ pub struct Sampling {
 
 /// A copy of registers and stack.
 #[derive(Clone, Copy)]
-pub struct Sample<'a> {
+pub struct StackSample<'a> {
     /// Which profile it belongs to: [`Sampling::cookie`].
     pub cookie: u64,
     /// When it was taken, by the monotonic clock.
@@ -74,7 +74,7 @@ pub struct Sample<'a> {
     stack: &'a [u8],
 }
 
-impl Sample<'_> {
+impl StackSample<'_> {
     /// Returns the 8 bytes of the stack at an address, if they were copied.
     pub fn word(&self, address: u64) -> Option<u64> {
         let page = STACK_PAGE as u64;
@@ -85,11 +85,7 @@ impl Sample<'_> {
 }
 
 impl Sampler {
-    /// Loads the program into the kernel.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it or refuses the program.
+    /// Loads the program into the kernel. Fails if the kernel does not allow it or refuses the program.
     pub fn load() -> Result<Self, ProbeError> {
         let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/evictscope-profile"));
         let mut ebpf = load(object)?;
@@ -107,12 +103,9 @@ impl Sampler {
         })))
     }
 
-    /// Begins to sample the main thread of process `pid`, `hz` times for each second of CPU time.
-    ///
-    /// # Errors
-    ///
-    /// Returns the kernel's error: "permission denied" if it does not let this process have the event, "no such
-    /// process" if that process has ended; "no room" if too many are sampled.
+    /// Begins to sample the main thread of process `pid`, `hz` times for each second of CPU time. Fails with the
+    /// kernel's error: "permission denied" if it does not let this process have the event, "no such process" if that
+    /// process has ended; "no room" if too many are sampled.
     pub fn sample(&self, pid: u32, hz: u32) -> io::Result<Sampling> {
         let program = self.0.ebpf.program(PROGRAM);
         let program: &PerfEvent = program.ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
@@ -128,7 +121,7 @@ impl Sampler {
     }
 
     /// Calls `each` for each sample taken since the last time, in order, and drops it.
-    pub fn drain(&self, mut each: impl FnMut(Sample<'_>)) {
+    pub fn drain(&self, mut each: impl FnMut(StackSample<'_>)) {
         let mut samples = self.0.samples.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(item) = samples.next() {
             each_of(&item, &mut each);
@@ -153,17 +146,15 @@ impl Sampler {
 }
 
 /// Calls `each` for the sample in these bytes.
-fn each_of(bytes: &[u8], each: &mut impl FnMut(Sample<'_>)) {
+fn each_of(bytes: &[u8], each: &mut impl FnMut(StackSample<'_>)) {
     const STACK: usize = std::mem::offset_of!(ProfileSample, stack);
     const REGISTERS: usize = std::mem::offset_of!(ProfileSample, registers);
     const AT: usize = std::mem::offset_of!(ProfileSample, at_ns);
     let word = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else {
-        return;
-    };
+    let (Some(cookie), Some(pages), Some(stack)) = (word(0), word(8), bytes.get(STACK..)) else { return };
     let registers = std::array::from_fn(|index| word(REGISTERS + index * 8).unwrap_or(0));
     let copied = usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(STACK_PAGE));
-    each(Sample {
+    each(StackSample {
         cookie,
         at: Duration::from_nanos(word(AT).unwrap_or(0)),
         registers: &registers,

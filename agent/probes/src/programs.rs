@@ -11,7 +11,7 @@ use evictscope_plan::{Description, EVICTION_CALL, EXPIRE_CYCLE};
 
 use super::bpf::MultiPrograms;
 use super::error::{Obstacle, ProbeError};
-use super::keeper::{Attach, Kind, Leaving, Link, LinkKeeper};
+use super::keeper::{Attach, Leaving, Link, LinkKeeper, LinkKind};
 use super::system::give_back;
 use super::target::{OwnExecutable, Target, own_sites};
 
@@ -65,11 +65,8 @@ enum Loaded {
 
 impl Programs {
     /// Loads the named programs of the object for uprobe_multi links. They use the maps of `ebpf`. Returns `None` if
-    /// such links cannot be used, which is tried at a function of this process.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel knows such links, but refuses this one.
+    /// such links cannot be used, which is tried at a function of this process. Fails if the kernel knows such links,
+    /// but refuses this one.
     pub fn by_multi_links(
         keeper: &LinkKeeper,
         object: &[u8],
@@ -91,7 +88,7 @@ impl Programs {
         };
         let executable = OwnExecutable::open()?;
         let [site, ..] = own_sites()?;
-        match trial.link(first, false, Kind::Multi, executable.target(), &[(site, UNUSED)])? {
+        match trial.link(first, false, LinkKind::Multi, executable.target(), &[(site, UNUSED)])? {
             Ok(_) => {}
             // The keeper has not asked the kernel.
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Obstacle>()) => {}
@@ -104,11 +101,7 @@ impl Programs {
         Ok(MultiPrograms::load(object, ebpf, all).map(with).map_or_else(refused, Some))
     }
 
-    /// Loads the programs for perf events.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel refuses a program or has no such events.
+    /// Loads the programs for perf events. Fails if the kernel refuses a program or has no such events.
     pub fn by_perf_events(
         keeper: &LinkKeeper,
         mut ebpf: Ebpf,
@@ -129,11 +122,7 @@ impl Programs {
         matches!(self.loaded, Loaded::Multi(_))
     }
 
-    /// Attaches a probe of a traced function at its sites.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone or the kernel refuses.
+    /// Attaches a probe of a traced function at its sites. Fails if the process is gone or the kernel refuses.
     pub fn attach(
         &self,
         function: &Description,
@@ -144,11 +133,7 @@ impl Programs {
         self.attach_program(name_of(function, probe), probe == Probe::Return, target, sites)
     }
 
-    /// Attaches a program at these sites.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::attach`].
+    /// Attaches a program at these sites. Fails as [`Self::attach`] does.
     pub fn attach_program(
         &self,
         name: &'static str,
@@ -163,8 +148,8 @@ impl Programs {
             (_, Loaded::Perf(..)) => ProbeError::attach_by_perf_event(name, pid, &error),
         };
         let (kind, most) = match self.loaded {
-            Loaded::Multi(_) => (Kind::Multi, sites.len().max(1)),
-            Loaded::Perf(_, event) => (Kind::Perf(event), 1),
+            Loaded::Multi(_) => (LinkKind::Multi, sites.len().max(1)),
+            Loaded::Perf(_, event) => (LinkKind::Perf(event), 1),
         };
         let link = |sites: &[_]| self.link(name, is_return, kind, target, sites)?.map_err(refused);
         sites.chunks(most).map(link).collect()
@@ -188,7 +173,7 @@ impl Programs {
         &self,
         name: &'static str,
         is_return: bool,
-        kind: Kind,
+        kind: LinkKind,
         target: Target<'_>,
         sites: &[(FileOffset, Cookie)],
     ) -> Result<io::Result<Link>, ProbeError> {

@@ -56,11 +56,11 @@ unsafe extern "C" {
 }
 
 /// A function that takes nothing and returns nothing.
-pub type Function = unsafe extern "C" fn();
+pub type TargetFunction = unsafe extern "C" fn();
 
 /// Two functions that begin with an instruction that the kernel emulates, and one whose first instruction it
 /// single-steps.
-pub const FUNCTIONS: [Function; 3] =
+pub const FUNCTIONS: [TargetFunction; 3] =
     [evictscope_calibration_emulated, evictscope_calibration_emulated_too, evictscope_calibration_stepped];
 
 /// Returns where [`FUNCTIONS`] are in the agent's own executable.

@@ -23,7 +23,7 @@ const UNFINISHED: &str = ".unfinished-";
 pub(super) struct Folder(PathBuf);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct FolderEntry {
     pub(super) name: OsString,
     pub(super) bytes: u64,
     /// Whether it is a file, and not a link, a pipe or a folder.
@@ -52,7 +52,7 @@ impl Folder {
     }
 
     /// Lists what is in the folder, in no order; nothing if there is no folder.
-    pub(super) fn entries(&self) -> io::Result<Vec<Entry>> {
+    pub(super) fn entries(&self) -> io::Result<Vec<FolderEntry>> {
         let listed = match std::fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             listed => listed?,
@@ -62,7 +62,7 @@ impl Folder {
             let entry = entry?;
             // For a link, of the link itself. A file may have been removed by now.
             let Ok(metadata) = entry.metadata() else { continue };
-            entries.push(Entry { name: entry.file_name(), bytes: metadata.len(), is_file: metadata.is_file() });
+            entries.push(FolderEntry { name: entry.file_name(), bytes: metadata.len(), is_file: metadata.is_file() });
         }
         Ok(entries)
     }

@@ -27,4 +27,4 @@ pub use keeper::{Keeper, KeeperCounts, Tell, unix_us};
 pub use labels::Labelled;
 pub use packed::Unreadable;
 pub use record::{Configuration, Ending, NoProfile, Occasion, Record, RecordId, RecordedServer};
-pub use store::{Limits, Listed, Store, StoreError, Summary, read_record};
+pub use store::{Listed, Store, StoreError, StoreLimits, Summary, read_record};

@@ -36,17 +36,15 @@ struct Version {
 
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum Unreadable {
-    /// It was written by something else.
     #[error("it is not a file of evictscope")]
     Foreign,
     /// It was written by another version, renamed, or is too large: the whole sentence.
     #[error("{0}")]
     Other(String),
-    /// Something in it is wrong.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// The system says why.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

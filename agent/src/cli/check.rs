@@ -16,7 +16,7 @@ use evictscope_host::{
 };
 use evictscope_model::answers::UnwatchedReason;
 use evictscope_probes::{Attachment, Coverage, OLDER_KERNELS, Ports, ProbeError, Probed, Probes, SocketIterator};
-use evictscope_records::{Limits, Store, StoreError};
+use evictscope_records::{Store, StoreError, StoreLimits};
 use rustix::system::uname;
 
 use super::run::ConfigurationOptions;
@@ -110,7 +110,7 @@ fn records(checklist: &Checklist, settings: &Settings) {
 /// again.
 fn is_writable(directory: &Path) -> Result<(), StoreError> {
     if directory.exists() {
-        return Store::open(directory, Limits::default()).map(drop);
+        return Store::open(directory, StoreLimits::default()).map(drop);
     }
     let above = directory.ancestors().find(|above| above.exists()).unwrap_or(directory);
     let trial = above.join(format!(".evictscope-check-{}", std::process::id()));

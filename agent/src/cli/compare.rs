@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
-use evictscope_records::compare::{self, Row};
+use evictscope_records::compare::{self, ComparedRow};
 use evictscope_records::profile::format;
 use evictscope_records::{Record, StoreError, Unreadable};
 use serde::Serialize;
@@ -53,9 +53,9 @@ enum Compared {
 #[derive(Serialize)]
 struct Comparison {
     /// One for each measure; empty for two profiles.
-    measures: Vec<Row>,
+    measures: Vec<ComparedRow>,
     /// The functions whose share changed most.
-    functions: Vec<Row>,
+    functions: Vec<ComparedRow>,
 }
 
 /// Prints the table, and writes the drawing if that is asked for.
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 impl Comparison {
     fn text(&self) -> String {
         let tables = [("", &self.measures), ("FUNCTION", &self.functions)];
-        let text = |(heading, rows): &(&str, &Vec<Row>)| {
+        let text = |(heading, rows): &(&str, &Vec<ComparedRow>)| {
             let mut cells = vec![[*heading, "BEFORE", "AFTER", "CHANGE", ""].map(str::to_owned).to_vec()];
             cells.extend(rows.iter().map(|row| row.cells().to_vec()));
             table(&cells)
@@ -126,14 +126,14 @@ fn profile_in(file: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use evictscope_records::fixture::burst_record;
-    use evictscope_records::{Limits, Store};
+    use evictscope_records::{Store, StoreLimits};
 
     use super::*;
 
     #[test]
     fn records_and_profiles_are_told_apart() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let limits = Limits { records: 10, bytes: 1 << 20 };
+        let limits = StoreLimits { records: 10, bytes: 1 << 20 };
         let path = Store::open(directory.path(), limits)?.write(&burst_record())?;
         let folded = directory.path().join("a.folded");
         std::fs::write(&folded, "main;performEvictions 3\nmain 4\n")?;

@@ -12,7 +12,7 @@ use evictscope_web::record_page;
 use serde_json::json;
 
 use super::state_dir::StateDir;
-use crate::client::{Access, Agent};
+use crate::client::{Access, AgentClient};
 use crate::terminal;
 
 /// Write what happened in a burst as one page, which opens without a network
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
-    let agent = Agent::at(&arguments.access)?;
+    let agent = AgentClient::at(&arguments.access)?;
     let server = match &arguments.server {
         Some(server) => server.clone(),
         None => {
@@ -95,7 +95,6 @@ fn of_now(arguments: &Arguments) -> anyhow::Result<Record> {
     agent.record_now(&server)
 }
 
-/// Returns the list, of one server if that is asked for.
 fn list(arguments: &Arguments) -> anyhow::Result<Vec<Listed>> {
     let mut listed = arguments.state_dir.store().list()?;
     if let Some(server) = &arguments.server {
@@ -194,14 +193,14 @@ fn as_json(listed: &[Listed]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use evictscope_records::fixture::burst_record;
-    use evictscope_records::{Limits, Store};
+    use evictscope_records::{Store, StoreLimits};
 
     use super::*;
 
     #[test]
     fn a_list_has_a_line_for_each_record() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
-        let limits = Limits { records: 10, bytes: 1 << 20 };
+        let limits = StoreLimits { records: 10, bytes: 1 << 20 };
         let store = Store::open(directory.path(), limits)?;
         assert_eq!(table(&store.list()?), NONE);
         std::fs::write(store.write(&burst_record())?.with_file_name("notes"), "")?;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use evictscope_records::{Record, RecordId, Store, StoreError, read_record};
 
-/// Where records are.
 #[derive(clap::Args)]
 pub struct StateDir {
     /// The directory that the agent keeps its records in [default: $STATE_DIRECTORY, else /var/lib/evictscope]

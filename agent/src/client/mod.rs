@@ -58,18 +58,14 @@ pub struct Access {
     password_file: Option<PathBuf>,
 }
 
-pub struct Agent {
+pub struct AgentClient {
     url: String,
     http: Http,
     password: Option<HeaderValue>,
 }
 
-impl Agent {
-    /// Prepares to ask the agent that `access` names.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a file cannot be read or has the wrong format.
+impl AgentClient {
+    /// Prepares to ask the agent that `access` names. Fails if a file cannot be read or has the wrong format.
     pub fn at(access: &Access) -> anyhow::Result<Self> {
         let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
         let tls = match &access.ca {
@@ -96,11 +92,7 @@ impl Agent {
         Self::at(&Access { url: format!("http://127.0.0.1:{port}"), ca: None, user: None, password_file: None })
     }
 
-    /// Reads its metrics.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no agent answers, and says how to start one.
+    /// Reads its metrics. Fails if no agent answers, and says how to start one.
     pub fn reading(&self) -> anyhow::Result<Reading> {
         let reading = Reading::parse(&self.get("/metrics")?.read_to_string()?)?;
         ensure!(
@@ -119,22 +111,16 @@ impl Agent {
         Ok(self.json::<UnwatchedList>("/api/v1/unwatched", LONGEST_LIST)?.unwatched)
     }
 
-    /// Returns the last minutes of one server.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does, and if the server's evicting calls are not seen.
+    /// Returns the last minutes of one server. Fails as [`Self::reading`] does, and if the server's evicting calls are
+    /// not seen.
     pub fn timeline(&self, server: &str) -> anyhow::Result<TimelineAnswer> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         self.json(&format!("/api/v1/timeline?server={query}"), LONGEST_TIMELINE)
     }
 
     /// Has the agent keep a record of one server now, and returns it. This takes at least half a minute, because the
-    /// record includes what follows.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::reading`] does, and if the agent keeps no records, with its reason.
+    /// record includes what follows. Fails as [`Self::reading`] does, and if the agent keeps no records, with its
+    /// reason.
     pub fn record_now(&self, server: &str) -> anyhow::Result<Record> {
         let query: String = byte_serialize(server.as_bytes()).collect();
         let request = self.http.post(format!("{}/api/v1/records?server={query}", self.url));
@@ -162,10 +148,7 @@ impl Agent {
     }
 
     fn with_password<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.password {
-            Some(password) => request.header(header::AUTHORIZATION, password),
-            None => request,
-        }
+        if let Some(password) = &self.password { request.header(header::AUTHORIZATION, password) } else { request }
     }
 
     fn answered(&self, answer: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {

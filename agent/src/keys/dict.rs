@@ -85,10 +85,7 @@ impl Dict {
     /// Returns a place of the two tables, and the table that it is in.
     pub fn place(&self, place: u64) -> (&Table, u64) {
         let [first, second] = &self.tables;
-        match place.checked_sub(first.size) {
-            Some(place) => (second, place),
-            None => (first, place),
-        }
+        if let Some(place) = place.checked_sub(first.size) { (second, place) } else { (first, place) }
     }
 
     /// Returns the entry with the same key as the one at `place` in a table of `size` places: both hash alike, so no
@@ -110,10 +107,7 @@ impl Dict {
 }
 
 fn size(exponent: u8) -> Option<u64> {
-    match exponent {
-        u8::MAX => Some(0),
-        _ => 1_u64.checked_shl(exponent.into()),
-    }
+    if exponent == u8::MAX { Some(0) } else { 1_u64.checked_shl(exponent.into()) }
 }
 
 /// The longest chain that is followed, and the most keys for a place in a table: with more, it is not a table.
@@ -177,10 +171,7 @@ impl Table {
     }
 
     pub fn bytes(&self) -> u64 {
-        match self.layout.buckets {
-            Some(_) => BUCKET * (self.size + self.children),
-            None => 8 * self.size,
-        }
+        if self.layout.buckets.is_some() { BUCKET * (self.size + self.children) } else { 8 * self.size }
     }
 }
 

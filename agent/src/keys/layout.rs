@@ -196,13 +196,9 @@ impl KeyspaceLayout {
 
     /// Returns how a database's tables of things other than keys are laid out: without buckets.
     pub fn others(&'static self) -> &'static Self {
-        match self.buckets {
-            Some(_) => &VALKEY_8_0,
-            None => self,
-        }
+        if self.buckets.is_some() { &VALKEY_8_0 } else { self }
     }
 
-    /// Returns the bytes of the head of a table.
     pub fn table_bytes(&self) -> u64 {
         match &self.buckets {
             Some(buckets) => buckets.head,

@@ -29,7 +29,6 @@ const SPARSE: usize = 1_000;
 /// How many bytes of a name an expression is matched against.
 const NAME: usize = 512;
 
-/// A key that was drawn.
 pub struct DrawnKey {
     /// Its type and encoding.
     pub kind: (&'static str, &'static str),
@@ -45,7 +44,6 @@ pub struct DrawnKey {
     pub ttl: Option<f64>,
 }
 
-/// What was drawn.
 #[derive(Default)]
 pub struct Drawn {
     pub keys: Vec<DrawnKey>,
@@ -178,10 +176,7 @@ impl KeySampler<'_> {
         let expires = if has_key { object.expires } else { twin()?.map(|twin| twin.value) };
         let ttl = expires.map(|expires| (expires.cast_signed() as f64 / 1e3 - now.as_secs_f64()).max(0.0));
         let name = if has_key { object.key } else { entry.key };
-        let group = match &self.arguments.by {
-            None => None,
-            Some(expression) => Some(self.group(expression, name)?),
-        };
+        let group = if let Some(expression) = &self.arguments.by { Some(self.group(expression, name)?) } else { None };
         // Each key has its own `now`: a drawing may take minutes.
         let idle = (now.as_secs() % CLOCK + CLOCK - u64::from(object.lru)) % CLOCK;
         let is_known = !object.is_shared && idle <= now.as_secs().saturating_sub(self.started);

@@ -292,10 +292,7 @@ impl Sizes<'_> {
     fn pair(&self, buckets: &Buckets, address: u64) -> Option<u64> {
         let field = self.memory.string(address)?;
         // The shortest have no flags.
-        let flags = match field.header {
-            1 => 0,
-            _ => self.memory.u8(address.checked_sub(1)?)?,
-        };
+        let flags = if field.header == 1 { 0 } else { self.memory.u8(address.checked_sub(1)?)? };
         // A module's own value is not known.
         (flags & REFERENCE == 0).then_some(())?;
         let [expiring, elsewhere] = buckets.field;

@@ -71,7 +71,6 @@ pub fn is_alarming<T>(columns: &[Column<T>], of: &T) -> bool {
     columns.iter().any(|column| (column.cell)(of).is_alarming)
 }
 
-/// Returns the whole table as plain text.
 pub fn plain<T>(columns: &[Column<T>], rows: &[T]) -> String {
     let line = |row| cells(columns, row).iter().map(|cell| cell.text.as_str()).collect();
     let lines = std::iter::once(headings(columns)).chain(rows.iter().map(line));

@@ -15,13 +15,13 @@ use ratatui::crossterm::terminal;
 
 use self::rates::Readings;
 use self::screen::INTERVAL;
-use crate::client::{Access, Agent};
+use crate::client::{Access, AgentClient};
 use crate::terminal as output;
 use crate::text::wrapped;
 
 /// Shows the servers until the user quits.
 pub fn show(access: &Access) -> anyhow::Result<()> {
-    let agent = Agent::at(access)?;
+    let agent = AgentClient::at(access)?;
     ensure!(output::is_terminal(), "stdout is not a terminal: use --once to get a plain table");
     // Read before the screen is taken, so that an error message stays readable.
     screen::run(&agent, agent.reading()?)
@@ -29,7 +29,7 @@ pub fn show(access: &Access) -> anyhow::Result<()> {
 
 /// Prints one plain table, with the rates of one second: in a terminal the columns that fit, elsewhere all of them.
 pub fn print_once(access: &Access) -> anyhow::Result<()> {
-    let agent = Agent::at(access)?;
+    let agent = AgentClient::at(access)?;
     let begun = Instant::now();
     let mut readings = Readings::new(agent.reading()?);
     sleep(INTERVAL);

@@ -52,7 +52,6 @@ impl<'a> Rates<'a> {
         Some(rise(self.before.get(metric)?, self.now.get(metric)?))
     }
 
-    /// Returns how much a counter rises per second.
     pub fn a_second(self, metric: Selector) -> Option<f64> {
         self.risen(metric).map(|risen| risen / self.seconds)
     }

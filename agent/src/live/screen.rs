@@ -15,7 +15,7 @@ use super::drawing::{SPARKLINES, TABLE_EXTRA, alarm, colour, lines, sparklines, 
 use super::rates::{History, Readings};
 use super::server::{ShownServer, draw};
 use super::servers::{columns, notes, rows};
-use crate::client::Agent;
+use crate::client::AgentClient;
 use crate::client::reading::Reading;
 use crate::text::wrapped;
 
@@ -25,7 +25,7 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 const LEAST_ROWS: u16 = 5;
 
 /// Shows the servers until the user quits, and always restores the terminal.
-pub fn run(agent: &Agent, first: Reading) -> anyhow::Result<()> {
+pub fn run(agent: &AgentClient, first: Reading) -> anyhow::Result<()> {
     let mut screen = Screen::new(first);
     screen.read_more(agent)?;
     let mut terminal = ratatui::try_init()?;
@@ -34,7 +34,7 @@ pub fn run(agent: &Agent, first: Reading) -> anyhow::Result<()> {
     result
 }
 
-fn show(terminal: &mut DefaultTerminal, agent: &Agent, mut screen: Screen) -> anyhow::Result<()> {
+fn show(terminal: &mut DefaultTerminal, agent: &AgentClient, mut screen: Screen) -> anyhow::Result<()> {
     loop {
         screen.load_history(agent);
         terminal.draw(|frame| screen.draw(frame))?;
@@ -82,7 +82,7 @@ impl Screen {
         }
     }
 
-    fn read(&mut self, agent: &Agent) {
+    fn read(&mut self, agent: &AgentClient) {
         let seconds = self.read_at.elapsed().as_secs_f64();
         self.read_at = Instant::now();
         let read = agent.reading().and_then(|reading| {
@@ -92,7 +92,7 @@ impl Screen {
         self.failure = read.err().map(|error| format!("{error:#}"));
     }
 
-    fn read_more(&mut self, agent: &Agent) -> anyhow::Result<()> {
+    fn read_more(&mut self, agent: &AgentClient) -> anyhow::Result<()> {
         self.bursts = agent.bursts()?;
         // An older agent does not list them.
         self.unwatched = agent.unwatched().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Screen {
     }
 
     /// Asks the agent for the last minutes of the server that is shown, once.
-    fn load_history(&mut self, agent: &Agent) {
+    fn load_history(&mut self, agent: &AgentClient) {
         let Some(server) = self.opened.clone().or_else(|| self.selected().cloned()) else { return };
         if !self.loaded.insert(server.clone()) {
             return;
@@ -147,10 +147,8 @@ impl Screen {
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let opened = self.opened.clone().filter(|server| self.readings.now.servers.contains_key(server));
-        let keys = match &opened {
-            Some(_) => "esc all servers · q quit",
-            None => "↑ ↓ select · enter open · q quit",
-        };
+        let keys =
+            if opened.is_some() { "esc all servers · q quit" } else { "↑ ↓ select · enter open · q quit" };
         let (text, style) = match &self.failure {
             Some(failure) => (failure.as_str(), alarm()),
             None => (keys, colour(Color::DarkGray)),

@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, ListState};
 use super::columns::{Cell, Column};
 use super::drawing::{FRAME, SPARKLINES, TABLE_EXTRA, lines, sparklines, table};
 use super::rates::{History, Rates};
-use super::servers::{Row, columns, parts, stalls};
+use super::servers::{ServerRow, columns, parts, stalls};
 use crate::client::reading::*;
 use crate::text::{self, HISTOGRAM_TEXT};
 
@@ -25,27 +25,26 @@ const HIGH_SCREEN: u16 = 40;
 
 /// The columns of bursts, the most important ones first.
 const BURST_COLUMNS: [Column<ListedBurst>; 9] = [
-    Column::text("START", "2026-11-21T08:14:23.070Z".len(), |burst| {
-        or_unknown(burst.start, |start| start.to_string()).into()
+    Column::text("START", "2026-11-21T08:14:23.070Z".len(), |listed| {
+        or_unknown(listed.start, |start| start.to_string()).into()
     }),
-    Column::text("KIND", SELF_AMPLIFYING.len(), |burst| Cell {
-        text: burst.kind.clone(),
-        is_alarming: burst.kind == SELF_AMPLIFYING,
+    Column::text("KIND", SELF_AMPLIFYING.len(), |listed| Cell {
+        text: listed.kind.clone(),
+        is_alarming: listed.kind == SELF_AMPLIFYING,
     }),
-    Column::number("LASTED", 7, |burst| seconds(burst.duration_seconds).into()),
-    Column::number("EVICTED", 7, |burst| or_unknown(burst.evicted_keys, |keys| count(keys as f64)).into()),
-    Column::number("STALLED", 7, |burst| or_unknown(burst.stalled_seconds, seconds).into()),
-    Column::number("RECLAIM", 7, |burst| seconds(burst.reclaim_seconds).into()),
-    Column::number("RECLAIMED", 9, |burst| or_unknown(burst.reclaimed_bytes, |size| bytes(size as f64)).into()),
-    Column::number("BUFFERS", 8, |burst| {
-        or_unknown(burst.client_buffers_before_bytes, |size| bytes(size as f64)).into()
+    Column::number("LASTED", 7, |listed| seconds(listed.burst.duration.as_secs_f64()).into()),
+    Column::number("EVICTED", 7, |listed| or_unknown(listed.burst.evicted_keys, |keys| count(keys as f64)).into()),
+    Column::number("STALLED", 7, |listed| or_unknown(listed.burst.stalled, |time| seconds(time.as_secs_f64())).into()),
+    Column::number("RECLAIM", 7, |listed| seconds(listed.burst.reclaim.as_secs_f64()).into()),
+    Column::number("RECLAIMED", 9, |listed| or_unknown(listed.reclaimed_bytes, |size| bytes(size as f64)).into()),
+    Column::number("BUFFERS", 8, |listed| {
+        or_unknown(listed.burst.client_buffers_before, |size| bytes(size as f64)).into()
     }),
-    Column::number("PEAK", 8, |burst| or_unknown(burst.client_buffers_peak_bytes, |size| bytes(size as f64)).into()),
+    Column::number("PEAK", 8, |listed| or_unknown(listed.burst.client_buffers_peak, |size| bytes(size as f64)).into()),
 ];
 
 const SELF_AMPLIFYING: &str = "self_amplifying";
 
-/// What is shown of one server.
 pub struct ShownServer<'a> {
     pub name: &'a str,
     pub reading: &'a ServerReading,
@@ -87,7 +86,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, server: &ShownServer<'_>) {
         Constraint::Fill(1),
     ])
     .areas(area);
-    let rows = [Row::new(server.name, server.reading, server.rates)];
+    let rows = [ServerRow::new(server.name, server.reading, server.rates)];
     let mut unselected = ListState::default();
     table(frame, top, server.name, &columns(&rows), &rows, &mut unselected);
     sparklines(frame, upper, server.name, history);

@@ -22,13 +22,13 @@ const UNSEEN: &str =
     "how long clients wait is not known. It takes Linux 6.1 or newer with BTF; the agent's log says what is missing.";
 
 /// A server, its last reading, and its rates since the one before.
-pub struct Row<'a> {
+pub struct ServerRow<'a> {
     name: String,
     reading: &'a ServerReading,
     rates: Option<Rates<'a>>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ServerRow<'a> {
     pub fn new(name: &str, reading: &'a ServerReading, rates: Option<Rates<'a>>) -> Self {
         Self { name: shortened(name, LONGEST_NAME), reading, rates }
     }
@@ -51,15 +51,15 @@ impl<'a> Row<'a> {
     }
 }
 
-pub fn rows(readings: &Readings) -> Vec<Row<'_>> {
-    readings.now.servers.iter().map(|(server, now)| Row::new(server, now, readings.rates(server))).collect()
+pub fn rows(readings: &Readings) -> Vec<ServerRow<'_>> {
+    readings.now.servers.iter().map(|(server, now)| ServerRow::new(server, now, readings.rates(server))).collect()
 }
 
 /// Returns the columns for these servers, the most important ones first.
-pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
+pub fn columns<'a>(rows: &[ServerRow<'a>]) -> Vec<Column<ServerRow<'a>>> {
     let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let mut columns = vec![
-        Column::text("SERVER", names.max("SERVER".len()), |row: &Row<'a>| row.name.clone().into()),
+        Column::text("SERVER", names.max("SERVER".len()), |row: &ServerRow<'a>| row.name.clone().into()),
         Column::number("WAIT>1S", 7, |row| Cell {
             text: row.shown(WAITED_SECOND, count),
             is_alarming: row.a_second(WAITED_SECOND) > Some(0.0),
@@ -73,14 +73,14 @@ pub fn columns<'a>(rows: &[Row<'a>]) -> Vec<Column<Row<'a>>> {
         Column::number("LONGEST", 7, |row| row.shown(LONGEST_WAIT, seconds).into()),
     ];
     // Failures are rare, but then matter more than all that follows.
-    if rows.iter().any(Row::has_failed) {
+    if rows.iter().any(ServerRow::has_failed) {
         columns.push(Column::number("FAILING/S", 9, |row| {
             let failing = row.an_observed_second(FAILED_CALLS);
             Cell { text: or_unknown(failing, count), is_alarming: failing > Some(0.0) }
         }));
     }
     columns.extend([
-        Column::text("PHASE", "not_saturated".len(), |row: &Row<'a>| {
+        Column::text("PHASE", "not_saturated".len(), |row: &ServerRow<'a>| {
             or_unknown(row.reading.phase(), str::to_owned).into()
         }),
         Column::number("EVICT/S", 7, |row| or_unknown(row.a_second(EVICTED_KEYS), count).into()),
@@ -146,7 +146,7 @@ fn largest<'a>(by: impl Iterator<Item = (&'a str, f64)>, text: fn(f64) -> String
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn observed(row: &Row<'_>) -> String {
+fn observed(row: &ServerRow<'_>) -> String {
     let observed = or_unknown(row.rates.and_then(|rates| rates.share(OBSERVED)), share);
     if is_sampled(row.reading) { format!("sampled {observed}") } else { observed }
 }
@@ -207,7 +207,7 @@ mod tests {
         let [before, now] = [0.0, 1_500.0].map(|keys| server(&[&LIMITED[..], &more(keys)].concat()));
         let rates = Rates::new(&before, &now, 1.0);
         let unknown = ServerReading::default();
-        let rows = [Row::new("6379", &now, Some(rates)), Row::new("/var/1", &unknown, None)];
+        let rows = [ServerRow::new("6379", &now, Some(rates)), ServerRow::new("/var/1", &unknown, None)];
         // A frame takes two of 80 columns.
         let columns = columns(&rows);
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     fn stalls_and_failing_evictions_are_alarming() {
         let alarming = |before: &[(Selector, f64)], now: &[(Selector, f64)]| {
             let (before, now) = (&server(before), &server(now));
-            let rows = [Row::new("6379", now, Some(Rates::new(before, now, 1.0)))];
+            let rows = [ServerRow::new("6379", now, Some(Rates::new(before, now, 1.0)))];
             let columns = columns(&rows);
             let line = columns.iter().zip(cells(&columns, &rows[0]));
             line.filter(|(_, cell)| cell.is_alarming).map(|(column, _)| column.heading).collect::<Vec<_>>()

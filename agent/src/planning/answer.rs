@@ -73,7 +73,6 @@ pub struct Identified {
 pub struct Planned {
     pub(super) content: ContentHash,
     pub plan: ProbePlan,
-    /// The function that was asked for.
     pub function: Option<NamedFunction>,
     /// The separate file with its debug information.
     pub debug_file: Option<String>,
@@ -85,7 +84,6 @@ pub struct Planned {
     pub nanoseconds: u64,
 }
 
-/// Why there is no answer.
 #[derive(BorshDeserialize, BorshSerialize)]
 pub enum NoAnswer {
     /// The file cannot be opened or read.

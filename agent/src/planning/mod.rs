@@ -24,7 +24,6 @@ use answer::Identified;
 pub use answer::{Planned, PlannerArguments, answer};
 pub use planner::Planner;
 
-/// Where debug files are.
 #[derive(clap::Args)]
 pub struct DebugDirs {
     /// Look for separate debug files below DIR (.build-id/xx/yyyy.debug, or the path of the executable) before

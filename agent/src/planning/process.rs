@@ -99,10 +99,7 @@ fn start(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> io::Result<(Child, PipeReader)> {
     let (answer, output) = io::pipe()?;
-    let input = match executable {
-        Some(executable) => executable.file().try_clone()?.into(),
-        None => Stdio::null(),
-    };
+    let input = if let Some(executable) = executable { executable.file().try_clone()?.into() } else { Stdio::null() };
     let (options, places): (Vec<_>, Vec<_>) =
         arguments.into_iter().partition(|argument| argument.as_encoded_bytes().starts_with(b"--"));
     let child = Command::new("/proc/self/exe")

@@ -1,7 +1,7 @@
 //! Unwinds a copied stack to the names of functions.
 
 use evictscope_plan::{Caller, EVICTION_CALL, EXPIRE_CYCLE, FrameRegisters, TRACED, Work};
-use evictscope_probes::Sample;
+use evictscope_probes::StackSample;
 use evictscope_records::profile::Activity;
 
 use super::mapped_files::{CodePlace, Mapping, Mappings};
@@ -30,7 +30,7 @@ struct Frame {
     back: u64,
 }
 
-pub fn unwind(sample: &Sample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
+pub fn unwind(sample: &StackSample<'_>, mappings: &Mappings, work: &mut Work) -> Unwound {
     let first = Frame { registers: FrameRegisters::of_interrupted(sample.registers), back: 0 };
     let mut stack = Unwound { functions: Vec::new(), activity: Activity::Other, is_whole: false, is_elsewhere: false };
     let mut unwinding = Unwinding { sample, mappings, work };
@@ -50,7 +50,7 @@ struct Hidden {
 }
 
 struct Unwinding<'a> {
-    sample: &'a Sample<'a>,
+    sample: &'a StackSample<'a>,
     mappings: &'a Mappings,
     work: &'a mut Work,
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use evictscope_plan::Work;
-use evictscope_probes::{Sample, Sampler, Sampling};
+use evictscope_probes::{Sampler, Sampling, StackSample};
 use evictscope_records::profile::{Activity, Profile, Stack};
 use evictscope_telemetry::microseconds;
 use rustix::process::setpriority_process;
@@ -178,7 +178,7 @@ impl Taking {
         self.is_being_read = started.is_ok();
     }
 
-    fn add(&mut self, sample: &Sample<'_>, files: &Arc<Files>, read: &Sender<Read>, work: &mut Work) {
+    fn add(&mut self, sample: &StackSample<'_>, files: &Arc<Files>, read: &Sender<Read>, work: &mut Work) {
         let begun = Instant::now();
         self.drained += 1;
         if self.worked > self.length().mul_f64(MOST_WORK) + AT_ONCE {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use evictscope_host::{Words, printable};
-use evictscope_probes::{ProbeError, TraceCounts, Traced, Tracer};
+use evictscope_probes::{ProbeError, TraceCounts, TraceJob, Tracer};
 use evictscope_telemetry::{OverheadBudget, nanoseconds};
 
 use self::pace::{TRIAL, TracePace};
@@ -99,7 +99,7 @@ pub fn answer(arguments: &TraceArguments) -> anyhow::Result<()> {
     let costs = tracer.calibrate(subject.function.entry.emulated, subject.evicted_keys.is_some())?;
     let ending = EndSignals::listen()?;
     let cycle = |cycle: &InnerCycle| Some((cycle.begin.as_ref()?.file_offset, cycle.number));
-    let tracing = tracer.trace(Traced {
+    let tracing = tracer.trace(TraceJob {
         pid: arguments.pid,
         exes: std::mem::take(&mut subject.exes),
         memory: Words::open(arguments.pid)?,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use evictscope_telemetry::Sampling;
+use evictscope_telemetry::ProbeSampling;
 
 /// How long calls are counted before anything is promised.
 pub const TRIAL: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ pub struct TracePace {
     /// Until when `left_ns` was added up.
     until: Duration,
     /// `None` if the probes are on all the time.
-    sampling: Option<Sampling>,
+    sampling: Option<ProbeSampling>,
 }
 
 impl TracePace {
@@ -38,7 +38,7 @@ impl TracePace {
         if share * TRIAL.as_nanos() as f64 > most {
             return None;
         }
-        let sampling = (share > budget).then(|| Sampling::begin(at, share));
+        let sampling = (share > budget).then(|| ProbeSampling::begin(at, share));
         Some(Self { budget, left_ns: budget * HEAD_START.as_nanos() as f64, until: at, sampling })
     }
 
@@ -50,7 +50,7 @@ impl TracePace {
         self.left_ns = (self.left_ns + self.budget * elapsed).min(most) - spent_ns;
         let Some(sampling) = &mut self.sampling else {
             if self.left_ns < 0.0 {
-                self.sampling = Some(Sampling::begin(at, spent_ns / elapsed.max(1.0)));
+                self.sampling = Some(ProbeSampling::begin(at, spent_ns / elapsed.max(1.0)));
             }
             return self.sampling.is_none();
         };

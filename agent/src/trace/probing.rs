@@ -59,7 +59,6 @@ impl TraceProbes {
         elapsed
     }
 
-    /// Returns what all hits have cost, in nanoseconds.
     pub fn hits_ns(&self) -> f64 {
         let TraceCounts { entry_hits, cycle_hits, .. } = self.counts;
         entry_hits as f64 * self.costs.call_ns + cycle_hits as f64 * self.costs.cycle_ns

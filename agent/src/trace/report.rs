@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use evictscope_abi::{SlowCall, TRACE_BUCKETS, TRACE_THREADS, trace_bound};
+use evictscope_abi::{TRACE_BUCKETS, TRACE_THREADS, TracedCall, trace_bound};
 use evictscope_probes::TraceCounts;
 use evictscope_records::text::count;
 use jiff::Timestamp;
@@ -104,7 +104,7 @@ pub fn slow_calls_head(cycles: &[InnerCycle]) -> String {
     format!("began (UTC)         duration  thread{ran}\n")
 }
 
-pub fn slow_call(call: &SlowCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
+pub fn slow_call(call: &TracedCall, pid: u32, cycles: &[InnerCycle], clock: WallClock) -> String {
     let time = clock.time(Duration::from_nanos(call.ended_ns.saturating_sub(call.duration_ns)), "%H:%M:%S%.6f");
     let thread = if call.tid == pid { "main".to_owned() } else { call.tid.to_string() };
     let names = cycles.iter().filter(|cycle| call.ran & (1 << cycle.number) != 0).map(|cycle| cycle.name);
@@ -222,7 +222,7 @@ fn quantile(durations: &[u64; TRACE_BUCKETS], part: f64) -> Option<f64> {
 mod tests {
     use std::time::Duration;
 
-    use evictscope_abi::{SlowCall, trace_bucket};
+    use evictscope_abi::{TracedCall, trace_bucket};
     use evictscope_probes::TraceCounts;
 
     use super::{InnerCycle, Second, TraceSummary, WallClock, duration, quantile, share, slow_call};
@@ -281,7 +281,7 @@ mod tests {
         let cycles = [(0, "eviction"), (1, "expire")].map(|(number, name)| InnerCycle { number, name, begin: None });
         let clock = WallClock { zero: Duration::ZERO };
         let line = |ran, tid, cycles: &[InnerCycle]| {
-            let call = SlowCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
+            let call = TracedCall { ended_ns: 3_001_500_000, duration_ns: 1_500_000, tid, ran };
             slow_call(&call, 7, cycles, clock)
         };
         assert_eq!(line(3, 7, &cycles), "00:00:03.000000       1.50 ms  main    eviction, expire\n");

@@ -31,7 +31,6 @@ pub struct TraceTarget {
 /// A place where something that can run inside a call begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InnerCycle {
-    /// The number of the traced function.
     pub number: u16,
     pub name: &'static str,
     /// Where; `None` if the server's own count shows it.

@@ -30,11 +30,8 @@ use crate::terminal::Log;
 const PATIENCE: Duration = Duration::from_secs(1);
 const HANGS: &str = "the loop that looks for servers hangs; please report this";
 
-/// Watches and serves until SIGTERM or SIGINT.
-///
-/// # Errors
-///
-/// Fails if the port is taken, or the kernel does not let this process attach probes.
+/// Watches and serves until SIGTERM or SIGINT. Fails if the port is taken, or the kernel does not let this process
+/// attach probes.
 pub fn run(settings: Settings, web_config: Option<WebConfig>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log).with_ansi(false).init();
@@ -155,7 +152,7 @@ fn keeper(directory: &Path, most: u64) -> Result<Keeper, String> {
     if most == 0 {
         return Err("records are not kept: --keep-records is 0".to_owned());
     }
-    let limits = records::Limits { records: records::Limits::RECORDS, bytes: most };
+    let limits = records::StoreLimits { records: records::StoreLimits::RECORDS, bytes: most };
     let keeper = Store::open(directory, limits)
         .map_err(|error| error.to_string())
         .and_then(|store| Keeper::start(store).map_err(|error| error.to_string()));

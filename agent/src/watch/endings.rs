@@ -21,7 +21,6 @@ const RECORDS: f64 = 50.0;
 const RECORD_EVERY: Duration = Duration::from_secs(600);
 /// How long to wait until a process has freed its memory.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to look meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What all servers share. Clones share it.

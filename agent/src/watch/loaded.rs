@@ -24,11 +24,8 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads it all, and then gives up the capabilities that watching servers does not need. Call it before any thread
-    /// is started.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not let this process attach probes. Without the others, everything else works.
+    /// is started. Fails if the kernel does not let this process attach probes. Without the others, everything else
+    /// works.
     pub fn load() -> anyhow::Result<Self> {
         open_as_many_files_as_allowed();
         let sockets = SocketIterator::load();
@@ -64,11 +61,8 @@ pub fn to_attach(probes: &Probes) -> CapabilitySet {
 /// Gives up for good all capabilities that attaching to later servers does not need, and returns the remaining ones.
 /// `to_attach` is what attaching needs.
 ///
-/// Call it before any thread is started, because each thread has its own capabilities.
-///
-/// # Errors
-///
-/// Fails only if the kernel does; a process may always give up capabilities.
+/// Call it before any thread is started, because each thread has its own capabilities. Fails only if the kernel does; a
+/// process may always give up capabilities.
 fn drop_unneeded(to_attach: CapabilitySet) -> io::Result<CapabilitySet> {
     let held = capabilities(None)?.permitted;
     let kept = held & needed(held, to_attach);

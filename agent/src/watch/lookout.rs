@@ -91,11 +91,7 @@ struct CalmServer {
 }
 
 impl Lookout {
-    /// Starts the thread, which ends when the agent is about to.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no thread can be started.
+    /// Starts the thread, which ends when the agent is about to. Fails if no thread can be started.
     pub fn start(stop: Stop) -> std::io::Result<Self> {
         let (calm, new) = channel();
         let thread = std::thread::Builder::new().name("lookout".to_owned()).spawn(move || look(&new, &stop))?;

@@ -56,7 +56,6 @@ pub enum RequestedMode {
 /// The settings of the daemon: every option has its value.
 #[derive(Debug)]
 pub struct Settings {
-    /// The address that HTTP is served on.
     pub listen: SocketAddr,
     /// The file that says how HTTP is protected, if any.
     pub web_config: Option<PathBuf>,
@@ -69,7 +68,6 @@ pub struct Settings {
     pub overhead_budget: OverheadBudget,
     /// How long a request waits before its client is stalled.
     pub stall_threshold: Duration,
-    /// Which processes are servers.
     pub process_match: Matcher,
     pub exclusions: Vec<Exclusion>,
     /// The directories in which debug files are looked for first.

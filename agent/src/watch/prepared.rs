@@ -23,7 +23,6 @@ pub struct Prepared {
     pub reader: ServerReader,
 }
 
-/// Why a server is not watched.
 pub enum NotWatched {
     /// It has ended, or runs another program by now.
     Gone,
@@ -34,11 +33,7 @@ pub enum NotWatched {
 }
 
 impl Prepared {
-    /// Opens a server's memory and executable, and plans.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the server cannot be watched.
+    /// Opens a server's memory and executable, and plans. Fails if the server cannot be watched.
     pub fn of(process: &ServerProcess, planner: &Planner) -> Result<Self, NotWatched> {
         // This comes first, so that what is read later is of the program that runs now, or nothing.
         let words = Words::open(process.identity.pid)?;

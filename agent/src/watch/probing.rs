@@ -18,7 +18,6 @@ pub struct Probing {
     /// What is known of the executable, without what was left out.
     pub plan: Arc<ProbePlan>,
     pub attachment: Attachment,
-    /// The mode that the server is in.
     pub mode: ProbeMode,
     /// Chooses the mode; `None` if the user has chosen.
     auto: Option<AutoMode>,
@@ -56,9 +55,6 @@ impl Probing {
     }
 
     /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
-    ///
-    /// # Errors
-    ///
     /// Fails if the process has ended, or the kernel refuses.
     pub fn begin(
         &mut self,

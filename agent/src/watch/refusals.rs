@@ -99,10 +99,7 @@ fn sum(memory: &Memory, node: u64, nodes: &mut u32) -> Option<u64> {
     *nodes = nodes.checked_sub(1)?;
     let node = Node::read(memory, node)?;
     let is_text = node.letters.iter().all(u8::is_ascii_graphic);
-    let mut all = match node.value {
-        Some(value) => memory.u64(value)?,
-        None => 0,
-    };
+    let mut all = if let Some(value) = node.value { memory.u64(value)? } else { 0 };
     let (begin, children) = node.children;
     for child in 0..Some(children).filter(|_| is_text)? {
         all = all.checked_add(sum(memory, memory.u64(begin + 8 * child)?, nodes)?)?;

@@ -52,7 +52,6 @@ pub struct Watch {
     pub stop: Stop,
 }
 
-/// Why the thread of a server has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadOutcome {
     /// The server has ended or runs another program, or the agent is about to end.

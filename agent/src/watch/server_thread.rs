@@ -11,7 +11,6 @@ use evictscope_model::answers::UnwatchedReason;
 use super::pace::RETRY_INTERVAL;
 use super::server::{ThreadOutcome, Watch};
 
-/// A server with a thread of its own.
 pub struct ServerThread {
     pid: u32,
     /// The name of its process, which other servers may have too.
@@ -22,7 +21,6 @@ pub struct ServerThread {
     attempt: Arc<Mutex<Attempt>>,
     /// When to try again, if it has no thread for want of resources.
     again: Option<Instant>,
-    /// Whether that was logged.
     is_logged: bool,
 }
 
@@ -96,11 +94,7 @@ impl ServerThread {
         self.again.is_some_and(|again| again <= now)
     }
 
-    /// Returns why its thread has ended, once.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the thread has panicked.
+    /// Returns why its thread has ended, once. Fails if the thread has panicked.
     pub fn ended(&mut self) -> anyhow::Result<Option<ThreadOutcome>> {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         let panicked = |_| {

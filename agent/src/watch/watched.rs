@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evictscope_host::{ContainerName, MemoryError, ServerProcess};
+use evictscope_model::Member;
 use evictscope_probes::ProbeError;
 use evictscope_records::Ending;
 use evictscope_telemetry::{
@@ -93,11 +94,7 @@ impl Watched {
     }
 
     /// Places the probes of a mode. `auto` chooses the mode from then on; without it the server stays in this one.
-    /// Probes that would hold up the host are placed later.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended, or the kernel refuses.
+    /// Probes that would hold up the host are placed later. Fails if the process has ended, or the kernel refuses.
     pub fn begin(&mut self, mode: ProbeMode, auto: Option<AutoMode>) -> Result<(), ProbeError> {
         match self.probing.begin(mode, auto, &mut self.reader) {
             Err(error @ ProbeError::Obstructed(..)) => {
@@ -147,7 +144,7 @@ impl Watched {
         let (sites, breakpoints) = (attachment.sites(), attachment.foreign_breakpoints());
         let plan = &self.probing.plan;
         (self.log).attached(plan, sites, self.probing.mode, breakpoints);
-        if self.probing.is_auto() && !plan.counts_commands() {
+        if self.probing.is_auto() && plan.member(Member::StatNumcommands).is_none() {
             self.log.stays_out_of_every_call();
         }
     }
@@ -161,11 +158,7 @@ impl Watched {
     }
 
     /// Reads it, draws the conclusions, and places and takes off probes accordingly. Returns whether there was anything
-    /// to read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended, or runs another program.
+    /// to read. Fails if the process has ended, or runs another program.
     pub fn read(&mut self) -> Result<bool, MemoryError> {
         let is_pressing = self.is_pressing();
         let may_be_calm = self.may_be_calm();

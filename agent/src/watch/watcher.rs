@@ -15,7 +15,6 @@ use crate::clock::unix_time;
 
 /// How often the host is searched for servers; one that starts must be seen within 2 s.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the loop turns.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the agent waits, before it is ready, for the servers that it found at first. An executable that takes long
 /// to plan does not hold it up longer.
@@ -63,11 +62,8 @@ impl Watcher {
         }
     }
 
-    /// Watches until the agent is about to end.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a thread has panicked, or the process that holds the probes has ended.
+    /// Watches until the agent is about to end. Fails if a thread has panicked, or the process that holds the probes
+    /// has ended.
     pub fn watch(mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut next_scan = begun;
@@ -148,11 +144,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Has the keeper go on if something has stopped it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it cannot for so long that it is of no use: the next agent starts another.
+    /// Has the keeper go on if something has stopped it. Fails if it cannot for so long that it is of no use: the next
+    /// agent starts another.
     fn keep_keeper(&mut self) -> anyhow::Result<()> {
         self.stopped = if self.watch.probes.is_keeper_stopped() { self.stopped + 1 } else { 0 };
         if self.stopped > MOST_STOPPED {

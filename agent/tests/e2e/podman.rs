@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use evictscope_testkit::podman::{LIMITS, command, libraries_of};
-use evictscope_testkit::redis::{self, Info};
+use evictscope_testkit::redis::{self, InfoAnswer};
 use evictscope_testkit::wait::until_true;
 use evictscope_testkit::{debian, process, root, servers};
 
@@ -103,7 +103,7 @@ impl Podman {
 
     /// Makes a container, with more options of `podman create`, that will run a server of the image. The server evicts
     /// at 4 MB and saves nothing.
-    pub fn create(&self, server: &str, options: &[&str]) -> Result<Container> {
+    pub fn create(&self, server: &str, options: &[&str]) -> Result<PodmanContainer> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let mut create = command()?;
@@ -113,7 +113,7 @@ impl Podman {
         create.args(["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"]);
         // Each command makes one eviction call, and nothing else does.
         create.args(["--maxmemory-eviction-tenacity", "100"]);
-        Ok(Container {
+        Ok(PodmanContainer {
             id: process::answer_of(&mut create)?.trim().to_owned(),
             name,
             podman: self.clone(),
@@ -122,14 +122,14 @@ impl Podman {
     }
 
     /// Starts containers, one after the other as fast as podman can.
-    pub fn start(&self, containers: &[Container]) -> Result<()> {
-        process::answer_of(command()?.arg("start").args(containers.iter().map(Container::id))).map(drop)
+    pub fn start(&self, containers: &[PodmanContainer]) -> Result<()> {
+        process::answer_of(command()?.arg("start").args(containers.iter().map(PodmanContainer::id))).map(drop)
     }
 
     /// Returns the servers that run in these containers, in their order.
-    pub fn servers(&self, containers: &[Container]) -> Result<Vec<ContainedServer>> {
+    pub fn servers(&self, containers: &[PodmanContainer]) -> Result<Vec<ContainedServer>> {
         let mut inspect = command()?;
-        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(containers.iter().map(Container::id));
+        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(containers.iter().map(PodmanContainer::id));
         let server = |pid: &str| match pid.parse()? {
             0 => bail!("a container has ended"),
             pid => Ok(ContainedServer { pid }),
@@ -139,7 +139,7 @@ impl Podman {
 }
 
 /// A container, which is removed when this is dropped.
-pub struct Container {
+pub struct PodmanContainer {
     podman: Podman,
     id: String,
     name: String,
@@ -147,7 +147,7 @@ pub struct Container {
     conmon: Option<u32>,
 }
 
-impl Container {
+impl PodmanContainer {
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -197,14 +197,11 @@ impl Container {
             why = process::answer_of(&mut remove).err();
             Ok(why.is_none())
         });
-        match (removed, why) {
-            (Err(_), Some(error)) => Err(error),
-            _ => Ok(()),
-        }
+        if let (Err(_), Some(error)) = (removed, why) { Err(error) } else { Ok(()) }
     }
 }
 
-impl Drop for Container {
+impl Drop for PodmanContainer {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
             eprintln!("container {} is still there: {error:#}", self.name);
@@ -237,8 +234,8 @@ impl ContainedServer {
         pong.is_ok_and(|pong| pong == "PONG\n")
     }
 
-    pub fn all_info(self) -> Result<Info> {
-        Ok(Info(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
+    pub fn all_info(self) -> Result<InfoAnswer> {
+        Ok(InfoAnswer(process::answer_of(self.client("redis-cli").args(["info", "all"]))?))
     }
 
     /// Writes this many random keys of 500 bytes, so that it has to evict.

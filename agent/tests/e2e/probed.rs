@@ -24,7 +24,7 @@ const WRITE: &str = "return redis.call('set', redis.call('incr', 'n'), string.re
 const KEEPER: &str = "evictscope-keep";
 
 /// Servers of one file under load, and where an agent places its probes in each.
-pub struct Probed {
+pub struct ProbedServers {
     own: PrivateBuild,
     pub servers: Vec<Redis>,
     code: Vec<Code>,
@@ -33,7 +33,7 @@ pub struct Probed {
     _turn: File,
 }
 
-impl Probed {
+impl ProbedServers {
     pub fn start(servers: usize) -> anyhow::Result<Self> {
         let turn = turn()?;
         let own = PrivateBuild::of_redis()?;

@@ -112,10 +112,7 @@ impl Files {
     /// Answers, unless it is to be silent.
     fn answer<R: Send + 'static>(&self, reply: R, answer: impl FnOnce(R)) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *held {
-            Some(held) => held.push(Box::new(reply)),
-            None => answer(reply),
-        }
+        if let Some(held) = &mut *held { held.push(Box::new(reply)) } else { answer(reply) }
     }
 }
 

@@ -185,13 +185,13 @@ impl Shared {
 const WAITING: usize = 8;
 
 /// Where an answer goes, or the reason why there is none.
-pub type Answer<T> = oneshot::Sender<Result<T, String>>;
+pub type AnswerSender<T> = oneshot::Sender<Result<T, String>>;
 
 /// Something that was asked for.
 #[derive(Debug)]
 pub enum Request {
     /// A record of now: the last minute, and the next half minute.
-    Record(Answer<RecordId>),
+    Record(AnswerSender<RecordId>),
     /// A profile of the time that follows.
     Profile {
         /// For how long.
@@ -199,7 +199,7 @@ pub enum Request {
         /// Samples a second of CPU time.
         hz: u32,
         /// Where it goes.
-        answer: Answer<Profile>,
+        answer: AnswerSender<Profile>,
     },
 }
 

@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::redis::Redis;
+use fastrand::Rng;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token};
 
-use crate::counts::{Load, Meter, Totals};
-use crate::scenario::Parameters;
-use crate::schedule::{Rate, Schedule};
-use crate::workload::Workload;
+use crate::pace::{LoadCounts, Meter, Rate, Schedule, Totals};
+use crate::scenario::{Mix, Parameters};
 
 /// How long connecting takes. Redis 7 resizes a client's reply buffer every 5 s after the client connected. The buffers
 /// of 3,000 clients that connected at once would swell and shrink together by 10 MB.
@@ -37,12 +36,9 @@ const SETTLE: Duration = Duration::from_secs(20);
 pub struct Generator {
     poll: Poll,
     connections: Vec<Connection>,
-    /// Requests under way on one connection, at most.
     most_under_way: usize,
     pub workload: Workload,
-    /// The buffer into which all connections receive.
     buffer: Box<[u8]>,
-    /// The connection that gets the next request.
     turn: usize,
     meter: Meter,
 }
@@ -71,7 +67,7 @@ impl Generator {
 
     /// Makes requests at `rate` until `stop`, and calls `tell` with the counts. Requests that are unanswered then are
     /// left to the next run.
-    pub fn run(&mut self, rate: &Rate, mut tell: impl FnMut(Load), stop: impl Fn(&Totals) -> bool) -> Result<()> {
+    pub fn run(&mut self, rate: &Rate, mut tell: impl FnMut(LoadCounts), stop: impl Fn(&Totals) -> bool) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         let begun = Instant::now();
         let mut schedule = Schedule::new(rate, begun);
@@ -272,9 +268,85 @@ fn length(digits: &[u8]) -> Result<usize> {
     text.parse().with_context(|| format!("the server sends {text:?} as a length"))
 }
 
+/// Sets each of its keys to the first argument. The second is their time to live in milliseconds.
+const SET_ALL: &str = "for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2]) end";
+
+/// Writes of new keys, and `MGET`s of many of the newest ones.
+pub struct Workload {
+    mix: Mix,
+    random: Rng,
+    value: Vec<u8>,
+    /// Keys set so far; the number of the next one.
+    keys: u64,
+}
+
+impl Workload {
+    /// Begins a workload. It is always the same for the same mix.
+    pub fn new(mix: Mix) -> Self {
+        Self { random: Rng::with_seed(1), value: vec![b'v'; mix.value_bytes], keys: 0, mix }
+    }
+
+    pub fn request(&mut self, output: &mut Vec<u8>) {
+        if self.random.f64() >= self.mix.set_share {
+            command(output, "MGET", self.mix.keys_per_read);
+            for _ in 0..self.mix.keys_per_read {
+                let key = self.one_of_the_newest();
+                write_key(output, key);
+            }
+            return;
+        }
+        let share = if self.mix.lives_differ { self.random.f64() } else { 1.0 };
+        let life = ((share * self.mix.longest_life * 1000.0).round() as u64).max(1).to_string();
+        if self.mix.keys_per_write > 1 {
+            let keys = self.mix.keys_per_write;
+            command(output, "EVAL", keys + 4);
+            word(output, SET_ALL.as_bytes());
+            word(output, keys.to_string().as_bytes());
+            let first = self.new_keys(keys as u64);
+            (first..self.keys).for_each(|key| write_key(output, key));
+            word(output, &self.value);
+        } else {
+            let key = if self.mix.rewrites { self.one_of_the_newest() } else { self.new_keys(1) };
+            command(output, "SET", 4);
+            write_key(output, key);
+            word(output, &self.value);
+            word(output, b"PX");
+        }
+        word(output, life.as_bytes());
+    }
+
+    /// Counts keys as set, and returns the number of the first.
+    pub fn new_keys(&mut self, keys: u64) -> u64 {
+        self.keys += keys;
+        self.keys - keys
+    }
+
+    fn one_of_the_newest(&mut self) -> u64 {
+        let window = self.mix.read_window.min(self.keys).max(1);
+        self.keys.saturating_sub(1 + self.random.u64(..window))
+    }
+}
+
+/// Appends the beginning of a command with this many arguments.
+fn command(output: &mut Vec<u8>, name: &str, arguments: usize) {
+    // Nothing can fail here: the vector grows.
+    let _ = write!(output, "*{}\r\n${}\r\n{name}\r\n", arguments + 1, name.len());
+}
+
+fn word(output: &mut Vec<u8>, word: &[u8]) {
+    let _ = write!(output, "${}\r\n", word.len());
+    output.extend_from_slice(word);
+    output.extend_from_slice(b"\r\n");
+}
+
+fn write_key(output: &mut Vec<u8>, number: u64) {
+    let _ = write!(output, "$14\r\nkey:{number:010}\r\n");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Scenario;
 
     const REPLIES: &[u8] = b"+OK\r\n*3\r\n$3\r\na\nb\r\n$-1\r\n*2\r\n:1\r\n$0\r\n\r\n-OOM no\r\n*0\r\n*-1\r\n";
     const EXPECTED: [bool; 5] = [false, false, true, false, false];
@@ -297,5 +369,46 @@ mod tests {
         for bytes in [&b"HTTP/1.1 200\r\n"[..], b"$x\r\n", b"\r\n", &[b'+'; 5000]] {
             assert!(Skim::default().feed(bytes, |_| {}).is_err());
         }
+    }
+
+    /// Returns the words of one command, whose lengths must be right.
+    fn words(bytes: &[u8]) -> Result<Vec<String>> {
+        let mut lines = str::from_utf8(bytes)?.split_terminator("\r\n");
+        let count = lines.next().and_then(|count| count.strip_prefix('*'));
+        let mut words = Vec::new();
+        while let (Some(length), Some(word)) = (lines.next(), lines.next()) {
+            assert_eq!(length, format!("${}", word.len()));
+            words.push(word.to_owned());
+        }
+        assert_eq!(count.context("no command")?, words.len().to_string());
+        Ok(words)
+    }
+
+    #[test]
+    fn requests_follow_the_mix() -> Result<()> {
+        let key = |number: u64| format!("key:{number:010}");
+        let burst = Scenario::Burst.parameters().mix;
+        let mix = Mix { set_share: 0.5, value_bytes: 10, keys_per_read: 3, read_window: 100, ..burst };
+        let mut workload = Workload::new(mix);
+        let mut sets: u64 = 0;
+        for _ in 0..2000 {
+            let mut output = Vec::new();
+            workload.request(&mut output);
+            let words = words(&output)?;
+            if words[0] == "SET" {
+                assert_eq!((&words[1], words[2].len()), (&key(sets), 10));
+                assert!((1..=1_800_000).contains(&words[4].parse::<u64>()?));
+                sets += 1;
+            } else {
+                let (oldest, newest) = (key(sets.saturating_sub(100)), key(sets.saturating_sub(1)));
+                assert_eq!(words.len(), 4);
+                assert!(words[1..].iter().all(|key| *key >= oldest && *key <= newest));
+            }
+        }
+        assert!((900..1100).contains(&sets), "{sets} SETs in 2,000 requests");
+        let mut output = Vec::new();
+        Workload::new(Mix { set_share: 1.0, keys_per_write: 3, lives_differ: false, ..mix }).request(&mut output);
+        assert_eq!(words(&output)?[2..], ["3", &key(0), &key(1), &key(2), "vvvvvvvvvv", "1800000"]);
+        Ok(())
     }
 }

@@ -7,17 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::progress::Progress;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::text::Progress;
 use evictscope_testkit::threads::Cores;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::counts::Load;
-use crate::generator::Generator;
-use crate::scenario::{Filled, Parameters, Plan};
-use crate::schedule::{Pacer, Rate};
-use crate::seen::{Sample, THRESHOLD};
-use crate::workload::Workload;
+use crate::generator::{Generator, Workload};
+use crate::pace::{LoadCounts, Pacer, Rate};
+use crate::scenario::{Parameters, RunPlan};
+use crate::seen::{InfoSample, THRESHOLD};
 
 /// The rate with which the search for one begins: no machine is too slow for it.
 const GUESS: f64 = 500.0;
@@ -85,7 +83,7 @@ pub struct Measured {
 }
 
 pub fn prepare(
-    plan: &Plan,
+    plan: &RunPlan,
     server: &Redis,
     progress: &Progress,
     interrupted: &AtomicBool,
@@ -102,7 +100,7 @@ pub fn prepare(
     let filler = Filler::begin(server, parameters, &mut generator.workload)?;
 
     let rate = Rate::new(plan.rate.unwrap_or(GUESS));
-    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(Load)| {
+    let run_for = |generator: &mut Generator, time: Duration, tell: &mut dyn FnMut(LoadCounts)| {
         let begun = Instant::now();
         generator.run(&rate, tell, |_| begun.elapsed() >= time || interrupted.load(Ordering::Relaxed))
     };
@@ -126,7 +124,7 @@ pub fn prepare(
     let capacity = answered as f64 / (after.running - before.running);
     ensure!(capacity > 0.0, "the redis-server answered nothing");
     rate.set(plan.rate.unwrap_or(capacity * parameters.busy).max(1.0));
-    filler.fill_up(&mut generator, rate.get(), |generator| run_for(generator, WARM, &mut |_| {}))?;
+    filler.fill_up(&mut generator, |generator| run_for(generator, WARM, &mut |_| {}))?;
     generator.settle()?;
     let maxmemory = match parameters.room {
         Some(room) => filler.set_limit_above(room)?,
@@ -150,16 +148,7 @@ const FILLED_AT_ONCE: u64 = 10_000;
 /// Writes the keys from the first number to the last as the clients do, with values of this length, and with the times
 /// to live, in milliseconds, that keys written some time ago have left. A key that lives long is met more often, at any
 /// time of its life: if lives are spread evenly up to the longest, the density of what is left of them falls linearly.
-const WRITE_KEYS: &str = "math.randomseed(ARGV[1]) local value = string.rep('v', ARGV[3]) for i = ARGV[1], ARGV[2] do \
-    local left = math.random() if ARGV[5] == 'true' then left = 1 - math.sqrt(left) end \
-    redis.call('SET', string.format('key:%010d', i), value, 'PX', math.max(1, math.floor(left * ARGV[4]))) end";
-
-/// The number of keys for each bucket at which Redis doubles a hash table of the keys even if that exceeds the limit.
-/// With fewer, from one on, it doubles the table only if the new one fits below the limit.
-const DOUBLES_AT: f64 = 1.618;
-
-/// The most that a load may write before the tables double, as a share of the room below the limit.
-const ROOM_FOR_WRITES: f64 = 0.6;
+const WRITE_KEYS: &str = include_str!("scripts/write_keys.lua");
 
 const FIELDS_AT_ONCE: usize = 100_000;
 
@@ -187,42 +176,23 @@ impl<'a> Filler<'a> {
         let used = filler.used()?;
         filler.key_bytes = used.saturating_sub(empty) / FIRST_KEYS;
         ensure!(filler.key_bytes > 0, "the redis-server keeps no keys");
-        let bytes = match parameters.filled {
-            Filled::Memory { bytes } => bytes,
-            Filled::Table { buckets, .. } => buckets * filler.key_bytes,
-        };
-        let first = (bytes as f64 * FILLED_AT_FIRST) as u64;
+        let first = (parameters.filled as f64 * FILLED_AT_FIRST) as u64;
         filler.write(workload, first.saturating_sub(used) / filler.key_bytes)?;
         Ok(filler)
     }
 
-    /// Fills up to what a load of `rate` requests a second begins with. Calls `keep_warm` now and then to run the
-    /// clients at that rate for a moment: Redis takes buffers away from idle clients.
+    /// Fills up to what the load begins with. Calls `keep_warm` now and then to run the clients for a moment: Redis
+    /// takes buffers away from idle clients.
     fn fill_up(
         &self,
         generator: &mut Generator,
-        rate: f64,
         mut keep_warm: impl FnMut(&mut Generator) -> Result<()>,
     ) -> Result<()> {
         loop {
             if self.parameters.room.is_some() {
                 keep_warm(generator)?;
             }
-            let now = Sample::take(self.server)?;
-            let missing = match self.parameters.filled {
-                Filled::Memory { bytes } => bytes.saturating_sub(now.used_memory) / self.key_bytes,
-                Filled::Table { buckets, after } => {
-                    let room = buckets * size_of::<u64>() as u64;
-                    if now.keys + 2 * FILLED_AT_ONCE > buckets {
-                        // Twice as many buckets never fit below the limit.
-                        self.set_limit_above(room)?;
-                    }
-                    // With this room the tables double before the keys alone reach the limit.
-                    let most = ROOM_FOR_WRITES * room as f64 / self.key_bytes as f64;
-                    let written = (rate * self.parameters.mix.set_share * after).min(most);
-                    ((buckets as f64 * DOUBLES_AT - written) as u64).saturating_sub(now.keys)
-                }
-            };
+            let missing = self.parameters.filled.saturating_sub(self.used()?) / self.key_bytes;
             self.write(&mut generator.workload, missing.min(FILLED_AT_ONCE))?;
             if missing <= FILLED_AT_ONCE {
                 return Ok(());
@@ -251,7 +221,7 @@ impl<'a> Filler<'a> {
     }
 
     fn used(&self) -> Result<u64> {
-        Ok(Sample::take(self.server)?.used_memory)
+        Ok(InfoSample::take(self.server)?.used_memory)
     }
 }
 

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::progress::Progress;
 use evictscope_testkit::redis::Redis;
+use evictscope_testkit::text::{Progress, count};
 use evictscope_testkit::threads::Cores;
 use evictscope_testkit::wait::unix_time;
 
-use crate::counts::Load;
+use crate::pace::{LoadCounts, Pacer, Rate};
 use crate::prepare::{prepare, start_server};
-use crate::scenario::{Plan, Remedy, Scenario, Visitor, name_of};
-use crate::schedule::{Pacer, Rate};
-use crate::seen::{Cycle, Expiry, Sample, Sampling, longest_evicting_call, set_active_expiry};
-use crate::summary::{self, Finished, Outcome, beside};
-use crate::witness::Witness;
+use crate::scenario::{RunPlan, Scenario, TriedRemedy, Visitor, name_of};
+use crate::seen::{
+    EvictionCycle, Expiry, InfoSample, SampleConnection, Witness, longest_evicting_call, set_active_expiry,
+};
+use crate::summary::{self, Finished, beside};
 
 /// Between two samples of the server's own numbers.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const FINAL: f64 = 5.0;
 
 /// Makes a run on `cores`, and prints each cycle when it is complete. Server and clients have ended when it returns.
-fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
+fn carry_out(plan: &RunPlan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Result<Finished> {
     let parameters = &plan.parameters;
     let server = start_server(parameters, cores)?;
     let progress = Progress::start(&plan.name);
@@ -49,7 +49,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
     }
     let mut witness = plan.agent.as_ref().map(|agent| Witness::start(agent, &server)).transpose()?;
     server.cli(&["latency", "reset"])?;
-    let begin = Sample::take(&server)?;
+    let begin = InfoSample::take(&server)?;
     if parameters.measures_expiry {
         set_active_expiry(&server, "1")?;
     }
@@ -69,7 +69,7 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         begun,
         rate: &rate,
         received,
-        sampling: Sampling::of(&server)?,
+        sampling: SampleConnection::of(&server)?,
         samples: vec![begin],
         loads: Vec::new(),
         progress: &progress,
@@ -102,17 +102,14 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         Err(_) if interrupted.load(Ordering::Relaxed) => None,
         Err(error) => {
             server.must_be_alive()?;
-            // A server that is kept from its CPU for long enough does not answer.
-            return Err(match disturbance {
-                Some(disturbance) => error.context(format!("disturbed: {disturbance}")),
-                None => error,
-            });
+            return Err(error);
         }
     };
     let (first, last) = ends.context("there was no load")?;
-    let end = Sample::take(&server)?;
+    let end = InfoSample::take(&server)?;
     samples.push(end);
-    let outcome = Outcome {
+    Ok(Finished {
+        measured,
         at,
         interrupted: interrupted.load(Ordering::Relaxed),
         seconds: at - begun,
@@ -121,24 +118,24 @@ fn carry_out(plan: &Plan, cores: Option<&Cores>, interrupted: &AtomicBool) -> Re
         rate: rate.get(),
         evicted_keys: end.evicted_keys - begin.evicted_keys,
         longest_call: longest_evicting_call(&server)?,
-        cycles: Cycle::all(&samples),
+        cycles: EvictionCycle::all(&samples),
         disturbance,
         expiry: parameters.measures_expiry.then(|| Expiry::end(begin, &server)).transpose()?,
-    };
-    let records = witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default();
-    Ok(Finished { measured, outcome, testimony, records })
+        testimony,
+        records: witness.map(|witness| witness.end(&plan.name)).transpose()?.unwrap_or_default(),
+    })
 }
 
 struct Watch<'a> {
-    plan: &'a Plan,
+    plan: &'a RunPlan,
     server: &'a Redis,
     /// When the load began, in seconds since 1970.
     begun: f64,
     rate: &'a Rate,
-    received: Receiver<Load>,
-    sampling: Sampling,
-    samples: Vec<Sample>,
-    loads: Vec<Load>,
+    received: Receiver<LoadCounts>,
+    sampling: SampleConnection,
+    samples: Vec<InfoSample>,
+    loads: Vec<LoadCounts>,
     progress: &'a Progress,
     witness: Option<&'a mut Witness>,
     /// The number of cycles that were printed.
@@ -210,11 +207,13 @@ impl Watch<'_> {
     /// Prints the cycles that are complete now, and returns whether there are as many as the plan wants.
     fn has_its_cycles(&mut self) -> Result<bool> {
         let now = unix_time()?;
-        let mut complete = Cycle::all(&self.samples);
+        let mut complete = EvictionCycle::all(&self.samples);
         complete.retain(|cycle| now - cycle.end >= FINAL);
         for cycle in complete.iter().skip(self.printed) {
             self.printed += 1;
-            self.progress.print(&summary::cycle(self.printed, cycle));
+            let (seconds, keys) = (cycle.end - cycle.start, count(cycle.evicted_keys as f64));
+            self.progress
+                .print(&format!("cycle {}        {seconds:.1} s saturated; {keys} keys evicted", self.printed));
         }
         Ok(self.plan.parameters.cycles.is_some_and(|enough| complete.len() >= enough))
     }
@@ -239,10 +238,7 @@ pub struct Arguments {
     rate: Option<f64>,
     /// What `remedy` applies
     #[arg(long, value_enum, default_value = "ttl")]
-    remedy: Remedy,
-    /// The scenario in which `remedy` applies it [default: by remedy]
-    #[arg(long, value_enum)]
-    cause: Option<Scenario>,
+    remedy: TriedRemedy,
     /// Watch it with evictscope (needs root), and print what that says beside what was seen
     #[arg(long)]
     pub agent: bool,
@@ -255,14 +251,14 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     let (scenario, remedy) = (arguments.scenario, arguments.remedy);
     let is_remedy = scenario == Scenario::Remedy;
     let (cause, changes) = remedy.row();
-    let parameters = if is_remedy { arguments.cause.unwrap_or(cause) } else { scenario }.parameters();
-    let mut plan = Plan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
+    let parameters = if is_remedy { cause } else { scenario }.parameters();
+    let mut plan = RunPlan { name: name_of(&scenario), parameters, rate: arguments.rate, agent };
     plan.parameters.cycles = arguments.cycles.or(parameters.cycles);
-    let carry_out = |plan: &Plan| -> Result<Finished> {
+    let carry_out = |plan: &RunPlan| -> Result<Finished> {
         let finished = carry_out(plan, cores.as_ref(), &interrupted)?;
-        println!("\n{}: {}", plan.name, summary::outcome(&finished.outcome));
+        println!("\n{}: {}", plan.name, summary::outcome(&finished));
         if let Some(testimony) = &finished.testimony {
-            println!("{}", beside(&finished.outcome, testimony));
+            println!("{}", beside(&finished, testimony));
         }
         Ok(finished)
     };
@@ -272,9 +268,9 @@ pub fn run(arguments: &Arguments, agent: Option<PathBuf>) -> Result<()> {
     }
 
     // As long as the run without it, however soon that had its cycles.
-    plan.parameters.seconds = without.outcome.seconds;
+    plan.parameters.seconds = without.seconds;
     plan.parameters.cycles = None;
-    let (key_bytes, rate) = (without.measured.key_bytes, without.outcome.rate);
+    let (key_bytes, rate) = (without.measured.key_bytes, without.rate);
     plan.rate = Some(rate);
     remedy.apply(&mut plan.parameters, key_bytes, rate);
     for (name, options) in changes {
@@ -296,7 +292,7 @@ pub fn one_cycle(agent: PathBuf, interrupted: &AtomicBool) -> Result<Finished> {
     let cores = Cores::split()?;
     let mut parameters = Scenario::Burst.parameters();
     parameters.cycles = Some(1);
-    let plan = Plan { name: name_of(&Scenario::Burst), parameters, rate: None, agent: Some(agent) };
+    let plan = RunPlan { name: name_of(&Scenario::Burst), parameters, rate: None, agent: Some(agent) };
     carry_out(&plan, cores.as_ref(), interrupted)
 }
 

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::workload::Mix;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// The three-phase cycle, several times over
@@ -19,8 +17,6 @@ pub enum Scenario {
     Expire,
     /// One key of millions of fields is evicted in the main thread
     BigKey,
-    /// The hash tables of the keys double right below the limit
-    Table,
     /// Writes pile up for a replica in its first synchronisation
     Replication,
     /// Messages pile up for subscribers that do not read
@@ -31,7 +27,7 @@ pub enum Scenario {
     Remedy,
 }
 
-pub struct Plan {
+pub struct RunPlan {
     pub name: String,
     pub parameters: Parameters,
     /// Requests a second. By default this is a share of the measured capacity.
@@ -49,7 +45,6 @@ pub fn name_of(choice: &impl ValueEnum) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     pub connections: usize,
-    /// Requests under way on one connection, at most.
     pub most_under_way: usize,
     pub maxmemory: u64,
     /// How far the limit under load is above the memory that is used when the load begins, in bytes; `None` if it is
@@ -61,8 +56,8 @@ pub struct Parameters {
     pub mix: Mix,
     /// How busy the main thread is to be below the limit: the share of the time for which it is on a CPU.
     pub busy: f64,
-    /// What the server holds at the beginning of the load.
-    pub filled: Filled,
+    /// The memory that is used at the beginning of the load.
+    pub filled: u64,
     /// Fields of a hash that is written before all other keys; 0 for no such key.
     pub big_key_fields: u64,
     pub visitor: Option<Visitor>,
@@ -74,18 +69,24 @@ pub struct Parameters {
     pub measures_expiry: bool,
 }
 
-/// What a server holds at the beginning of the load.
+/// What clients ask for.
 #[derive(Clone, Copy, Debug)]
-pub enum Filled {
-    /// This much used memory.
-    Memory { bytes: u64 },
-    /// So many keys that the hash tables of the keys double soon.
-    Table {
-        /// The buckets of the tables before that, a power of 2.
-        buckets: u64,
-        /// When they double, in seconds of load.
-        after: f64,
-    },
+pub struct Mix {
+    /// Share of requests that are writes, 0 to 1; the others are `MGET`s.
+    pub set_share: f64,
+    /// Keys of one write: a `SET`, or a script if there are several.
+    pub keys_per_write: usize,
+    pub value_bytes: usize,
+    /// Keys of one `MGET`.
+    pub keys_per_read: usize,
+    /// An `MGET` asks for random ones of this many newest keys.
+    pub read_window: u64,
+    /// Whether writes under load overwrite random ones of these newest keys, so that the data does not grow.
+    pub rewrites: bool,
+    /// The longest time to live of a key, in seconds.
+    pub longest_life: f64,
+    /// Whether lives are spread evenly up to that, instead of all being that long.
+    pub lives_differ: bool,
 }
 
 /// What comes to a server under load, besides its clients.
@@ -121,7 +122,7 @@ const BURST: Parameters = Parameters {
         lives_differ: true,
     },
     busy: 0.45,
-    filled: Filled::Memory { bytes: 285 * MIB },
+    filled: 285 * MIB,
     big_key_fields: 0,
     visitor: None,
     seconds: 240.0,
@@ -134,7 +135,7 @@ const STEADY: Parameters = Parameters {
     maxmemory: 128 * MIB,
     options: "--maxmemory-policy allkeys-lru --maxmemory-samples 5",
     busy: 0.3,
-    filled: Filled::Memory { bytes: 112 * MIB },
+    filled: 112 * MIB,
     mix: Mix { set_share: 0.5, keys_per_read: 5, read_window: 100_000, ..BURST.mix },
     seconds: 60.0,
     ..BURST
@@ -155,7 +156,7 @@ const EXPIRE: Parameters = Parameters {
         lives_differ: false,
     },
     busy: 0.75,
-    filled: Filled::Memory { bytes: 64 * MIB },
+    filled: 64 * MIB,
     seconds: 25.0,
     measures_expiry: true,
     ..BURST
@@ -183,21 +184,8 @@ const BIG_KEY: Parameters = Parameters {
     room: Some(40 * MIB),
     options: "--maxmemory-policy allkeys-lru --maxmemory-samples 64",
     big_key_fields: 4_000_000,
-    filled: Filled::Memory { bytes: 380 * MIB },
+    filled: 380 * MIB,
     seconds: 40.0,
-    ..STEADY
-};
-
-const TABLE: Parameters = Parameters {
-    maxmemory: 2048 * MIB,
-    room: Some(8 * MIB),
-    options: BURST.options,
-    busy: 0.65,
-    mix: Mix { set_share: 0.03, longest_life: 180_000.0, ..STEADY.mix },
-    filled: Filled::Table { buckets: 1 << 20, after: 12.0 },
-    seconds: 40.0,
-    // What comes after the first cycle has another cause.
-    cycles: Some(1),
     ..STEADY
 };
 
@@ -205,36 +193,18 @@ const TABLE: Parameters = Parameters {
 /// refuses one to which it has not sent its last answer.
 const REPLICATION: Parameters = Parameters {
     options: "--maxmemory-policy volatile-lru --maxmemory-samples 64 --repl-backlog-size 64mb",
-    visitor: Some(Visitor {
-        from: 10.0,
-        after: 10.0,
-        script: r"exec 3<>/dev/tcp/127.0.0.1/$1; printf 'REPLCONF capa eof capa psync2\r\n' >&3; read -r -t 30 <&3
-            printf 'PSYNC ? -1\r\n' >&3; exec sleep 999",
-        spread: 0,
-    }),
+    visitor: Some(Visitor { from: 10.0, after: 10.0, script: include_str!("scripts/replication.sh"), spread: 0 }),
     cycles: Some(1),
     ..REWRITES
 };
 
 const SUBSCRIBERS: Parameters = Parameters {
     busy: 0.4,
-    visitor: Some(Visitor {
-        from: 10.0,
-        after: 10.0,
-        script: r#"for _ in {1..20}; do exec {fd}<>/dev/tcp/127.0.0.1/$1; printf 'SUBSCRIBE news\r\n' >&$fd; done
-            exec redis-cli -e -p $1 -r -1 -i 0.1 eval "redis.call('PUBLISH', 'news', string.rep('m', 32768))" 0"#,
-        spread: 0,
-    }),
+    visitor: Some(Visitor { from: 10.0, after: 10.0, script: include_str!("scripts/subscribers.sh"), spread: 0 }),
     ..REWRITES
 };
 
-const PILE: Visitor = Visitor {
-    from: 0.0,
-    after: 35.0,
-    script: r#"exec redis-cli -e -p $1 -r 2000 -i 0.004 eval "local pile = redis.call('INCR', 'pile') for i = 1, 1000 do
-        redis.call('SET', 'pile:' .. pile .. ':' .. i, 'value', 'PXAT', ARGV[1] + math.random(0, ARGV[2])) end" 0 $2 $3"#,
-    spread: 0,
-};
+const PILE: Visitor = Visitor { from: 0.0, after: 35.0, script: include_str!("scripts/pile.sh"), spread: 0 };
 
 const PILE_UP: Parameters = Parameters { connections: BURST.connections, room: None, visitor: Some(PILE), ..REWRITES };
 
@@ -245,7 +215,6 @@ impl Scenario {
             Self::Steady => STEADY,
             Self::Expire => EXPIRE,
             Self::BigKey => BIG_KEY,
-            Self::Table => TABLE,
             Self::Replication => REPLICATION,
             Self::Subscribers => SUBSCRIBERS,
             Self::PileUp => PILE_UP,
@@ -254,10 +223,10 @@ impl Scenario {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Remedy {
+pub enum TriedRemedy {
     /// Keys live so briefly that memory stays below the limit
     Ttl,
-    /// The limit is above what the keys, the tables and the clients need
+    /// The limit is above what the keys and the clients need
     Maxmemory,
     /// More work for the expire cycle (active-expire-effort 5 and 10)
     Effort,
@@ -275,16 +244,12 @@ pub enum Remedy {
 /// but have not been found yet take some 45 % of it.
 const KEPT: f64 = 0.35;
 
-/// How much higher the remedy `maxmemory` sets a limit that is relative to the used memory: more than the hash
-/// tables of the keys or the replication backlog take in the scenarios.
-const MORE_ROOM: u64 = 128 * MIB;
-
 /// Over how long the remedy `spread` lets keys expire, in milliseconds.
 const SPREAD: u64 = 20_000;
 
-impl Remedy {
-    /// Returns the scenario in which it is tried unless another is asked for, and the names of its runs with the
-    /// options that the server gets in them.
+impl TriedRemedy {
+    /// Returns the scenario in which it is tried, and the names of its runs with the options that the server gets in
+    /// them.
     pub fn row(self) -> (Scenario, &'static [(&'static str, &'static str)]) {
         match self {
             Self::Ttl => (Scenario::Burst, &[("ttl", "")]),
@@ -312,10 +277,7 @@ impl Remedy {
                 parameters.mix.longest_life = 2.0 * keys / (rate * parameters.mix.set_share);
                 parameters.mix.lives_differ = true;
             }
-            Self::Maxmemory => match &mut parameters.room {
-                Some(room) => *room += MORE_ROOM,
-                None => parameters.maxmemory *= 2,
-            },
+            Self::Maxmemory => parameters.maxmemory *= 2,
             Self::Spread => parameters.visitor = Some(Visitor { spread: SPREAD, ..PILE }),
             Self::Effort | Self::Lazyfree | Self::Backlog | Self::OutputLimit => {}
         }

@@ -2,49 +2,39 @@
 
 use std::path::PathBuf;
 
-use evictscope_model::answers::ListedBurst;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::text::{bytes, count, known, percent};
 use evictscope_testkit::threads::Cores;
 
-use crate::counts::Load;
+use crate::pace::LoadCounts;
 use crate::prepare::Measured;
 use crate::scenario::Parameters;
-use crate::seen::{Cycle, Expiry};
-use crate::witness::Testimony;
+use crate::seen::{EvictionCycle, Expiry, Testimony};
 
-/// A run that has ended.
+/// What was seen of a run, from the beginning of the load to its end.
 pub struct Finished {
-    /// What was measured before the load.
     pub measured: Measured,
-    /// What the server's own numbers and the generator's show.
-    pub outcome: Outcome,
-    /// What the agent said, if it watched to the end.
-    pub testimony: Option<Testimony>,
-    /// Copies of the records that the agent kept, the oldest first.
-    pub records: Vec<PathBuf>,
-}
-
-/// What was seen, from the beginning of the load to its end.
-#[derive(Clone, Debug)]
-pub struct Outcome {
     /// When the load ended, in seconds since 1970.
     pub at: f64,
     /// Whether the run was ended by the user.
     pub interrupted: bool,
     pub seconds: f64,
-    pub load: Load,
+    pub load: LoadCounts,
     pub answered: u64,
     /// Requests due a second at the end.
     pub rate: f64,
     pub evicted_keys: u64,
     /// How long the longest evicting call took according to the server, in seconds; `None` if all were brief.
     pub longest_call: Option<f64>,
-    pub cycles: Vec<Cycle>,
+    pub cycles: Vec<EvictionCycle>,
     /// What was missing under load, if that was too much.
     pub disturbance: Option<String>,
     /// For `expire`: what expired, and what expired keys held at the end.
     pub expiry: Option<Expiry>,
+    /// What the agent said, if it watched to the end.
+    pub testimony: Option<Testimony>,
+    /// Copies of the records that the agent kept, the oldest first.
+    pub records: Vec<PathBuf>,
 }
 
 pub fn heading(server: &Redis, cores: Option<&Cores>, measured: &Measured, parameters: &Parameters) -> String {
@@ -66,33 +56,27 @@ pub fn heading(server: &Redis, cores: Option<&Cores>, measured: &Measured, param
     )
 }
 
-pub fn cycle(number: usize, cycle: &Cycle) -> String {
-    let keys = count(cycle.evicted_keys as f64);
-    let seconds = cycle.end - cycle.start;
-    format!("cycle {number}        {seconds:.1} s saturated; {keys} keys evicted")
-}
-
-pub fn outcome(outcome: &Outcome) -> String {
-    let (load, totals) = (&outcome.load, &outcome.load.totals);
+pub fn outcome(run: &Finished) -> String {
+    let (load, totals) = (&run.load, &run.load.totals);
     let mut text = format!(
         "{:.0} s of load{}: {} requests answered, {} with an error; {} keys evicted in {} bursts\n\
          latency: highest {}, p99 {}\n",
-        outcome.seconds,
-        if outcome.interrupted { ", interrupted" } else { "" },
-        count(outcome.answered as f64),
+        run.seconds,
+        if run.interrupted { ", interrupted" } else { "" },
+        count(run.answered as f64),
         count(totals.errors as f64),
-        count(outcome.evicted_keys as f64),
-        outcome.cycles.len(),
+        count(run.evicted_keys as f64),
+        run.cycles.len(),
         milliseconds(load.latency_max),
         milliseconds(load.latency_p99),
     );
-    if let Some(longest) = outcome.longest_call {
+    if let Some(longest) = run.longest_call {
         text += &format!("longest evicting call, by the server: {}\n", milliseconds(longest));
     }
-    if let Some(disturbance) = &outcome.disturbance {
+    if let Some(disturbance) = &run.disturbance {
         text += &format!("disturbed: {disturbance}\n");
     }
-    if let Some(expiry) = &outcome.expiry {
+    if let Some(expiry) = &run.expiry {
         text += &format!(
             "{} keys expired; of {} keys, {} had a time to live; a SCAN deleted {} of them, and freed {} without clients, \
              estimated as {}\n",
@@ -107,47 +91,38 @@ pub fn outcome(outcome: &Outcome) -> String {
     text
 }
 
-/// How far apart the record and the agent may have the same burst, in seconds: samples come late when rounds are long.
-const SAME: f64 = 1.0;
-
-/// Returns the bursts of the record and of the agent, side by side, and says which of them only one of the two has.
-/// Times are seconds of load.
-pub fn beside(outcome: &Outcome, testimony: &Testimony) -> String {
-    let begin = outcome.at - outcome.seconds;
-    let is_same = |cycle: &Cycle, burst: &ListedBurst| {
-        let (start, end) = (burst.started_unix_seconds, burst.started_unix_seconds + burst.duration_seconds);
-        start <= cycle.end + SAME && cycle.start <= end + SAME
-    };
+/// Returns the bursts of the record and of the agent, side by side. Times are seconds of load.
+pub fn beside(run: &Finished, testimony: &Testimony) -> String {
+    let begin = run.at - run.seconds;
+    let seconds = |seconds| format!("{seconds:.1} s");
     let line = |who: &str, start: f64, end: f64, keys: Option<f64>| {
-        let (start, end, keys) = (start - begin, end - begin, known(keys, count));
-        format!("{start:>8.3} s to {end:>8.3} s, {keys:>9} keys evicted, by {who}")
+        let keys = known(keys, count);
+        format!("{:>8.3} s to {:>8.3} s, {keys:>9} keys evicted, by {who}", start - begin, end - begin)
     };
-    let mut lines: Vec<(f64, String)> = Vec::new();
-    for cycle in &outcome.cycles {
-        let is_known = testimony.bursts.iter().any(|burst| is_same(cycle, burst));
-        let who = if is_known { "the record" } else { "the record; evictscope does not have it" };
-        lines.push((cycle.start, line(who, cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
-    }
-    for burst in testimony.bursts.iter().filter(|burst| burst.started_unix_seconds > begin) {
-        let start = burst.started_unix_seconds;
-        let is_known = outcome.cycles.iter().any(|cycle| is_same(cycle, burst));
-        let who = if is_known { "evictscope" } else { "evictscope, not in the record" };
+    let recorded = run
+        .cycles
+        .iter()
+        .map(|cycle| (cycle.start, line("the record", cycle.start, cycle.end, Some(cycle.evicted_keys as f64))));
+    let listed = testimony.bursts.iter().map(|listed| {
+        let burst = &listed.burst;
+        let start = burst.started.as_secs_f64();
         let text = format!(
             "{}: reclaim of {:.1} s and {}, client buffers up to {}, clients stalled for {}; {}: {}",
-            line(who, start, start + burst.duration_seconds, burst.evicted_keys.map(|keys| keys as f64)),
-            burst.reclaim_seconds,
-            known(burst.reclaimed_bytes, bytes),
-            known(burst.client_buffers_peak_bytes, bytes),
-            known(burst.stalled_seconds, |seconds| format!("{seconds:.1} s")),
-            burst.kind,
-            burst.reason,
+            line("evictscope", start, start + burst.duration.as_secs_f64(), burst.evicted_keys.map(|keys| keys as f64)),
+            burst.reclaim.as_secs_f64(),
+            known(listed.reclaimed_bytes, bytes),
+            known(burst.client_buffers_peak, bytes),
+            known(burst.stalled.map(|time| time.as_secs_f64()), seconds),
+            listed.kind,
+            listed.reason,
         );
-        lines.push((start, text));
-    }
+        (start, text)
+    });
+    let mut lines = Vec::from_iter(recorded.chain(listed.filter(|(start, _)| *start > begin)));
     lines.sort_by(|left, right| left.0.total_cmp(&right.0));
-    let stalled = known(testimony.stalled(), |seconds| format!("{seconds:.1} s"));
+    let stalled = testimony.reading.sum("evictscope_stall_seconds_total", &[("cause", "eviction")]);
     let lines = Vec::from_iter(lines.into_iter().map(|(_, line)| line)).join("\n");
-    format!("{lines}\nevictions stalled clients for {stalled}\n")
+    format!("{lines}\nevictions stalled clients for {}\n", known(stalled.ok(), seconds))
 }
 
 fn milliseconds(seconds: f64) -> String {

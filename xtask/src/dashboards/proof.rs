@@ -1,9 +1,7 @@
 //! Proves the dashboards and the rules on real servers: a Prometheus scrapes the agent while it watches one server that
 //! evictions stall, and one that only grows.
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -14,12 +12,13 @@ use evictscope_testkit::agent::Agent;
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::process;
 use evictscope_testkit::process::Owned;
-use evictscope_testkit::prometheus::{JOB, Prometheus, Series};
+use evictscope_testkit::prometheus::{JOB, Prometheus, PrometheusSeries};
 use evictscope_testkit::redis::{self, EVICTING_WITHOUT_PAUSE, Redis};
 use evictscope_testkit::service::Installed;
-use evictscope_testkit::wait::{HANG, unix_time, until_true};
+use evictscope_testkit::wait::{unix_time, until_true};
+use serde::Deserialize;
 
-use super::queries::{ALL, Kind, Opened, Query};
+use super::queries::{ALL, Opened, Query, QueryKind};
 use super::{queries, rules};
 
 /// Time between scrapes, and between evaluations of the rules: an operator's 15 s would be too slow here.
@@ -27,46 +26,25 @@ const PACE: Duration = Duration::from_secs(1);
 
 const KEYS: u32 = 150_000;
 
-/// Queries of dashboards that have no data, by their place: everything is found in Debian's redis-server, no check
-/// fails, every server can be watched, and there is no kube-state-metrics.
-const EMPTY_QUERIES: [&str; 9] = [
-    "evictscope / Eviction cycle / Not found / A",
-    "evictscope / Fleet / Servers / K",
-    "evictscope / Fleet / Servers / L",
-    "evictscope / Fleet / variable namespace",
-    "evictscope / Fleet / variable pod",
-    "evictscope / Eviction cycle / Server / C",
-    "evictscope / Agent / Not watched / A",
-    "evictscope / Agent / Not found, or switched off / A",
-    "evictscope / Agent / Not found, or switched off / B",
-];
+/// Which queries of dashboards, by their places, and which series in the rules of alerts have no data, or not always.
+const WITHOUT_DATA: &str = include_str!("without_data.yaml");
 
-/// Queries that may or may not have data: they show what changed between two scrapes, what is known once memory has
-/// grown for a minute without evictions, or a share of keys with a time to live, of which there are too few.
-const UNCERTAIN_QUERIES: [&str; 4] = [
-    "evictscope / Eviction cycle / Expired keys that are held / A",
-    "evictscope / Eviction cycle / Client buffers / B",
-    "evictscope / Eviction cycle / At the limit / B",
-    "evictscope / Eviction cycle / At the limit / C",
-];
+#[derive(Deserialize)]
+struct WithoutData {
+    never: BTreeSet<String>,
+    uncertain: BTreeSet<String>,
+}
 
-/// Series in the rules of alerts that have no data, for the same reasons.
-const EMPTY_SELECTORS: [&str; 4] = [
-    "evictscope_not_found{item=~\"plan|eviction_call|eviction_goal|eviction_done|eviction_result|expire_cycle|\
-     expire_start|expire_end|used_memory|stat_numcommands|stat_evictedkeys|stat_clients_type_memory|stat_total_error_replies|\
-     stat_expired_stale_perc|stat_expired_time_cap_reached_count\"}",
-    "evictscope_not_found{item=\"maxmemory\"}",
-    "evictscope_plan_withdrawn",
-    "evictscope_server_ended_timestamp_seconds{status!~\"0|unknown\"}",
-];
+impl WithoutData {
+    fn known() -> Result<Self> {
+        serde_saphyr::from_str(WITHOUT_DATA).context("cannot understand without_data.yaml")
+    }
 
-/// Series in the rules of alerts that may or may not have data, for the same reason, or because too few keys have a
-/// time to live.
-const UNCERTAIN_SELECTORS: [&str; 3] = [
-    "evictscope_expired_held_ratio",
-    "evictscope_evictions_would_add_ratio",
-    "evictscope_maxmemory_reached_seconds{estimate=\"likely\"}",
-];
+    /// Returns whether this is strange of a query or a series.
+    fn contradicts(&self, name: &str, has_data: bool) -> bool {
+        has_data == self.never.contains(name) && !self.uncertain.contains(name)
+    }
+}
 
 /// The alerts that must fire. promtool's tests say when the others do.
 const FIRING: [&str; 1] = ["EvictscopeStalled"];
@@ -110,7 +88,7 @@ pub fn run(installed: &Installed) -> Result<()> {
     };
     let before = reclaims()?;
     drop(load);
-    evict_and_flush(stalled.port())?;
+    process::answer_of(Command::new("bash").args(["-c", EVICT_AND_FLUSH, "bash", &server]))?;
     until_true("the burst is over, and scraped", || Ok(reclaims()? > before))?;
     // The burst's panels have a value for each second.
     thread::sleep(3 * PACE);
@@ -123,25 +101,14 @@ pub fn run(installed: &Installed) -> Result<()> {
 }
 
 /// Makes a server at its limit evict, and its memory fall right after that: otherwise, chance decides whether a reclaim
-/// follows.
-fn evict_and_flush(port: u16) -> Result<()> {
-    let mut client = TcpStream::connect(("127.0.0.1", port))?;
-    client.set_read_timeout(Some(HANG))?;
-    let value = "x".repeat(500);
-    let sets = (0..200).map(|number| format!("SET last:{number} {value}\r\n"));
-    // At once, so that nothing comes in between.
-    let all: String = sets.chain(["FLUSHALL\r\n".into(), "QUIT\r\n".into()]).collect();
-    client.write_all(all.as_bytes())?;
-    let mut answers = String::new();
-    client.read_to_string(&mut answers)?;
-    ensure!(!answers.contains('-'), "the server refuses: {answers}");
-    Ok(())
-}
+/// follows. All of it arrives at once.
+const EVICT_AND_FLUSH: &str = r#"{ for key in {1..200}; do printf 'SET last:%d %0500d\r\n' $key 0; done
+    printf 'FLUSHALL\r\n'; } | redis-cli -p "$1" --pipe"#;
 
 /// Runs every query of every dashboard in a folder for this server, from `start` (seconds since 1970) on, and returns
-/// how many there are. Fails if a query has no data, unless it is one of [`UNCERTAIN_QUERIES`] or of [`EMPTY_QUERIES`].
-/// The latter must have none.
+/// how many there are. Fails if a query has no data, unless [`WITHOUT_DATA`] names it.
 fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start: f64) -> Result<usize> {
+    let known = WithoutData::known()?;
     let mut count = 0;
     let mut strange = Vec::new();
     let opened = Opened {
@@ -156,9 +123,7 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
             count += 1;
             let answered = answer(prometheus, &query, start)
                 .with_context(|| format!("the query of {} fails: {}", query.place, query.text))?;
-            let is_empty = EMPTY_QUERIES.contains(&query.place.as_str());
-            let is_certain = !UNCERTAIN_QUERIES.contains(&query.place.as_str());
-            if answered == is_empty && is_certain {
+            if known.contradicts(&query.place, answered) {
                 strange.push(format!("{}: {}", query.place, query.text));
             }
         }
@@ -174,9 +139,9 @@ fn of_dashboards(prometheus: &Prometheus, dashboards: &Path, server: &str, start
 
 fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     let series = match &query.kind {
-        Kind::Now => prometheus.now(&query.text)?,
-        Kind::Range => prometheus.since(start, &query.text)?,
-        Kind::Label(label) => {
+        QueryKind::Now => prometheus.now(&query.text)?,
+        QueryKind::Range => prometheus.since(start, &query.text)?,
+        QueryKind::Label(label) => {
             let values = prometheus.label_values(&query.text, label)?;
             return Ok(!values.is_empty());
         }
@@ -187,13 +152,14 @@ fn answer(prometheus: &Prometheus, query: &Query, start: f64) -> Result<bool> {
     Ok(has_data(&series))
 }
 
-fn has_data(series: &[Series]) -> bool {
+fn has_data(series: &[PrometheusSeries]) -> bool {
     series.iter().flat_map(|series| &series.points).any(|(_, value)| !value.is_nan())
 }
 
 /// Checks every rule: that it can be evaluated, that the series that it records or asks for exist, and that the alerts
 /// that fire about this server have sound texts. Returns how many rules there are.
 fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> {
+    let known = WithoutData::known()?;
     let rules = prometheus.rules()?;
     let mut wrong = Vec::new();
     for rule in &rules {
@@ -206,10 +172,8 @@ fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> 
             }
         } else {
             for selector in queries::selectors(&rule.query)? {
-                let expected = !EMPTY_SELECTORS.contains(&selector.as_str());
                 let found = has_data(&prometheus.since(start, &selector)?);
-                let is_certain = !UNCERTAIN_SELECTORS.contains(&selector.as_str());
-                if found != expected && is_certain {
+                if known.contradicts(&selector, found) {
                     wrong.push(format!("{name}: {selector} has data: {found}"));
                 }
             }
@@ -228,7 +192,6 @@ fn of_rules(prometheus: &Prometheus, server: &str, start: f64) -> Result<usize> 
     Ok(rules.len())
 }
 
-/// Returns the alerts that fire about this server, each with its description.
 fn firing(prometheus: &Prometheus, server: &str) -> Result<BTreeMap<String, String>> {
     let alerts = prometheus.alerts()?.into_iter();
     let about = alerts

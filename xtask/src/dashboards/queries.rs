@@ -16,18 +16,15 @@ use super::{read, sources};
 
 #[derive(Debug)]
 pub struct Query {
-    /// Its dashboard, panel and letter.
     pub place: String,
     /// PromQL, without variables.
     pub text: String,
-    pub kind: Kind,
+    pub kind: QueryKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The present values.
+pub enum QueryKind {
     Now,
-    /// Values over time.
     Range,
     /// The values that a label has among the series of the query.
     Label(String),
@@ -39,17 +36,14 @@ const STEP: &str = "15s";
 /// The value of a variable that leaves nothing out.
 pub const ALL: &str = ".*";
 
-/// What a dashboard is opened with.
 pub struct Opened<'a> {
     /// Its variable `server`. Those of jobs and instances are at All.
     pub server: &'a str,
     /// Its variable `namespace`, a regular expression. At [`ALL`], servers that are in no pod are shown, too.
     pub namespace: &'a str,
-    /// Its variable `pod`, likewise.
     pub pod: &'a str,
     /// The time from one scrape to the next, and the shortest step of its panels.
     pub pace: Duration,
-    /// Its time range.
     pub range: Duration,
 }
 
@@ -78,19 +72,19 @@ pub fn of_dashboard(json: &str, opened: &Opened<'_>) -> Result<Vec<Query>> {
         queries.push(Query {
             place: format!("{title} / {name} / {}", text(&target["refId"])),
             text: filled_in(text(&target["expr"]), opened, step)?,
-            kind: if target["instant"] == true { Kind::Now } else { Kind::Range },
+            kind: if target["instant"] == true { QueryKind::Now } else { QueryKind::Range },
         });
     }
     for variable in each(&dashboard["templating"]["list"]).filter(|one| one["type"] == "query") {
         let query = text(&variable["query"]);
         let inner = |function| query.strip_prefix(function)?.strip_suffix(')');
         let (asked, kind) = if let Some(query) = inner("query_result(") {
-            (query, Kind::Now)
+            (query, QueryKind::Now)
         } else {
             let (series, label) = inner("label_values(")
                 .and_then(|inner| inner.rsplit_once(','))
                 .with_context(|| format!("not label_values(series, label): {query}"))?;
-            (series, Kind::Label(label.trim().to_owned()))
+            (series, QueryKind::Label(label.trim().to_owned()))
         };
         queries.push(Query {
             place: format!("{title} / variable {}", text(&variable["name"])),
@@ -141,7 +135,6 @@ const BEFORE: &str = "to any series:\n\n";
 
 const DASHBOARD: &str = "fleet.json";
 
-/// The tests, with names in place of queries.
 const TESTS: &str = include_str!("pods.yaml");
 
 /// Evaluates the queries of the dashboard and the page in each case.
@@ -214,16 +207,16 @@ mod tests {
         let queries = of_dashboard(json, &opened)?;
         let seen: Vec<_> =
             queries.iter().map(|query| (query.place.as_str(), query.text.as_str(), &query.kind)).collect();
-        let label = Kind::Label("job".to_owned());
+        let label = QueryKind::Label("job".to_owned());
         assert_eq!(
             seen,
             [
-                ("D / P / A", "rate(a{job=~\".+\"}[4s])", &Kind::Range),
-                ("D / P / B", "b", &Kind::Now),
-                ("D / Folded / A", "e", &Kind::Range),
-                ("D / N / Anno", "d", &Kind::Range),
+                ("D / P / A", "rate(a{job=~\".+\"}[4s])", &QueryKind::Range),
+                ("D / P / B", "b", &QueryKind::Now),
+                ("D / Folded / A", "e", &QueryKind::Range),
+                ("D / N / Anno", "d", &QueryKind::Range),
                 ("D / variable job", "c{x=\"1\",y=\"2\"}", &label),
-                ("D / variable pod", "f{pod=~\".*\"} and (g)", &Kind::Now),
+                ("D / variable pod", "f{pod=~\".*\"} and (g)", &QueryKind::Now),
             ]
         );
         assert!(of_dashboard(&json.replace("$job", "$unknown"), &opened).is_err());

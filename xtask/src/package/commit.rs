@@ -1,4 +1,5 @@
-//! The commit that is packed: what the agent says it was built from, and the time in the packages.
+//! The commit that is packed: what the agent says it was built from, and the time in the packages. And the commands
+//! that make the same bytes from it each time.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -51,7 +52,14 @@ impl Commit {
     }
 }
 
-/// Returns whether the files are a checkout of a repository of their own.
+/// Returns a `tar` that makes the same bytes from the same files.
+pub fn tar(commit: &Commit) -> Command {
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
+        .arg(format!("--mtime=@{}", commit.time.as_second()));
+    tar
+}
+
 fn is_repository() -> bool {
     workspace::root().join(".git").exists()
 }

@@ -1,15 +1,15 @@
 //! The two kinds of packages, as their programs install, check and remove them in a root directory.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::debian::Suite;
+use evictscope_testkit::podman::libraries_of;
 use evictscope_testkit::root::enter;
-use evictscope_testkit::{process, workspace};
-
-use super::sbom;
+use evictscope_testkit::{debian, process, workspace};
 
 const NAME: &str = "evictscope";
 
@@ -22,7 +22,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// Installs a package, whose scripts run in the root.
     pub fn install(self, package: &Path, root: &Root) -> Result<()> {
         match self {
             Self::Deb => {
@@ -40,7 +39,6 @@ impl Format {
         Ok(())
     }
 
-    /// Asks the package's program with these arguments, of dpkg or of rpm.
     fn ask(self, root: &Root, of_dpkg: &[&str], of_rpm: &[&str]) -> Result<String> {
         match self {
             Self::Deb => root.run("dpkg", of_dpkg),
@@ -68,7 +66,6 @@ impl Format {
         Ok(())
     }
 
-    /// Removes the package, with all that its program can remove of it.
     pub fn remove(self, root: &Root) -> Result<()> {
         self.ask(root, &["--purge", NAME], &["--erase", NAME]).map(drop)
     }
@@ -86,12 +83,12 @@ const PROVIDED: [&str; 3] = ["rpmlib", "rtld", "config"];
 /// Checks that everything that an .rpm requires is there: a file of the root, or a library that its agent is linked to.
 fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
     let required = process::answer_of(rpm(root).args(["--query", "--requires", "--package"]).arg(package))?;
-    let linked = sbom::of(&workspace::agent_binary()?)?;
+    let linked = libraries_of(&workspace::agent_binary()?)?;
     for line in required.lines() {
         let what = line.split(['(', ' ']).next().unwrap_or(line);
         let is_there = match what.strip_prefix('/') {
             Some(file) => root.path().join(file).exists(),
-            None => PROVIDED.contains(&what) || linked.iter().any(|library| library.path.ends_with(what)),
+            None => PROVIDED.contains(&what) || linked.iter().any(|library| library.ends_with(what)),
         };
         ensure!(is_there, "the .rpm requires {line}, which is not there");
     }
@@ -101,9 +98,6 @@ fn requirements_are_there(package: &Path, root: &Root) -> Result<()> {
     );
     Ok(())
 }
-
-/// The options of mmdebstrap: the smallest Debian, and what the package depends on.
-const MADE_OF: [&str; 3] = ["--variant=minbase", "--include=adduser", "bookworm"];
 
 /// Paths that do not count as traces: what is not on disk, and where Debian itself keeps the state of
 /// packages, logs, caches, and copies of the lists of users.
@@ -116,13 +110,9 @@ impl Root {
     /// Makes a fresh one. This takes some seconds, and the first time 15 more, because it comes from Debian's archive.
     pub fn take() -> Result<Self> {
         let root = workspace::target_directory()?.join("clean-root");
-        let packed = root.with_extension("tar");
-        if !packed.exists() {
-            let part = root.with_extension("part.tar");
-            let mut make = Command::new("mmdebstrap");
-            process::answer_of(make.arg("--quiet").args(MADE_OF).arg(&part)).context("cannot make a clean root")?;
-            fs::rename(part, &packed)?;
-        }
+        // The smallest Debian, and what the package depends on.
+        let options = ["--variant=minbase", "--include=adduser"];
+        let packed = debian::made(root.with_extension("tar"), Suite("bookworm", None), &options)?;
         if root.exists() {
             fs::remove_dir_all(&root).context("cannot remove the previous root")?;
         }
@@ -141,40 +131,34 @@ impl Root {
         process::answer_of(enter(&self.0, program).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
     }
 
-    pub fn traces(&self) -> Result<Traces> {
+    /// Returns its files, and the lines of its lists of users and groups, and of their passwords.
+    pub fn traces(&self) -> Result<BTreeSet<String>> {
         let found = process::answer_of(Command::new("find").current_dir(&self.0).arg("."))?;
         let counted = |line: &&str| {
             !NOT_COUNTED.split(' ').any(|path| line.starts_with(path))
                 && !line.ends_with("/group-")
                 && !line.ends_with("shadow-")
         };
-        let list = |name| fs::read_to_string(self.0.join("etc").join(name));
-        let lists = ["passwd", "group", "shadow", "gshadow"];
-        Ok(Traces {
-            files: found.lines().filter(counted).map(str::to_owned).collect(),
-            users: lists.into_iter().map(list).collect::<io::Result<_>>()?,
-        })
+        let mut traces: BTreeSet<String> = found.lines().filter(counted).map(str::to_owned).collect();
+        for list in ["passwd", "group", "shadow", "gshadow"] {
+            let users = fs::read_to_string(self.0.join("etc").join(list)).context("the root has no users")?;
+            traces.extend(users.lines().map(|user| format!("{list}: {user}")));
+        }
+        Ok(traces)
+    }
+
+    /// Fails if something was added since these traces, or removed.
+    pub fn must_be_as(&self, before: &BTreeSet<String>) -> Result<()> {
+        let traces = self.traces()?;
+        let changed: Vec<_> = traces.symmetric_difference(before).collect();
+        ensure!(
+            changed.is_empty(),
+            "removing the package leaves these, or removes what it did not install: {changed:?}"
+        );
+        Ok(())
     }
 
     pub fn remove(self) -> Result<()> {
         fs::remove_dir_all(self.0).context("cannot remove the root again")
-    }
-}
-
-pub struct Traces {
-    files: BTreeSet<String>,
-    /// The lists of users and groups, and of their passwords.
-    users: Vec<String>,
-}
-
-impl Traces {
-    /// Fails if something was added since `before`, or removed.
-    pub fn must_be_as(&self, before: &Self) -> Result<()> {
-        let left: Vec<_> = self.files.difference(&before.files).collect();
-        ensure!(left.is_empty(), "removing the package leaves {left:?}");
-        let gone: Vec<_> = before.files.difference(&self.files).collect();
-        ensure!(gone.is_empty(), "removing the package removes {gone:?}, which it did not install");
-        ensure!(self.users == before.users, "removing the package leaves its user or group");
-        Ok(())
     }
 }

@@ -1,23 +1,20 @@
-//! The OCI image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside it.
+//! The container image: one layer with the agent of the .deb, the libraries that it needs, and nothing to run beside
+//! it.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use evictscope_testkit::process;
-use serde_json::{Value, json};
+use evictscope_testkit::{podman, process, workspace};
 
 use super::commit::Commit;
-use super::sbom::{Library, packages};
+use super::sbom::Library;
 
-/// What `podman load` calls it, with the version after a colon.
-const NAME: &str = "localhost/evictscope";
+const NAME: &str = concat!("localhost/evictscope:", env!("CARGO_PKG_VERSION"));
 
 /// The agent, in the .deb as in the image.
 pub const PROGRAM: &str = "usr/bin/evictscope";
-
-const STATE: &str = "/var/lib/evictscope";
 
 /// Directories that are empty in it: for the records, for a configuration, and where the runtime mounts its own, even
 /// on a read-only root.
@@ -26,61 +23,27 @@ const DIRECTORIES: [&str; 5] = ["var/lib/evictscope", "etc/evictscope", "proc", 
 /// Makes the image from the files of the .deb, as an archive that `podman load`, `docker load` and `skopeo` take.
 /// `work` is a directory that is removed later.
 pub fn make(archive: &Path, files: &Path, libraries: &[Library], commit: &Commit, work: &Path) -> Result<()> {
-    let root = work.join("root");
-    fill(&root, files, libraries).context("cannot lay out the image")?;
-    set_times_and_modes(&root, commit)?;
-
-    let layout = work.join("oci");
-    let version = env!("CARGO_PKG_VERSION");
-    let image = format!("{}:{NAME}:{version}", layout.display());
+    let context = work.join("image");
+    fill(&context.join("root"), files, libraries).context("cannot lay out the image")?;
+    // Modes that do not depend on who packs it.
+    process::answer_of(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(&context))?;
     let created = commit.time.to_string();
-    umoci(&["init", "--layout"], &[&layout.display().to_string()])?;
-    umoci(&["new", "--image"], &[&image])?;
-    umoci(
-        &["insert", "--rootless", "--history.created", &created],
-        &["--history.created_by", "cargo xtask package", "--image", &image, &root.display().to_string(), "/"],
-    )?;
     let mut labels = vec![
         ("title", "evictscope"),
         ("description", "Eviction metrics of the Redis servers on a host"),
-        ("version", version),
+        ("version", env!("CARGO_PKG_VERSION")),
         ("created", &created),
         ("licenses", "MIT OR Apache-2.0"),
     ];
     labels.extend(commit.name.as_deref().map(|name| ("revision", name)));
-    let label = |(label, value): &(&str, &str)| format!("--config.label=org.opencontainers.image.{label}={value}");
-    let labels: Vec<String> = labels.iter().map(label).collect();
-    let (entry, state, made) =
-        (format!("--config.entrypoint=/{PROGRAM}"), format!("--config.volume={STATE}"), format!("--created={created}"));
-    let mut settings = vec!["--config.user=0:0", "--config.env=PATH=/usr/bin", &entry, "--config.cmd=run", &state];
-    settings.extend(["--architecture=amd64", "--os=linux", &made]);
-    settings.extend(labels.iter().map(String::as_str));
-    umoci(&["config", "--no-history", "--image", &image], &settings)?;
-    umoci(&["gc", "--layout"], &[&layout.display().to_string()])?;
-    name_for_docker(&layout, version)?;
-    process::succeed(
-        super::tar(commit).args(["--create", "--file"]).arg(archive).arg("--directory").arg(&layout).arg("."),
-    )
-}
-
-/// Adds the list of images that `docker load` looks for: before its containerd store, it took no OCI layout alone.
-fn name_for_docker(layout: &Path, version: &str) -> Result<()> {
-    let read = |path: &str| -> Result<Value> {
-        let text = fs::read(layout.join(path)).with_context(|| format!("umoci has left no {path}"))?;
-        Ok(serde_json::from_slice(&text)?)
-    };
-    let blob = |described: &Value| -> Result<String> {
-        let digest = described["digest"].as_str().context("umoci names no digest")?;
-        Ok(format!("blobs/{}", digest.replace(':', "/")))
-    };
-    let manifest = read(&blob(&read("index.json")?["manifests"][0])?)?;
-    let layers = manifest["layers"].as_array().context("the image has no layers")?;
-    let images = json!([{
-        "Config": blob(&manifest["config"])?,
-        "RepoTags": [format!("{NAME}:{version}")],
-        "Layers": layers.iter().map(blob).collect::<Result<Vec<_>>>()?,
-    }]);
-    fs::write(layout.join("manifest.json"), images.to_string()).context("cannot name the image")
+    let mut build = podman::command()?;
+    build.args(["build", "--quiet", "--no-cache", "--layers=false", "--tag", NAME, "--file"]);
+    build.arg(workspace::root().join("packaging/Containerfile"));
+    build.arg(format!("--timestamp={}", commit.time.as_second()));
+    build.args(labels.iter().map(|(label, value)| format!("--label=org.opencontainers.image.{label}={value}")));
+    process::answer_of(build.arg(context))?;
+    process::answer_of(podman::command()?.args(["save", "--quiet", "--output"]).arg(archive).arg(NAME))?;
+    process::answer_of(podman::command()?.args(["rmi", "--force", NAME])).map(drop)
 }
 
 fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
@@ -94,8 +57,8 @@ fn fill(root: &Path, files: &Path, libraries: &[Library]) -> Result<()> {
     for library in libraries {
         copy(here, library.path.strip_prefix(here)?, root)?;
     }
-    for package in packages(libraries) {
-        copy(here, copyright(&package.name), root)?;
+    for library in libraries {
+        copy(here, copyright(&library.package), root)?;
     }
     Ok(())
 }
@@ -105,15 +68,4 @@ fn copy(from: &Path, name: impl AsRef<Path>, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().unwrap_or(&to))?;
     fs::copy(&from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(())
-}
-
-/// Gives every file the time of the commit, and modes that do not depend on who packs it.
-fn set_times_and_modes(root: &Path, commit: &Commit) -> Result<()> {
-    process::answer_of(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(root))?;
-    let time = format!("--date=@{}", commit.time.as_second());
-    process::answer_of(Command::new("find").arg(root).args(["-exec", "touch", &time, "{}", "+"])).map(drop)
-}
-
-fn umoci(first: &[&str], then: &[&str]) -> Result<()> {
-    process::answer_of(Command::new("umoci").args(first).args(then)).map(drop)
 }

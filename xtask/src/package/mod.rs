@@ -1,10 +1,10 @@
 //! `cargo xtask package`: makes the files that operators install, in `target/package`.
 //!
-//! cargo-deb makes the .deb, which `agent/Cargo.toml` describes. rpmbuild makes the .rpm from its files, and the
-//! tarball and the image are made from them too. cargo-cyclonedx makes the bills of materials. The chart for Kubernetes
-//! is packed as it is, with the manifests that Helm makes of it in a file beside it. [`sequence`] tries the packages
-//! out.
+//! debhelper makes the .deb, as `packaging/debian` says. rpmbuild makes the .rpm from its files, and the tarball and
+//! the image are made from them too. The chart for Kubernetes is packed as it is, with the manifests that Helm makes of
+//! it in a file beside it. [`sequence`] tries the packages out.
 
+mod chart;
 mod commit;
 mod format;
 mod image;
@@ -12,18 +12,20 @@ mod sbom;
 mod sequence;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
+use self::commit::{Commit, tar};
 use self::sbom::Bill;
-use crate::{build, kubernetes};
+use self::sequence::Packages;
+use crate::setup;
 
-pub use self::commit::{Commit, git};
+pub use self::commit::git;
 
-/// Where the products are, in the target directory.
 pub const DIRECTORY: &str = "package";
 
 /// The checksums of the products, as `sha256sum` writes them.
@@ -62,22 +64,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The packages that are tried out.
-pub struct Packages {
-    /// For Debian and its derivatives.
-    pub deb: PathBuf,
-    /// For Fedora, RHEL, SUSE and their derivatives.
-    pub rpm: PathBuf,
-    pub image: PathBuf,
-}
-
 #[derive(Clone, Copy)]
 pub enum Source {
     /// The files that are checked out: the agent is built, and names their commit.
     Commit,
-    /// The release build that is there.
     Built,
-    /// They were made before.
     Packed,
 }
 
@@ -85,7 +76,7 @@ pub fn packages(source: Source) -> Result<Packages> {
     match source {
         Source::Commit => {
             let commit = Commit::of_checkout()?;
-            build::naming(&commit.variables())?;
+            setup::build_naming(&commit.variables())?;
             pack(&commit)
         }
         Source::Built => pack(&Commit::unnamed()?),
@@ -120,7 +111,7 @@ fn pack(commit: &Commit) -> Result<Packages> {
     let filter = generated.join(SECCOMP);
     sequence::write(&filter)?;
 
-    let deb = make_deb(&directory, commit)?;
+    let deb = make_deb(&directory, &generated, commit)?;
     let stem = format!("evictscope-{}-x86_64", env!("CARGO_PKG_VERSION"));
     let files = generated.join(format!("{stem}-linux"));
     process::succeed(Command::new("dpkg-deb").arg("--extract").args([&deb, &files]))?;
@@ -129,19 +120,19 @@ fn pack(commit: &Commit) -> Result<Packages> {
     // Of the files, below one directory, named as here.
     let mut archive = tar(commit);
     archive.args(["--gzip", "--create", "--file"]).arg(&tarball).arg("--directory");
-    process::succeed(archive.args([&generated, Path::new(&name(&files)?)]))?;
+    process::succeed(archive.args([&generated, files.strip_prefix(&generated)?]))?;
     let libraries = sbom::of(&files.join(image::PROGRAM))?;
-    let image = directory.join(format!("{stem}.oci.tar"));
+    let image = directory.join(format!("{stem}.image.tar"));
     image::make(&image, &files, &libraries, commit, &generated)?;
 
-    let mut bill = Bill::of_crates(&generated, commit)?;
+    let mut bill = Bill::of_crates(commit)?;
     let mut products = Vec::new();
     for product in [&deb, &rpm, &tarball] {
         products.extend([product.clone(), bill.write_beside(product)?]);
     }
-    bill.add(&libraries)?;
+    bill.add(&libraries);
     products.extend([image.clone(), bill.write_beside(&image)?]);
-    products.extend(kubernetes::make(&directory, commit)?);
+    products.extend(chart::make(&directory, commit)?);
     // For hosts that have only the image.
     products.push(directory.join(SECCOMP));
     fs::copy(&filter, directory.join(SECCOMP)).with_context(|| format!("cannot copy {SECCOMP}"))?;
@@ -152,17 +143,30 @@ fn pack(commit: &Commit) -> Result<Packages> {
 }
 
 fn sums(directory: &Path, products: &[PathBuf]) -> Result<String> {
-    let names = products.iter().map(|product| name(product)).collect::<Result<Vec<_>>>()?;
+    let names = products.iter().filter_map(|product| product.file_name());
     let sums = process::answer_of(Command::new("sha256sum").current_dir(directory).args(names))?;
     fs::write(directory.join(SUMS), &sums).with_context(|| format!("cannot write {SUMS}"))?;
     Ok(sums)
 }
 
-fn make_deb(directory: &Path, commit: &Commit) -> Result<PathBuf> {
-    let mut make = commit.reproducibly(tool("cargo-deb", "3.8.0")?);
-    // Cargo passes a subcommand its own name.
-    make.args(["deb", "--package", "evictscope", "--no-build", "--quiet", "--output"]).arg(directory);
-    process::answer_of(&mut make).context("cargo-deb failed")?;
+/// Makes the .deb in `directory`, from what is in `generated` below it: debhelper packs into the directory above its
+/// own.
+fn make_deb(directory: &Path, generated: &Path, commit: &Commit) -> Result<PathBuf> {
+    let here = workspace::root();
+    let debian = generated.join("debian");
+    process::answer_of(Command::new("cp").arg("--recursive").args([&here.join("packaging/debian"), &debian]))?;
+    let agent = workspace::agent_binary()?;
+    fs::copy(here.join("packaging/evictscope.service"), debian.join("evictscope.service"))
+        .and_then(|_| fs::copy(agent, generated.join("evictscope")))
+        .and_then(|_| symlink(here, generated.join("source")))
+        .context("cannot lay out what is packed")?;
+    let (version, time) = (env!("CARGO_PKG_VERSION"), commit.time.strftime("%a, %d %b %Y %H:%M:%S +0000"));
+    let author = "The evictscope authors <evictscope@localhost>";
+    let change =
+        format!("evictscope ({version}-1) stable; urgency=low\n\n  * See CHANGELOG.md.\n\n -- {author}  {time}\n");
+    fs::write(debian.join("changelog"), change).context("cannot write debian/changelog")?;
+    let mut make = commit.reproducibly("make");
+    process::answer_of(make.current_dir(generated).args(["--file", "debian/rules", "binary"]))?;
     only(directory, "deb")
 }
 
@@ -170,41 +174,6 @@ fn only(directory: &Path, ending: &str) -> Result<PathBuf> {
     let mut files = workspace::files_ending(directory, ending)?;
     ensure!(files.len() == 1, "one *.{ending} was expected, not {files:?}");
     Ok(files.remove(0))
-}
-
-/// Returns a `tar` that makes the same bytes from the same files.
-pub fn tar(commit: &Commit) -> Command {
-    let mut tar = Command::new("tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
-        .arg(format!("--mtime=@{}", commit.time.as_second()));
-    tar
-}
-
-fn name(path: &Path) -> Result<String> {
-    let name = path.file_name().context("a path has no name")?;
-    Ok(name.to_string_lossy().into_owned())
-}
-
-/// Returns the path of a cargo subcommand of crates.io. Installs it below `target/tools` first if this version is not
-/// there.
-fn tool(package: &str, version: &str) -> Result<PathBuf> {
-    let root = workspace::target_directory()?.join("tools");
-    let path = root.join("bin").join(package);
-    let present = Command::new(&path).args([&package["cargo-".len()..], "--version"]).output();
-    if present.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version)) {
-        return Ok(path);
-    }
-    println!("  installing {package} {version} into {} (up to a minute)", root.display());
-    let mut install = workspace::cargo();
-    install
-        // A debug build takes half the time, and less without debug information. It is as fast at what it does here.
-        .env("CARGO_PROFILE_DEV_DEBUG", "false")
-        .args(["install", "--debug", "--locked", "--force", "--version", version, package, "--root"])
-        .arg(&root)
-        // What they have in common is built once.
-        .env("CARGO_TARGET_DIR", root.join("build"));
-    process::succeed(&mut install)?;
-    Ok(path)
 }
 
 fn make_rpm(directory: &Path, files: &Path, commit: &Commit, work: &Path) -> Result<PathBuf> {

@@ -1,5 +1,6 @@
 //! Bills of materials, in CycloneDX JSON: every crate in the agent and, for the image, the Debian packages beside it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,67 +12,78 @@ use serde_json::{Value, json};
 
 use super::commit::Commit;
 
-pub struct Bill(Value);
+pub struct Bill {
+    time: String,
+    components: Vec<Value>,
+}
 
 impl Bill {
-    /// Lists every crate in the agent. `work` is a directory that is removed later.
-    pub fn of_crates(work: &Path, commit: &Commit) -> Result<Self> {
-        const NAME: &str = "evictscope-sbom";
-        // cargo-cyclonedx writes one beside the manifest of each member of the workspace. This happens in a copy,
-        // because cargo rebuilds the agent whenever something has changed in agent-ebpf.
-        let copy = work.join("sources");
-        fs::create_dir(&copy).context("cannot make a directory for the bill of materials")?;
-        let mut copying = Command::new("cp");
-        copying.current_dir(workspace::root()).args(["--recursive", "Cargo.toml", "Cargo.lock"]);
-        process::succeed(copying.args(["agent", "agent-ebpf", "xtask"]).arg(&copy))?;
-        let mut list = commit.reproducibly(super::tool("cargo-cyclonedx", "0.5.9")?);
-        list.args(["cyclonedx", "--format", "json", "--target", "x86_64-unknown-linux-gnu"]);
-        list.args(["--override-filename", NAME, "--manifest-path"]).arg(copy.join("agent/Cargo.toml"));
-        process::succeed(&mut list)?;
-        let written = copy.join("agent").join(format!("{NAME}.json"));
-        let text = fs::read_to_string(written).context("cargo-cyclonedx has left no bill of materials")?;
-        // The crates of the workspace are named by their paths.
-        let text = text.replace(&copy.display().to_string(), "/evictscope");
-        Ok(Self(serde_json::from_str(&text).context("the bill of materials is not JSON")?))
+    /// Lists every crate in the agent and in its BPF programs, as cargo chooses them, with the digests of `Cargo.lock`.
+    pub fn of_crates(commit: &Commit) -> Result<Self> {
+        let mut tree = workspace::cargo();
+        tree.args(["tree", "--locked", "--package", "evictscope", "--package", "evictscope-ebpf"]);
+        tree.args(["--edges", "normal,no-proc-macro", "--target", "x86_64-unknown-linux-gnu"]);
+        tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{l}"]);
+        let tree = process::answer_of(&mut tree)?;
+        let lock = fs::read_to_string(workspace::root().join("Cargo.lock")).context("cannot read Cargo.lock")?;
+        let locked: Vec<&str> = lock.split("[[package]]").collect();
+        let component = |line: &str| {
+            let (package, license) = line.split_once('|')?;
+            // Behind them comes the path of a crate of the workspace.
+            let mut words = package.split_whitespace();
+            let (name, version) = (words.next()?, words.next()?.trim_start_matches('v'));
+            let purl = format!("pkg:cargo/{name}@{version}");
+            let mut component = library(&purl, name, version);
+            let license = Vec::from_iter(license.split('/').map(str::trim)).join(" OR ");
+            component["licenses"] = json!([{ "expression": license }]);
+            let is_of = |entry: &&&str| entry.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n"));
+            if let Some((_, digest)) = locked.iter().find(is_of)?.split_once("checksum = \"") {
+                component["hashes"] = json!([{ "alg": "SHA-256", "content": digest.split('"').next() }]);
+            }
+            Some(component)
+        };
+        let lines = BTreeSet::from_iter(tree.lines().filter(|line| !line.is_empty()));
+        let components: Option<_> = lines.into_iter().map(component).collect();
+        let components = components.context("cargo lists a crate that is not in Cargo.lock")?;
+        Ok(Self { time: commit.time.to_string(), components })
     }
 
-    pub fn add(&mut self, libraries: &[Library]) -> Result<()> {
-        let components = self.0["components"].as_array_mut().context("the bill of materials lists no components")?;
-        components.extend(packages(libraries).into_iter().map(|package| package.component.clone()));
-        Ok(())
+    pub fn add(&mut self, libraries: &[Library]) {
+        for library in libraries {
+            if !self.components.contains(&library.component) {
+                self.components.push(library.component.clone());
+            }
+        }
     }
 
     pub fn write_beside(&self, product: &Path) -> Result<PathBuf> {
-        let mut path = product.as_os_str().to_owned();
-        path.push(".cdx.json");
-        let path = PathBuf::from(path);
-        let text = serde_json::to_string_pretty(&self.0)? + "\n";
-        fs::write(&path, text).context("cannot write the bill of materials")?;
+        let path = PathBuf::from(format!("{}.cdx.json", product.display()));
+        let bill = json!({
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.5",
+            "version": 1,
+            "metadata": {
+                "timestamp": self.time,
+                "component": { "type": "application", "name": "evictscope", "version": env!("CARGO_PKG_VERSION") },
+            },
+            "components": self.components,
+        });
+        fs::write(&path, serde_json::to_string_pretty(&bill)? + "\n").context("cannot write the bill of materials")?;
         Ok(path)
     }
+}
+
+fn library(purl: &str, name: &str, version: &str) -> Value {
+    json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl })
 }
 
 /// A shared library, or the loader.
 pub struct Library {
     /// Where it is here, and where the loader looks for it.
     pub path: PathBuf,
-    pub package: Package,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub struct Package {
-    pub name: String,
+    /// The Debian package that it is from.
+    pub package: String,
     component: Value,
-}
-
-impl Package {
-    fn new(name: &str, version: &str, architecture: &str) -> Self {
-        // `+` and `:` have a meaning in a package URL.
-        let escaped = version.replace('+', "%2B").replace(':', "%3A");
-        let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
-        let component = json!({ "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl });
-        Self { name: name.to_owned(), component }
-    }
 }
 
 /// Returns all that a program needs to start, including what its libraries need. Fails if a library is not there, or
@@ -79,32 +91,29 @@ impl Package {
 pub fn of(program: &Path) -> Result<Vec<Library>> {
     let library = |path: PathBuf| {
         let why = || format!("cannot tell which Debian package {} is from: make the image on Debian", path.display());
-        Ok(Library { package: package_of(&path).with_context(why)?, path })
+        let shown = package_of(&path).with_context(why)?;
+        from_package(path, &shown)
     };
     libraries_of(program)?.into_iter().map(library).collect()
 }
 
-/// Returns the packages that libraries are from, each once.
-pub fn packages(libraries: &[Library]) -> Vec<&Package> {
-    let mut packages = Vec::new();
-    for Library { package, .. } in libraries {
-        if !packages.contains(&package) {
-            packages.push(package);
-        }
-    }
-    packages
+/// Takes the name, the version and the architecture of the package.
+fn from_package(path: PathBuf, shown: &str) -> Result<Library> {
+    let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
+        bail!("dpkg-query says {shown:?}");
+    };
+    // `+` and `:` have a meaning in a package URL.
+    let escaped = version.replace('+', "%2B").replace(':', "%3A");
+    let purl = format!("pkg:deb/debian/{name}@{escaped}?arch={architecture}");
+    Ok(Library { path, package: name.to_owned(), component: library(&purl, name, version) })
 }
 
-fn package_of(file: &Path) -> Result<Package> {
+fn package_of(file: &Path) -> Result<String> {
     // Debian is moving /lib to /usr/lib, where its list of files then names them.
     let moved = Path::new("/usr").join(file.strip_prefix("/")?);
     let found = search(file).or_else(|_| search(&moved))?;
     let format = "--showformat=${Package} ${Version} ${Architecture}";
-    let shown = process::answer_of(Command::new("dpkg-query").args(["--show", format, &found]))?;
-    let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
-        bail!("dpkg-query says {shown:?} of {found}");
-    };
-    Ok(Package::new(name, version, architecture))
+    process::answer_of(Command::new("dpkg-query").args(["--show", format, &found]))
 }
 
 /// Returns the package that installed a file: `libc6:amd64` from `libc6:amd64: /lib64/ld-linux-x86-64.so.2`.
@@ -121,16 +130,11 @@ mod tests {
 
     #[test]
     fn a_package_is_listed_once_with_its_version() -> Result<()> {
-        let library = |path: &str| Library {
-            path: PathBuf::from(path),
-            package: Package::new("libc6", "2.36-9+deb12u10", "amd64"),
-        };
-        let libraries = [library("/lib/libc.so.6"), library("/lib/libm.so.6")];
-        let mut bill = Bill(json!({ "components": [] }));
-        bill.add(&libraries)?;
-        let components = bill.0["components"].as_array().map_or(0, Vec::len);
-        assert_eq!(components, 1);
-        assert_eq!(bill.0["components"][0]["purl"], "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64");
+        let library = |path: &str| from_package(path.into(), "libc6 2.36-9+deb12u10 amd64");
+        let mut bill = Bill { time: String::new(), components: Vec::new() };
+        bill.add(&[library("/lib/libc.so.6")?, library("/lib/libm.so.6")?]);
+        assert_eq!(bill.components.len(), 1);
+        assert_eq!(bill.components[0]["purl"], "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64");
         Ok(())
     }
 }

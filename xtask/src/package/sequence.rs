@@ -5,9 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::agent::Agent;
@@ -15,11 +14,9 @@ use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::root::must_be_root;
 use evictscope_testkit::service::Installed;
-use evictscope_testkit::text::seconds;
 use evictscope_testkit::{podman, process, workspace};
 use serde_json::json;
 
-use super::Packages;
 use super::format::{Format, Root};
 use crate::dashboards;
 
@@ -46,17 +43,19 @@ const SHIPPED: [(&str, &str, &str); 3] = [
 /// Keys that are written to a server of 64 MB while a packed agent watches: more than it can keep.
 const KEYS: u32 = 150_000;
 
+pub struct Packages {
+    pub deb: PathBuf,
+    pub rpm: PathBuf,
+    pub image: PathBuf,
+}
+
 /// Runs all of it. Call it in a process of its own, like [`dashboards::prove`].
 pub fn run(packages: &Packages) -> Result<()> {
     must_be_root("install a package and attach BPF programs")?;
     let root = Root::take()?;
     let left = || format!("{} is left as it was", root.path().display());
-    let begun = Instant::now();
     try_out(&packages.image)?;
-    println!(
-        "the agent of the image counts what a server evicts, and names each option that it lacks ({})",
-        seconds(begun.elapsed())
-    );
+    println!("the agent of the image counts what a server evicts, and names each option that it lacks");
     with_rpm(&packages.rpm, &root).with_context(left)?;
     with_deb(&packages.deb, &root).with_context(left)?;
     root.remove()
@@ -70,10 +69,9 @@ fn with_deb(deb: &Path, root: &Root) -> Result<()> {
     dashboards::prove(&installed)?;
     installed.wait_for_end()?;
 
-    let begun = Instant::now();
     Format::Deb.remove(root)?;
-    root.traces()?.must_be_as(&before)?;
-    println!("purged without a trace ({})", seconds(begun.elapsed()));
+    root.must_be_as(&before)?;
+    println!("purged without a trace");
     Ok(())
 }
 
@@ -82,15 +80,13 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     let before = root.traces()?;
     install(Format::Rpm, rpm, root)?;
     let installed = Installed::at(root.path())?;
-    let begun = Instant::now();
     let agent = Agent::start_command(installed.start(&[]), free_port()?, &[])?;
     installed.must_be(agent.pid())?;
     counts_evictions(&agent)?;
     drop(agent);
     installed.wait_for_end()?;
-    println!("the agent of the .rpm counts what a server evicts ({})", seconds(begun.elapsed()));
+    println!("the agent of the .rpm counts what a server evicts");
 
-    let begun = Instant::now();
     let own = root.path().join("etc/evictscope/own.pem");
     fs::write(&own, "the administrator's")?;
     Format::Rpm.remove(root)?;
@@ -105,15 +101,11 @@ fn with_rpm(rpm: &Path, root: &Root) -> Result<()> {
     ] {
         root.run(command[0], &command[1..])?;
     }
-    root.traces()?.must_be_as(&before)?;
-    println!(
-        "erased; its user, its records and the administrator's files were left, and nothing else ({})",
-        seconds(begun.elapsed())
-    );
+    root.must_be_as(&before)?;
+    println!("erased; its user, its records and the administrator's files were left, and nothing else");
     Ok(())
 }
 
-/// Starts a server that evicts, and fails if the agent counts other evictions than the server.
 fn counts_evictions(agent: &Agent) -> Result<()> {
     let redis = Redis::start(&[])?;
     agent.watches(&redis)?;
@@ -131,13 +123,13 @@ fn counts_evictions(agent: &Agent) -> Result<()> {
 
 /// Installs a package, and checks that every file is there and as packed, and that the program works.
 fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
-    let begun = Instant::now();
     format.install(package, root)?;
     let installed = format.files(root)?;
     let mut expected: Vec<_> = FILES.map(str::to_owned).into();
     for (directory, ending, to) in SHIPPED {
-        for file in workspace::files_ending(&workspace::root().join(directory), ending)? {
-            expected.push(format!("{to}/{}", super::name(&file)?));
+        let folder = workspace::root().join(directory);
+        for file in workspace::files_ending(&folder, ending)? {
+            expected.push(format!("{to}/{}", file.strip_prefix(&folder)?.display()));
         }
     }
     for file in expected {
@@ -151,20 +143,14 @@ fn install(format: Format, package: &Path, root: &Root) -> Result<()> {
     format.verify(root)?;
     root.run("getent", &["passwd", "evictscope"])?;
     root.run("evictscope", &["run", "--check-config"])?;
-    println!(
-        "{} installed in a clean root, with every file as packed ({})",
-        super::name(package)?,
-        seconds(begun.elapsed())
-    );
+    println!("{} installed in a clean root, with every file as packed", package.display());
     Ok(())
 }
 
 const PAGE: &str = "docs/CONFIGURATION.md";
 const BEGINNING: &str = "podman run --detach";
 
-/// The options of that command that a test sets itself.
 const OWN: [&str; 3] = ["--name ", "--restart=", "--volume "];
-/// The option with the filter of system calls.
 const FILTER: &str = "--security-opt seccomp=";
 
 /// What `check` says without the options that begin like this, or with others in their place.
@@ -179,7 +165,6 @@ fn try_out(archive: &Path) -> Result<()> {
     let mut load = podman::command()?;
     let said = process::answer_of(load.args(["load", "--quiet", "--input"]).arg(archive))?;
     let loaded = said.split_whitespace().last().context("podman does not say what it has loaded")?;
-    let _image = AtEnd(vec![format!("rmi --force {loaded}")]);
     let page = fs::read_to_string(workspace::root().join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let (mut options, image) = printed(&page)?;
     ensure!(image == loaded, "{PAGE} runs {image}, and the image is {loaded}");
@@ -204,7 +189,10 @@ fn try_out(archive: &Path) -> Result<()> {
             "with {instead:?} in place of {option}, check does not say {message:?}:\n{said}"
         );
     }
-    counts(&image, &options)
+    let counted = counts(&image, &options);
+    // And the container of it, if that still runs.
+    process::answer_of(podman::command()?.args(["rmi", "--force", loaded]))?;
+    counted
 }
 
 /// Returns the options of the command on the page that are not [`OWN`], each with its value, and the image.
@@ -227,7 +215,6 @@ fn printed(page: &str) -> Result<(Vec<String>, String)> {
     Ok((options, image))
 }
 
-/// Returns `podman run` with these options, and others that this machine needs.
 fn podman_run(options: &[String]) -> Result<Command> {
     let mut run = podman::command()?;
     run.arg("run").args(podman::LIMITS).args(options.iter().flat_map(|option| option.split_whitespace()));
@@ -238,27 +225,10 @@ fn check(image: &str, options: &[String]) -> Result<Output> {
     podman_run(options)?.arg("--rm").args([image, "check"]).output().context("cannot run podman")
 }
 
-/// Runs the agent on one server, and fails if they count different evictions.
 fn counts(image: &str, options: &[String]) -> Result<()> {
-    let name = format!("evictscope-{}", std::process::id());
-    let _container = AtEnd(vec![format!("rm --force --ignore --time=5 {name}"), format!("volume rm --force {name}")]);
     let mut agent = podman_run(options)?;
-    agent.args(["--name", &name, "--volume", &format!("{name}:/var/lib/evictscope"), image, "run"]);
+    agent.args(["--rm", image, "run"]);
     counts_evictions(&Agent::start_command(agent, free_port()?, &[])?)
-}
-
-/// Commands of podman, which run when this is dropped.
-struct AtEnd(Vec<String>);
-
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        for command in &self.0 {
-            let run = |mut podman: Command| process::answer_of(podman.args(command.split(' ')));
-            if let Err(error) = podman::command().and_then(run) {
-                eprintln!("podman could not remove something: {error:#}");
-            }
-        }
-    }
 }
 
 /// The directive of the unit. Each of its lines adds to the list, or with `~` takes from it (`systemd.exec(5)`).

@@ -16,10 +16,8 @@ use rustc_version::{Channel, Version};
 /// The rustup toolchain with which `agent/probes/build.rs` compiles the BPF programs.
 pub const TOOLCHAIN: &str = "evictscope-bpf";
 
-/// Debian's packages that bring a compiler with a built `core` for the BPF target.
 pub const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
 
-/// Where Debian's packages install their compiler.
 pub const DEBIAN_SYSROOT: &str = "/usr";
 
 type Call = Vec<OsString>;
@@ -114,7 +112,6 @@ fn describe(call: Call) -> Result<Compiler> {
     Ok(Compiler { call, version: meta.semver, channel: meta.channel, llvm, sysroot: sysroot.trim().into() })
 }
 
-/// The version that set-up installs.
 const VERSION: &str = "0.13.0";
 
 /// The LLVM versions on which [`VERSION`] can be built, by its features.

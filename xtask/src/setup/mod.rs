@@ -1,13 +1,15 @@
-//! `cargo xtask setup`: finds or installs what the build, the demo and the tests need.
+//! `cargo xtask setup`: finds or installs what the build, the demo and the tests need. And `cargo xtask build`, which
+//! does that first.
 //!
 //! It looks at everything, sets up what is missing, and looks again: only what has worked counts as found. It does not
 //! install anything twice. If it may not install, it prints the commands that would.
 
 mod compiler;
 
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use evictscope_testkit::{debian, process, workspace};
 
 use self::compiler::Compiler;
@@ -22,7 +24,6 @@ pub enum For {
     Demo,
     /// `cargo xtask test`. Prints everything that was found.
     Tests,
-    /// `cargo xtask test --all`.
     AllTests,
 }
 
@@ -39,7 +40,14 @@ pub fn run(purpose: For) -> Result<()> {
         debian::provide(&[&debian::RULES, &debian::COMPILERS])?;
     }
     if purpose == For::AllTests {
-        debian::provide(&[&debian::GO, &debian::PACKING, &debian::PACKAGE, &debian::MATRIX, &debian::CONTAINERS])?;
+        debian::provide(&[
+            &debian::GO,
+            &debian::PACKING,
+            &debian::PACKAGE,
+            &debian::MATRIX,
+            &debian::CONTAINERS,
+            &debian::FUZZING,
+        ])?;
         servers::FOR_TESTS.into_iter().for_each(servers::build);
     }
     Ok(())
@@ -104,7 +112,6 @@ fn packages_of_servers() -> Vec<String> {
     Vec::from_iter(debian::SERVERS.packages())
 }
 
-/// Installs Debian's packages, or says what to do if it may not.
 fn install(packages: &[String]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -140,4 +147,32 @@ fn what_to_do(packages: &[String]) -> String {
         commands.join("\n"),
         compiler::TOOLCHAIN,
     )
+}
+
+/// Installs what is missing and builds the release binary, with cargo's own progress on the terminal. Returns its path.
+pub fn build() -> Result<PathBuf> {
+    build_naming(&[])
+}
+
+/// Does the same with these variables, which tell the agent what it is built from.
+pub fn build_naming(variables: &[(&str, String)]) -> Result<PathBuf> {
+    run(For::Release)?;
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--release", "--locked", "--package", "evictscope"]);
+    compile(cargo.envs(variables.iter().map(|(name, value)| (name, value))))?;
+    workspace::agent_binary()
+}
+
+/// Does the same with the agent that tests run. That is built in a fraction of the time, and what is built serves them.
+pub fn build_for_tests() -> Result<PathBuf> {
+    run(For::Demo)?;
+    // With the agent's package alone, dependencies would have fewer features than in the tests, and be built again.
+    compile(workspace::cargo().args(["build", "--locked"]))?;
+    Ok(workspace::target_directory()?.join("debug/evictscope"))
+}
+
+fn compile(cargo: &mut Command) -> Result<()> {
+    let status = cargo.status().context("cannot start cargo")?;
+    ensure!(status.success(), "`{}` failed", process::display(cargo));
+    Ok(())
 }

@@ -1,14 +1,12 @@
 //! The agent's tests that need root and BPF, each in a process of its own and several at once.
 
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{slice, thread};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use cargo_metadata::{Artifact, Message, TargetKind};
 use evictscope_testkit::agent::AGENT;
 use evictscope_testkit::text::seconds;
 use evictscope_testkit::{process, workspace};
@@ -21,43 +19,27 @@ pub const ALONE: [&str; 2] = ["--test", "e2e"];
 #[derive(Clone)]
 pub struct EndToEnd {
     program: PathBuf,
-    /// The unit tests of the agent's crates, unless the end-to-end tests were built alone.
+    /// The unit tests, unless the end-to-end tests were built alone.
     units: Vec<PathBuf>,
     agent: PathBuf,
 }
 
 impl EndToEnd {
-    /// Finds what a build of the tests, with these options, has left: their programs, and the agent that was built with
-    /// them.
-    pub fn built(options: &[&str]) -> Result<Self> {
-        let mut cargo = tests();
-        cargo.args(options).args(["--no-run", "--message-format=json"]).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = cargo.spawn().context("cannot start cargo")?;
-        let output = child.stdout.take().context("cargo has no output")?;
-        let (mut program, mut units, mut agent) = (None, Vec::new(), None);
-        let crates = workspace::root().join("agent");
-        for message in Message::parse_stream(BufReader::new(output)) {
-            if let Message::CompilerArtifact(Artifact {
-                target, executable: Some(path), profile, manifest_path, ..
-            }) = message?
-                && manifest_path.starts_with(&crates)
-            {
-                let path = path.into_std_path_buf();
-                match target.name.as_str() {
-                    "e2e" => program = Some(path),
-                    _ if target.is_kind(TargetKind::Test) => {}
-                    _ if profile.test => units.push(path),
-                    "evictscope" => agent = Some(path),
-                    _ => {}
-                }
+    /// Builds the tests with these options, and finds their programs, which cargo names as it would run them.
+    pub fn build(options: &[&str]) -> Result<Self> {
+        let said = process::succeed_as("cargo test --no-run", tests().args(options).arg("--no-run"))?;
+        let (mut program, mut units) = (None, Vec::new());
+        for line in said.lines().filter_map(|line| line.trim().strip_prefix("Executable ")) {
+            let (source, path) = line.split_once(" (").context("cargo names no program")?;
+            let path = workspace::root().join(path.trim_end_matches(')'));
+            if source.starts_with("tests/e2e") {
+                program = Some(path);
+            } else if source.starts_with("unittests") {
+                units.push(path);
             }
         }
-        ensure!(child.wait()?.success(), "the tests do not compile");
-        Ok(Self {
-            program: program.context("cargo names no program of the end-to-end tests")?,
-            units,
-            agent: agent.context("cargo names no agent")?,
-        })
+        let program = program.context("cargo names no program of the end-to-end tests")?;
+        Ok(Self { program, units, agent: workspace::target_directory()?.join("debug/evictscope") })
     }
 
     /// Runs the tests of what the project is for, on real servers.
@@ -104,11 +86,9 @@ impl EndToEnd {
         let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
         ended.sort_by(|one, other| one.name.cmp(&other.name));
         let failed: Vec<_> = ended.iter().filter_map(|test| test.failed.clone()).collect();
-        if !failed.is_empty() {
-            return Ok(Outcome::Failed(failed.join("\n\n")));
-        }
+        ensure!(failed.is_empty(), "{}", failed.join("\n\n"));
         let line = |test: &Ended| format!("  {:>8}  {}  {}", seconds(test.took), test.name, test.skipped);
-        Ok(Outcome::Said(ended.iter().map(line).collect::<Vec<_>>().join("\n")))
+        Ok(Outcome::Passed(ended.iter().map(line).collect::<Vec<_>>().join("\n")))
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -149,8 +129,6 @@ pub fn cannot_attach(agent: &Path) -> Result<Option<String>> {
 struct Ended {
     name: String,
     took: Duration,
-    /// What it said, if it failed.
     failed: Option<String>,
-    /// What it said if it was skipped.
     skipped: String,
 }

@@ -6,14 +6,14 @@ use std::process::{Command, ExitCode};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use evictscope_testkit::skip::in_ci;
 use evictscope_testkit::text::seconds;
 use evictscope_testkit::{debian, process, servers, workspace};
 
 use self::end_to_end::EndToEnd;
 use crate::setup::For;
-use crate::{dashboards, fuzz, kubernetes, package, setup};
+use crate::{dashboards, kubernetes, package, setup};
 
 const EBPF: &str = "evictscope-ebpf";
 
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let all = arguments.all;
     report.step("set-up", || {
         setup::run(if all { For::AllTests } else { For::Tests })?;
-        Ok(Outcome::Passed)
+        Ok(PASSED)
     });
     report.step("format", || match missing_tool("fmt") {
         Some(reason) => Ok(Outcome::Skipped(reason)),
@@ -49,20 +49,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         begun.push(report.begin("dashboards as generated, and the chart", generated));
     }
     // The end-to-end tests take longest and mostly wait: they begin while the others are still being built.
-    report.step("build of the end-to-end tests", || outcome(tests().args(end_to_end::ALONE).arg("--no-run")));
-    let beside = |report: &Report, name, built: &Result<EndToEnd>, run: fn(&EndToEnd) -> Result<Outcome>| {
-        let built = match built {
-            Ok(built) => Ok(built.clone()),
-            Err(error) => Err(format!("{error:#}")),
-        };
-        report.begin(name, move || match built {
-            Ok(built) => run(&built),
-            Err(error) => Ok(Outcome::Failed(error)),
-        })
+    let build = |report: &mut Report, name, options: &[&str]| {
+        let mut built = None;
+        report.step(name, || {
+            built = Some(EndToEnd::build(options)?);
+            Ok(PASSED)
+        });
+        built
     };
-    begun.push(beside(&report, "end-to-end tests", &EndToEnd::built(&end_to_end::ALONE), EndToEnd::core));
-    report.step("build of the other tests", || outcome(tests().arg("--no-run")));
-    let built = EndToEnd::built(&[]);
+    let beside = |report: &Report, name, built: &Option<EndToEnd>, run: fn(&EndToEnd) -> Result<Outcome>| {
+        let built = built.clone();
+        report.begin(name, move || run(&built.context("they were not built")?))
+    };
+    let alone = build(&mut report, "build of the end-to-end tests", &end_to_end::ALONE);
+    begun.push(beside(&report, "end-to-end tests", &alone, EndToEnd::core));
+    let built = build(&mut report, "build of the other tests", &[]);
     begun.push(beside(&report, "unit tests that need root", &built, EndToEnd::of_programs));
     if all {
         report.step("release build", || {
@@ -74,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.step("tests", || outcome(tests().env("PROPTEST_RNG_SEED", SEED)));
     report.step("dashboards and rules", || match debian::missing(&debian::RULES) {
         Some(reason) => Ok(Outcome::Skipped(reason)),
-        None => dashboards::check_rules().map(|()| Outcome::Passed),
+        None => dashboards::check_rules().map(|()| PASSED),
     });
     // In one build with the others, the BPF programs' panic handler would be a second one, beside std's.
     const ALL: [&str; 3] = ["--workspace", "--exclude", EBPF];
@@ -98,7 +99,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Begins the steps that take minutes with the release build.
 fn more(report: &Report) -> Vec<Beside> {
     vec![
-        report.begin("fuzzing for a minute", || task(fuzz::missing(), &["fuzz", "--seconds", "60", "--seed", SEED])),
+        report.begin("fuzzing for a minute", || {
+            task(debian::missing(&debian::FUZZING), &["fuzz", "--seconds", "60", "--seed", SEED])
+        }),
         report.begin("packages, and the agent on Linux 6.1", || {
             task(package::missing(), &["package", "--as-built"])?
                 .then(|| task(cannot_attach()?, &["package", "--try-out", "--packed"]))?
@@ -112,7 +115,7 @@ fn generated() -> Result<Outcome> {
     if let Some(reason) = debian::missing(&debian::GO) {
         return Ok(Outcome::Skipped(reason));
     }
-    task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Said(kubernetes::check()?)))
+    task(None, &["dashboards", "--generated"])?.then(|| Ok(Outcome::Passed(kubernetes::check()?)))
 }
 
 /// Runs another task in a process of its own, with a lower priority than the steps beside it, but not so low that other
@@ -124,7 +127,7 @@ fn task(reason: Option<String>, arguments: &[&str]) -> Result<Outcome> {
     // A path that starts this program, even after cargo has rebuilt it.
     let program = format!("/proc/{}/exe", std::process::id());
     let said = process::answer_of(Command::new("nice").args(["-n", "3", &program]).args(arguments))?;
-    Ok(Outcome::Said(said.trim_end().to_owned()))
+    Ok(Outcome::Passed(said.trim_end().to_owned()))
 }
 
 /// Tries the release build on the oldest kernel of the matrix, in a virtual machine. It attaches by perf events there,
@@ -150,12 +153,10 @@ fn on_builds() -> Result<Outcome> {
     task(cannot_attach()?.or_else(|| missing_for_matrix(|| evictscope_trials::provide_servers(SUITE))), &arguments)
 }
 
-/// Returns why the matrix cannot run here, or cannot have what it needs.
 fn missing_for_matrix<T>(provide: impl FnOnce() -> Result<T>) -> Option<String> {
     debian::missing(&debian::MATRIX).or_else(|| provide().err().map(|error| format!("{error:#}")))
 }
 
-/// Returns why the release build cannot attach to a server here, if it cannot.
 fn cannot_attach() -> Result<Option<String>> {
     end_to_end::cannot_attach(&workspace::agent_binary()?)
 }
@@ -190,31 +191,24 @@ fn tests() -> Command {
 fn outcome(command: &mut Command) -> Result<Outcome> {
     let label = process::display(command).split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     process::succeed_as(&label, command)?;
-    Ok(Outcome::Passed)
+    Ok(PASSED)
 }
 
+/// How a step ended, unless it failed.
 pub enum Outcome {
-    Passed,
-    /// It passed, with something worth knowing.
-    Said(String),
-    /// It failed, with what it wrote.
-    Failed(String),
-    /// It was skipped, for this reason.
+    Passed(String),
     Skipped(String),
 }
+
+const PASSED: Outcome = Outcome::Passed(String::new());
 
 impl Outcome {
     /// Goes on with `next` if this part of a step passed.
     pub fn then(self, next: impl FnOnce() -> Result<Self>) -> Result<Self> {
-        let said = match self {
-            Self::Passed => return next(),
-            Self::Said(said) => said,
-            other => return Ok(other),
-        };
+        let Self::Passed(said) = self else { return Ok(self) };
         Ok(match next()? {
-            Self::Said(more) => Self::Said(format!("{said}\n{more}")),
-            Self::Passed => Self::Said(said),
-            other => other,
+            Self::Passed(more) => Self::Passed([said, more].join("\n").trim().to_owned()),
+            skipped => skipped,
         })
     }
 }
@@ -255,18 +249,13 @@ impl Report {
     }
 
     fn close_step(&mut self, name: &'static str, outcome: Result<Outcome>, elapsed: Duration) {
-        let outcome = match outcome {
-            Ok(Outcome::Skipped(reason)) if in_ci() => {
-                Outcome::Failed(format!("in CI nothing may be skipped, but this was: {reason}"))
-            }
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::Failed(format!("{error:#}")),
-        };
         let (word, said) = match outcome {
-            Outcome::Passed => ("passed", String::new()),
-            Outcome::Said(said) => ("passed", said),
-            Outcome::Failed(said) => ("failed", said),
-            Outcome::Skipped(said) => ("skipped", said),
+            Ok(Outcome::Passed(said)) => ("passed", said),
+            Ok(Outcome::Skipped(reason)) if in_ci() => {
+                ("failed", format!("in CI nothing may be skipped, but this was: {reason}"))
+            }
+            Ok(Outcome::Skipped(reason)) => ("skipped", reason),
+            Err(error) => ("failed", format!("{error:#}")),
         };
         if !said.is_empty() {
             println!("{said}");

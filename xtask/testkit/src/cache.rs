@@ -20,7 +20,7 @@ const KINDS: usize = 9;
 
 /// What a server says about the keys of one type and encoding.
 #[derive(Debug)]
-pub struct Kind {
+pub struct KeyKind {
     pub keys: f64,
     /// What they take, according to `MEMORY USAGE`.
     pub bytes: f64,
@@ -35,7 +35,7 @@ pub fn fill(redis: &Redis, keys: u64) -> Result<()> {
 }
 
 /// Returns the types and encodings of all keys, such as `hash listpack`.
-pub fn kinds(redis: &Redis) -> Result<BTreeMap<String, Kind>> {
+pub fn kinds(redis: &Redis) -> Result<BTreeMap<String, KeyKind>> {
     let answer = redis.cli(&["eval", TRUTH, "0"])?;
     let kinds = answer.lines().map(kind).collect::<Option<BTreeMap<_, _>>>();
     let kinds = kinds.with_context(|| format!("not names and numbers: {answer}"))?;
@@ -50,8 +50,8 @@ pub fn told(mut evictscope: Command, pid: u32, options: &[&str]) -> Result<Value
 }
 
 /// Reads a name of two words, and three numbers.
-fn kind(line: &str) -> Option<(String, Kind)> {
+fn kind(line: &str) -> Option<(String, KeyKind)> {
     let [lasting, bytes, keys, name] = line.rsplitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
-    let kind = Kind { keys: keys.parse().ok()?, bytes: bytes.parse().ok()?, lasting: lasting.parse().ok()? };
+    let kind = KeyKind { keys: keys.parse().ok()?, bytes: bytes.parse().ok()?, lasting: lasting.parse().ok()? };
     Some((name.to_owned(), kind))
 }

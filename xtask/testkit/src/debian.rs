@@ -1,7 +1,9 @@
-//! Debian's packages: the programs that the tasks need from them, and how they are installed.
+//! Debian's packages: the programs that the tasks need from them, and how they are installed. And packages of any
+//! suite, unpacked: this machine's packages and lists of packages stay as they are.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,15 +30,16 @@ pub const COMPILERS: Needed = Needed { by: "planning for programs of both compil
 pub const GO: Needed = Needed { by: "generating the dashboards and checking the Helm chart", programs: "go:golang-go" };
 pub const PACKING: Needed = Needed {
     by: "packing",
-    // The last three name the system calls of the unit, make the image (https://umo.ci), and build the program that
-    // makes the manifests of the chart.
-    programs: "dpkg-deb:dpkg rpmbuild:rpm systemd-analyze:systemd umoci go:golang-go",
+    // The last three name the system calls of the unit, make the image, and build the program that makes the manifests
+    // of the chart.
+    programs: "dh:debhelper rpmbuild:rpm systemd-analyze:systemd podman go:golang-go",
 };
 pub const PACKAGE: Needed = Needed { by: "trying the packages out", programs: "rpm podman runc mmdebstrap prometheus" };
 pub const MATRIX: Needed = Needed {
     by: "trying other kernels and other builds of servers",
     programs: "qemu-system-x86_64:qemu-system-x86 mmdebstrap cpio setpriv:util-linux gdb strip:binutils",
 };
+pub const FUZZING: Needed = Needed { by: "libFuzzer", programs: "cc:gcc c++:g++" };
 pub const CONTAINERS: Needed = Needed {
     by: "trying servers in containers",
     // The last four build a server.
@@ -141,4 +144,38 @@ pub fn install(packages: &[String]) -> Result<()> {
             .with_context(|| format!("the package {service} may have started a service: stop it"))?;
     }
     Ok(())
+}
+
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// A suite, and the one that it adds to if it is not complete in itself.
+#[derive(Clone, Copy)]
+pub struct Suite(pub &'static str, pub Option<&'static str>);
+
+/// Returns this root directory with these packages of a suite and all that they need, of which nothing has been run.
+pub fn unpacked(root: PathBuf, suite: Suite, packages: &[&str]) -> Result<PathBuf> {
+    made(root, suite, &["--variant=extract", &format!("--include={}", packages.join(","))])
+}
+
+/// Returns this root directory, or archive of one, as mmdebstrap makes it of a suite with these options. Downloads it
+/// if it is not there: remove it to get the suite's newest.
+pub fn made(root: PathBuf, Suite(suite, base): Suite, options: &[&str]) -> Result<PathBuf> {
+    if root.exists() {
+        return Ok(root);
+    }
+    let part = root.with_file_name(format!("part-{}", root.file_name().unwrap_or_default().display()));
+    if part.is_dir() {
+        fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))?;
+    }
+    // Quiet, because the test command runs this beside other steps.
+    let mut mmdebstrap = Command::new("mmdebstrap");
+    // The archive that a machine reaches may be a snapshot: signed, but out of date.
+    mmdebstrap.args(["--quiet", "--aptopt=Acquire::Check-Valid-Until \"false\""]).args(options);
+    mmdebstrap.arg(base.unwrap_or(suite)).arg(&part);
+    if let Some(base) = base {
+        mmdebstrap.args([base, suite].map(|suite| format!("deb {MIRROR} {suite} main")));
+    }
+    process::answer_of(&mut mmdebstrap).with_context(|| format!("cannot make {} of {suite}", root.display()))?;
+    fs::rename(&part, &root).with_context(|| format!("cannot keep {}", root.display()))?;
+    Ok(root)
 }

@@ -11,7 +11,6 @@ pub mod debian;
 pub mod loopback;
 pub mod podman;
 pub mod process;
-pub mod progress;
 pub mod prometheus;
 pub mod redis;
 pub mod root;

@@ -47,7 +47,6 @@ impl Http {
         format!("{}{path}", self.base)
     }
 
-    /// Returns the status and the text of a page, asked for with these parameters.
     pub fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Result<(u16, String)> {
         let url = self.url(path);
         let request = self.client.get(&url).query_pairs(parameters.iter().copied());

@@ -19,7 +19,6 @@ use crate::wait::unix_time;
 /// The scrape job of the agent. There is another, as everywhere: Prometheus itself.
 pub const JOB: &str = "evictscope";
 
-/// A running Prometheus, which is killed when this is dropped.
 pub struct Prometheus {
     // Before the directory, because fields are dropped in this order.
     process: Owned,
@@ -29,12 +28,11 @@ pub struct Prometheus {
 }
 
 /// One series of an answer: its labels, and its values with their times in seconds since 1970.
-pub struct Series {
+pub struct PrometheusSeries {
     pub labels: BTreeMap<String, String>,
     pub points: Vec<(f64, f64)>,
 }
 
-/// A rule as Prometheus has loaded it.
 #[derive(Deserialize)]
 pub struct Rule {
     /// The name of the alert or of the recorded series.
@@ -48,10 +46,8 @@ pub struct Rule {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Alert {
-    /// Labels, including `alertname`.
+pub struct PrometheusAlert {
     pub labels: BTreeMap<String, String>,
-    /// Texts, as they are sent.
     pub annotations: BTreeMap<String, String>,
     /// `pending` or `firing`.
     pub state: String,
@@ -95,7 +91,7 @@ impl Prometheus {
         self.process.must_be_alive()
     }
 
-    pub fn now(&self, query: &str) -> Result<Vec<Series>> {
+    pub fn now(&self, query: &str) -> Result<Vec<PrometheusSeries>> {
         self.series("query", &[("query", query)])
     }
 
@@ -103,8 +99,7 @@ impl Prometheus {
         self.pace
     }
 
-    /// Returns the answers to a query, one for each scrape, from `start` (in seconds since 1970) until now.
-    pub fn since(&self, start: f64, query: &str) -> Result<Vec<Series>> {
+    pub fn since(&self, start: f64, query: &str) -> Result<Vec<PrometheusSeries>> {
         let [start, end, step] = [start, unix_time()?, self.pace.as_secs_f64()].map(|number| number.to_string());
         self.series("query_range", &[("query", query), ("start", &start), ("end", &end), ("step", &step)])
     }
@@ -122,11 +117,11 @@ impl Prometheus {
         Ok(groups.into_iter().flat_map(|group| group.rules).collect())
     }
 
-    pub fn alerts(&self) -> Result<Vec<Alert>> {
+    pub fn alerts(&self) -> Result<Vec<PrometheusAlert>> {
         self.get("alerts", "/alerts", &[])
     }
 
-    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<Series>> {
+    fn series(&self, path: &str, pairs: &[(&str, &str)]) -> Result<Vec<PrometheusSeries>> {
         #[derive(Deserialize)]
         struct Found {
             metric: BTreeMap<String, String>,
@@ -138,12 +133,11 @@ impl Prometheus {
         let series = found.into_iter().map(|found| {
             let points = found.values.into_iter().chain(found.value);
             let points = points.map(|(time, value)| Ok((time, value.parse().context("a value is not a number")?)));
-            Ok(Series { labels: found.metric, points: points.collect::<Result<_>>()? })
+            Ok(PrometheusSeries { labels: found.metric, points: points.collect::<Result<_>>()? })
         });
         series.collect()
     }
 
-    /// Returns what is at this place in the data of an answer.
     fn get<T: DeserializeOwned>(&self, path: &str, place: &str, pairs: &[(&str, &str)]) -> Result<T> {
         let (_, text) = self.http.ask(&format!("/api/v1/{path}"), pairs)?;
         let read = || format!("cannot understand the answer of prometheus to {path}: {text}");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::loopback::free_port;
 use crate::process::{self, Owned};
 use crate::root;
-use crate::threads::ThreadTimes;
+use crate::threads::SchedulerTimes;
 use crate::wait::until_true;
 
 /// How long giving keys a time to live may take: they expire this long after it began.
@@ -109,11 +109,10 @@ impl Redis {
         self.port.to_string()
     }
 
-    pub fn main_thread_times(&self) -> Result<ThreadTimes> {
-        ThreadTimes::of(self.pid(), self.pid())
+    pub fn main_thread_times(&self) -> Result<SchedulerTimes> {
+        SchedulerTimes::of(self.pid(), self.pid())
     }
 
-    /// Kills it, as a crash would.
     pub fn kill(&self) -> Result<()> {
         self.process.end(Signal::KILL).map(drop)
     }
@@ -132,8 +131,8 @@ impl Redis {
         Ok(())
     }
 
-    pub fn all_info(&self) -> Result<Info> {
-        Ok(Info(self.cli(&["info", "all"])?))
+    pub fn all_info(&self) -> Result<InfoAnswer> {
+        Ok(InfoAnswer(self.cli(&["info", "all"])?))
     }
 
     pub fn info(&self, field: &str) -> Result<f64> {
@@ -206,10 +205,9 @@ fn sets(keys: u32, requests: u32) -> String {
     format!("-t set -d 100 -c 20 -P 16 -r {keys} -n {requests}")
 }
 
-/// What a server says about itself at one moment.
-pub struct Info(pub String);
+pub struct InfoAnswer(pub String);
 
-impl Info {
+impl InfoAnswer {
     pub fn number(&self, field: &str) -> Result<f64> {
         let mut lines = self.0.lines();
         let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -224,12 +222,10 @@ pub fn executable() -> Result<PathBuf> {
     program.canonicalize().context("redis-server is a broken link")
 }
 
-/// The option by which an agent watches servers of these names.
 pub(crate) const MATCH_OPTION: &str = "--process-match";
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// How the names of this process's copies begin.
 pub fn prefix() -> String {
     format!("own-{}-", std::process::id())
 }
@@ -285,7 +281,6 @@ impl PrivateBuild {
         Ok(fs::rename(new, self.path())?)
     }
 
-    /// Deletes the file. Running programs keep it.
     pub fn delete(&self) -> Result<()> {
         Ok(fs::remove_file(self.path())?)
     }

@@ -19,7 +19,6 @@ use crate::{process, root};
 const CAPABILITIES: [(&str, u32); 4] =
     [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19), ("CAP_DAC_READ_SEARCH", 2)];
 
-/// The user of the unit. Its group has the same name.
 const USER: &str = "evictscope";
 
 const PROGRAM: &str = "/usr/bin/evictscope";
@@ -41,7 +40,6 @@ pub fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Adds the options of `setpriv` that set the unit's privileges for this user.
 fn give_privileges(setpriv: &mut Command, user: &str) {
     let names = CAPABILITIES.map(|(name, _)| name.replace("CAP_", "+").to_lowercase());
     let capabilities = format!("-all,{}", names.join(","));

@@ -45,14 +45,13 @@ fn stay_on(cores: &[usize]) -> Result<()> {
 
 /// The times of a thread since it was started, by the kernel's scheduler, to the nanosecond. The clock ticks of
 /// `/proc/PID/stat` are far too coarse.
-pub struct ThreadTimes {
-    /// Time on a CPU.
+pub struct SchedulerTimes {
     pub running: Duration,
     /// Time in which it could have run, but waited for a CPU.
     pub waiting: Duration,
 }
 
-impl ThreadTimes {
+impl SchedulerTimes {
     pub fn of(pid: u32, tid: u32) -> Result<Self> {
         let times = Process::new(pid.try_into()?)?.task_from_tid(tid.try_into()?)?.schedstat()?;
         let (running, waiting) = (times.sum_exec_runtime, times.run_delay);

@@ -25,9 +25,6 @@ pub struct Arguments {
     /// Rounds, each of which measures every side once
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// A redis-server or valkey-server other than the one on PATH
-    #[arg(long, value_name = "PATH")]
-    server: Option<PathBuf>,
 }
 
 /// What watches a server while it is measured.
@@ -54,6 +51,8 @@ const BARE: usize = 0;
 const YARDSTICK: usize = 4;
 
 const FUNCLATENCY: &str = "funclatency";
+/// The eviction function: rivals find functions by name only.
+const FUNCTION: &str = "performEvictions";
 /// The probe mode in which all calls are counted.
 const EVERY_CALL: &str = "every-call";
 /// The probe mode that switches between the others, by what they cost.
@@ -98,7 +97,10 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
         debian::installable().with_context(|| format!("install these to measure with: {}", absent.join(", ")))?;
         debian::install(&absent)?;
     }
-    let target = Target::find(arguments.server.as_deref())?;
+    // A copy for the server that is watched. The agent is told to watch no other.
+    let copy = PrivateBuild::of_redis()?;
+    let version = process::answer_of(Command::new(copy.path()).arg("--version"))?;
+    println!("{}, whose {FUNCTION} is watched", version.trim());
     let interrupted = process::catch_ctrl_c()?;
     let cores = Cores::split()?;
     if cores.is_none() {
@@ -106,7 +108,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
     }
     for condition in &CONDITIONS {
         println!("\n{} server: maxmemory {}, {} rounds", condition.name, condition.maxmemory, arguments.rounds);
-        let twins = Twins::start(&target, condition, cores.as_ref())?;
+        let twins = Twins::start(&copy, condition, cores.as_ref())?;
         let mut rounds = Vec::new();
         for round in 0..arguments.rounds {
             let mut sides: Vec<_> = SIDES.iter().enumerate().collect();
@@ -116,7 +118,7 @@ pub fn run(arguments: &Arguments, agent: &Path) -> Result<()> {
             let mut measured = SIDES.map(|_| Measured::default());
             for (index, side) in sides {
                 ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
-                measured[index] = twins.measure(side, agent, &target, condition).with_context(|| side.name())?;
+                measured[index] = twins.measure(side, agent, &copy, condition).with_context(|| side.name())?;
             }
             let times = measured.iter().map(|side| format!(" {:.0}", side.watched_ns));
             println!("round {}, ns of CPU for a SET:{}", round + 1, times.collect::<String>());
@@ -135,7 +137,8 @@ fn row(side: usize, rounds: &[[Measured; SIDES.len()]], condition: &Condition) -
         row.fact(column, spread(rounds.iter().map(value), digits));
     };
     // Twins differ a little even if nobody watches.
-    let added = |round: &[Measured; SIDES.len()], side: usize| round[side].more_ns() - round[BARE].more_ns();
+    let more = |side: &Measured| side.watched_ns - side.other_ns;
+    let added = |round: &[Measured; SIDES.len()], side: usize| more(&round[side]) - more(&round[BARE]);
     add("CPU of a command, times that of an unwatched server", 2, &|round| {
         (round[side].watched_ns / round[side].other_ns) / (round[BARE].watched_ns / round[BARE].other_ns)
     });
@@ -161,12 +164,6 @@ struct Measured {
     said_ns: f64,
 }
 
-impl Measured {
-    fn more_ns(&self) -> f64 {
-        self.watched_ns - self.other_ns
-    }
-}
-
 impl Side {
     fn name(self) -> String {
         match self {
@@ -184,13 +181,13 @@ fn rival(name: &str) -> Result<PathBuf> {
 }
 
 /// Attaches a rival to the eviction function of a server until the returned process is dropped.
-fn attach(name: &str, server: &Redis, target: &Target) -> Result<Owned> {
+fn attach(name: &str, server: &Redis, copy: &PrivateBuild) -> Result<Owned> {
     let mut command = Command::new(rival(name)?);
     command.args(["-p", &server.pid().to_string()]);
     if name == FUNCLATENCY {
-        command.arg(format!(":{}", target.function));
+        command.arg(format!(":{FUNCTION}"));
     } else {
-        let place = format!("{}:{}", target.watched.path().display(), target.function);
+        let place = format!("{}:{FUNCTION}", copy.path().display());
         command.arg("-e").arg(format!(
             "uprobe:{place} {{ @start[tid] = nsecs; }} \
              uretprobe:{place} /@start[tid]/ {{ @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }}"
@@ -211,33 +208,6 @@ fn attach(name: &str, server: &Redis, target: &Target) -> Result<Owned> {
     Ok(process)
 }
 
-/// The server that is measured.
-struct Target {
-    program: PathBuf,
-    /// A copy of it for the server that is watched. The agent is told to watch no other.
-    watched: PrivateBuild,
-    /// The name of its eviction function.
-    function: &'static str,
-}
-
-impl Target {
-    /// Examines a program, by default the `redis-server` on `PATH`.
-    fn find(program: Option<&Path>) -> Result<Self> {
-        let on_path = || which::which("redis-server").context("no redis-server on PATH");
-        let program = program.map_or_else(on_path, |program| Ok(program.to_owned()))?;
-        let mut list = Command::new("readelf");
-        let symbols = process::answer_of(list.args(["--wide", "--syms", "--dyn-syms"]).arg(&program))?;
-        // Its names since Redis 6.2, and before.
-        let mut names = ["performEvictions", "freeMemoryIfNeeded"].into_iter();
-        let function = names.find(|name| symbols.lines().any(|line| line.ends_with(&format!(" {name}"))));
-        let why = || format!("{} names no eviction function: rivals find functions by name only", program.display());
-        let function = function.with_context(why)?;
-        let version = process::answer_of(Command::new(&program).arg("--version"))?;
-        println!("{}: {}\n{function} is watched", program.display(), version.trim());
-        Ok(Self { watched: PrivateBuild::of(&program)?, program, function })
-    }
-}
-
 struct Twins {
     watched: Redis,
     other: Redis,
@@ -245,14 +215,10 @@ struct Twins {
 }
 
 impl Twins {
-    fn start(target: &Target, condition: &Condition, cores: Option<&Cores>) -> Result<Self> {
+    fn start(copy: &PrivateBuild, condition: &Condition, cores: Option<&Cores>) -> Result<Self> {
         let options = ["--maxmemory", condition.maxmemory];
         let start = || {
-            anyhow::Ok(Self {
-                watched: target.watched.start(&options)?,
-                other: Redis::start_program(Command::new(&target.program), &options)?,
-                keys: condition.keys,
-            })
+            anyhow::Ok(Self { watched: copy.start(&options)?, other: Redis::start(&options)?, keys: condition.keys })
         };
         let twins = cores.map_or_else(start, |cores| cores.on_the_servers(start))?;
         for server in [&twins.watched, &twins.other] {
@@ -261,17 +227,17 @@ impl Twins {
         Ok(twins)
     }
 
-    fn measure(&self, side: &Side, agent: &Path, target: &Target, condition: &Condition) -> Result<Measured> {
+    fn measure(&self, side: &Side, agent: &Path, copy: &PrivateBuild, condition: &Condition) -> Result<Measured> {
         match *side {
             Side::Nobody => Ok(self.load()?.0),
             Side::Rival(name, _) => {
-                let process = attach(name, &self.watched, target)?;
+                let process = attach(name, &self.watched, copy)?;
                 let (measured, _) = self.load()?;
                 process.must_be_alive()?;
                 Ok(measured)
             }
             Side::Evictscope(mode) => {
-                let watched = target.watched.only();
+                let watched = copy.only();
                 let mut arguments = vec![&*watched, "--probe-mode", mode];
                 if mode != AUTO {
                     // The mode is measured, not what the budget makes of it.
@@ -314,40 +280,28 @@ impl Twins {
     /// Puts both under load for some seconds. Returns what was measured, and the commands of the watched server, with
     /// those before and after.
     fn load(&self) -> Result<(Measured, f64)> {
-        let begun = Work::of(&self.watched)?;
+        let [begun, _] = work(&self.watched)?;
         let loads = [self.watched.load_of_sets(self.keys)?, self.other.load_of_sets(self.keys)?];
         thread::sleep(BEFORE);
-        let (watched, other) = (Work::of(&self.watched)?, Work::of(&self.other)?);
+        let both = || anyhow::Ok([work(&self.watched)?, work(&self.other)?]);
+        let before = both()?;
         thread::sleep(MEASURED);
-        let measured = Measured {
-            watched_ns: Work::of(&self.watched)?.command_ns_since(&watched),
-            other_ns: Work::of(&self.other)?.command_ns_since(&other),
-            evicting_share: f64::NAN,
-            said_ns: f64::NAN,
-        };
+        let after = both()?;
+        let [watched_ns, other_ns] =
+            [0, 1].map(|server| (after[server][1] - before[server][1]) / (after[server][0] - before[server][0]));
+        let measured = Measured { watched_ns, other_ns, evicting_share: f64::NAN, said_ns: f64::NAN };
         for load in loads {
             // Then it has been running all the time.
             load.must_be_alive()?;
         }
-        Ok((measured, Work::of(&self.watched)?.commands - begun.commands))
+        Ok((measured, work(&self.watched)?[0] - begun))
     }
 }
 
-struct Work {
-    commands: f64,
-    /// CPU time of its main thread, nanoseconds.
-    cpu_ns: f64,
-}
-
-impl Work {
-    fn of(server: &Redis) -> Result<Self> {
-        let cpu_ns = server.main_thread_times()?.running.as_nanos() as f64;
-        Ok(Self { commands: server.info("total_commands_processed")?, cpu_ns })
-    }
-
-    fn command_ns_since(&self, earlier: &Self) -> f64 {
-        (self.cpu_ns - earlier.cpu_ns) / (self.commands - earlier.commands)
-    }
+/// Returns the commands that a server has run, and the CPU time of its main thread in nanoseconds.
+fn work(server: &Redis) -> Result<[f64; 2]> {
+    let cpu_ns = server.main_thread_times()?.running.as_nanos() as f64;
+    Ok([server.info("total_commands_processed")?, cpu_ns])
 }
 
 /// Returns the median, the quartiles in brackets, and the least and the greatest value in parentheses. Values that are
@@ -367,10 +321,10 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
+/// Returns the value at the nearest rank.
 fn quantile(sorted: &[f64], quantile: f64) -> f64 {
     let rank = quantile * sorted.len().saturating_sub(1) as f64;
-    let at = |rank: f64| sorted.get(rank as usize).copied().unwrap_or(f64::NAN);
-    at(rank.floor()) + (at(rank.ceil()) - at(rank.floor())) * rank.fract()
+    sorted.get(rank.round() as usize).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -378,9 +332,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quartiles_lie_between_the_values() {
-        let values = [4.0, 1.0, f64::NAN, 3.0, 2.0];
-        assert_eq!(spread(values.into_iter(), 2), "2.50 [1.75 3.25] (1.00 … 4.00)");
+    fn quartiles_are_values() {
+        let values = [4.0, 1.0, f64::NAN, 3.0, 2.0, 5.0];
+        assert_eq!(spread(values.into_iter(), 2), "3.00 [2.00 4.00] (1.00 … 5.00)");
         assert_eq!(spread([].into_iter(), 2), "-");
     }
 }

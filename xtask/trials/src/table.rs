@@ -1,9 +1,6 @@
-//! The table that all trials make: whole on the terminal, and in `docs/COMPATIBILITY.md` only what operators ask.
+//! The table that all trials make: whole, and for `docs/COMPATIBILITY.md` only what operators ask.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 /// What was found on one kernel, of one build, or of one tool.
 #[derive(Clone)]
@@ -14,17 +11,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Begins a row with its first column.
     pub fn new(column: &'static str, name: &str) -> Self {
         Self { columns: vec![(column, name.to_owned())], faults: Vec::new() }
     }
 
-    /// Adds what is reported but not judged.
     pub fn fact(&mut self, column: &'static str, found: impl Into<String>) {
         self.columns.push((column, found.into()));
     }
 
-    /// Adds what was found, and whether that is right.
     pub fn check(&mut self, column: &'static str, right: bool, found: &str) {
         if right {
             self.fact(column, found);
@@ -85,29 +79,4 @@ pub fn brief(rows: &[Row], columns: &[&str]) -> String {
         brief
     };
     markdown(&rows.iter().map(brief).collect::<Vec<_>>())
-}
-
-/// Replaces the text below a heading of a page.
-pub fn write_section(page: &Path, heading: &str, text: &str) -> Result<()> {
-    let old = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-    fs::write(page, with_section(&old, heading, text)).with_context(|| format!("cannot write {}", page.display()))
-}
-
-fn with_section(page: &str, heading: &str, text: &str) -> String {
-    let (before, from) = page.split_once(heading).unwrap_or((page, ""));
-    let after = from.find("\n## ").map_or("", |end| &from[end..]);
-    format!("{}\n\n{heading}\n\n{}\n{after}", before.trim_end(), text.trim_end())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_text_of_the_section_changes() {
-        let page = with_section("# Page\n", "## Kernels", "old");
-        assert_eq!(page, "# Page\n\n## Kernels\n\nold\n");
-        let page = format!("{page}\n## Servers\n\nkept\n");
-        assert_eq!(with_section(&page, "## Kernels", "new\n"), "# Page\n\n## Kernels\n\nnew\n\n## Servers\n\nkept\n");
-    }
 }

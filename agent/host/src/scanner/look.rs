@@ -76,10 +76,7 @@ pub(super) enum Look {
 /// Finds out where a candidate listens, which may take long. The scanner has waited for it since `since`.
 pub(super) fn look_into(candidate: &ObservedProcess, since: Instant, exclusions: &[Exclusion]) -> ProcResult<Look> {
     let pid = candidate.identity.pid;
-    let mut traits = match exclusions {
-        [] => Traits::default(),
-        _ => traits(candidate)?,
-    };
+    let mut traits = if exclusions.is_empty() { Traits::default() } else { traits(candidate)? };
     if let Some(by) = exclusions.iter().find(|exclusion| exclusion.names(&traits)) {
         return excluded(candidate, by);
     }

@@ -54,7 +54,6 @@ impl Matcher {
         self.0.is_match(comm) || exe.file_name().is_some_and(|name| self.0.is_match(&name))
     }
 
-    /// Returns the role of a process, by its names.
     pub(super) fn role(&self, process: &ObservedProcess) -> Role {
         let by_title = self.0.is_match(process.title_name());
         let by_exe = process.exe.file_name().is_some_and(|name| self.0.is_match(&name));
@@ -158,7 +157,6 @@ pub(super) struct Traits {
 }
 
 impl Exclusion {
-    /// Returns whether it names a process.
     pub(super) fn names(&self, process: &Traits) -> bool {
         match self {
             Self::Port(port) => process.ports.contains(port),

@@ -96,12 +96,8 @@ impl Scanner {
 
     /// Looks at all processes. If `/proc` is mounted with `hidepid`, those of other users are not seen.
     ///
-    /// An error does not end a server: what cannot be looked at now stays as it was. A warning is logged
-    /// when that begins.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `/proc` cannot be listed and never could.
+    /// An error does not end a server: what cannot be looked at now stays as it was. A warning is logged when that
+    /// begins. Fails if `/proc` cannot be listed and never could.
     pub fn scan(&mut self) -> anyhow::Result<Scan> {
         self.slow.forget(Instant::now());
         self.forget_ended();

@@ -39,8 +39,7 @@ impl ExeLink {
     /// Returns the last component of the path, as it was before the file was deleted.
     pub(crate) fn file_name(&self) -> Option<String> {
         let Self::Path(path) = self else { return None };
-        let name = path.file_name()?.to_string_lossy();
-        Some(name.trim_end_matches(" (deleted)").to_owned())
+        Some(path.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_owned())
     }
 
     /// Returns whether it is a loader, which takes the program as an argument: `ld.so ./redis-server`.
@@ -122,7 +121,6 @@ fn of_loader<'a>(arguments: impl Iterator<Item = &'a str>) -> usize {
     count
 }
 
-/// Returns the last component of a path.
 pub(crate) fn file_name(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or("")
 }

@@ -43,7 +43,6 @@ fn kill(pid: u32) -> anyhow::Result<()> {
     Ok(kill_process(pid, Signal::KILL)?)
 }
 
-/// Returns a copy of `sleep` with a server's name.
 fn sleep_named(name: &str) -> anyhow::Result<(TempDir, Command)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);
@@ -75,9 +74,7 @@ fn server(options: &[&str]) -> anyhow::Result<Option<Redis>> {
 
 #[test]
 fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
-    let Some(redis) = server(&[])? else {
-        return Ok(());
-    };
+    let Some(redis) = server(&[])? else { return Ok(()) };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, redis.pid())?;
     assert_eq!(found.name, redis.port().to_string());
@@ -92,9 +89,7 @@ fn a_server_is_found_by_its_port_until_it_ends() -> anyhow::Result<()> {
 
 #[test]
 fn a_server_that_cannot_be_looked_at_is_there_until_the_kernel_says_that_it_ended() -> anyhow::Result<()> {
-    let Some(server) = server(&[])? else {
-        return Ok(());
-    };
+    let Some(server) = server(&[])? else { return Ok(()) };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, server.pid())?;
     // As if the last look had taken a minute.
@@ -113,9 +108,7 @@ fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::R
     if !geteuid().is_root() {
         return skip("only root can become another user");
     }
-    let Some(server) = server(&[])? else {
-        return Ok(());
-    };
+    let Some(server) = server(&[])? else { return Ok(()) };
     let mut scanner = scanner()?;
     let found = wait_for(&mut scanner, server.pid())?;
     let scan = as_nobody(|| scanner.scan())?;
@@ -126,9 +119,7 @@ fn a_server_that_may_not_be_looked_at_any_more_is_the_same_server() -> anyhow::R
 
 #[test]
 fn a_process_that_vanishes_while_it_is_looked_at_is_no_server_and_hides_no_other() -> anyhow::Result<()> {
-    let Some(stays) = server(&[])? else {
-        return Ok(());
-    };
+    let Some(stays) = server(&[])? else { return Ok(()) };
     let (_directory, mut server) = sleep_named("redis-server")?;
     server.arg("60");
     let mut scanner = scanner()?;
@@ -166,9 +157,7 @@ fn excluding(exclusion: impl Fn(&Redis) -> String) -> anyhow::Result<Option<(Red
 #[test]
 fn an_excluded_server_is_not_there_and_others_are() -> anyhow::Result<()> {
     let by_port = |redis: &Redis| format!("port={}", redis.port());
-    let Some((excluded, other, mut scanner)) = excluding(by_port)? else {
-        return Ok(());
-    };
+    let Some((excluded, other, mut scanner)) = excluding(by_port)? else { return Ok(()) };
     wait_for(&mut scanner, other.pid())?;
     for _ in 0..3 {
         let scan = scanner.scan()?;
@@ -186,9 +175,7 @@ fn an_excluded_server_is_not_there_and_others_are() -> anyhow::Result<()> {
 #[test]
 fn the_servers_of_a_user_are_excluded_even_where_they_cannot_be_looked_into() -> anyhow::Result<()> {
     let by_user = |_: &Redis| format!("user={}", geteuid().as_raw());
-    let Some((first, second, mut scanner)) = excluding(by_user)? else {
-        return Ok(());
-    };
+    let Some((first, second, mut scanner)) = excluding(by_user)? else { return Ok(()) };
     let scan = move || {
         let scan = scanner.scan()?;
         anyhow::Ok((scan, scanner.excluded.into_keys().collect::<Vec<u32>>()))
@@ -259,39 +246,29 @@ fn a_sentinel_is_not_a_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn a_child_that_saves_is_not_a_server(options: &[&str]) -> anyhow::Result<()> {
-    let Some(redis) = server(&[&DEBUG[..], options].concat())? else {
-        return Ok(());
-    };
-    redis.cli(&["DEBUG", "POPULATE", "30000"])?;
-    // Microseconds a key: the child lives for ten minutes, unless it is killed.
-    redis.config_set("rdb-key-save-delay", "20000")?;
-    redis.cli(&["BGSAVE"])?;
-    let children = format!("/proc/{0}/task/{0}/children", redis.pid());
-    let child: u32 = until("the child runs", || {
-        let children = std::fs::read_to_string(&children)?;
-        Ok(children.split_whitespace().next().and_then(|pid| pid.parse().ok()))
-    })?;
-    std::thread::sleep(SETTLE);
-    let scan = scanner()?.scan()?;
-    let is_running = Path::new(&format!("/proc/{child}")).exists();
-    kill(child)?;
-    assert!(is_running, "the child ended too soon to tell");
-    assert!(!scan.starting.contains(&child));
-    assert_eq!(find(scan.clone(), child), None);
-    assert!(find(scan, redis.pid()).is_some());
+#[test]
+fn a_child_that_saves_is_not_a_server() -> anyhow::Result<()> {
+    // By its title; and without, where the child has the same title as its parent.
+    for options in [&[][..], &["--proc-title-template", "cache {listen-addr}"]] {
+        let Some(redis) = server(&[&DEBUG[..], options].concat())? else { return Ok(()) };
+        redis.cli(&["DEBUG", "POPULATE", "30000"])?;
+        // Microseconds a key: the child lives for ten minutes, unless it is killed.
+        redis.config_set("rdb-key-save-delay", "20000")?;
+        redis.cli(&["BGSAVE"])?;
+        let children = format!("/proc/{0}/task/{0}/children", redis.pid());
+        let child: u32 = until("the child runs", || {
+            Ok(std::fs::read_to_string(&children)?.split_whitespace().next().and_then(|pid| pid.parse().ok()))
+        })?;
+        std::thread::sleep(SETTLE);
+        let scan = scanner()?.scan()?;
+        let is_running = Path::new(&format!("/proc/{child}")).exists();
+        kill(child)?;
+        assert!(is_running, "the child ended too soon to tell");
+        assert!(!scan.starting.contains(&child), "{options:?}");
+        assert_eq!(find(scan.clone(), child), None, "{options:?}");
+        assert!(find(scan, redis.pid()).is_some());
+    }
     Ok(())
-}
-
-#[test]
-fn a_child_that_saves_is_told_by_its_title() -> anyhow::Result<()> {
-    a_child_that_saves_is_not_a_server(&[])
-}
-
-#[test]
-fn a_child_that_saves_is_told_without_its_title() -> anyhow::Result<()> {
-    // The child has the same title as its parent.
-    a_child_that_saves_is_not_a_server(&["--proc-title-template", "cache {listen-addr}"])
 }
 
 #[test]
@@ -375,9 +352,7 @@ fn a_server_of_another_user_is_reported_as_hidden() -> anyhow::Result<()> {
     if !geteuid().is_root() {
         return skip("only root can become another user");
     }
-    let Some(redis) = server(&[])? else {
-        return Ok(());
-    };
+    let Some(redis) = server(&[])? else { return Ok(()) };
     let scan = as_nobody(|| scanner()?.scan())?;
     let hidden = scan.hidden.iter().find(|hidden| hidden.pid == redis.pid());
     assert!(hidden.is_some_and(|hidden| hidden.uid == 0 && hidden.why.contains("run it as root")), "{scan:?}");

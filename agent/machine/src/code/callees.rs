@@ -43,9 +43,7 @@ impl Survey<'_, '_> {
         if let Some(known) = self.known.get(&function) {
             return *known;
         }
-        let Some(depth) = depth.checked_sub(1) else {
-            return Callee::UNKNOWN;
-        };
+        let Some(depth) = depth.checked_sub(1) else { return Callee::UNKNOWN };
         if self.known.len() >= MAX_FUNCTIONS {
             return Callee::UNKNOWN;
         }
@@ -120,9 +118,7 @@ impl Survey<'_, '_> {
                 };
                 read |= passed_on & !gone;
                 for used in info.info(instruction).used_registers() {
-                    let Some(number) = general_register(used.register()) else {
-                        continue;
-                    };
+                    let Some(number) = general_register(used.register()) else { continue };
                     let reads = !matches!(used.access(), OpAccess::Write | OpAccess::NoMemAccess);
                     if reads && gone & (1 << number) == 0 {
                         read |= 1 << number;

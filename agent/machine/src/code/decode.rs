@@ -246,11 +246,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Sets where a block leads to.
     fn connect(&self, block: &mut Block, index_of: &HashMap<FileAddress, BlockId>) {
-        let Some(last) = block.instructions.last() else {
-            return;
-        };
+        let Some(last) = block.instructions.last() else { return };
         let next = [(next_address(last), EdgeKind::FallThrough)];
         let exits = self.ends.get(&address(last)).map_or(&next[..], Vec::as_slice);
         block.leaves =
@@ -337,7 +334,6 @@ fn is_canary(instruction: &Instruction) -> bool {
         && instruction.memory_base() == Register::None
 }
 
-/// Returns whether its memory operand is a stack slot.
 fn is_on_stack(instruction: &Instruction) -> bool {
     matches!(instruction.memory_base(), Register::RSP | Register::RBP)
 }

@@ -187,31 +187,27 @@ pub struct InstructionId {
     pub index: usize,
 }
 
+#[expect(missing_docs, reason = "their names and types say what they return")]
 impl BlockId {
     /// The block at a function's entry.
     pub const ENTRY: Self = Self(0);
 
-    /// Returns the block that a node of the graph stands for.
     pub fn of(node: NodeIndex) -> Self {
         Self::at(node.index())
     }
 
-    /// Returns its node in the graph.
     pub fn node(self) -> NodeIndex {
         NodeIndex::new(self.index())
     }
 
-    /// Returns its first instruction.
     pub fn first(self) -> InstructionId {
         self.instruction(0)
     }
 
-    /// Returns one of its instructions.
     pub fn instruction(self, index: usize) -> InstructionId {
         InstructionId { block: self, index }
     }
 
-    /// Returns the block at an index in the function.
     pub(super) fn at(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
@@ -225,23 +221,21 @@ impl BlockId {
 #[derive(Clone, Debug)]
 pub struct PerBlock<T>(Vec<T>);
 
+#[expect(missing_docs, reason = "their names and types say what they return")]
 impl<T> PerBlock<T> {
     /// Takes the blocks' values, in their order.
     pub fn new(values: Vec<T>) -> Self {
         Self(values)
     }
 
-    /// Returns the blocks.
     pub fn ids(&self) -> impl Iterator<Item = BlockId> + use<T> {
         (0..self.0.len()).map(BlockId::at)
     }
 
-    /// Returns the blocks with their values.
     pub fn entries(&self) -> impl Iterator<Item = (BlockId, &T)> {
         self.ids().zip(&self.0)
     }
 
-    /// Makes a copy of `value` for each block.
     pub fn filled<U: Clone>(&self, value: U) -> PerBlock<U> {
         PerBlock(vec![value; self.0.len()])
     }

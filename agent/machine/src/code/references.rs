@@ -34,9 +34,7 @@ pub struct Reference {
 pub fn find(image: &Image<'_>, targets: &[Range<FileAddress>]) -> Vec<Reference> {
     let lowest = targets.iter().map(|target| target.start).min();
     let highest = targets.iter().map(|target| target.end).max();
-    let (Some(lowest), Some(highest)) = (lowest, highest) else {
-        return Vec::new();
-    };
+    let (Some(lowest), Some(highest)) = (lowest, highest) else { return Vec::new() };
     // For a first comparison, the lower halves of addresses suffice.
     let span = low_half(highest.wrapping_sub(lowest));
     let is_target = |low: u32| {
@@ -82,8 +80,7 @@ fn verify(image: &Image<'_>, at: FileAddress, targets: &[Range<FileAddress>], bu
     }
     *budget = budget.checked_sub(distance)?;
     let instruction = instructions(image, frame).find(|instruction| next_address(instruction) > at)?;
-    let is_target = |address: &FileAddress| targets.iter().any(|target| target.contains(address));
-    let target = mentioned(&instruction).find(is_target)?;
+    let target = mentioned(&instruction).find(|address| targets.iter().any(|target| target.contains(address)))?;
     Some(Reference { target, frame })
 }
 

@@ -25,7 +25,6 @@ pub struct Targets {
     pub check: Option<FileAddress>,
 }
 
-/// The check of an index.
 #[derive(Clone, Copy)]
 struct IndexCheck {
     at: FileAddress,
@@ -45,10 +44,7 @@ pub fn targets<'a>(
     behind: impl Iterator<Item = &'a Instruction>,
 ) -> Targets {
     let near: Vec<&Instruction> = before.clone().take(TABLE_DISTANCE).collect();
-    let read = match jump.op0_kind() {
-        OpKind::Memory => Some(jump),
-        _ => offset_load(jump, &near),
-    };
+    let read = if jump.op0_kind() == OpKind::Memory { Some(jump) } else { offset_load(jump, &near) };
     let check = read.and_then(|read| check(read, &near));
     let length = check.map_or(MAX_TABLE, |check| check.last.saturating_add(1).min(MAX_TABLE));
     let found = |all| Targets { all, check: check.map(|check| check.at) };
@@ -131,8 +127,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
             is_guarded = false;
             let last = instruction.try_immediate(1).ok();
             if let Some(last) = last.filter(|_| is_index && instruction.mnemonic() == Mnemonic::Cmp) {
-                let at = address(instruction);
-                let check = IndexCheck { at, last };
+                let check = IndexCheck { at: address(instruction), last };
                 // A 32-bit number is a 64-bit index only if the upper half is 0.
                 if to.size() >= width.min(4) {
                     return Some(check);
@@ -154,8 +149,7 @@ fn check(read: &Instruction, before: &[&Instruction]) -> Option<IndexCheck> {
         if let Some((check, checked)) = narrow {
             let is_certain =
                 instruction.mnemonic() == Mnemonic::Movzx && (is_index && to.size() >= 4) && extended <= checked;
-            let at = address(instruction);
-            return is_certain.then_some(IndexCheck { at, ..check });
+            return is_certain.then_some(IndexCheck { at: address(instruction), ..check });
         }
         if !is_index || to.size() < 4 || !is_low_part(from, from.full_register()) {
             return None;
@@ -216,9 +210,7 @@ mod tests {
     fn a_table_has_as_many_entries_as_there_are_cases() {
         for compiler in ["gcc", "clang"] {
             for options in [&["-O1"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"], &["-Os", "-fcf-protection"]] {
-                let Some(data) = compile(compiler, PROGRAM, options) else {
-                    continue;
-                };
+                let Some(data) = compile(compiler, PROGRAM, options) else { continue };
                 let image = Image::parse(&data).unwrap_or_else(|error| panic!("{error}"));
                 let function = image.function("two").map(|symbol| symbol.address);
                 let code = FunctionCode::decode(&image, function.unwrap_or_default());

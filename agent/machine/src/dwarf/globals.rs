@@ -82,16 +82,12 @@ impl Globals {
         variables: &[&'static str],
         asked: Asked<'_>,
     ) -> Result<(), DwarfError> {
-        let Ok(mut entries) = unit.entries_raw(None) else {
-            return Ok(());
-        };
+        let Ok(mut entries) = unit.entries_raw(None) else { return Ok(()) };
         let mut entry = Entry::null();
         while !entries.is_empty() {
             let (depth, offset) = (entries.next_depth(), entries.next_offset());
             let mut ahead = entries.clone();
-            let Ok(abbreviation) = ahead.read_abbreviation() else {
-                return Ok(());
-            };
+            let Ok(abbreviation) = ahead.read_abbreviation() else { return Ok(()) };
             let Some(abbreviation) = abbreviation else {
                 entries = ahead;
                 continue;
@@ -119,16 +115,10 @@ impl Globals {
     }
 
     fn add_variable<'a>(&mut self, units: &Units<'a>, id: EntryId, entry: &Entry<'a>, wanted: &[&'static str]) {
-        let Some(address) = static_address(units, id.unit, entry) else {
-            return;
-        };
+        let Some(address) = static_address(units, id.unit, entry) else { return };
         let name = units.name(id.unit, entry);
-        let Some(name) = wanted.iter().find(|candidate| name == Some(**candidate)) else {
-            return;
-        };
-        let Some(of) = units.type_of(id.unit, entry) else {
-            return;
-        };
+        let Some(name) = wanted.iter().find(|candidate| name == Some(**candidate)) else { return };
+        let Some(of) = units.type_of(id.unit, entry) else { return };
         let known = self.variables.iter().filter(|variable| variable.name == *name);
         let is_new = known.clone().all(|known| known.address != address);
         if is_new && known.count() < MAX_FOUND {
@@ -143,9 +133,7 @@ impl Globals {
             return;
         }
         let name = units.name(id.unit, entry);
-        let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else {
-            return;
-        };
+        let Some(name) = asked.names.iter().find(|wanted| name == Some(**wanted)) else { return };
         let ranges = units.ranges(id.unit, entry).unwrap_or_default();
         let mut begins = ranges.iter().map(|range| FileAddress::new(range.begin));
         // Unless the entry is known, it is in the first range; what was moved away as unlikely comes later.
@@ -203,9 +191,7 @@ impl<'a> Units<'a> {
                 return;
             }
             let name = self.name(id.unit, child);
-            let Some(name) = name.filter(|name| is_wanted(name)) else {
-                return;
-            };
+            let Some(name) = name.filter(|name| is_wanted(name)) else { return };
             let offset = number(child, constants::DW_AT_data_member_location);
             is_clear &= offset.is_some_and(|offset| offset < size && members.insert(name, offset).is_none());
         })

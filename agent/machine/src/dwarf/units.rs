@@ -68,9 +68,7 @@ impl<'data> Sections<'data> {
         let mut left = MAX_DECOMPRESSED;
         let mut sections = Vec::new();
         for id in WANTED {
-            let Some(section) = file.section_by_name(id.name()) else {
-                continue;
-            };
+            let Some(section) = file.section_by_name(id.name()) else { continue };
             let section = section.compressed_data()?;
             let bytes = match section.format {
                 CompressionFormat::None => Cow::Borrowed(section.data),
@@ -123,7 +121,6 @@ const MAX_ABBREVIATIONS: usize = 4 << 20;
 /// How many bytes of text in an entry count as much as an attribute.
 const BYTES_PER_STEP: usize = 16;
 
-/// A debugging information entry.
 pub type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 
 /// Where an entry is: the index of its unit, and its offset there.
@@ -166,9 +163,7 @@ impl<'a> Units<'a> {
             if !matches!(header.type_(), UnitType::Compilation | UnitType::Partial) {
                 continue;
             }
-            let Some(table) = tables.get(&header.debug_abbrev_offset().0) else {
-                continue;
-            };
+            let Some(table) = tables.get(&header.debug_abbrev_offset().0) else { continue };
             if let Some(unit) = read.unit(header, table.clone()) {
                 read.units.push(unit);
             }
@@ -236,26 +231,18 @@ impl<'a> Units<'a> {
         deepest: usize,
         mut visit: impl FnMut(usize, &Entry<'a>),
     ) -> Result<(), DwarfError> {
-        let Some(unit) = self.units.get(id.unit) else {
-            return Ok(());
-        };
-        let Ok(mut entries) = unit.entries_raw(Some(id.offset)) else {
-            return Ok(());
-        };
+        let Some(unit) = self.units.get(id.unit) else { return Ok(()) };
+        let Ok(mut entries) = unit.entries_raw(Some(id.offset)) else { return Ok(()) };
         let mut entry = Entry::null();
         let mut is_first = true;
         while !entries.is_empty() {
             // Below depth 0 is what surrounds the entry.
-            let Ok(depth) = usize::try_from(entries.next_depth()) else {
-                break;
-            };
+            let Ok(depth) = usize::try_from(entries.next_depth()) else { break };
             if depth == 0 && !is_first {
                 break;
             }
             is_first = false;
-            let Ok(is_entry) = entries.read_entry(&mut entry) else {
-                break;
-            };
+            let Ok(is_entry) = entries.read_entry(&mut entry) else { break };
             self.count(entry.attrs().len())?;
             if is_entry && depth <= deepest {
                 visit(depth, &entry);
@@ -312,8 +299,7 @@ impl<'a> Units<'a> {
             AttributeValue::DebugInfoRef(offset) => {
                 let unit = self.units.partition_point(|unit| unit.header.offset().0 <= offset.0).checked_sub(1)?;
                 let header = &self.units.get(unit)?.header;
-                let offset = offset.to_unit_offset(header)?;
-                Some(EntryId { unit, offset })
+                Some(EntryId { unit, offset: offset.to_unit_offset(header)? })
             }
             _ => None,
         }

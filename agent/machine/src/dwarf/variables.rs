@@ -77,9 +77,7 @@ pub fn variables(
     names: &[&'static str],
 ) -> Result<Variables, DwarfError> {
     let mut found = Variables::default();
-    let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else {
-        return Ok(found);
-    };
+    let (Some(unit), Some(function)) = (units.units.get(id.unit), units.entry(id)) else { return Ok(found) };
     let frame = function
         .attr_value(constants::DW_AT_frame_base)
         .and_then(|value| value.exprloc_value())
@@ -334,12 +332,8 @@ fn evaluate(
 
 /// Returns the register that an expression reads at the function's entry. Compilers use no other expressions there.
 fn at_entry(inner: Location) -> Option<RegisterSum> {
-    let Location::Value(sum) = inner else {
-        return None;
-    };
-    let [(Base::Register(number), 1)] = sum.terms[..] else {
-        return None;
-    };
+    let Location::Value(sum) = inner else { return None };
+    let [(Base::Register(number), 1)] = sum.terms[..] else { return None };
     (sum.constant == 0).then(|| RegisterSum::of(Base::AtEntry(number), 0))
 }
 

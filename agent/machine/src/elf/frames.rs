@@ -124,9 +124,7 @@ fn entries(data: &[u8], bases: &BaseAddresses) -> Vec<Frame> {
     let mut common = HashMap::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else {
-            continue;
-        };
+        let CieOrFde::Fde(partial) = entry else { continue };
         let Ok(entry) = partial.parse(common_entry) else { continue };
         let shared = *common
             .entry(entry.cie().offset())

@@ -46,11 +46,8 @@ pub struct Image<'data> {
 }
 
 impl<'data> Image<'data> {
-    /// Parses `data`, the whole content of an executable.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it is not an ELF executable (or position-independent executable) for x86-64.
+    /// Parses `data`, the whole content of an executable. Fails if it is not an ELF executable (or position-independent
+    /// executable) for x86-64.
     pub fn parse(data: &'data [u8]) -> Result<Self, ElfError> {
         if !data.starts_with(&ELF64_MAGIC) {
             return Err(ElfError::NotElf);
@@ -90,12 +87,8 @@ impl<'data> Image<'data> {
         Self { segments: Segments::of_code(code, address), is_fixed: true, entry: address, ..Self::default() }
     }
 
-    /// Adds the names in the executable's debug file, whose whole content is `debug`. The
-    /// executable's own names take precedence.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it is not an ELF file.
+    /// Adds the names in the executable's debug file, whose whole content is `debug`. The executable's own names take
+    /// precedence. Fails if it is not an ELF file.
     pub fn add_symbols_of(&mut self, debug: &'data [u8]) -> Result<(), ElfError> {
         let file = ElfFile64::parse(debug)?;
         self.symbols.read(&file, &self.budget);
@@ -263,11 +256,7 @@ impl<'data> Image<'data> {
     }
 }
 
-/// Returns the build id of a file as lower-case hexadecimal digits.
-///
-/// # Errors
-///
-/// Fails if the notes are damaged.
+/// Returns the build id of a file as lower-case hexadecimal digits. Fails if the notes are damaged.
 pub fn build_id(file: &ElfFile64<'_, Endianness>) -> Result<Option<String>, object::Error> {
     Ok(file.build_id()?.filter(|id| id.len() <= MAX_BUILD_ID).map(hexadecimal))
 }
@@ -293,33 +282,21 @@ pub struct DebugFileNames {
 
 /// Why a file is not the debug file of an executable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum NotItsDebugFile {
-    /// It is not an ELF file of the right class.
     #[error("it is not a 64-bit ELF file")]
     Elf,
-    /// It belongs to another build.
     #[error("its build id is {found}, the executable's is {wanted}")]
-    BuildId {
-        /// The file's build id.
-        found: String,
-        /// The executable's build id.
-        wanted: String,
-    },
-    /// Its checksum differs from the one in `.gnu_debuglink`.
+    BuildId { found: String, wanted: String },
     #[error("its checksum differs from the one in the executable's .gnu_debuglink")]
     Checksum,
-    /// The executable gives nothing to compare.
     #[error("the executable has neither a build id nor a .gnu_debuglink to check it against")]
     Unchecked,
 }
 
 impl DebugFileNames {
-    /// Reads them from the executable whose whole content is `data`. Returns `None` if it has debug
-    /// information itself, or nothing by which to recognise its debug file.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `data` is not an x86-64 ELF executable.
+    /// Reads them from the executable whose whole content is `data`. Returns `None` if it has debug information itself,
+    /// or nothing by which to recognise its debug file. Fails if `data` is not an x86-64 ELF executable.
     pub fn of(data: &[u8]) -> Result<Option<Self>, ElfError> {
         let build_id = Image::parse(data)?.build_id;
         let file = ElfFile64::<Endianness>::parse(data)?;
@@ -336,12 +313,8 @@ impl DebugFileNames {
         Ok((names.build_id.is_some() || names.link.is_some()).then_some(names))
     }
 
-    /// Checks that the file whose whole content is `data` is the executable's debug file: by build
-    /// id, or by the checksum if the executable has no build id.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the reason if it is not.
+    /// Checks that the file whose whole content is `data` is the executable's debug file: by build id, or by the
+    /// checksum if the executable has no build id. Fails with the reason if it is not.
     pub fn check(&self, data: &[u8]) -> Result<(), NotItsDebugFile> {
         let file = ElfFile64::<Endianness>::parse(data).map_err(|_| NotItsDebugFile::Elf)?;
         if let Some(wanted) = &self.build_id {

@@ -19,23 +19,20 @@ use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum ElfError {
-    /// Not an ELF file, or one of another class.
     #[error("not a 64-bit ELF file; name an executable")]
     NotElf,
-    /// Cut off, or inconsistent.
     #[error("the ELF file is damaged, or a part of it is missing: copy or install it again")]
     Damaged,
     /// Another machine or kind of file.
     #[error("{0}; evictscope understands x86-64 executables only")]
     Kind(&'static str),
-    /// Its segments or sections extend past its end.
     #[error("the file is truncated: parts that it declares are missing")]
     CutOff,
     /// Something that no linker produces.
     #[error("the file has {0}: it is damaged or malicious")]
     Unreasonable(&'static str),
-    /// None of its segments holds code.
     #[error("the file has no executable segment")]
     NoCode,
 }
@@ -73,7 +70,6 @@ pub struct Segments<'data> {
 }
 
 impl<'data> Segments<'data> {
-    /// Reads the program headers.
     pub fn read(file: &ElfFile64<'data, Endianness>) -> Self {
         let endian = file.endian();
         let segments = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
@@ -108,15 +104,12 @@ impl<'data> Segments<'data> {
         }
     }
 
-    /// Returns whether any segment holds code.
     pub fn has_code(&self) -> bool {
         self.segments.iter().any(|segment| segment.is_code)
     }
 
-    /// Returns each segment with its content.
     pub fn iter(&self) -> impl Iterator<Item = (&Segment, &'data [u8])> + '_ {
-        let with_bytes = |segment| Some((segment, self.content(segment)?));
-        self.segments.iter().filter_map(with_bytes)
+        self.segments.iter().filter_map(|segment| Some((segment, self.content(segment)?)))
     }
 
     /// Finds the segment that covers an address.

@@ -34,9 +34,7 @@ impl<'data> Symbols<'data> {
     pub fn read(&mut self, file: &ElfFile64<'data, Endianness>, budget: &Budget) {
         let symbols = file.symbols().chain(file.dynamic_symbols()).take(MAX_SYMBOLS);
         for symbol in symbols.filter(|symbol| symbol.is_definition()) {
-            let Some(name) = name(&symbol, file.data(), budget) else {
-                continue;
-            };
+            let Some(name) = name(&symbol, file.data(), budget) else { continue };
             let found = Symbol { address: FileAddress::new(symbol.address()), size: symbol.size() };
             match symbol.kind() {
                 SymbolKind::Text => self.add_function(name, found),
@@ -122,9 +120,7 @@ impl<'data> FunctionNames<'data> {
             if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
                 continue;
             }
-            let Some(name) = name(&symbol, data, budget) else {
-                continue;
-            };
+            let Some(name) = name(&symbol, data, budget) else { continue };
             if !budget.keep(NAME_BYTES) {
                 break;
             }

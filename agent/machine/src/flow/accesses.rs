@@ -7,7 +7,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::atoms::Atom;
 use super::execution::Execution;
-use super::operands::{Place, effective_address, place};
+use super::operands::{MemoryPlace, effective_address, place};
 use super::state::State;
 use super::value::Value;
 use crate::code::graph::BlockId;
@@ -23,7 +23,7 @@ pub fn blocks_that_access(execution: &mut Execution<'_>, address: FileAddress) -
             is_accessed |= (instruction.op_kinds()).any(|kind| kind == OpKind::Memory)
                 && matches!(
                     place(&mut execution.atoms, state, instruction),
-                    Place::Global(accessed) if accessed == address
+                    MemoryPlace::Global(accessed) if accessed == address
                 );
         });
         if is_accessed {
@@ -86,9 +86,7 @@ fn incremented(execution: &mut Execution<'_>, state: &State, instruction: &Instr
     if instruction.op0_kind() != OpKind::Memory || instruction.memory_size().size() != 8 {
         return None;
     }
-    let Place::Global(target) = place(&mut execution.atoms, state, instruction) else {
-        return None;
-    };
+    let MemoryPlace::Global(target) = place(&mut execution.atoms, state, instruction) else { return None };
     let by = |constant| instruction.try_immediate(1).is_ok_and(|by| by == constant);
     let adds_one = match instruction.mnemonic() {
         Mnemonic::Inc => true,

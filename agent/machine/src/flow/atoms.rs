@@ -410,9 +410,7 @@ impl Atoms {
             return self.as_global(dividend).filter(|_| divisor.as_constant() == Some(1000));
         }
         // Rounded down, plus 1 if the number is negative.
-        let [first, second] = *value.summands() else {
-            return None;
-        };
+        let [first, second] = *value.summands() else { return None };
         let parts = [(first, second), (second, first)];
         let (product, number, sign) = parts.into_iter().find_map(|((rounded, coefficient), sign)| {
             let [product] = self.computed(&Value::atom(rounded), ROUNDED_DOWN)?;

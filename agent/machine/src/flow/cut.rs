@@ -34,17 +34,14 @@ type Nodes = BTreeMap<CutPoint, (NodeIndex, NodeIndex)>;
 
 /// Why there is no cut.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum CutError {
-    /// A `switch` could not be followed.
     #[error("the indirect jump at {0:#x} could not be followed, so an exit may be missing")]
     Indirect(FileAddress),
-    /// No return is reachable.
     #[error("no return is reachable from the inner site")]
     NoReturn,
-    /// Every cut goes through a loop, or through what other calls pass too.
     #[error("the calls that pass the inner site end only where other calls end too, or in a loop")]
     NoCut,
-    /// The programs cannot tell that many exits apart.
     #[error("there are too many exits ({0})")]
     TooMany(usize),
 }
@@ -83,9 +80,7 @@ pub fn minimum_cut(
     if !leaves {
         return Err(CutError::NoReturn);
     }
-    let Some((first, _)) = nodes.get(&CutPoint::Instruction(from.first())) else {
-        return Err(CutError::NoReturn);
-    };
+    let Some((first, _)) = nodes.get(&CutPoint::Instruction(from.first())) else { return Err(CutError::NoReturn) };
     network.add_edge(source, *first, INFINITE);
     let (flow, flows) = dinics(&network, source, sink);
     if flow >= INFINITE {
@@ -120,9 +115,7 @@ fn following(code: &FunctionCode, nodes: &Nodes, point: CutPoint) -> Vec<CutPoin
 }
 
 fn is_return(code: &FunctionCode, point: CutPoint) -> bool {
-    let CutPoint::Instruction(InstructionId { block, index }) = point else {
-        return false;
-    };
+    let CutPoint::Instruction(InstructionId { block, index }) = point else { return false };
     let block = &code.blocks[block];
     block.leaves && index + 1 == block.instructions.len()
 }
@@ -227,9 +220,7 @@ mod tests {
         ) {
             let code = function(&made);
             let weights = weights(&code, &chosen);
-            let Ok(cut) = minimum_cut(&code, &weights, BlockId::ENTRY) else {
-                return Ok(());
-            };
+            let Ok(cut) = minimum_cut(&code, &weights, BlockId::ENTRY) else { return Ok(()) };
             let all: Nodes = weights.keys().map(|point| (*point, Default::default())).collect();
             let mut turns = turns.iter();
             // Many paths, one after the other.

@@ -61,10 +61,7 @@ impl<'a> Execution<'a> {
     pub fn run_from(code: &'a FunctionCode, entry: State, atoms: Atoms, without: Option<(BlockId, EdgeKind)>) -> Self {
         let mut execution = Self::new(code, atoms, without);
         let begin = execution.atoms.stack_offset(&entry.registers[RSP]);
-        execution.atoms.limits.private_below = match begin {
-            Some(0) => private::below(code),
-            _ => i64::MIN,
-        };
+        execution.atoms.limits.private_below = if begin == Some(0) { private::below(code) } else { i64::MIN };
         execution.loops = execution.order.loops(code, &mut execution.info);
         execution.execute(&entry);
         execution
@@ -128,9 +125,7 @@ impl<'a> Execution<'a> {
                 continue;
             }
             let ways = self.incoming(index, entry, true);
-            let Some(Loop { effects, .. }) = self.loops.get(&index) else {
-                continue;
-            };
+            let Some(Loop { effects, .. }) = self.loops.get(&index) else { continue };
             let address = self.code.blocks[index].address();
             let before = self.restored.get(&index).copied().unwrap_or_default();
             let mut known = before;
@@ -166,10 +161,7 @@ impl<'a> Execution<'a> {
         let mut state = end.clone();
         let last = block.instructions.last()?;
         if let Some(condition) = end.flags.condition_of_jump(last) {
-            let condition = match kind {
-                EdgeKind::FallThrough => condition.negated(),
-                _ => condition,
-            };
+            let condition = if kind == EdgeKind::FallThrough { condition.negated() } else { condition };
             if self.decide(&end.facts, &condition) == Some(false) {
                 return None;
             }
@@ -201,10 +193,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the states before each instruction of a block, and the one after the last.
     pub fn states_in(&mut self, block: BlockId) -> Vec<State> {
-        match self.state_at(block).cloned() {
-            Some(state) => self.states_from(block, state),
-            None => Vec::new(),
-        }
+        if let Some(state) = self.state_at(block).cloned() { self.states_from(block, state) } else { Vec::new() }
     }
 
     /// Shows `look` each instruction of a block before it is executed, with what is known there.
@@ -376,9 +365,7 @@ impl Execution<'_> {
     /// entered past the head. All blocks that it comes from are executed before.
     fn entering(&mut self, head: BlockId, entry: &State) -> Vec<State> {
         let component = self.loops.get(&head).and_then(|known| known.component.clone());
-        let Some(component) = component else {
-            return Vec::new();
-        };
+        let Some(component) = component else { return Vec::new() };
         let mut states: Vec<State> = component.contains(&BlockId::ENTRY).then(|| entry.clone()).into_iter().collect();
         for block in &component {
             let predecessors = self.code.blocks[*block].predecessors.iter();

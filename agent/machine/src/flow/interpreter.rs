@@ -14,7 +14,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use super::atoms::{Atoms, Limits};
 use super::execution::Execution;
-use super::operands::{Place, place};
+use super::operands::{MemoryPlace, place};
 use super::state::State;
 use super::value::{Value, low_bits};
 use crate::code::graph::{BlockId, FunctionCode};
@@ -28,17 +28,14 @@ const MAX_SUMMANDS: usize = 1 << 10;
 
 /// Why a run ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum Halt {
-    /// An instruction that the machine does not know, or knows too little about.
     #[error("the instruction at {0:#x} is not understood")]
     Instruction(FileAddress),
-    /// A branch that depends on something unknown.
     #[error("where the branch at {0:#x} goes is not known")]
     Branch(FileAddress),
-    /// An access to memory that is not the function's to read or write.
     #[error("the instruction at {0:#x} reads or writes memory it should not")]
     Memory(FileAddress),
-    /// No end in sight.
     #[error("it does not end within {MAX_STEPS} instructions")]
     Endless,
 }
@@ -123,8 +120,8 @@ impl<'a, 'data> Interpreter<'a, 'data> {
         }
         let halt = Err(Halt::Memory(address(instruction)));
         let begin = match place(&mut self.execution.atoms, state, instruction) {
-            Place::Stack(_) => return Ok(()),
-            Place::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
+            MemoryPlace::Stack(_) => return Ok(()),
+            MemoryPlace::Global(begin) if used.iter().all(|used| !writes(used.access())) => begin,
             _ => return halt,
         };
         let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);

@@ -94,8 +94,7 @@ impl Order {
                     effects.add(instruction, info);
                 }
             }
-            let effects = Rc::new(effects);
-            loops.insert(head, Loop { effects, component });
+            loops.insert(head, Loop { effects: Rc::new(effects), component });
         }
         loops
     }
@@ -244,8 +243,7 @@ impl State {
 
 /// Returns what a register holds at the head of a loop that changes it.
 pub fn changed(register: usize, head: FileAddress, atoms: &mut Atoms) -> Value {
-    let index = u32::try_from(register).unwrap_or(u32::MAX);
-    atoms.value(Atom::Opaque { address: head, index })
+    atoms.value(Atom::Opaque { address: head, index: u32::try_from(register).unwrap_or(u32::MAX) })
 }
 
 /// Returns the registers that a block writes before it reads them, so that what they held has no effect.

@@ -25,7 +25,7 @@ pub struct KnownEffects {
 const OPERAND: u32 = 64;
 
 /// Where a memory operand points.
-pub enum Place {
+pub enum MemoryPlace {
     /// A stack slot, by its offset from the stack pointer at entry.
     Stack(i64),
     Global(FileAddress),
@@ -36,16 +36,16 @@ pub enum Place {
 }
 
 /// Finds out where an instruction's memory operand points.
-pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Place {
+pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> MemoryPlace {
     if instruction.segment_prefix() != Register::None {
-        return Place::Unknown;
+        return MemoryPlace::Unknown;
     }
     if let Some(address) = effective_address(atoms, state, instruction) {
         if let Some(address) = address.as_constant() {
-            return Place::Global(FileAddress::new(address));
+            return MemoryPlace::Global(FileAddress::new(address));
         }
         if let Some(offset) = atoms.stack_offset(&address) {
-            return Place::Stack(offset);
+            return MemoryPlace::Stack(offset);
         }
     }
     let may_be_on_stack = |register| {
@@ -53,9 +53,9 @@ pub fn place(atoms: &mut Atoms, state: &State, instruction: &Instruction) -> Pla
         number.is_some_and(|number| atoms.may_be_on_stack(&state.registers[number]))
     };
     if may_be_on_stack(instruction.memory_base()) || may_be_on_stack(instruction.memory_index()) {
-        Place::SomewhereOnStack
+        MemoryPlace::SomewhereOnStack
     } else {
-        Place::Unknown
+        MemoryPlace::Unknown
     }
 }
 
@@ -117,13 +117,12 @@ impl Step<'_> {
     fn load(&mut self, operand: u32) -> Value {
         let width = self.memory_width();
         match self.place() {
-            Place::Stack(offset) => self.load_slot(offset, width),
-            Place::Global(address) if matches!(width, 1 | 2 | 4 | 8) => self.load_global(address, width),
+            MemoryPlace::Stack(offset) => self.load_slot(offset, width),
+            MemoryPlace::Global(address) if matches!(width, 1 | 2 | 4 | 8) => self.load_global(address, width),
             _ => self.opaque_bytes(OPERAND + operand, width),
         }
     }
 
-    /// Loads a global.
     pub fn load_global(&mut self, address: FileAddress, width: u8) -> Value {
         match self.known.loads.get(&(address, width)) {
             Some(number) => Value::constant(*number),
@@ -157,10 +156,10 @@ impl Step<'_> {
     }
 
     /// Lets a value escape if it is stored where others may find it.
-    pub fn hand_over(&mut self, value: &Value, place: &Place) {
+    pub fn hand_over(&mut self, value: &Value, place: &MemoryPlace) {
         // What lies relative to a frame pointer is a local variable, not an argument.
         let is_local = self.instruction.memory_base() == Register::RBP;
-        if !is_local || !matches!(place, Place::Stack(_)) {
+        if !is_local || !matches!(place, MemoryPlace::Stack(_)) {
             self.state.escape_value(value, self.atoms);
         }
     }
@@ -196,29 +195,29 @@ impl Step<'_> {
         };
     }
 
-    fn store(&mut self, place: &Place, value: Value) {
+    fn store(&mut self, place: &MemoryPlace, value: Value) {
         match place {
-            Place::Stack(offset) => {
+            MemoryPlace::Stack(offset) => {
                 let width = self.memory_width();
                 self.state.store_slot(*offset, width, value);
             }
-            Place::Global(_) => self.state.generation = address(self.instruction),
-            Place::SomewhereOnStack | Place::Unknown => self.store_unknown(place, 0),
+            MemoryPlace::Global(_) => self.state.generation = address(self.instruction),
+            MemoryPlace::SomewhereOnStack | MemoryPlace::Unknown => self.store_unknown(place, 0),
         }
     }
 
     /// Takes a store of an unknown value into account, of `width` bytes if it is to a known place on the stack.
-    pub fn store_unknown(&mut self, place: &Place, width: i64) {
+    pub fn store_unknown(&mut self, place: &MemoryPlace, width: i64) {
         match place {
-            Place::Stack(offset) => self.state.overwrite_slots(*offset, width),
+            MemoryPlace::Stack(offset) => self.state.overwrite_slots(*offset, width),
             // An array of any length is below the slots that only their names reach.
-            Place::SomewhereOnStack if self.instruction.memory_base() == Register::RSP => {
+            MemoryPlace::SomewhereOnStack if self.instruction.memory_base() == Register::RSP => {
                 self.state.forget_slots(i64::MIN, self.atoms);
             }
-            Place::SomewhereOnStack => self.state.forget_all_slots(self.atoms),
-            Place::Global(_) | Place::Unknown => {}
+            MemoryPlace::SomewhereOnStack => self.state.forget_all_slots(self.atoms),
+            MemoryPlace::Global(_) | MemoryPlace::Unknown => {}
         }
-        if !matches!(place, Place::Stack(_)) {
+        if !matches!(place, MemoryPlace::Stack(_)) {
             self.state.clobber_memory(address(self.instruction), self.atoms);
         }
     }
@@ -233,23 +232,18 @@ impl Step<'_> {
         }
     }
 
-    /// Pops a value.
     pub fn pop(&mut self) -> Value {
         let top = self.state.registers[RSP].clone();
         self.state.registers[RSP] = top.offset(8);
-        match self.atoms.stack_offset(&top) {
-            Some(offset) => self.load_slot(offset, 8),
-            None => self.opaque(0),
-        }
+        if let Some(offset) = self.atoms.stack_offset(&top) { self.load_slot(offset, 8) } else { self.opaque(0) }
     }
 
-    /// Returns the address of the memory operand.
     pub fn address(&mut self) -> Option<Value> {
         effective_address(self.atoms, self.state, self.instruction)
     }
 
     /// Finds out where the memory operand points.
-    pub fn place(&mut self) -> Place {
+    pub fn place(&mut self) -> MemoryPlace {
         place(self.atoms, self.state, self.instruction)
     }
 

@@ -25,8 +25,7 @@ pub fn below(code: &FunctionCode) -> i64 {
         return i64::MIN;
     }
     let mut begin = code.blocks[BlockId::ENTRY].instructions.iter();
-    let is_first = |instruction: &&Instruction| instruction.mnemonic() != Mnemonic::Endbr64;
-    let mut begin = begin.by_ref().filter(is_first);
+    let mut begin = begin.by_ref().filter(|instruction| instruction.mnemonic() != Mnemonic::Endbr64);
     let saves = begin.next().is_some_and(is_save);
     if !saves || !begin.next().is_some_and(is_begin) {
         return i64::MIN;

@@ -112,9 +112,7 @@ impl Quotient {
         let divisions = code.blocks.entries().flat_map(|(id, block)| {
             block.instructions.iter().filter(|instruction| is_division(instruction)).map(move |_| id)
         });
-        let [division] = divisions.collect::<Vec<BlockId>>()[..] else {
-            return None;
-        };
+        let [division] = divisions.collect::<Vec<BlockId>>()[..] else { return None };
         Some(Self { weight, slots: loaded_slots(execution, blocks, is_load), divided: code.reachable(division, &[]) })
     }
 
@@ -133,9 +131,7 @@ impl Quotient {
         let state = with_slots(execution, &state, &self.slots, WIDTH);
         let (from, begin) = from_point(execution, state.clone(), point)?;
         let divided = divisions(image, execution, from, begin, self.weight)?;
-        let Some(division) = divided else {
-            return Some([const { Some(Operand::Constant(0)) }; 2]);
-        };
+        let Some(division) = divided else { return Some([const { Some(Operand::Constant(0)) }; 2]) };
         Some([division.dividend, division.divisor].map(|value| holder(execution, &state, &value)))
     }
 }
@@ -163,9 +159,7 @@ fn divisions(
     if (ends.iter()).any(|(_, notes)| notes.has_divided && notes.made.is_none()) {
         return None;
     }
-    let Some(first) = ends.iter().find_map(|(_, notes)| notes.made.as_ref()) else {
-        return Some(None);
-    };
+    let Some(first) = ends.iter().find_map(|(_, notes)| notes.made.as_ref()) else { return Some(None) };
     let is_nothing =
         Condition { relation: Relation::Equal, left: first.divisor.clone(), right: Value::constant(0), bits: 64 };
     let agrees = |(state, notes): &(State, Notes)| match &notes.made {

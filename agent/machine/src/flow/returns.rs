@@ -14,7 +14,7 @@ use super::atoms::Atom;
 use super::condition::Flags;
 use super::cut::CutPoint;
 use super::execution::Execution;
-use super::operands::{Place, place};
+use super::operands::{MemoryPlace, place};
 use super::state::{Operand, SlotBase, State};
 use super::value::{AtomId, Value};
 use crate::code::graph::{BlockId, FunctionCode, InstructionId};
@@ -156,9 +156,7 @@ impl<'a> Results<'a> {
             ResultPlace::Register { number, plus } => (state.registers.get(usize::from(number)), u64::from(plus)),
             ResultPlace::Slot(offset) => (state.stack.get(&offset).map(|(value, _)| value), 0),
         };
-        let Some(value) = value.cloned() else {
-            return false;
-        };
+        let Some(value) = value.cloned() else { return false };
         let held = execution.atoms.zero_extended(&value, 32).offset(plus);
         let held = execution.atoms.zero_extended(&held, 32);
         if held.as_constant().is_some() {
@@ -166,13 +164,9 @@ impl<'a> Results<'a> {
                 .possible_constant(&held)
                 .is_some_and(|result| returns_only(execution, state.clone(), point, result));
         }
-        let Some(left) = self.left.get().checked_sub(1) else {
-            return false;
-        };
+        let Some(left) = self.left.get().checked_sub(1) else { return false };
         self.left.set(left);
-        let Some((atom, constant)) = variable_part(execution, &value) else {
-            return false;
-        };
+        let Some((atom, constant)) = variable_part(execution, &value) else { return false };
         let each_result = self.possible.iter().all(|result| {
             let by = Value::constant(*result)
                 .minus(&Value::constant(plus))
@@ -184,9 +178,7 @@ impl<'a> Results<'a> {
         if each_result || splits == 0 {
             return each_result;
         }
-        let Some(Atom::Merged { address, options }) = execution.atoms.get(atom).cloned() else {
-            return false;
-        };
+        let Some(Atom::Merged { address, options }) = execution.atoms.get(atom).cloned() else { return false };
         let merged = execution.atoms.merged_at(address);
         (0..options.len()).all(|way| {
             let mut on_way = state.clone();
@@ -258,7 +250,7 @@ pub fn loaded_slots(
             if !is_load(load) {
                 continue;
             }
-            if let Place::Stack(offset) = place(&mut execution.atoms, state, load) {
+            if let MemoryPlace::Stack(offset) = place(&mut execution.atoms, state, load) {
                 slots.insert(offset);
             }
         }
@@ -312,9 +304,7 @@ fn substitute_state(execution: &mut Execution<'_>, state: &mut State, atom: Atom
 /// Returns what the function can return on the paths from `point`, over 32 bits: nothing if `state` rules them out.
 fn returned_from(execution: &mut Execution<'_>, state: State, point: CutPoint) -> Option<Vec<Value>> {
     let mut returned: Vec<Value> = Vec::new();
-    let Some((state, next)) = from_point(execution, state, point) else {
-        return Some(returned);
-    };
+    let Some((state, next)) = from_point(execution, state, point) else { return Some(returned) };
     for state in to_returns(execution, state, next)? {
         let value = execution.atoms.zero_extended(&state.registers[0], 32);
         if !returned.contains(&value) {

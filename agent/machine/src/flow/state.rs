@@ -49,10 +49,7 @@ impl fmt::Display for Operand {
         match self {
             Self::Register { number, width, plus } => {
                 f.write_str(register_name(*number, *width))?;
-                match plus {
-                    0 => Ok(()),
-                    plus => write!(f, "{plus:+}"),
-                }
+                if *plus == 0 { Ok(()) } else { write!(f, "{plus:+}") }
             }
             Self::Memory { base, displacement, .. } => {
                 let sign = if *displacement < 0 { '-' } else { '+' };
@@ -267,8 +264,7 @@ impl State {
     /// Removes the slots that one of `others` does not have in the same width, and adds what they held to `lost`.
     fn drop_slots_missing_in(&mut self, others: &[Self], lost: &mut Vec<Value>) {
         let is_missing = |at: &i64, slot: &mut (Value, u8)| {
-            let has = |other: &Self| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1);
-            !others.iter().all(has)
+            !others.iter().all(|other| other.stack.get(at).is_some_and(|(_, width)| *width == slot.1))
         };
         let dropped = self.stack.extract_if(.., is_missing);
         lost.extend(dropped.map(|(_, (value, _))| value));
@@ -307,10 +303,7 @@ impl SlotBase {
     /// Returns the stack pointer, or the frame pointer if an array of any length is below the slots.
     pub fn of(state: &State, atoms: &mut Atoms) -> Option<Self> {
         let mut known = |base: usize| atoms.stack_offset(&state.registers[base]);
-        let (base, at) = match known(RSP) {
-            Some(at) => (RSP, at),
-            None => (RBP, known(RBP)?),
-        };
+        let (base, at) = if let Some(at) = known(RSP) { (RSP, at) } else { (RBP, known(RBP)?) };
         let lowest = if base == RSP { at } else { i64::MIN };
         Some(Self { base, at, lowest })
     }

@@ -9,7 +9,7 @@ use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpK
 
 use super::atoms::{Atom, Operation};
 use super::condition::Flags;
-use super::operands::{Place, Step};
+use super::operands::{MemoryPlace, Step};
 use super::value::{Value, sign_extended};
 use crate::code::instruction::{
     self, CALLER_SAVED, Callee, PASSED, RAX, RDI, RDX, RSP, general_register, is_call, operand_bits, writes,
@@ -75,7 +75,7 @@ impl Step<'_> {
 
     /// Makes an unknown address. If it may be on the stack, any slot escapes.
     fn unknown_address(&mut self) -> Value {
-        if let Place::SomewhereOnStack = self.place() {
+        if let MemoryPlace::SomewhereOnStack = self.place() {
             self.state.escape(i64::MIN, self.atoms);
         }
         self.opaque(0)
@@ -146,7 +146,7 @@ impl Step<'_> {
         if let Some(lowest) = self.atoms.reach_on_stack(&self.state.registers[RDI]) {
             self.state.forget_slots(lowest, self.atoms);
         }
-        self.store_unknown(&Place::Unknown, 0);
+        self.store_unknown(&MemoryPlace::Unknown, 0);
     }
 
     /// Executes `add`, `sub`, `inc` and `dec`.
@@ -218,7 +218,7 @@ impl Step<'_> {
             Mnemonic::Or => self.atoms.combined(false, left, right),
             Mnemonic::And | Mnemonic::Test if is_one => {
                 let low = self.atoms.zero_extended(left, 8);
-                self.atoms.is_truth(&low).then_some(low)
+                self.atoms.as_truth(&low).is_some().then_some(low)
             }
             Mnemonic::And | Mnemonic::Test => self.atoms.combined(true, left, right),
             _ => None,
@@ -355,9 +355,7 @@ impl Step<'_> {
     fn shift(&mut self) -> bool {
         let bits = operand_bits(self.instruction, 0);
         let by = self.number(1).and_then(|by| u32::try_from(by).ok());
-        let Some(by) = by.filter(|by| (1..u32::from(bits)).contains(by)) else {
-            return false;
-        };
+        let Some(by) = by.filter(|by| (1..u32::from(bits)).contains(by)) else { return false };
         let value = self.read(0);
         let is_signed = self.instruction.mnemonic() == Mnemonic::Sar;
         let result = match self.instruction.mnemonic() {

@@ -247,7 +247,6 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Returns what is known about the registers and slots.
 fn known(state: &State) -> Vec<(Place, Value)> {
     let registers = (0..PLACES).zip(&state.registers).map(|(number, value)| (Register(number), value.clone()));
     let slots = (0..PLACES).filter_map(|slot| {
@@ -269,9 +268,7 @@ proptest! {
     ) {
         let bytes = assemble(&parts);
         let image = Image::of_code(&bytes, CODE);
-        let Ok(code) = FunctionCode::decode(&image, CODE) else {
-            return Ok(());
-        };
+        let Ok(code) = FunctionCode::decode(&image, CODE) else { return Ok(()) };
         let execution = Execution::run(&code);
         let blocks: HashMap<FileAddress, BlockId> =
             code.blocks.entries().map(|(id, block)| (block.address(), id)).collect();

@@ -66,17 +66,9 @@ impl Atoms {
         self.value(Atom::Truth(truth))
     }
 
-    /// Returns whether `value` is 1 or 0 depending on conditions.
-    pub fn is_truth(&self, value: &Value) -> bool {
-        self.as_truth(value).is_some()
-    }
-
     /// Returns what `value` says, if it is 1 when that holds, and else 0.
-    fn as_truth(&self, value: &Value) -> Option<&Truth> {
-        match self.get(value.as_atom()?)? {
-            Atom::Truth(truth) => Some(truth),
-            _ => None,
-        }
+    pub fn as_truth(&self, value: &Value) -> Option<&Truth> {
+        if let Atom::Truth(truth) = self.get(value.as_atom()?)? { Some(truth) } else { None }
     }
 
     /// Returns what a comparison of such a number with 0 or 1 stands for.
@@ -120,20 +112,13 @@ impl Atoms {
 
     fn consequences_inside(&mut self, facts: &[Condition], condition: Condition) -> Option<Vec<Condition>> {
         let choice = self.choice_in(&condition.left).or_else(|| self.choice_in(&condition.right));
-        let Some(choice) = choice else {
-            return Some(vec![condition]);
-        };
+        let Some(choice) = choice else { return Some(vec![condition]) };
         let mut possible: Vec<Vec<Condition>> = Vec::new();
         for (option, needed) in self.options_of(choice) {
             let decided = self.substitute_condition(&condition, choice, &option);
-            let needed = match needed {
-                Some(truth) => truth.consequences(facts),
-                None => Some(Vec::new()),
-            };
+            let needed = if let Some(truth) = needed { truth.consequences(facts) } else { Some(Vec::new()) };
             let is_possible = decide(facts, &decided) != Some(false);
-            let Some(mut implied) = needed.filter(|_| is_possible) else {
-                continue;
-            };
+            let Some(mut implied) = needed.filter(|_| is_possible) else { continue };
             if decided.evaluate().is_none() {
                 implied.push(decided);
             }

@@ -20,23 +20,20 @@ pub struct Value {
     summands: Option<Rc<[(AtomId, u64)]>>,
 }
 
+#[expect(missing_docs, reason = "their names and types say what they return")]
 impl Value {
-    /// Makes a known number.
     pub const fn constant(constant: u64) -> Self {
         Self { constant, summands: None }
     }
 
-    /// Makes the value that is one atom.
     pub fn atom(atom: AtomId) -> Self {
         Self { constant: 0, summands: Some(Rc::new([(atom, 1)])) }
     }
 
-    /// Returns the number, if the value is one.
     pub fn as_constant(&self) -> Option<u64> {
         self.summands.is_none().then_some(self.constant)
     }
 
-    /// Returns the atom, if the value is exactly one.
     pub fn as_atom(&self) -> Option<AtomId> {
         match self.summands() {
             [(atom, 1)] if self.constant == 0 => Some(*atom),
@@ -44,12 +41,8 @@ impl Value {
         }
     }
 
-    /// Returns the atom and the constant, if the value is one atom plus a constant.
     pub fn as_atom_plus_constant(&self) -> Option<(AtomId, i64)> {
-        match self.summands() {
-            [(atom, 1)] => Some((*atom, self.constant.cast_signed())),
-            _ => None,
-        }
+        if let [(atom, 1)] = self.summands() { Some((*atom, self.constant.cast_signed())) } else { None }
     }
 
     /// Returns the atoms in the sum, with their coefficients.
@@ -57,12 +50,10 @@ impl Value {
         self.summands.as_deref().unwrap_or_default()
     }
 
-    /// Returns the atoms in the sum.
     pub fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
         self.summands().iter().map(|(atom, _)| *atom)
     }
 
-    /// Returns whether the sum contains any atom of `other`.
     pub fn shares_atoms_with(&self, other: &Self) -> bool {
         other.atoms().any(|atom| self.atoms().any(|summand| summand == atom))
     }
@@ -88,12 +79,10 @@ impl Value {
         }
     }
 
-    /// Returns `self - other`.
     pub fn minus(&self, other: &Self) -> Self {
         self.plus(other, u64::MAX)
     }
 
-    /// Returns `self + constant`.
     pub fn offset(&self, constant: u64) -> Self {
         Self { constant: self.constant.wrapping_add(constant), summands: self.summands.clone() }
     }
@@ -106,10 +95,7 @@ impl Value {
 
 /// Returns the low `bits` bits.
 pub fn low_bits(value: u64, bits: u64) -> u64 {
-    match bits {
-        0..64 => value & ((1 << bits) - 1),
-        _ => value,
-    }
+    if bits < 64 { value & ((1 << bits) - 1) } else { value }
 }
 
 /// Returns the low `bits` bits, at least one, as a signed number.

@@ -8,7 +8,7 @@
 use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind};
 
 use super::atoms::{Atom, Operation};
-use super::operands::{Place, Step};
+use super::operands::{MemoryPlace, Step};
 use super::value::Value;
 use crate::code::instruction::general_register;
 
@@ -19,7 +19,6 @@ const OPAQUE: u32 = 128;
 /// How many lanes of a register to follow.
 const LANES: usize = 4;
 
-/// Returns whether an instruction operates on vector registers.
 fn is_vector(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| {
         instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand).is_vector_register()
@@ -72,13 +71,13 @@ impl Step<'_> {
     /// Returns what a lane of the result is, if that is known.
     fn made(&mut self, lane: usize) -> Option<Value> {
         match source(self.instruction, lane)? {
-            Source::Zero => Some(Value::constant(0)),
-            Source::Lane(lane) => self.lane(lane),
-            Source::Sum([left, right]) => {
+            LaneSource::Zero => Some(Value::constant(0)),
+            LaneSource::Lane(lane) => self.lane(lane),
+            LaneSource::Sum([left, right]) => {
                 let sum = self.lane(left)?.plus(&self.lane(right)?, 1);
                 self.atoms.is_short(&sum).then_some(sum)
             }
-            Source::Computed(operation, of) => {
+            LaneSource::Computed(operation, of) => {
                 let of = of.into_iter().map(|lane| self.lane_or_opaque(lane)).collect();
                 Some(self.atoms.value(Atom::Computed { operation, of }))
             }
@@ -96,13 +95,13 @@ impl Step<'_> {
             OpKind::Memory if self.instruction.memory_size().size() >= 8 => {
                 let further = 8 * lane as u64;
                 match self.place() {
-                    Place::Stack(offset) => {
+                    MemoryPlace::Stack(offset) => {
                         let offset = offset.wrapping_add_unsigned(further);
                         let (value, width) = self.state.stack.get(&offset)?;
                         (*width == WIDTH).then(|| value.clone())
                     }
-                    Place::Global(address) => Some(self.load_global(address.wrapping_add(further), WIDTH)),
-                    Place::SomewhereOnStack | Place::Unknown => None,
+                    MemoryPlace::Global(address) => Some(self.load_global(address.wrapping_add(further), WIDTH)),
+                    MemoryPlace::SomewhereOnStack | MemoryPlace::Unknown => None,
                 }
             }
             _ => (lane == 0).then(|| self.read(operand)),
@@ -120,9 +119,7 @@ impl Step<'_> {
         for value in values.iter().flatten() {
             self.hand_over(value, &place);
         }
-        let Place::Stack(offset) = place else {
-            return self.store_unknown(&place, 0);
-        };
+        let MemoryPlace::Stack(offset) = place else { return self.store_unknown(&place, 0) };
         for (at, value) in (offset..).step_by(8).zip(values) {
             match value {
                 Some(value) => self.state.store_slot(at, WIDTH, value),
@@ -136,7 +133,7 @@ impl Step<'_> {
 pub type Lane = (u32, usize);
 
 /// What a lane of a result is made of.
-pub enum Source {
+pub enum LaneSource {
     Zero,
     /// The same 8 bytes.
     Lane(Lane),
@@ -151,7 +148,7 @@ pub fn is_old(instruction: &Instruction) -> bool {
 }
 
 /// Returns what a lane of the first operand, which the instruction writes, becomes; `None` if that is not understood.
-pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
+pub fn source(instruction: &Instruction, lane: usize) -> Option<LaneSource> {
     if instruction.has_op_mask() {
         return None;
     }
@@ -183,11 +180,11 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         | Mnemonic::Vlddqu => (right, lane),
         Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd if lane == 0 => (right, 0),
         Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Movd | Mnemonic::Vmovd => {
-            return Some(Source::Zero);
+            return Some(LaneSource::Zero);
         }
         Mnemonic::Movsd | Mnemonic::Vmovsd => match lane {
             0 => (right, 0),
-            _ if is_load => return Some(Source::Zero),
+            _ if is_load => return Some(LaneSource::Zero),
             _ => (left, lane),
         },
         Mnemonic::Movhps | Mnemonic::Movhpd | Mnemonic::Vmovhps | Mnemonic::Vmovhpd => match lane {
@@ -231,32 +228,32 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         },
         Mnemonic::Psrldq | Mnemonic::Vpsrldq if order == 8 => match half {
             0 => (right, first + 1),
-            _ => return Some(Source::Zero),
+            _ => return Some(LaneSource::Zero),
         },
         Mnemonic::Pxor | Mnemonic::Xorps | Mnemonic::Xorpd | Mnemonic::Vpxor | Mnemonic::Vxorps | Mnemonic::Vxorpd
             if !is_load && instruction.op_register(left) == instruction.op_register(right) =>
         {
-            return Some(Source::Zero);
+            return Some(LaneSource::Zero);
         }
         Mnemonic::Paddq | Mnemonic::Vpaddq => {
-            return Some(Source::Sum([(left, lane), (right, lane)]));
+            return Some(LaneSource::Sum([(left, lane), (right, lane)]));
         }
         Mnemonic::Mulpd | Mnemonic::Vmulpd => {
-            return Some(Source::Computed(Operation::Product, both()));
+            return Some(LaneSource::Computed(Operation::Product, both()));
         }
         Mnemonic::Mulsd | Mnemonic::Vmulsd if lane == 0 => {
-            return Some(Source::Computed(Operation::Product, both()));
+            return Some(LaneSource::Computed(Operation::Product, both()));
         }
         Mnemonic::Vfmadd132sd if lane == 0 => return Some(product_and_sum([0, 2, 1])),
         Mnemonic::Vfmadd213sd if lane == 0 => return Some(product_and_sum([1, 0, 2])),
         Mnemonic::Vfmadd231sd if lane == 0 => return Some(product_and_sum([1, 2, 0])),
         Mnemonic::Vfmadd132sd | Mnemonic::Vfmadd213sd | Mnemonic::Vfmadd231sd => (0, lane),
         Mnemonic::Divsd | Mnemonic::Vdivsd if lane == 0 => {
-            return Some(Source::Computed(Operation::Quotient, both()));
+            return Some(LaneSource::Computed(Operation::Quotient, both()));
         }
         Mnemonic::Cvtsi2sd | Mnemonic::Vcvtsi2sd if lane == 0 => match instruction.code() {
             Code::Cvtsi2sd_xmm_rm64 | Code::VEX_Vcvtsi2sd_xmm_xmm_rm64 => {
-                return Some(Source::Computed(Operation::Double, vec![(right, 0)]));
+                return Some(LaneSource::Computed(Operation::Double, vec![(right, 0)]));
             }
             _ => return None,
         },
@@ -268,11 +265,11 @@ pub fn source(instruction: &Instruction, lane: usize) -> Option<Source> {
         | Mnemonic::Vcvtsi2sd => (left, lane),
         _ => return None,
     };
-    Some(Source::Lane(source))
+    Some(LaneSource::Lane(source))
 }
 
 /// Makes the product of the first two of these operands, plus the third.
-fn product_and_sum(operands: [u32; 3]) -> Source {
+fn product_and_sum(operands: [u32; 3]) -> LaneSource {
     let lanes = operands.map(|operand| (operand, 0));
-    Source::Computed(Operation::ProductAndSum, lanes.to_vec())
+    LaneSource::Computed(Operation::ProductAndSum, lanes.to_vec())
 }

@@ -98,8 +98,7 @@ fn site(code: &FunctionCode, point: CutPoint) -> Option<(Instruction, Option<Way
             let jump = code.blocks[block].instructions.last()?;
             let taken = kind == EdgeKind::Taken;
             // The opposite of a condition differs from it in the lowest bit.
-            let condition = number(jump.condition_code())? ^ u8::from(!taken);
-            Some((*jump, Some(Way { taken, condition })))
+            Some((*jump, Some(Way { taken, condition: number(jump.condition_code())? ^ u8::from(!taken) })))
         }
     }
 }
@@ -147,9 +146,7 @@ pub fn weights(code: &FunctionCode, passed: &BTreeSet<BlockId>, calls: Calls<'_>
             let weight = if is_barred { INFINITE } else { weight(instruction, calls_from(code, point)) };
             weights.insert(CutPoint::Instruction(point), weight);
         }
-        let Some(jump) = body.instructions.last() else {
-            continue;
-        };
+        let Some(jump) = body.instructions.last() else { continue };
         let joining = body.successors.iter().filter(|(to, _)| shared.contains(to));
         // Calls that join others there have no other place to end.
         let is_inner = calls.ends_at_inner && calls.inner == Some(address(jump)) && joining.count() == 1;
@@ -308,9 +305,7 @@ mod tests {
         ) {
             let bytes = assemble(&parts);
             let image = Image::of_code(&bytes, CODE);
-            let Ok(code) = FunctionCode::decode(&image, CODE) else {
-                return Ok(());
-            };
+            let Ok(code) = FunctionCode::decode(&image, CODE) else { return Ok(()) };
             let edges = code.blocks.entries().flat_map(|(id, block)| {
                 block.successors.iter().map(move |(to, kind)| (id, *kind, *to))
             });
@@ -319,16 +314,12 @@ mod tests {
                     code.blocks[*from].successors.len() == 2 && code.blocks[*to].predecessors.len() == 1
                 })
                 .collect();
-            let Some((from, taken, over)) = edges.get(edge.index(edges.len().max(1))).copied() else {
-                return Ok(());
-            };
+            let Some((from, taken, over)) = edges.get(edge.index(edges.len().max(1))).copied() else { return Ok(()) };
             let last = code.blocks[over].instructions.last().map(address);
             let goal = last.filter(|_| ends_at_inner).unwrap_or(code.blocks[over].address());
             let calls = Calls { block: over, by: &[(from, taken)], inner: Some(goal), ends_at_inner, work: &[] };
             let mut execution = Execution::run(&code);
-            let Ok(exits) = find(&mut execution, calls, |_, _| ((), 0)) else {
-                return Ok(());
-            };
+            let Ok(exits) = find(&mut execution, calls, |_, _| ((), 0)) else { return Ok(()) };
             let mut turns = turns.iter();
             while turns.len() > 0 {
                 let (mut block, mut is_over, mut hits, mut ended) = (BlockId::ENTRY, 0, 0, 0);

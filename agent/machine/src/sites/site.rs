@@ -127,11 +127,7 @@ pub fn entry_of_every_call(code: &FunctionCode) -> Option<&Instruction> {
 }
 
 /// Returns the cheapest site that every call passes once, before the stack pointer moves: there the return address is
-/// where the kernel expects it.
-///
-/// # Errors
-///
-/// Says why no probe can be placed.
+/// where the kernel expects it. The error says why no probe can be placed.
 pub fn entry_of_named(image: &Image<'_>, address: FileAddress, name: &str) -> Result<Site, String> {
     if RETURN_TWICE.contains(&name) {
         return Err("it returns more than once, which a return probe would break".to_owned());

@@ -35,11 +35,8 @@ pub struct CodeFile {
 
 impl CodeFile {
     /// Reads the file whose whole content is `data`, and the names in its debug file, whose whole content is `debug`.
-    /// Functions also get the names in `names`, even if the file has none.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it is not an x86-64 ELF executable or shared library.
+    /// Functions also get the names in `names`, even if the file has none. Fails if it is not an x86-64 ELF executable
+    /// or shared library.
     pub fn read(data: &[u8], debug: Option<&[u8]>, names: Option<&dyn Names>) -> Result<Self, ElfError> {
         let mut image = Image::parse(data)?;
         if let Some(debug) = debug {
@@ -193,9 +190,7 @@ pub fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<
         }
         for at in memchr::memchr_iter(CALL, code) {
             let distance = code.get(at + 1..).and_then(|rest| rest.first_chunk());
-            let Some(distance) = distance.map(|bytes| i32::from_le_bytes(*bytes)) else {
-                break;
-            };
+            let Some(distance) = distance.map(|bytes| i32::from_le_bytes(*bytes)) else { break };
             let behind = begin.wrapping_add(at as u64 + CALL_BYTES);
             let target = behind.get().wrapping_add_signed(distance.into());
             if let Some(index) = traced.get(&FileAddress::new(target)) {
@@ -211,9 +206,7 @@ pub fn returns(image: &Image<'_>, traced: &[TracedEntry]) -> HashMap<usize, Vec<
 
 /// Returns where a function's parts outside its entry's frame begin, according to its jumps.
 fn parts(image: &Image<'_>, function: FileAddress) -> Vec<FileAddress> {
-    let Ok(code) = FunctionCode::decode(image, function) else {
-        return Vec::new();
-    };
+    let Ok(code) = FunctionCode::decode(image, function) else { return Vec::new() };
     let entries = code.blocks.iter().map(|block| block.address()).filter_map(|block| image.frames.at(block));
     let others = entries.filter(|entry| entry.start != function && !entry.is_entry);
     let mut starts: Vec<FileAddress> = others.map(|entry| entry.start).collect();

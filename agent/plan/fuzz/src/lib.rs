@@ -7,40 +7,35 @@ mod mutation;
 
 use std::sync::LazyLock;
 
-use mutation::Base;
+use mutation::MutationBase;
 
 /// The executables.
-pub static FILES: LazyLock<Vec<Base>> = LazyLock::new(|| {
-    let Some(folder) = std::env::var_os("EVICTSCOPE_FUZZ_BASES") else {
-        return Vec::new();
-    };
+pub static FILES: LazyLock<Vec<MutationBase>> = LazyLock::new(|| {
+    let Some(folder) = std::env::var_os("EVICTSCOPE_FUZZ_BASES") else { return Vec::new() };
     let entries = std::fs::read_dir(&folder).expect("cannot read EVICTSCOPE_FUZZ_BASES");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
-    let base = |path| Base::new(std::fs::read(path).expect("cannot read a base"));
-    paths.iter().map(base).collect()
+    paths.iter().map(|path| MutationBase::new(std::fs::read(path).expect("cannot read a base"))).collect()
 });
 
 /// The executables that have debug information.
-pub static FILES_WITH_DWARF: LazyLock<Vec<Base>> = LazyLock::new(|| {
+pub static FILES_WITH_DWARF: LazyLock<Vec<MutationBase>> = LazyLock::new(|| {
     let files = FILES.iter().cloned();
-    let has_dwarf = |file: &Base| file.section(".debug_info").is_some();
-    files.filter(has_dwarf).collect()
+    files.filter(|file| file.section(".debug_info").is_some()).collect()
 });
 
 /// Their unwind tables.
-pub static FRAMES: LazyLock<Vec<Base>> =
+pub static FRAMES: LazyLock<Vec<MutationBase>> =
     LazyLock::new(|| FILES.iter().filter_map(|file| file.section(".eh_frame")).collect());
 
 /// Their functions that a plan relies on.
-pub static FUNCTIONS: LazyLock<Vec<Base>> = LazyLock::new(|| FILES.iter().flat_map(Base::functions).collect());
+pub static FUNCTIONS: LazyLock<Vec<MutationBase>> =
+    LazyLock::new(|| FILES.iter().flat_map(MutationBase::functions).collect());
 
 /// Returns what an input stands for: its first byte names a base, and the rest is the script that
 /// damages it; or else the rest is the file itself.
-pub fn damaged(bases: &[Base], input: &[u8]) -> Vec<u8> {
-    let Some((which, rest)) = input.split_first() else {
-        return Vec::new();
-    };
+pub fn damaged(bases: &[MutationBase], input: &[u8]) -> Vec<u8> {
+    let Some((which, rest)) = input.split_first() else { return Vec::new() };
     match bases.get(usize::from(*which) % (bases.len() + 1)) {
         Some(base) => base.damaged(rest),
         None => rest.to_vec(),

@@ -42,12 +42,12 @@ const INTERESTING: [u64; 8] =
 
 /// An executable, and where it is worth damaging.
 #[derive(Clone)]
-pub struct Base {
+pub struct MutationBase {
     data: Vec<u8>,
     regions: Vec<Range<usize>>,
 }
 
-impl Base {
+impl MutationBase {
     /// Finds the places in an executable. In other data any place is as good as another.
     pub fn new(data: Vec<u8>) -> Self {
         let mut regions =
@@ -82,9 +82,7 @@ impl Base {
         let mut data = self.data.clone();
         for record in script.as_chunks::<RECORD>().0 {
             let [what, region, at_low, at_high, value @ ..] = *record;
-            let Some(region) = self.regions.get(usize::from(region) % self.regions.len()) else {
-                continue;
-            };
+            let Some(region) = self.regions.get(usize::from(region) % self.regions.len()) else { continue };
             let place = usize::from(u16::from_le_bytes([at_low, at_high]));
             let at = region.start + place % region.len().max(1);
             self.change(&mut data, what, at, region, value);
@@ -154,8 +152,7 @@ fn regions(file: &ElfFile64<'_, Endianness>) -> Option<Vec<Range<usize>>> {
 /// Finds the functions that a plan relies on.
 fn functions(file: &ElfFile64<'_, Endianness>) -> Vec<Range<usize>> {
     let symbols = file.symbols().chain(file.dynamic_symbols());
-    let is_wanted = |name: &str| FUNCTIONS.contains(&name);
-    let wanted = symbols.filter(|symbol| symbol.name().is_ok_and(is_wanted));
+    let wanted = symbols.filter(|symbol| symbol.name().is_ok_and(|name| FUNCTIONS.contains(&name)));
     let range = |symbol: ElfSymbol64<'_, '_, Endianness>| {
         let section = file.section_by_index(symbol.section_index()?).ok()?;
         let (offset, _) = section.file_range()?;

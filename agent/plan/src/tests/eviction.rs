@@ -19,8 +19,7 @@ fn methods(compiler: &str, options: &[&str]) -> Option<Vec<Option<Method>>> {
     let options = [&["-g", "-rdynamic"], options].concat();
     let plan = plan_of(&compile(compiler, PROGRAM, &options)?, None);
     let function = eviction_call(&plan);
-    let method = |variable| function.quantity(variable).map(|planned| planned.method);
-    Some(VARIABLES.map(method).to_vec())
+    Some(VARIABLES.map(|variable| function.quantity(variable).map(|planned| planned.method)).to_vec())
 }
 
 /// Asserts that both methods find all variables, with every compiler and at every level that optimises.
@@ -61,8 +60,7 @@ fn a_loop_with_calls_before_the_calculation() {
         if let Some(methods) = methods(compiler, &options) {
             // Inlined code may keep neither mem_reported nor overhead.
             let goal = &methods[2..];
-            let is_found = goal.iter().all(|method| *method == Some(Method::Both));
-            assert!(is_found, "{compiler} {options:?}: {methods:?}");
+            assert!(goal.iter().all(|method| *method == Some(Method::Both)), "{compiler} {options:?}: {methods:?}");
         }
     }
 }
@@ -97,13 +95,9 @@ fn results(define: &str) -> Vec<(String, Vec<Option<Operand>>)> {
         for level in ["-O1", "-O2", "-O3", "-Os"] {
             for form in [CALLED, INLINED] {
                 let options = [level, form, define, "-s"];
-                let Some(data) = compile(compiler, PROGRAM, &options) else {
-                    continue;
-                };
+                let Some(data) = compile(compiler, PROGRAM, &options) else { continue };
                 let plan = plan_of(&data, None);
-                let Some(function) = plan.function(EVICTION_CALL.description) else {
-                    continue;
-                };
+                let Some(function) = plan.function(EVICTION_CALL.description) else { continue };
                 if function.has_inner_site() {
                     let results = function.span.exits.iter().map(|exit| exit.result.clone());
                     found.push((format!("{compiler} {options:?}"), results.collect()));

@@ -98,9 +98,7 @@ fn a_cycle_needs_no_symbols() {
     for compiler in COMPILERS {
         for form in [WHOLE[2], JOBS[1]] {
             let options = [&["-O2", "-rdynamic"], form].concat();
-            let Some(data) = compile(compiler, PROGRAM, &options) else {
-                continue;
-            };
+            let Some(data) = compile(compiler, PROGRAM, &options) else { continue };
             let (case, whole) = (format!("{compiler} {options:?}"), plan_of(&data, None));
             let options = [&options[..], &["-s", "-Wl,--no-export-dynamic"]].concat();
             let stripped = compile(compiler, PROGRAM, &options).map(|data| plan_of(&data, None));
@@ -117,9 +115,7 @@ fn a_cycle_needs_no_symbols() {
 fn without_the_average_no_function_is_the_cycle() {
     for compiler in COMPILERS {
         let options = ["-O2", "-rdynamic", "-DWITHOUT_AVERAGE"];
-        let Some(data) = compile(compiler, PROGRAM, &options) else {
-            continue;
-        };
+        let Some(data) = compile(compiler, PROGRAM, &options) else { continue };
         assert_eq!(plan_of(&data, None).function(EXPIRE_CYCLE.description), None, "{compiler}");
     }
 }

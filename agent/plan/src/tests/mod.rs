@@ -17,12 +17,10 @@ fn redis_server() -> Option<Vec<u8>> {
     data
 }
 
-/// Returns the plan of an executable.
 pub fn plan_of(data: &[u8], debug: Option<&[u8]>) -> ProbePlan {
     plan(data, debug).unwrap_or_else(|error| panic!("no plan: {error}"))
 }
 
-/// Returns the eviction call in a plan.
 pub fn eviction_call(plan: &ProbePlan) -> &TracedFunction {
     plan.function(EVICTION_CALL.description).unwrap_or_else(|| panic!("{:?}", plan.not_found))
 }
@@ -46,9 +44,7 @@ fn an_executable_without_redis_has_no_eviction_call() {
 /// UPX leaves its mark after the program headers.
 #[test]
 fn a_packed_executable_is_named_as_such() {
-    let Some(mut data) = redis_server() else {
-        return;
-    };
+    let Some(mut data) = redis_server() else { return };
     let headers = usize::from(data[0x38]);
     let mark = 0x40 + 0x38 * headers + 4;
     data[mark..mark + 4].copy_from_slice(b"UPX!");

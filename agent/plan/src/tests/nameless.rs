@@ -41,13 +41,9 @@ fn a_plan_needs_no_symbols() {
     for compiler in ["gcc", "clang"] {
         for (link, variant) in LINKS.into_iter().flat_map(|link| variants.map(|variant| (link, variant))) {
             let mut options = [link, &variant].concat();
-            let Some(whole) = compile(compiler, PROGRAM, &options) else {
-                continue;
-            };
+            let Some(whole) = compile(compiler, PROGRAM, &options) else { continue };
             options.push("-s");
-            let Some(stripped) = compile(compiler, PROGRAM, &options) else {
-                continue;
-            };
+            let Some(stripped) = compile(compiler, PROGRAM, &options) else { continue };
             let case = format!("{compiler} {options:?}");
             let (whole, stripped) = (plan_of(&whole, None), plan_of(&stripped, None));
             assert_eq!(refusal(&whole), "", "{case}");
@@ -69,12 +65,8 @@ fn a_text_in_a_part_moved_elsewhere_leads_to_its_function() {
     let cold = "void latencyAddSample(const char *, long long) __attribute__((cold));\n";
     let source = format!("{cold}{PROGRAM}");
     let options = ["-O2", CALLED];
-    let Some(whole) = compile("gcc", &source, &options) else {
-        return;
-    };
-    let Some(stripped) = compile("gcc", &source, &[&options[..], &["-s"]].concat()) else {
-        return;
-    };
+    let Some(whole) = compile("gcc", &source, &options) else { return };
+    let Some(stripped) = compile("gcc", &source, &[&options[..], &["-s"]].concat()) else { return };
     let mut image = Image::parse(&stripped).unwrap_or_else(|error| panic!("{error}"));
     let mentioned = crate::names::find(&mut image, EVICTION_CALL.texts).mentioned_in(eviction::TEXT);
     assert!(mentioned.iter().any(|frame| !frame.is_entry), "the compiler moved nothing: {mentioned:x?}");
@@ -88,9 +80,7 @@ fn a_symbol_that_contradicts_the_text_is_refused() {
     let source = format!(
         "#define performEvictions reallyPerformEvictions\n{PROGRAM}#undef performEvictions\nint performEvictions(void) {{ return 0; }}\n"
     );
-    let Some(data) = compile("gcc", &source, &["-O1", CALLED]) else {
-        return;
-    };
+    let Some(data) = compile("gcc", &source, &["-O1", CALLED]) else { return };
     let plan = plan_of(&data, None);
     assert!(!is_certain(&plan));
     assert!(refusal(&plan).contains("but the function that reports its duration"), "{:?}", plan.not_found);
@@ -105,9 +95,7 @@ fn two_functions_that_could_be_it_are_refused() {
         "{PROGRAM}int inlinedElsewhere(void) {{ if (server.maxmemory_policy == 3) latencyAddSample(\"eviction-cycle\", 1); return 0; }}\n"
     );
     for options in [&["-O1", CALLED][..], &["-O1", CALLED, "-s"]] {
-        let Some(data) = compile("gcc", &source, options) else {
-            return;
-        };
+        let Some(data) = compile("gcc", &source, options) else { return };
         let plan = plan_of(&data, None);
         assert!(refusal(&plan).contains("2 functions mention"), "{:?}", plan.not_found);
     }
@@ -116,17 +104,13 @@ fn two_functions_that_could_be_it_are_refused() {
 #[test]
 fn the_name_counts_where_there_are_no_unwind_tables() {
     let options = ["-O1", CALLED, "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie"];
-    let Some(data) = compile("gcc", PROGRAM, &options) else {
-        return;
-    };
+    let Some(data) = compile("gcc", PROGRAM, &options) else { return };
     assert!(is_certain(&plan_of(&data, None)));
 }
 
 #[test]
 fn no_known_layout_is_refused() {
-    let Some(data) = compile("gcc", PROGRAM, &["-O1", CALLED, "-s"]) else {
-        return;
-    };
+    let Some(data) = compile("gcc", PROGRAM, &["-O1", CALLED, "-s"]) else { return };
     let plan = plan_of(&data, None);
     assert!(is_certain(&plan));
     for member in [Member::StatEvictedkeys, Member::StatNumcommands] {

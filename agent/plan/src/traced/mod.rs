@@ -61,8 +61,7 @@ impl Analysis<'_, '_> {
 
     /// Notes that something was not found.
     pub fn miss(&mut self, item: Item, reason: impl Into<Reason>) {
-        let reason = reason.into();
-        let missed = NotFound { item, reason };
+        let missed = NotFound { item, reason: reason.into() };
         if !self.not_found.contains(&missed) {
             self.not_found.push(missed);
         }

@@ -14,7 +14,7 @@ use rustix::fs::fstat;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::request::{Attach, Kind};
+use super::request::{Attach, LinkKind};
 use crate::bpf::{bpf, link_attr, link_perf_event, perf_event};
 use crate::error::Obstacle;
 use crate::mappers::obstacle;
@@ -23,7 +23,6 @@ use crate::mappers::obstacle;
 /// (`/sys/bus/event_source/devices/uprobe/format/retprobe`).
 const AT_RETURN: u64 = 1;
 
-/// A link that is kept.
 pub struct KeptLink {
     pub link: OwnedFd,
     /// The keeper's end of its sockets.
@@ -79,16 +78,13 @@ impl CodeRange {
     }
 }
 
-/// Makes the link that attaches a program to a process that runs this open executable.
-///
-/// # Errors
-///
-/// Returns the kernel's error: `EINVAL` if it has no such links.
+/// Makes the link that attaches a program to a process that runs this open executable. Fails with the kernel's error:
+/// `EINVAL` if it has no such links.
 pub fn create(program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<OwnedFd> {
     let path = CString::new(format!("/proc/self/fd/{}", exe.as_raw_fd()))?;
     match attach.kind {
-        Kind::Multi => by_multi_link(program, &path, attach),
-        Kind::Perf(event) => by_perf_event(program, &path, event, attach),
+        LinkKind::Multi => by_multi_link(program, &path, attach),
+        LinkKind::Perf(event) => by_perf_event(program, &path, event, attach),
     }
 }
 
@@ -108,9 +104,7 @@ fn by_multi_link(program: BorrowedFd<'_>, path: &CString, attach: &Attach) -> io
 }
 
 fn by_perf_event(program: BorrowedFd<'_>, path: &CString, event: u32, attach: &Attach) -> io::Result<OwnedFd> {
-    let [(offset, cookie)] = attach.sites[..] else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
+    let [(offset, cookie)] = attach.sites[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
     let fill = |uprobe: &mut perf_event_attr| {
         uprobe.type_ = event;
         uprobe.config = if attach.is_return { AT_RETURN } else { 0 };

@@ -28,7 +28,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use process::keep;
-pub(crate) use request::{Attach, Kind};
+pub(crate) use request::{Attach, LinkKind};
 
 use crate::error::ProbeError;
 use crate::mappers;
@@ -67,11 +67,7 @@ pub struct Leaving(UnixStream);
 
 impl LinkKeeper {
     /// Starts the keeper's process: this very program with another subcommand. It gets the capabilities that this
-    /// process has.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no process can be started.
+    /// process has. Fails if no process can be started.
     pub fn start() -> Result<Self, ProbeError> {
         let look = mappers::load().inspect_err(|error| {
             tracing::warn!(
@@ -93,11 +89,7 @@ impl LinkKeeper {
     }
 
     /// Does the same with a thread of this process, which cannot outlive it: for tests, whose programs have no
-    /// subcommands.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no thread can be started.
+    /// subcommands. Fails if no thread can be started.
     pub fn in_thread() -> Result<Self, ProbeError> {
         // It would map the executable in this process, where several keepers may be.
         Self::connected(None, |other| {
@@ -118,12 +110,8 @@ impl LinkKeeper {
         connect().map_err(ProbeError::NoKeeper)
     }
 
-    /// Attaches a program to a process that runs this open executable.
-    ///
-    /// # Errors
-    ///
-    /// Returns the kernel's error: `EINVAL` if it has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`]
-    /// if there is one.
+    /// Attaches a program to a process that runs this open executable. Fails with the kernel's error: `EINVAL` if it
+    /// has no such links; `EPIPE` if the keeper has ended; an [`Obstacle`] if there is one.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, exe: BorrowedFd<'_>, attach: &Attach) -> io::Result<Link> {
         let (mut socket, keepers) = UnixStream::pair()?;
         let mut descriptors = vec![keepers.as_fd(), program, exe];
@@ -201,7 +189,6 @@ impl Drop for Owner {
 }
 
 impl Link {
-    /// Returns how many sites are attached.
     pub fn sites(&self) -> usize {
         self.sites
     }

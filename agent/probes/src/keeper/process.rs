@@ -14,7 +14,7 @@ use rustix::thread::{
 };
 
 use super::links::{CodeRange, KeptLink, MOST_RELEASERS, Releasers, create};
-use super::request::{Kind, encode, receive};
+use super::request::{LinkKind, encode, receive};
 use crate::system::block_signals;
 
 /// What making links needs. Perf events need CAP_SYS_ADMIN too, which includes both.
@@ -34,11 +34,7 @@ struct Keeper {
 }
 
 /// Keeps links for the agent that started this process, until the agent's end of the socket on standard input is
-/// closed. Then releases all.
-///
-/// # Errors
-///
-/// Fails if it was not started by the agent.
+/// closed. Then releases all. Fails if it was not started by the agent.
 pub fn keep() -> io::Result<()> {
     // A service manager or a terminal sends its signals to the agent's children, too, before the agent has ended.
     block_signals();
@@ -49,11 +45,8 @@ pub fn keep() -> io::Result<()> {
     serve(rustix::stdio::stdin())
 }
 
-/// Does what the agent asks for until the other end of the socket is closed, and then releases all links.
-///
-/// # Errors
-///
-/// Fails if `socket` is not a socket, or what it receives is not a request.
+/// Does what the agent asks for until the other end of the socket is closed, and then releases all links. Fails if
+/// `socket` is not a socket, or what it receives is not a request.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut keeper = Keeper::default();
     let served = loop {
@@ -130,14 +123,10 @@ impl Keeper {
 
     /// Receives a request, and makes the link. Returns `false` if the other end is closed.
     fn attach(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let Some((attach, descriptors)) = receive(socket)? else {
-            return Ok(false);
-        };
+        let Some((attach, descriptors)) = receive(socket)? else { return Ok(false) };
         let mut descriptors = descriptors.into_iter();
         // If the descriptor to answer on is missing, the agent sees it closed.
-        let Some(agent) = descriptors.next() else {
-            return Ok(true);
-        };
+        let Some(agent) = descriptors.next() else { return Ok(true) };
         let (program, exe) = (descriptors.next(), descriptors.next());
         if self.look.is_none() {
             self.look = descriptors.next().map(Rc::new);
@@ -158,7 +147,7 @@ impl Keeper {
         let _ = rustix::net::send(&agent, &encode(made.as_ref().err()), SendFlags::NOSIGNAL);
         if let Ok(link) = made {
             self.links.push(KeptLink { link, agent, range, again: None });
-            if attach.kind == Kind::Multi {
+            if attach.kind == LinkKind::Multi {
                 // Only perf events need more.
                 limit_to(LINKS)?;
             }

@@ -22,8 +22,7 @@ const DESCRIPTORS: usize = 4;
 /// How to attach a program to a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// By which kind of link.
-    pub kind: Kind,
+    pub kind: LinkKind,
     /// Whether it runs when the function at the site returns.
     pub is_return: bool,
     /// The process.
@@ -32,9 +31,8 @@ pub struct Attach {
     pub sites: Vec<(u64, u64)>,
 }
 
-/// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum LinkKind {
     /// One uprobe_multi link for all sites.
     Multi,
     /// A perf event, for the only site, with the kernel's number for such events.
@@ -58,11 +56,7 @@ pub fn encode(made: Option<&io::Error>) -> [u8; ANSWER] {
     (i64::from(code) << 32 | i64::from(pid)).to_ne_bytes()
 }
 
-/// Decodes an answer.
-///
-/// # Errors
-///
-/// Returns the error that it tells.
+/// Decodes an answer. Fails with the error that it tells.
 pub fn decode(answer: [u8; ANSWER]) -> io::Result<()> {
     let answer = i64::from_ne_bytes(answer);
     match (answer >> 32) as i32 {
@@ -74,11 +68,7 @@ pub fn decode(answer: [u8; ANSWER]) -> io::Result<()> {
     }
 }
 
-/// Sends a request.
-///
-/// # Errors
-///
-/// Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
+/// Sends a request. Fails if the request is too long, or with the kernel's error: `EPIPE` if the other end is closed.
 pub fn send(socket: impl AsFd, attach: &Attach, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(attach)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -92,11 +82,7 @@ pub fn send(socket: impl AsFd, attach: &Attach, descriptors: &[BorrowedFd<'_>]) 
 }
 
 /// Receives a request and its descriptors. The last of them are missing if this process may open no more. Returns
-/// `None` if the other end is closed.
-///
-/// # Errors
-///
-/// Fails with the kernel's error, or if it is not a request.
+/// `None` if the other end is closed. Fails with the kernel's error, or if it is not a request.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Attach, Vec<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -124,7 +110,7 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    use super::{Attach, Kind, Obstacle, decode, encode, receive, send};
+    use super::{Attach, LinkKind, Obstacle, decode, encode, receive, send};
 
     #[test]
     fn an_answer_tells_what_came_of_it() {
@@ -142,7 +128,7 @@ mod tests {
         let (agents, keepers) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let with = [agents.as_fd(), keepers.as_fd(), agents.as_fd()];
         let mut attach =
-            Attach { kind: Kind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
+            Attach { kind: LinkKind::Perf(9), is_return: true, pid: 42, sites: vec![(u64::MAX, u64::MAX); 1_000] };
         send(&agents, &attach, &with)?;
         let (received, descriptors) = receive(&keepers)?.unwrap_or_else(|| panic!("closed"));
         assert_eq!(received, attach);

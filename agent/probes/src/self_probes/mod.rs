@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::error::ProbeError;
 use super::keeper::{Link, LinkKeeper};
 use super::probes::{Probes, Slot};
-use super::target::{FUNCTIONS, Function, OwnExecutable, own_sites};
+use super::target::{FUNCTIONS, OwnExecutable, TargetFunction, own_sites};
 
 #[cfg(test)]
 mod tests;
@@ -126,11 +126,8 @@ fn as_server(pid: u32) -> ServerConfig {
 
 impl Probes {
     /// Loads the programs, and measures what a hit costs on this program's own functions. So what the kernel does not
-    /// allow is reported at once, not at the first server.
-    ///
-    /// # Errors
-    ///
-    /// The error says what the kernel does not allow, and what to do about it.
+    /// allow is reported at once, not at the first server. The error says what the kernel does not allow, and what to
+    /// do about it.
     pub fn load_and_calibrate(run_delay: Option<u32>) -> Result<(Arc<Self>, HitCosts), ProbeError> {
         let probes = Self::load(&LinkKeeper::start()?, run_delay)?;
         let costs = match calibrate(&probes) {
@@ -149,7 +146,7 @@ fn calibrate(probes: &Arc<Probes>) -> Result<HitCosts, ProbeError> {
     let [emulated, other, stepped] = FUNCTIONS;
     let [emulated_at, other_at, stepped_at] = own_sites()?;
     let bare = time(&[emulated, other]) / 2.0;
-    let cost = |placed: &[(Probe, FileOffset)], functions: &[Function]| {
+    let cost = |placed: &[(Probe, FileOffset)], functions: &[TargetFunction]| {
         Ok::<_, ProbeError>(cost(probes, placed, functions)? - bare * functions.len() as f64)
     };
     let enter = cost(&[(Probe::Enter, emulated_at)], &[emulated])?;
@@ -168,7 +165,7 @@ fn calibrate(probes: &Arc<Probes>) -> Result<HitCosts, ProbeError> {
 
 /// Returns how many nanoseconds one call of each of `functions` takes with probes of the eviction call attached at
 /// these file offsets. Fails if the probes did not see the calls as those of the watched process.
-fn cost(probes: &Arc<Probes>, placed: &[(Probe, FileOffset)], functions: &[Function]) -> Result<f64, ProbeError> {
+fn cost(probes: &Arc<Probes>, placed: &[(Probe, FileOffset)], functions: &[TargetFunction]) -> Result<f64, ProbeError> {
     let attached = SelfProbes::of_evictions(probes, as_server(std::process::id()), placed)?;
     let cost = time(functions);
     let has_hits = attached.counted().calls.iter().flat_map(|calls| calls.hits).any(|hits| hits > 0);
@@ -177,7 +174,7 @@ fn cost(probes: &Arc<Probes>, placed: &[(Probe, FileOffset)], functions: &[Funct
 
 /// Returns how many nanoseconds it costs a process to have a probe placed and taken off again, apart from hits: its
 /// pages of code change, so it takes a fault or two.
-fn placing(probes: &Arc<Probes>, site: FileOffset, function: Function) -> Result<f64, ProbeError> {
+fn placing(probes: &Arc<Probes>, site: FileOffset, function: TargetFunction) -> Result<f64, ProbeError> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let usual = time_once(function);
@@ -197,7 +194,7 @@ fn cpu_time_ns() -> f64 {
 }
 
 /// Returns how many nanoseconds one call of each of `functions` takes: the median of a few rounds.
-pub(super) fn time(functions: &[Function]) -> f64 {
+pub(super) fn time(functions: &[TargetFunction]) -> f64 {
     let rounds = (0..ROUNDS).map(|_| {
         let begun = cpu_time_ns();
         for _ in 0..CALLS {
@@ -212,7 +209,7 @@ pub(super) fn time(functions: &[Function]) -> f64 {
 }
 
 /// Returns how many nanoseconds a single call takes.
-fn time_once(function: Function) -> f64 {
+fn time_once(function: TargetFunction) -> f64 {
     let begun = cpu_time_ns();
     // SAFETY: as above.
     unsafe { black_box(function)() };

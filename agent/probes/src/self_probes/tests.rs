@@ -91,9 +91,7 @@ fn a_call_far_from_the_allocators_counter_is_not_counted() -> anyhow::Result<()>
     let (seen, messages) = evictions(ALLOCATOR_STREAK + 5, far)?;
     assert_eq!(kinds(&seen), (0, 0));
     assert_eq!(seen.evictions.check_failures[Check::Allocator as usize], 1);
-    let [text] = &messages[..] else {
-        panic!("{messages:?}");
-    };
+    let [text] = &messages[..] else { panic!("{messages:?}") };
     for value in [reported, USED_MEMORY] {
         assert!(text.contains(&value.to_string()), "{value} in {text}");
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 use aya::maps::{HashMap, Map, MapData, MapError, RingBuf};
 use evictscope_abi::{
-    Cookie, EVICTION, EvictionConfig, SlowCall, TRACE_BUCKETS, TraceConfig, TraceShared, TracedThread, When,
+    Cookie, EVICTION, EvictionConfig, TRACE_BUCKETS, TraceConfig, TraceShared, TracedCall, TracedThread, When,
 };
 use evictscope_host::{Executable, Words};
 use evictscope_model::{FileOffset, ProcessAddress};
@@ -17,7 +17,7 @@ use super::keeper::{Leaving, Link, LinkKeeper};
 use super::maps::Mapped;
 use super::programs::{Programs, load};
 use super::self_probes::time;
-use super::target::{FUNCTIONS, Function, OwnExecutable, Target, own_sites};
+use super::target::{FUNCTIONS, OwnExecutable, Target, TargetFunction, own_sites};
 
 const ENTER: &str = "trace_enter";
 const RETURN: &str = "trace_return";
@@ -56,11 +56,7 @@ pub struct TraceCosts {
 }
 
 impl Tracer {
-    /// Loads the programs into the kernel.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it or refuses a program.
+    /// Loads the programs into the kernel. Fails if the kernel does not allow it or refuses a program.
     pub fn load() -> Result<Self, ProbeError> {
         Self::load_for(&LinkKeeper::start()?, true)
     }
@@ -94,11 +90,8 @@ impl Tracer {
     }
 
     /// Measures what hits cost, on functions of this process. `is_emulated` says whether the kernel emulates the
-    /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the kernel does not allow it.
+    /// instruction at the entry of the function to trace, and `reads` whether evicted keys are read there. Fails if the
+    /// kernel does not allow it.
     pub fn calibrate(&mut self, is_emulated: bool, reads: bool) -> Result<TraceCosts, ProbeError> {
         let [push, _, stepped] = FUNCTIONS;
         let [push_at, _, stepped_at] = own_sites()?;
@@ -115,7 +108,7 @@ impl Tracer {
     fn cost(
         &self,
         programs: &[&'static str],
-        function: Function,
+        function: TargetFunction,
         site: FileOffset,
         reads: bool,
     ) -> Result<f64, ProbeError> {
@@ -139,12 +132,8 @@ impl Tracer {
         Ok((time(&[function]) - bare).max(0.0) * IN_A_SERVER)
     }
 
-    /// Begins to trace: nothing is probed yet.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if the built object lacks something.
-    pub fn trace(self, traced: Traced) -> Result<Tracing, ProbeError> {
+    /// Begins to trace: nothing is probed yet. Fails only if the built object lacks something.
+    pub fn trace(self, traced: TraceJob) -> Result<Tracing, ProbeError> {
         self.config.set(
             0,
             TraceConfig {
@@ -216,12 +205,12 @@ impl Tracer {
     }
 
     /// Returns the slow calls since the last time, in the order in which they ended.
-    fn slow_calls(&mut self) -> Vec<SlowCall> {
+    fn slow_calls(&mut self) -> Vec<TracedCall> {
         let mut calls = Vec::new();
         while let Some(item) = self.slow.next() {
-            if let Some(bytes) = item.get(..size_of::<SlowCall>()) {
+            if let Some(bytes) = item.get(..size_of::<TracedCall>()) {
                 // SAFETY: the slice is as long as the structure, which has only integers.
-                calls.push(unsafe { bytes.as_ptr().cast::<SlowCall>().read_unaligned() });
+                calls.push(unsafe { bytes.as_ptr().cast::<TracedCall>().read_unaligned() });
             }
         }
         calls
@@ -275,7 +264,7 @@ impl TraceCounts {
 }
 
 /// What to trace.
-pub struct Traced {
+pub struct TraceJob {
     /// The process.
     pub pid: u32,
     /// The executables that it may run, open: the first one in which probes appear in its memory.
@@ -299,7 +288,7 @@ pub struct Traced {
 /// The probes on one function. Dropping it takes them off and waits until they are.
 pub struct Tracing {
     tracer: Tracer,
-    traced: Traced,
+    traced: TraceJob,
     placed: Vec<Link>,
     generation: u64,
     /// Probes that are being taken off.
@@ -307,11 +296,8 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process is gone, the kernel refuses, or the process runs none of these executables.
+    /// Places the probes once those that were taken off are gone. Counts calls that begin from then on. Fails if the
+    /// process is gone, the kernel refuses, or the process runs none of these executables.
     pub fn place(&mut self) -> Result<(), ProbeError> {
         // Both together would count each call twice.
         self.settle();
@@ -323,8 +309,7 @@ impl Tracing {
                 return Err(ProbeError::NotRun(pid, Unrun { missing: placed, placed }));
             };
             let links = self.place_in(exe)?;
-            let missing = self.traced.memory.without_breakpoint(&self.traced.addresses);
-            if missing.map_err(|_| ProbeError::Gone(pid))? == 0 {
+            if self.traced.memory.without_breakpoint(&self.traced.addresses).map_err(|_| ProbeError::Gone(pid))? == 0 {
                 self.placed = links;
                 self.tracer.observe(true);
                 return Ok(());
@@ -335,7 +320,7 @@ impl Tracing {
     }
 
     fn place_in(&self, exe: &Executable) -> Result<Vec<Link>, ProbeError> {
-        let Traced { pid, entry, cycles, .. } = &self.traced;
+        let TraceJob { pid, entry, cycles, .. } = &self.traced;
         let target = Target { pid: *pid, exe: exe.file().as_fd() };
         let mut placed = Vec::new();
         for (site, function) in cycles {
@@ -384,7 +369,7 @@ impl Tracing {
     }
 
     /// Returns the slow calls since the last time, in the order in which they ended.
-    pub fn slow_calls(&mut self) -> Vec<SlowCall> {
+    pub fn slow_calls(&mut self) -> Vec<TracedCall> {
         self.tracer.slow_calls()
     }
 }

@@ -2,7 +2,7 @@ use evictscope_abi::{EvictionConfig, TraceConfig};
 use evictscope_host::{Executable, Words};
 use evictscope_model::ProcessAddress;
 
-use super::{ENTER, LinkKeeper, OwnExecutable, RETURN, TraceCounts, Traced, Tracer};
+use super::{ENTER, LinkKeeper, OwnExecutable, RETURN, TraceCounts, TraceJob, Tracer};
 use crate::target::{alone, own_offsets};
 
 // One function calls itself as often as it is told. The other returns to its caller's caller if it is told 0, as a
@@ -124,7 +124,7 @@ fn probes_that_are_placed_again_are_hit_once_by_each_call() -> anyhow::Result<()
         let copy = tempfile::NamedTempFile::new()?;
         std::fs::copy("/proc/self/exe", copy.path())?;
         let tracer = Tracer::load_for(&LinkKeeper::in_thread()?, multi)?;
-        let mut tracing = tracer.trace(Traced {
+        let mut tracing = tracer.trace(TraceJob {
             pid,
             exes: vec![Executable::open(copy.path())?, Executable::open("/proc/self/exe".as_ref())?],
             memory: Words::open(pid)?,

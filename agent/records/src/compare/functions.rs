@@ -7,8 +7,8 @@ use std::io;
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
 
-use super::measures::Unit;
-use super::row::Row;
+use super::measures::MeasureUnit;
+use super::row::ComparedRow;
 use crate::profile::are_drawable;
 
 const MOST: usize = 15;
@@ -17,7 +17,7 @@ const ERRORS: f64 = 3.0;
 
 /// Returns the functions whose share of the samples changed most, with both shares. A function's samples were taken in
 /// it or in what it called.
-pub fn functions(before: &str, after: &str) -> Vec<Row> {
+pub fn functions(before: &str, after: &str) -> Vec<ComparedRow> {
     let (before, after) = (Shares::of(before), Shares::of(after));
     if before.samples == 0 || after.samples == 0 {
         return Vec::new();
@@ -26,21 +26,17 @@ pub fn functions(before: &str, after: &str) -> Vec<Row> {
     let rows = names.into_iter().map(|name| {
         let (one, other) = (before.share(name), after.share(name));
         let noise = ERRORS * (before.variance(one) + after.variance(other)).sqrt();
-        Row::new(name, Unit::Share, Some(one), Some(other), Some(noise))
+        ComparedRow::new(name, MeasureUnit::Share, Some(one), Some(other), Some(noise))
     });
-    let mut rows: Vec<Row> = rows.collect();
-    let change = |row: &Row| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
+    let mut rows: Vec<ComparedRow> = rows.collect();
+    let change = |row: &ComparedRow| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
     rows.sort_by(|one, other| change(other).total_cmp(&change(one)).then_with(|| one.name.cmp(&other.name)));
     rows.truncate(MOST);
     rows
 }
 
 /// Draws the second profile as a flame graph, in which red functions take a larger share than in the first one, and
-/// blue ones a smaller share. Their numbers of samples do not matter.
-///
-/// # Errors
-///
-/// Fails if a profile has no samples.
+/// blue ones a smaller share. Their numbers of samples do not matter. Fails if a profile has no samples.
 pub fn differential(before: &str, after: &str) -> io::Result<Vec<u8>> {
     let both = differential::Options { normalize: true, ..differential::Options::default() };
     let mut lines = Vec::new();

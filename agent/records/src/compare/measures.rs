@@ -10,7 +10,7 @@ use crate::{Occasion, Record};
 
 /// A value of one record.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MeasuredValue {
     /// The value; `None` if it is not known.
     pub(super) value: Option<f64>,
     /// The same in each second, if there is one in each.
@@ -19,7 +19,7 @@ pub(super) struct Measured {
 
 /// What the numbers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum MeasureUnit {
     Count,
     Bytes,
     Seconds,
@@ -39,30 +39,30 @@ pub(super) enum Of {
 }
 
 /// All measures with their names, in the order in which they are shown.
-pub(super) const MEASURES: [(&str, Unit, Of); 19] = [
-    ("commands/s before", Unit::Count, Of::Before(commands)),
-    ("commands/s in it", Unit::Count, Of::During(commands)),
-    ("CPU per command before", Unit::Seconds, Of::Before(cpu_per_command)),
-    ("CPU per command in it", Unit::Seconds, Of::During(cpu_per_command)),
-    ("main thread's CPU before", Unit::Share, Of::Before(cpu)),
-    ("main thread's CPU in it", Unit::Share, Of::During(cpu)),
-    ("time in evicting calls", Unit::Share, Of::During(evicting)),
-    ("evicting calls/s", Unit::Count, Of::During(calls)),
-    ("evicting call, median", Unit::Seconds, Of::Calls(0.5)),
-    ("evicting call, p99", Unit::Seconds, Of::Calls(0.99)),
-    ("evicted keys/s", Unit::Count, Of::During(evicted)),
-    ("stalled", Unit::Seconds, Of::Once(stalled)),
-    ("client buffers, peak", Unit::Bytes, Of::Once(client_buffers)),
-    ("memory, peak", Unit::Bytes, Of::Once(memory)),
-    ("memory, after", Unit::Bytes, Of::Once(|record| of_burst(record, |burst| burst.memory_after))),
-    ("memory reclaimed", Unit::Bytes, Of::Once(|record| of_burst(record, Burst::reclaimed))),
-    ("keys evicted", Unit::Count, Of::Once(|record| of_burst(record, |burst| burst.evicted_keys))),
-    ("duration", Unit::Seconds, Of::Once(|record| Some(saturated(record) as f64 / 1e6))),
-    ("duration of the reclaim", Unit::Seconds, Of::Once(reclaim)),
+pub(super) const MEASURES: [(&str, MeasureUnit, Of); 19] = [
+    ("commands/s before", MeasureUnit::Count, Of::Before(commands)),
+    ("commands/s in it", MeasureUnit::Count, Of::During(commands)),
+    ("CPU per command before", MeasureUnit::Seconds, Of::Before(cpu_per_command)),
+    ("CPU per command in it", MeasureUnit::Seconds, Of::During(cpu_per_command)),
+    ("main thread's CPU before", MeasureUnit::Share, Of::Before(cpu)),
+    ("main thread's CPU in it", MeasureUnit::Share, Of::During(cpu)),
+    ("time in evicting calls", MeasureUnit::Share, Of::During(evicting)),
+    ("evicting calls/s", MeasureUnit::Count, Of::During(calls)),
+    ("evicting call, median", MeasureUnit::Seconds, Of::Calls(0.5)),
+    ("evicting call, p99", MeasureUnit::Seconds, Of::Calls(0.99)),
+    ("evicted keys/s", MeasureUnit::Count, Of::During(evicted)),
+    ("stalled", MeasureUnit::Seconds, Of::Once(stalled)),
+    ("client buffers, peak", MeasureUnit::Bytes, Of::Once(client_buffers)),
+    ("memory, peak", MeasureUnit::Bytes, Of::Once(memory)),
+    ("memory, after", MeasureUnit::Bytes, Of::Once(|record| of_burst(record, |burst| burst.memory_after))),
+    ("memory reclaimed", MeasureUnit::Bytes, Of::Once(|record| of_burst(record, Burst::reclaimed))),
+    ("keys evicted", MeasureUnit::Count, Of::Once(|record| of_burst(record, |burst| burst.evicted_keys))),
+    ("duration", MeasureUnit::Seconds, Of::Once(|record| Some(saturated(record) as f64 / 1e6))),
+    ("duration of the reclaim", MeasureUnit::Seconds, Of::Once(reclaim)),
 ];
 
 impl Of {
-    pub(super) fn measured(&self, record: &Record) -> Measured {
+    pub(super) fn measured(&self, record: &Record) -> MeasuredValue {
         let began = record.began_us;
         let (value, seconds) = match *self {
             Self::Before(of) => within(record, 0, began, of),
@@ -70,7 +70,7 @@ impl Of {
             Self::Calls(quantile) => quantiles(record, quantile),
             Self::Once(of) => (of(record), Vec::new()),
         };
-        Measured { value, seconds }
+        MeasuredValue { value, seconds }
     }
 
     /// Returns the smallest difference that can be measured, as a share of a value.

@@ -8,16 +8,16 @@ mod row;
 mod seconds;
 
 pub use functions::{differential, functions, is_profile};
-pub use row::Row;
+pub use row::ComparedRow;
 
 use crate::Record;
 use measures::MEASURES;
 
 /// Compares two records: a row for each measure that at least one of them has.
-pub fn records(before: &Record, after: &Record) -> Vec<Row> {
-    let rows = MEASURES
-        .iter()
-        .map(|(name, unit, of)| Row::judged(name, *unit, of.resolution(), of.measured(before), of.measured(after)));
+pub fn records(before: &Record, after: &Record) -> Vec<ComparedRow> {
+    let rows = MEASURES.iter().map(|(name, unit, of)| {
+        ComparedRow::judged(name, *unit, of.resolution(), of.measured(before), of.measured(after))
+    });
     rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }
 

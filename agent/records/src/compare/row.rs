@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::measures::{Measured, Unit};
+use super::measures::{MeasureUnit, MeasuredValue};
 use super::seconds::scatter;
 use crate::text;
 
@@ -26,7 +26,7 @@ pub enum Change {
 
 /// A value before and after.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ComparedRow {
     /// What it is.
     pub name: String,
     /// Before: bytes, seconds, a share or a number; `None` if it is not known.
@@ -38,17 +38,29 @@ pub struct Row {
     /// How it changed.
     pub change: Change,
     #[serde(skip)]
-    unit: Unit,
+    unit: MeasureUnit,
 }
 
-impl Row {
+impl ComparedRow {
     /// Compares two values, by how far the seconds of their records scatter.
-    pub(super) fn judged(name: &str, unit: Unit, resolution: f64, before: Measured, after: Measured) -> Self {
+    pub(super) fn judged(
+        name: &str,
+        unit: MeasureUnit,
+        resolution: f64,
+        before: MeasuredValue,
+        after: MeasuredValue,
+    ) -> Self {
         Self::new(name, unit, before.value, after.value, noise(resolution, &before, &after))
     }
 
     /// Compares two values whose noise may be known.
-    pub(super) fn new(name: &str, unit: Unit, before: Option<f64>, after: Option<f64>, noise: Option<f64>) -> Self {
+    pub(super) fn new(
+        name: &str,
+        unit: MeasureUnit,
+        before: Option<f64>,
+        after: Option<f64>,
+        noise: Option<f64>,
+    ) -> Self {
         let change = match before.zip(after).zip(noise) {
             Some(((before, after), noise)) if (after - before).abs() > noise => Change::Changed,
             Some(_) => Change::WithinNoise,
@@ -62,7 +74,7 @@ impl Row {
         let text = |value: Option<f64>| text::or_unknown(value, |value| self.unit.text(value));
         let difference = self.before.zip(self.after).map(|(before, after)| after - before);
         let change = match (self.unit, self.before, difference) {
-            (Unit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
+            (MeasureUnit::Share, _, Some(difference)) => format!("{:+.1} %", difference * 100.0),
             (_, Some(before), Some(difference)) if before > 0.0 => {
                 format!("{:+.0} %", difference / before * 100.0)
             }
@@ -78,7 +90,7 @@ impl Row {
     }
 }
 
-impl Unit {
+impl MeasureUnit {
     fn text(self, value: f64) -> String {
         match self {
             Self::Count => text::count(value),
@@ -90,8 +102,8 @@ impl Unit {
 }
 
 /// Returns by how much two values of the same state may differ.
-fn noise(resolution: f64, before: &Measured, after: &Measured) -> Option<f64> {
-    let has_enough = |measured: &Measured| measured.seconds.len() >= FEWEST_SECONDS;
+fn noise(resolution: f64, before: &MeasuredValue, after: &MeasuredValue) -> Option<f64> {
+    let has_enough = |measured: &MeasuredValue| measured.seconds.len() >= FEWEST_SECONDS;
     if !has_enough(before) || !has_enough(after) {
         return None;
     }

@@ -77,7 +77,7 @@ fn what_has_one_value_a_record_is_not_judged() {
     after.ended_us = after.began_us + 7_000_000;
     let rows = records(&burst_record(), &after);
     let memory = rows.iter().find(|row| row.name == "memory, after");
-    assert_eq!(memory.map(Row::cells).unwrap_or_default(), ["memory, after", "300 MiB", "-", "", "not judged"]);
+    assert_eq!(memory.map(ComparedRow::cells).unwrap_or_default(), ["memory, after", "300 MiB", "-", "", "not judged"]);
     let rows = records(&burst_record(), &burst_record());
     let peak = rows.iter().find(|row| row.name == "client buffers, peak");
     assert_eq!(peak.map(|row| row.change), Some(Change::NotJudged));

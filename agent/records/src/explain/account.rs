@@ -7,7 +7,7 @@ use evictscope_telemetry::{ClientBuffers, Moment};
 
 use super::expiry::{self, Behind};
 use super::growth::{Growth, growth, growth_since_lowest, rise};
-use super::step::{self, Step};
+use super::step::{self, MemoryStep};
 use super::window::Window;
 use crate::text::{count, size};
 
@@ -29,7 +29,7 @@ pub struct Account {
     /// Replication and AOF buffers that do not count against `maxmemory`.
     pub not_counted: Option<Growth>,
     /// A hash table that was resized.
-    pub table: Option<Step>,
+    pub table: Option<MemoryStep>,
     /// Expired keys that were held.
     pub expired: Option<Behind>,
     /// How far memory fell from its highest to the lowest after it, bytes.

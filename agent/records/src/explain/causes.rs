@@ -67,10 +67,7 @@ fn lowered_limit(account: &Account) -> Option<Finding> {
     if over < LEAST_BYTES {
         return None;
     }
-    let from = match from {
-        0 => "no limit".to_owned(),
-        from => size(from),
-    };
+    let from = if from == 0 { "no limit".to_owned() } else { size(from) };
     let (to, used) = (size(to), size(used));
     let summary = format!("maxmemory was lowered from {from} to {to} while {used} were used");
     finding(CauseKind::LoweredLimit, over as f64, summary, vec![format!("{} had to be freed at once.", size(over))])

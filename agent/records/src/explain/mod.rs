@@ -133,10 +133,7 @@ pub enum Proof {
 /// Explains a record.
 pub fn explain(record: &Record) -> Explanation {
     let explanation = explained(&Window::of(record));
-    match record.ending {
-        Some(ending) => ended(ending, explanation),
-        None => explanation,
-    }
+    if let Some(ending) = record.ending { ended(ending, explanation) } else { explanation }
 }
 
 /// Adds why the server ended, as far as the kernel says. What came before is not said to be why.

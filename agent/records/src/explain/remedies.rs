@@ -12,7 +12,7 @@ use super::{Cause, CauseKind, Proof, Remedy, buffers, expiry};
 use crate::text::{bytes, round, size};
 
 const TTL: &str = "cargo xtask lab remedy --remedy ttl: 2 bursts without it, none with it";
-const ROOM_FOR_TABLE: &str = "cargo xtask lab remedy --remedy maxmemory --cause table: 2 bursts and 35,749 keys evicted without it, none with 128 MiB more for a step of 32 MiB; latencies were not compared, as other work ran";
+const ROOM_FOR_TABLE: &str = "cargo xtask lab remedy --remedy maxmemory --cause table, at commit d164b53d: 2 bursts and 35,749 keys evicted without it, none with 128 MiB more for a step of 32 MiB; latencies were not compared, as other work ran";
 const SMALL_BACKLOG: &str = "cargo xtask lab remedy --remedy backlog: 127,338 keys evicted and a p99 of the latency of 3,408 ms with a backlog of 64 MiB, none and 11 ms with 1 MiB, while other work ran";
 const EFFORT: &str = "cargo xtask lab remedy --remedy effort --rate 3300: expired keys held 278 MiB with effort 1, 51 MiB with 5, 22 MiB with 10";
 const LAZYFREE: &str = "cargo xtask lab remedy --remedy lazyfree: a hash of 230 MiB was evicted by a call of 1,467 ms without it, and no call took 20 ms with it; highest latency 1,707 ms and 140 ms";
@@ -173,7 +173,6 @@ fn whole_mebibytes(size: u64) -> u64 {
 /// A key that was used more recently may be asked for again: no TTL that would delete it is recommended.
 const LONG_IDLE: Duration = Duration::from_secs(600);
 
-/// Returns first aid for these causes.
 pub fn first_aid(window: &Window<'_>, causes: &[Cause]) -> Vec<Remedy> {
     let remedy = |cause: &Cause| {
         if cause.kind == CauseKind::Data {

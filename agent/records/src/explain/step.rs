@@ -35,7 +35,7 @@ const LEAST_USED: u64 = 2;
 
 /// A single step of used memory by a power of two.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct MemoryStep {
     /// The power of two, bytes.
     pub bytes: u64,
     /// When it was seen, since 1970, microseconds.
@@ -46,7 +46,7 @@ pub struct Step {
 
 /// Finds the largest such step right before evictions began or while they went on. An earlier one, which left memory
 /// within its limit, is no reason for them.
-pub fn resized_table(window: &Window<'_>) -> Option<Step> {
+pub fn resized_table(window: &Window<'_>) -> Option<MemoryStep> {
     let moments = &window.record.moments;
     let index_at = |us: u64| moments.partition_point(|moment| moment.unix_us() < us);
     let first = index_at(window.began_us.saturating_sub(NEAR_US));
@@ -56,7 +56,7 @@ pub fn resized_table(window: &Window<'_>) -> Option<Step> {
 }
 
 /// Returns the step from the moment before `at` to it, if it is one.
-fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
+fn step_at(moments: &[Moment], at: usize) -> Option<MemoryStep> {
     let pair: &[Moment; 2] = moments.get(at.checked_sub(1)?..)?.first_chunk()?;
     let [before, after] = pair;
     let risen = change(pair)?;
@@ -88,7 +88,7 @@ fn step_at(moments: &[Moment], at: usize) -> Option<Step> {
     let replica = |moment: &Moment| moment.client_buffers.map(|buffers| buffers.replica);
     let has_replica = |moment: &Moment| replica(moment).is_some_and(|bytes| bytes > 0);
     let got_replica = !has_replica(before) && later.iter().any(has_replica);
-    (is_single && is_plausible && !is_buffers && !got_replica).then(|| Step {
+    (is_single && is_plausible && !is_buffers && !got_replica).then(|| MemoryStep {
         bytes: size,
         unix_us: after.unix_us(),
         freed_after: freed_after(moments.get(at..).unwrap_or_default(), size / 2),

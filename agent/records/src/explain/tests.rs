@@ -36,7 +36,6 @@ fn nothing_to_evict() -> Record {
     record
 }
 
-/// Returns records, each with its cause.
 pub fn each() -> [(CauseKind, Record); 10] {
     [
         (CauseKind::ClientBuffers, burst_record()),

@@ -72,7 +72,6 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Returns the burst.
     pub fn burst(&self) -> Option<&'a Burst> {
         self.record.burst.as_ref()
     }
@@ -86,7 +85,6 @@ impl<'a> Window<'a> {
         is_burst || has_stalled || is_other || self.failed_to_evict()
     }
 
-    /// Returns how many commands were refused.
     pub fn refused(&self) -> Option<u64> {
         let refused = self.grown(|moment| moment.refused);
         refused.filter(|refused| *refused > 0)
@@ -131,7 +129,6 @@ impl<'a> Window<'a> {
         stalled
     }
 
-    /// Returns when clients were stalled.
     pub fn stall_times(&self) -> impl Iterator<Item = StallTime> {
         stall_times(self.calm.last().into_iter().chain(self.whole).copied())
     }
@@ -216,7 +213,6 @@ impl<'a> Window<'a> {
         self.calm.get(self.calm.partition_point(|moment| moment.unix_us() < half)..).unwrap_or_default()
     }
 
-    /// Returns the number of evicted keys.
     pub fn evicted_keys(&self) -> Option<u64> {
         self.burst().and_then(|burst| burst.evicted_keys).or_else(|| self.grown(|moment| moment.evicted_keys))
     }

@@ -62,11 +62,7 @@ pub struct KeeperCounts {
 }
 
 impl Keeper {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the thread cannot be started.
+    /// Starts the thread. Fails if the thread cannot be started.
     pub fn start(store: Store) -> io::Result<Self> {
         let mut queue = Queue::default();
         queue.count_kept(store.kept());

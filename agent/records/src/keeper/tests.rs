@@ -4,11 +4,11 @@ use anyhow::{Context as _, ensure};
 use evictscope_testkit::wait::until;
 
 use super::*;
-use crate::Limits;
+use crate::StoreLimits;
 use crate::fixture::burst_record;
 use crate::store::tests::record;
 
-const LIMITS: Limits = Limits { records: 10, bytes: 64 << 20 };
+const LIMITS: StoreLimits = StoreLimits { records: 10, bytes: 64 << 20 };
 
 fn keeper(directory: &Path) -> anyhow::Result<Keeper> {
     Ok(Keeper::start(Store::open(directory, LIMITS)?)?)

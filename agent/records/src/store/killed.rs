@@ -14,7 +14,7 @@ use crate::fixture::burst_record;
 const DIRECTORY: &str = "EVICTSCOPE_TEST_RECORDS";
 /// How often to kill, if not 20 times.
 const KILLS: &str = "EVICTSCOPE_TEST_KILLS";
-const LIMITS: Limits = Limits { records: 20, bytes: 1 << 20 };
+const LIMITS: StoreLimits = StoreLimits { records: 20, bytes: 1 << 20 };
 
 /// The child: writes until it is killed. Does nothing if it is not told where.
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::folder::{Entry, Folder, open_file, open_or_create};
+use crate::folder::{Folder, FolderEntry, open_file, open_or_create};
 use crate::labels::Labels;
 use crate::packed::{self, Unreadable};
 use crate::{Occasion, Record, RecordId};
@@ -17,18 +17,18 @@ use crate::{Occasion, Record, RecordId};
 /// How the names of files end.
 pub(super) const ENDING: &str = ".json.gz";
 /// The most files that a list includes: twice as many as are kept, for what somebody has put there.
-const MOST_LISTED: usize = 2 * Limits::RECORDS;
+const MOST_LISTED: usize = 2 * StoreLimits::RECORDS;
 
 /// How much may be kept. The oldest go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// The most records.
     pub records: usize,
     /// The most bytes of records, on the disk.
     pub bytes: u64,
 }
 
-impl Limits {
+impl StoreLimits {
     /// The most records that an agent keeps.
     pub const RECORDS: usize = 1_000;
 }
@@ -38,7 +38,7 @@ impl Limits {
 pub struct Store {
     records: Folder,
     labels: Labels,
-    limits: Limits,
+    limits: StoreLimits,
     /// Held while the agent may write: two agents that write into one directory would each remove what the other needs.
     _lock: Option<File>,
 }
@@ -89,43 +89,31 @@ impl Summary {
 
 /// Why a record could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "their messages say what they are")]
 pub enum StoreError {
-    /// The directory cannot be made or written.
     #[error(
         "cannot write into {path}: {1}; --state-dir names another directory, and --keep-records 0 keeps nothing; in a container, add --volume evictscope:{path} (podman, Docker) or a volume mounted there (Kubernetes)",
         path = .0.display()
     )]
     Directory(PathBuf, io::Error),
-    /// Another agent writes there.
     #[error("another agent keeps its records in {}: --state-dir names another directory", .0.display())]
     InUse(PathBuf),
-    /// Something cannot be done with a file, or with the directory.
     #[error("cannot {0}: {1}")]
     File(String, io::Error),
     /// A record with this name and this many bytes is larger than the last number, the limit for all.
     #[error("{0} has {1} bytes, and the limit for all records is {2}: raise --keep-records")]
     DoesNotFit(String, u64, u64),
-    /// There is no such record.
     #[error("there is no record {0}; `evictscope report --list` lists them")]
     NoSuchRecord(PathBuf),
-    /// A file cannot be read.
     #[error("cannot read the record {}: {error}", file.display())]
-    Read {
-        /// Which it is.
-        file: PathBuf,
-        /// Why not.
-        error: Unreadable,
-    },
+    Read { file: PathBuf, error: Unreadable },
 }
 
 impl Store {
     /// Opens the directory for writing. Creates it if it does not exist, and removes what a killed agent left
-    /// unfinished.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be written, its files are not what they should be, or another agent writes there.
-    pub fn open(directory: &Path, limits: Limits) -> Result<Self, StoreError> {
+    /// unfinished. Fails if the directory cannot be written, its files are not what they should be, or another agent
+    /// writes there.
+    pub fn open(directory: &Path, limits: StoreLimits) -> Result<Self, StoreError> {
         let failed = |error| StoreError::Directory(directory.to_owned(), error);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o750);
@@ -149,7 +137,7 @@ impl Store {
         Self {
             records: Folder::at(directory.join("records")),
             labels: Labels::at(directory),
-            limits: Limits::default(),
+            limits: StoreLimits::default(),
             _lock: None,
         }
     }
@@ -158,11 +146,8 @@ impl Store {
         &self.labels
     }
 
-    /// Writes a record, whole or not at all, after removing the oldest if they are too many.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the disk is full, or the record is larger than all that may be kept.
+    /// Writes a record, whole or not at all, after removing the oldest if they are too many. Fails if the disk is full,
+    /// or the record is larger than all that may be kept.
     pub fn write(&self, record: &Record) -> Result<PathBuf, StoreError> {
         let name = file_name(&record.id);
         let cannot = |error| self.cannot("write", &name, error);
@@ -198,33 +183,25 @@ impl Store {
         Ok(())
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, StoreError> {
+    fn entries(&self) -> Result<Vec<FolderEntry>, StoreError> {
         self.records.entries().map_err(|error| self.cannot("read", "", error))
     }
 
     /// Returns our own files: foreign ones are neither counted nor removed.
-    fn files(&self) -> Result<Vec<Entry>, StoreError> {
+    fn files(&self) -> Result<Vec<FolderEntry>, StoreError> {
         let mut entries = self.entries()?;
         entries.retain(|entry| entry.is_file && id_of(&entry.name).is_some());
         Ok(entries)
     }
 
-    /// Returns how many records are kept, and how many bytes they have.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be read.
+    /// Returns how many records are kept, and how many bytes they have. Fails if the directory cannot be read.
     pub fn kept(&self) -> Result<(u64, u64), StoreError> {
         let records = self.files()?;
         Ok((records.len() as u64, total(&records)))
     }
 
     /// Lists all files: the newest record first, and what is not a record at the end. Reads only the beginning of each,
-    /// so damage further on is found only when a record is read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the directory cannot be read.
+    /// so damage further on is found only when a record is read. Fails if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut entries = self.entries()?;
         // What is being written is not a file yet.
@@ -242,7 +219,7 @@ impl Store {
         Ok(listed.collect())
     }
 
-    fn summary(&self, entry: &Entry) -> Result<Summary, String> {
+    fn summary(&self, entry: &FolderEntry) -> Result<Summary, String> {
         let Some(id) = id_of(&entry.name).filter(|_| entry.is_file) else {
             return Err(Unreadable::Foreign.to_string());
         };
@@ -251,11 +228,7 @@ impl Store {
         if summary.id == id { Ok(summary) } else { Err(renamed(&summary.id)) }
     }
 
-    /// Reads a record.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is none with this name, or it is damaged.
+    /// Reads a record. Fails if there is none with this name, or it is damaged.
     pub fn read(&self, id: &RecordId) -> Result<Record, StoreError> {
         let file = self.records.path(file_name(id));
         let record = read(&file, OFlags::NOFOLLOW)?;
@@ -271,7 +244,7 @@ fn renamed(id: &RecordId) -> String {
     format!("it holds the record {id}: it was renamed")
 }
 
-fn total(files: &[Entry]) -> u64 {
+fn total(files: &[FolderEntry]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }
 
@@ -284,11 +257,7 @@ fn id_of(name: &OsStr) -> Option<RecordId> {
     RecordId::try_from(name.to_str()?.strip_suffix(ENDING)?.to_owned()).ok().filter(RecordId::has_time)
 }
 
-/// Reads a record from a file, wherever it is.
-///
-/// # Errors
-///
-/// Fails if there is no such file, or it is damaged or not a record.
+/// Reads a record from a file, wherever it is. Fails if there is no such file, or it is damaged or not a record.
 pub fn read_record(file: &Path) -> Result<Record, StoreError> {
     read(file, OFlags::empty())
 }

@@ -10,11 +10,11 @@ use crate::fixture::burst_record;
 
 const MIB: u64 = 1 << 20;
 
-fn limits(records: usize, bytes: u64) -> Limits {
-    Limits { records, bytes }
+fn limits(records: usize, bytes: u64) -> StoreLimits {
+    StoreLimits { records, bytes }
 }
 
-fn opened(limits: Limits) -> anyhow::Result<(TempDir, Store)> {
+fn opened(limits: StoreLimits) -> anyhow::Result<(TempDir, Store)> {
     let directory = tempfile::tempdir()?;
     let store = Store::open(directory.path(), limits)?;
     Ok((directory, store))

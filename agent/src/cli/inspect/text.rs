@@ -102,10 +102,7 @@ fn probes(function: &TracedFunction, lines: &mut Vec<String>) {
 
 /// Says where a value is read at a probe.
 fn place(name: &str, operand: Option<&Operand>) -> String {
-    match operand {
-        Some(operand) => format!("{name}: {operand}"),
-        None => format!("{name} not known"),
-    }
+    if let Some(operand) = operand { format!("{name}: {operand}") } else { format!("{name} not known") }
 }
 
 /// Adds the quantities of one function, and how they are computed.

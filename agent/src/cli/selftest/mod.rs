@@ -12,7 +12,7 @@ use evictscope_host::{Confinement, LINKS};
 use evictscope_records::text;
 
 use super::check::Checklist;
-use crate::client::Agent;
+use crate::client::AgentClient;
 use crate::client::reading::*;
 use crate::terminal::EndSignals;
 use child::Tied;
@@ -148,7 +148,7 @@ fn test(named: Option<&Path>, waiting: &Waiting, checklist: &mut Checklist) -> a
 /// An agent that watches nothing but the throw-away server.
 struct Watching {
     process: Tied,
-    agent: Agent,
+    agent: AgentClient,
     label: String,
 }
 
@@ -168,7 +168,7 @@ impl Watching {
         ];
         Ok(Self {
             process: Tied::start("evictscope", &std::env::current_exe()?, &options, directory)?,
-            agent: Agent::on_loopback(port)?,
+            agent: AgentClient::on_loopback(port)?,
             label: server.label(),
         })
     }

@@ -60,7 +60,6 @@ pub struct Recorder {
     profiles: Profiles,
     /// What is kept for records; `None` if evicting calls are not seen, or what the plan says of them was withdrawn.
     kept: Option<Kept>,
-    /// How the server ended.
     ending: Option<Ending>,
 }
 
@@ -200,10 +199,7 @@ impl Recorder {
     fn hand_over(&mut self, due: Vec<WantedRecord>, plan: &ProbePlan, timeline: Option<&Timeline>) {
         for wanted in due {
             let (Some(timeline), Some(kept)) = (timeline, &mut self.kept) else { continue };
-            let tell = match wanted.occasion {
-                Occasion::Asked => std::mem::take(&mut kept.tell),
-                _ => Vec::new(),
-            };
+            let tell = if wanted.occasion == Occasion::Asked { std::mem::take(&mut kept.tell) } else { Vec::new() };
             if let Some(record) = self.record(&wanted, plan, timeline)
                 && let Ok(keeper) = &self.around.keeper
             {

@@ -47,7 +47,7 @@ pub struct AutoMode {
     wait: Duration,
     /// What the probes have cost since the present mode was entered, nanoseconds.
     spent_ns: f64,
-    sampling: Sampling,
+    sampling: ProbeSampling,
 }
 
 impl AutoMode {
@@ -61,7 +61,7 @@ impl AutoMode {
             cheap_since: None,
             wait: FIRST_WAIT,
             spent_ns: 0.0,
-            sampling: Sampling::default(),
+            sampling: ProbeSampling::default(),
         }
     }
 
@@ -83,7 +83,7 @@ impl AutoMode {
             ProbeMode::EveryCall => {}
             ProbeMode::EvictingOnly if self.is_too_much(cost) => {
                 self.enter(ProbeMode::Sampled, at);
-                self.sampling = Sampling::begin(at, cost.second_ratio);
+                self.sampling = ProbeSampling::begin(at, cost.second_ratio);
             }
             ProbeMode::EvictingOnly => self.watch_for_every_call(at, cost),
             ProbeMode::Sampled => self.sample(at, cost),
@@ -165,7 +165,7 @@ const JITTER: f64 = 0.618_033_988_749;
 
 /// When the probes are on in mode `sampled`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sampling {
+pub struct ProbeSampling {
     /// Since when the probes are on; `None` while they are off.
     pub on_since: Option<Duration>,
     /// Until when they are on, or off.
@@ -181,7 +181,7 @@ pub struct Sampling {
     times: u32,
 }
 
-impl Sampling {
+impl ProbeSampling {
     /// Begins at `at` with probes that are off, and that cost this share of the main thread while they were on.
     pub fn begin(at: Duration, share: f64) -> Self {
         Self { shares: [share; 2], until: at + PERIOD, ..Self::default() }

@@ -67,12 +67,27 @@ mod tests {
     use std::time::Duration;
 
     use super::BurstTotals;
-    use crate::cycle::bursts::tests::of_the_article;
+    use crate::Burst;
 
     #[test]
     fn each_burst_is_in_all_that_it_has_a_value_for() {
         let mut totals = BurstTotals::new();
-        let mut burst = of_the_article();
+        let mut burst = Burst {
+            duration: Duration::from_secs(7),
+            reclaim: Duration::from_secs(40),
+            stalled: Some(Duration::from_secs(8)),
+            stalled_by_evictions: Some(Duration::from_secs(6)),
+            clients_waiting_before: Some(2),
+            clients_waiting_peak: Some(2_900),
+            client_buffers_before: Some(300 << 20),
+            client_buffers_peak: Some(900 << 20),
+            memory_end: Some(60 << 30),
+            memory_after: Some((60 << 30) - (400 << 20)),
+            cpu_share: Some(0.98),
+            waiting_share: Some(0.0),
+            eviction_cpu_share: Some(0.8),
+            ..Burst::default()
+        };
         totals.count(&burst);
         burst.reclaim = Duration::ZERO;
         burst.client_buffers_before = None;

@@ -11,7 +11,6 @@
 
 pub(crate) mod activity;
 pub(crate) mod burst_totals;
-pub(crate) mod bursts;
 pub(crate) mod expired_share;
 pub(crate) mod margins;
 pub(crate) mod open_burst;

@@ -72,6 +72,13 @@ impl Server {
         Self { cycle: Cycle::new(ms(FOUND)), seen, bursts: Vec::new(), phases: vec![Phase::NotSaturated] }
     }
 
+    /// A server that has done this, each for so many milliseconds.
+    fn after(done: &[(Doing, u64)]) -> Self {
+        let mut server = Self::new();
+        done.iter().for_each(|&(doing, milliseconds)| server.goes_on(doing, milliseconds));
+        server
+    }
+
     fn goes_on(&mut self, doing: Doing, milliseconds: u64) {
         self.goes_on_observed(doing, milliseconds, 100);
     }
@@ -149,9 +156,7 @@ fn assert_near(value: Option<f64>, expected: f64, burst: &Burst) {
 /// call would be freed before it.
 #[test]
 fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 10_000);
-    server.goes_on(STARVED, 3_050);
+    let mut server = Server::after(&[(CALM, 10_000), (STARVED, 3_050)]);
     let reported = server.seen.used_memory;
     server.seen.last_reported = reported;
     server.seen.used_memory = reported.map(|bytes| bytes - 30_000_000);
@@ -163,8 +168,7 @@ fn memory_at_the_end_is_what_the_last_evicting_call_reported() {
 
 #[test]
 fn the_cycle_of_the_article() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 90_000);
+    let mut server = Server::after(&[(CALM, 90_000)]);
     assert_eq!(server.cycle.phases.phase, Phase::NotSaturated);
     // Off the beat of the observations.
     server.goes_on(CALM, 37);
@@ -223,8 +227,7 @@ fn the_boundaries_do_not_depend_on_the_interval_of_observation() {
 
 #[test]
 fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 10_000);
+    let mut server = Server::after(&[(CALM, 10_000)]);
     for every in [3, 70, 990] {
         server.goes_on(Doing { evicting_every: every, memory: 0, ..CALM }, 60_000);
     }
@@ -238,8 +241,7 @@ fn a_calm_cache_that_always_evicts_is_saturated_once_and_never_bursts() {
 
 #[test]
 fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 10_000);
+    let mut server = Server::after(&[(CALM, 10_000)]);
     server.goes_on(Doing { evicting_every: 2_500, ..CALM }, 600_000);
     assert!(server.bursts.len() > 200);
     assert!(server.bursts.iter().all(|burst| burst.kind().0 == BurstKind::Plain));
@@ -248,8 +250,7 @@ fn a_cache_that_evicts_now_and_then_has_plain_bursts_only() {
 
 #[test]
 fn calls_that_fail_are_no_burst() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 10_000);
+    let mut server = Server::after(&[(CALM, 10_000)]);
     for _ in 0..5 {
         for _ in 0..20 {
             server.goes_on_observed(STARVED, 100, u64::MAX);
@@ -278,9 +279,7 @@ fn a_new_burst_ends_the_reclaim_of_the_one_before() {
 
 #[test]
 fn two_bursts_in_one_gap_of_the_observations_are_two() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 30_000);
-    server.goes_on(STARVED, 2_000);
+    let mut server = Server::after(&[(CALM, 30_000), (STARVED, 2_000)]);
     // The agent was busy for 5 s.
     for (doing, time) in [(STARVED, 500), (CALM, 3_000), (STARVED, 1_500)] {
         server.goes_on_observed(doing, time, u64::MAX);
@@ -293,9 +292,7 @@ fn two_bursts_in_one_gap_of_the_observations_are_two() {
 
 #[test]
 fn the_servers_counters_may_be_reset_in_a_burst() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 30_000);
-    server.goes_on(STARVED, 3_000);
+    let mut server = Server::after(&[(CALM, 30_000), (STARVED, 3_000)]);
     server.seen.commands = Some(0);
     server.seen.evicted_keys = Some(0);
     server.goes_on(STARVED, 3_000);
@@ -307,9 +304,7 @@ fn the_servers_counters_may_be_reset_in_a_burst() {
 
 #[test]
 fn a_call_under_way_keeps_the_burst_open() {
-    let mut server = Server::new();
-    server.goes_on(CALM, 30_000);
-    server.goes_on(STARVED, 100);
+    let mut server = Server::after(&[(CALM, 30_000), (STARVED, 100)]);
     // One key so large that freeing it takes three minutes.
     server.seen.evictions.since = server.seen.at;
     server.goes_on(Doing { busy: 1_000, commands: 0, ..CALM }, 180_000);

@@ -55,10 +55,7 @@ impl UseClock {
     /// child runs long has been read again when as much time has passed.
     fn follow_child(&mut self, snapshot: &Snapshot) {
         let child = snapshot.members.and_then(|members| members.get(Member::ChildPid));
-        let has_child = match child {
-            Some(pid) => pid != NO_CHILD,
-            None => snapshot.child_ns.is_some(),
-        };
+        let has_child = if let Some(pid) = child { pid != NO_CHILD } else { snapshot.child_ns.is_some() };
         match (self.child, has_child) {
             (child, true) => self.child = Some((child.map_or(snapshot.at, |(first, _)| first), snapshot.at)),
             (Some((first, last)), false) => {

@@ -68,7 +68,6 @@ impl Moments {
         within.map(|moment| dated(moment, since_1970)).collect()
     }
 
-    /// Returns all moments.
     pub fn all(&self, since_1970: Duration) -> impl Iterator<Item = Moment> + '_ {
         self.around(Duration::ZERO, Duration::MAX).map(move |moment| dated(moment, since_1970))
     }

@@ -12,7 +12,7 @@ use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::scrape::Scrape;
-use evictscope_testkit::threads::ThreadTimes;
+use evictscope_testkit::threads::SchedulerTimes;
 use evictscope_testkit::wait::until_true;
 
 /// How many times the cost is read, once a second: it is a mean of the last ten.
@@ -36,7 +36,7 @@ fn observed(scrape: &Scrape) -> anyhow::Result<f64> {
 /// Returns for how long the agent's thread for a server had work but no CPU, in seconds.
 fn waited(agent: &Agent, redis: &Redis) -> anyhow::Result<f64> {
     let thread = agent.thread(&format!("server {}", redis.name()))?;
-    Ok(ThreadTimes::of(agent.pid(), thread)?.waiting.as_secs_f64())
+    Ok(SchedulerTimes::of(agent.pid(), thread)?.waiting.as_secs_f64())
 }
 
 #[test]

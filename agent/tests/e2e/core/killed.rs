@@ -12,11 +12,11 @@ use rustix::process::{Signal, kill_process};
 
 use super::lifecycle::sites;
 use crate::code::Code;
-use crate::probed::{Probed, keeper_of, turn};
+use crate::probed::{ProbedServers, keeper_of, turn};
 
 /// Kills `kills` agents and tools at random moments.
 pub fn kill_at_random_moments(kills: u32) -> anyhow::Result<()> {
-    let probed = Probed::start(3)?;
+    let probed = ProbedServers::start(3)?;
     let (all, leaks) = (probed.all(), probed.leaks()?);
     let seed = fastrand::u64(..);
     println!("seed {seed}");

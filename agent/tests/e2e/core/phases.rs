@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
+use evictscope_model::Burst;
 use evictscope_model::answers::ListedBurst;
 use evictscope_testkit::agent::Agent;
 use evictscope_testkit::process;
@@ -86,7 +87,8 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     let is_right = (least.as_secs_f64()..=most.as_secs_f64()).contains(&all);
     ensure!(is_right, "{all} s in all phases after {least:?} to {most:?}");
 
-    let of_all = |value: fn(&ListedBurst) -> Option<f64>| bursts.iter().map(value).sum::<Option<f64>>();
+    let of_all =
+        |value: fn(&Burst) -> Option<f64>| bursts.iter().map(|listed| value(&listed.burst)).sum::<Option<f64>>();
     let evicted = redis.info("evicted_keys")? - evicted;
     let keys = of_all(|burst| Some(burst.evicted_keys? as f64));
     ensure!(keys == Some(evicted), "{evicted} keys: {bursts:?}");
@@ -96,7 +98,7 @@ fn agrees(load: impl Fn(&Redis, &AtomicBool) -> anyhow::Result<()> + Sync) -> an
     ensure!(counted == bursts.len() as f64, "{counted} on /metrics");
     let saturated = [("phase", "saturated")];
     let spent = scrape.sum("evictscope_phase_seconds_total", &saturated)?;
-    let lasted: f64 = bursts.iter().map(|burst| burst.duration_seconds).sum();
+    let lasted: f64 = bursts.iter().map(|listed| listed.burst.duration.as_secs_f64()).sum();
     ensure!((spent - lasted).abs() < CLOCK * bursts.len() as f64, "{spent} s saturated, bursts of {lasted} s");
     let open = scrape.sum("evictscope_burst_open", &[])?;
     ensure!(open == 0.0, "a burst is still open");
@@ -152,7 +154,6 @@ pub fn without_pause(redis: &Redis, ends: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether a server is in this phase.
 pub fn is_in(scrape: &Scrape, phase: &str) -> anyhow::Result<bool> {
     Ok(scrape.sum("evictscope_phase", &[("phase", phase)])? == 1.0)
 }

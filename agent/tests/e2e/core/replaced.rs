@@ -70,7 +70,6 @@ fn agrees(agent: &Agent, redis: &Redis, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the version that a server's executable says it has.
 fn version(file: &Path) -> anyhow::Result<String> {
     // Debian's file has another name, by which it would be another program.
     let mut server = Command::new(file);

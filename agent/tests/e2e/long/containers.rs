@@ -11,7 +11,7 @@ use evictscope_testkit::wait::{until, until_true};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::code::Code;
-use crate::podman::{self, ContainedServer, Container, Podman};
+use crate::podman::{self, ContainedServer, Podman, PodmanContainer};
 
 /// How many keys of 500 bytes are written into the 4 MB of a server.
 const KEYS: u32 = 8_000;
@@ -31,7 +31,7 @@ fn podman() -> anyhow::Result<Option<Podman>> {
 }
 
 /// Waits until the server of a container answers.
-fn answering(container: &Container) -> anyhow::Result<ContainedServer> {
+fn answering(container: &PodmanContainer) -> anyhow::Result<ContainedServer> {
     let server = container.server()?;
     until_true("the server answers", || Ok(server.answers()))?;
     Ok(server)
@@ -60,7 +60,7 @@ fn label(scrape: &Scrape, server: ContainedServer, name: &str) -> anyhow::Result
 }
 
 /// Fails if the agent does not say which container a server is in.
-fn is_named(scrape: &Scrape, server: ContainedServer, container: &Container) -> anyhow::Result<()> {
+fn is_named(scrape: &Scrape, server: ContainedServer, container: &PodmanContainer) -> anyhow::Result<()> {
     let id = container.id();
     for (name, expected) in [
         ("container_id", id),

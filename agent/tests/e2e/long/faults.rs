@@ -13,12 +13,12 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::code::Code;
 use crate::core::killed::kill_at_random_moments;
 use crate::core::numbers::count_right;
-use crate::probed::{Probed, keeper_of};
+use crate::probed::{ProbedServers, keeper_of};
 
 #[test]
 #[ignore = "needs root and BPF"]
 fn an_agent_that_is_asked_to_end_while_it_attaches_leaves_no_probe() -> anyhow::Result<()> {
-    let probed = Probed::start(3)?;
+    let probed = ProbedServers::start(3)?;
     let all = probed.all();
     let mut midway = 0;
     for placed in [all / 2, 1, 1] {
@@ -48,7 +48,7 @@ fn no_breakpoint_outlives_many_agents_that_are_killed() -> anyhow::Result<()> {
 #[test]
 #[ignore = "needs root and BPF"]
 fn what_an_agent_and_its_keeper_leave_that_are_killed_goes_with_the_next_agent() -> anyhow::Result<()> {
-    let probed = Probed::start(3)?;
+    let probed = ProbedServers::start(3)?;
     let all = probed.all();
     for placed in [all / 2, 1, 1, all - 1] {
         let agent = probed.agent(&["--probe-mode=every-call"])?;

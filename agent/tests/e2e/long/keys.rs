@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use evictscope_testkit::agent::{Agent, evictscope, evictscope_without_privileges};
-use evictscope_testkit::cache::{self, Kind};
+use evictscope_testkit::cache::{self, KeyKind};
 use evictscope_testkit::loopback::free_port;
 use evictscope_testkit::redis::Redis;
 use evictscope_testkit::servers;
@@ -64,7 +64,7 @@ fn compare(redis: &Redis) -> anyhow::Result<()> {
         let mut names = Vec::new();
         for row in rows {
             let name = row["name"].as_str().context("no name")?;
-            let Kind { keys, bytes, lasting } = truth.get(name).with_context(|| format!("{name} is no type"))?;
+            let KeyKind { keys, bytes, lasting } = truth.get(name).with_context(|| format!("{name} is no type"))?;
             let (share, error) = (number(row, "share")?, number(row, "share_error")?);
             println!("  {name}: {share:.4} ± {error:.4} of {:.4}", bytes / all);
             ensure!((share - bytes / all).abs() < POINTS, "{row}");

@@ -8,7 +8,7 @@ use evictscope_host::{Words, load_bias};
 use evictscope_model::Member;
 use evictscope_plan::ProbePlan;
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{Info, Redis};
+use evictscope_testkit::redis::{InfoAnswer, Redis};
 use evictscope_testkit::servers;
 use evictscope_testkit::servers::on_each;
 use evictscope_testkit::wait::until;
@@ -92,7 +92,6 @@ fn exported(agent: &Agent, redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a server evict keys.
 fn evict(redis: &Redis) -> anyhow::Result<()> {
     redis.set_keys(10_000, 20_000)?;
     redis.config_set("maxmemory", "1")?;
@@ -109,7 +108,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
         let hits = redis.info("expired_time_cap_reached_count")?;
         Ok((hits > 0.0).then_some(()))
     })?;
-    let until = |what: &str, counts: &dyn Fn(&Info) -> anyhow::Result<bool>| {
+    let until = |what: &str, counts: &dyn Fn(&InfoAnswer) -> anyhow::Result<bool>| {
         until(what, || Ok(counts(&redis.all_info()?)?.then_some(())))
     };
     redis.config_set("hz", "1")?;
@@ -124,7 +123,7 @@ fn expire(redis: &Redis) -> anyhow::Result<bool> {
 }
 
 /// Returns how many fields of hashes have expired, as Redis or Valkey names it.
-fn expired_fields(info: &Info) -> anyhow::Result<f64> {
+fn expired_fields(info: &InfoAnswer) -> anyhow::Result<f64> {
     info.number("expired_subkeys").or_else(|_| info.number("expired_fields"))
 }
 

@@ -119,7 +119,6 @@ fn faults(server: &ExportedServer) -> impl Iterator<Item = (&'static str, f64)> 
 /// For how long a server that has ended has a series: long enough for a ticket that names it.
 const ENDED_SHOWN: Duration = Duration::from_secs(3_600);
 
-/// Returns the family that says what this agent was built from.
 pub fn build_info() -> MetricFamily {
     let built = [("commit", version::COMMIT.unwrap_or_default()), ("version", version::NUMBER)];
     exported(&Family::new(&catalogue::BUILD_INFO, [Series::number(&built, 1.0)]))

@@ -145,10 +145,8 @@ fn in_words(bounds: &[f64]) -> String {
         step(pair) == if digit.round() == 5.0 { 2.5 } else { 2.0 }
     });
     let last = regular.count();
-    let mut words = match last {
-        0 => bounds[0].to_string(),
-        last => format!("1-2-5, {} … {}", bounds[0], bounds[last]),
-    };
+    let mut words =
+        if last == 0 { bounds[0].to_string() } else { format!("1-2-5, {} … {}", bounds[0], bounds[last]) };
     for bound in &bounds[last + 1..] {
         words += &format!(", {bound}");
     }

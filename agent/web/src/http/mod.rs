@@ -20,11 +20,8 @@ use crate::web_config::{Requesters, Web};
 /// after a second, so the queue must hold a crowd that comes at once.
 const QUEUE: u32 = 1024;
 
-/// Listens on an address, for [`serve`]. Async because a socket needs the runtime.
-///
-/// # Errors
-///
-/// Says why it cannot listen there, and what to do.
+/// Listens on an address, for [`serve`]. Async because a socket needs the runtime. The error says why it cannot
+/// listen there, and what to do.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listen(address).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {

@@ -21,7 +21,7 @@ const HEIGHT: u32 = 110;
 const GRID: u32 = 24;
 
 /// A line or an area.
-pub struct Series {
+pub struct ChartSeries {
     /// What the legend says.
     pub name: &'static str,
     ink: Ink,
@@ -29,7 +29,7 @@ pub struct Series {
     pub values: Vec<Option<f64>>,
 }
 
-impl Series {
+impl ChartSeries {
     pub fn new(name: &'static str, ink: Ink, values: Vec<Option<f64>>) -> Self {
         Self { name, ink, values }
     }
@@ -38,12 +38,11 @@ impl Series {
 /// What is drawn over the columns.
 pub enum Shapes {
     /// A line for each.
-    Lines(Vec<Series>),
+    Lines(Vec<ChartSeries>),
     /// Areas, each on top of the one before.
-    Areas(Vec<Series>),
+    Areas(Vec<ChartSeries>),
 }
 
-/// A chart.
 pub struct Chart {
     pub title: &'static str,
     /// What else a reader must know.
@@ -149,7 +148,7 @@ fn steps(values: &[Option<f64>], columns: Range<usize>) -> Vec<(f64, f64)> {
 }
 
 /// Returns the sum of the areas in each column in which the topmost is known: elsewhere the topmost has no area.
-pub fn stacked(all: &[Series]) -> Vec<Option<f64>> {
+pub fn stacked(all: &[ChartSeries]) -> Vec<Option<f64>> {
     let tops = all.last().map_or(&[][..], |top| &top.values).iter().enumerate();
     let sum = |column: usize| all.iter().filter_map(|series| series.values[column]).sum();
     tops.map(|(column, top)| top.map(|_| sum(column))).collect()
@@ -174,14 +173,14 @@ fn stretched(svg: &str) -> Markup {
 mod tests {
     use evictscope_records::text::count;
 
-    use super::{Chart, Ink, Series, Shapes};
+    use super::{Chart, ChartSeries, Ink, Shapes};
     use crate::pages::columns::Columns;
     use crate::pages::drawing::Span;
 
-    fn drawn(shapes: fn(Vec<Series>) -> Shapes, known: std::ops::Range<usize>) -> String {
+    fn drawn(shapes: fn(Vec<ChartSeries>) -> Shapes, known: std::ops::Range<usize>) -> String {
         let columns = Columns::of(&[], Span::new(1_700_000_000_000_000, 1_700_000_002_000_000));
         let series = |name, ink, known: std::ops::Range<usize>| {
-            Series::new(name, ink, (0..10).map(|column| known.contains(&column).then_some(40.0)).collect())
+            ChartSeries::new(name, ink, (0..10).map(|column| known.contains(&column).then_some(40.0)).collect())
         };
         let others = series("other", Ink::Red, known.start.max(2)..known.end.min(5));
         let chart = Chart {

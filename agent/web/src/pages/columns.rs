@@ -78,12 +78,10 @@ impl Columns {
         }
     }
 
-    /// Returns the number of columns.
     pub fn count(&self) -> usize {
         self.moments.len()
     }
 
-    /// Returns the length of a column, microseconds.
     pub fn width_us(&self) -> f64 {
         self.span.length_us() as f64 / self.count() as f64
     }
@@ -98,12 +96,10 @@ impl Columns {
         self.moments.iter().map(|moments| of(moments)).collect()
     }
 
-    /// Returns the highest value in each column.
     pub fn highest(&self, value: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
         self.each(|moments| Some(moments.iter().filter_map(value).max()? as f64))
     }
 
-    /// Returns how much a counter grew per second in each column.
     pub fn per_second(&self, counter: fn(&Moment) -> Option<u64>) -> Vec<Option<f64>> {
         let grown = self.grown(|before, after| counter(after)?.checked_sub(counter(before)?)).into_iter();
         grown.map(|grown| Some(grown? * 1e6)).collect()

@@ -25,7 +25,6 @@ impl Span {
         Some(Self::new(first.unix_us(), last.unix_us()))
     }
 
-    /// Returns its length, microseconds.
     pub fn length_us(self) -> u64 {
         self.to_us - self.from_us
     }
@@ -111,7 +110,6 @@ pub enum Ink {
 }
 
 impl Ink {
-    /// Returns the colour.
     pub fn colour(self) -> RGBColor {
         match self {
             Self::Red => RGBColor(214, 69, 65),
@@ -124,7 +122,6 @@ impl Ink {
         }
     }
 
-    /// Returns the colour as SVG spells it.
     pub fn text(self) -> String {
         let RGBColor(red, green, blue) = self.colour();
         format!("#{red:02X}{green:02X}{blue:02X}")

@@ -19,13 +19,9 @@ pub fn fact(name: &str, value: impl Render) -> Markup {
 pub fn version(server: &ExportedServer) -> String {
     let identity = &server.plan.identity;
     let product = identity.product.unwrap_or("product not known");
-    match &identity.version {
-        Some(version) => format!("{product} {version}"),
-        None => product.to_owned(),
-    }
+    if let Some(version) = &identity.version { format!("{product} {version}") } else { product.to_owned() }
 }
 
-/// Returns what a record is about.
 pub fn occasion(occasion: Occasion) -> &'static str {
     match occasion {
         Occasion::Burst => "Burst",

@@ -42,7 +42,6 @@ fn hash(style: &str) -> String {
     format!("'sha256-{hash}'")
 }
 
-/// Returns the whole page.
 pub fn page(title: &str, place: Place, body: &Markup) -> String {
     html! {
         (DOCTYPE)

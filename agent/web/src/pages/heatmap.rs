@@ -42,7 +42,7 @@ pub(super) const PANELS: [Panel; 2] = [
 
 /// A rectangle of one colour: a column, and a range of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct HeatBlock {
     pub(super) second: u64,
     pub(super) rows: (u64, u64),
     /// 1 to [`LEVELS`]; 0 is not known.
@@ -101,10 +101,7 @@ fn draw(
 }
 
 fn colour(colour: RGBColor, level: u32) -> RGBAColor {
-    match level {
-        0 => INK.mix(0.25),
-        level => colour.mix(f64::from(level) / f64::from(LEVELS)),
-    }
+    if level == 0 { INK.mix(0.25) } else { colour.mix(f64::from(level) / f64::from(LEVELS)) }
 }
 
 impl Panel {
@@ -140,12 +137,12 @@ fn draw_legend<DB: DrawingBackend>(
 }
 
 /// Returns the blocks to draw; bins in which nothing happened have no block. `since_1970` dates the timeline.
-pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(TimeBin) -> u32) -> Vec<Block> {
+pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(TimeBin) -> u32) -> Vec<HeatBlock> {
     let bin_length = u128::from(BIN_NS);
     // A second need not begin with a bin, so each bin is in the row nearest to it.
     let first = ((since_1970 + timeline.start()).as_nanos() + bin_length / 2) / bin_length;
     let first = u64::try_from(first).unwrap_or(0);
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<HeatBlock> = Vec::new();
     for (index, bin) in (first..).zip(timeline.bins()) {
         // Level 0 is for what is not known.
         let level = bin.map_or(0, |bin| nanoseconds(bin).saturating_mul(LEVELS).div_ceil(BIN_NS as u32).min(LEVELS));
@@ -157,7 +154,7 @@ pub(super) fn blocks(timeline: &Timeline, since_1970: Duration, nanoseconds: fn(
             Some(above) if (above.second, above.rows.1, above.level) == (second, row, level) => {
                 above.rows.1 = row + 1;
             }
-            _ => blocks.push(Block { second, rows: (row, row + 1), level }),
+            _ => blocks.push(HeatBlock { second, rows: (row, row + 1), level }),
         }
     }
     blocks
@@ -211,7 +208,7 @@ fn figure(panel: &Panel, timeline: &Timeline, span: Span) -> Markup {
 }
 
 /// Returns the outlines of all blocks of a colour that are in the span.
-fn path(blocks: &[Block], level: u32, span: Span) -> String {
+fn path(blocks: &[HeatBlock], level: u32, span: Span) -> String {
     let left = |second: u64| span.share_at(second.saturating_mul(1_000_000)) * WIDTH;
     let mut path = String::new();
     for block in blocks.iter().filter(|block| block.level == level) {
@@ -230,7 +227,7 @@ fn path(blocks: &[Block], level: u32, span: Span) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{Block, PANELS, blocks, figures, svg};
+    use super::{HeatBlock, PANELS, blocks, figures, svg};
     use crate::fixture::timeline;
     use crate::pages::drawing::Span;
 
@@ -238,7 +235,7 @@ mod tests {
 
     #[test]
     fn neighbours_of_one_colour_are_one_block() {
-        let block = |second: u64, rows, level| Block { second: 1_700_000_000 + second, rows, level };
+        let block = |second: u64, rows, level| HeatBlock { second: 1_700_000_000 + second, rows, level };
         let evicting = blocks(&timeline(), SINCE_1970, PANELS[0].nanoseconds);
         assert_eq!(evicting, [block(1, (1, 3), 10), block(1, (3, 4), 1)]);
         assert_eq!(blocks(&timeline(), SINCE_1970, PANELS[1].nanoseconds), [block(1, (4, 5), 5)]);

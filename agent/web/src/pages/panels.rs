@@ -5,7 +5,7 @@ use evictscope_records::text::{bytes, count, seconds};
 use evictscope_telemetry::{ClientBuffers, Moment, microseconds};
 use maud::{Markup, html};
 
-use super::chart::{Chart, Series, Shapes, stacked};
+use super::chart::{Chart, ChartSeries, Shapes, stacked};
 use super::columns::Columns;
 use super::drawing::Ink;
 use super::strips;
@@ -20,19 +20,19 @@ pub fn all(moments: &[Moment], columns: &Columns) -> Markup {
     let evicted = columns.per_second(|moment| moment.evicted_keys);
     let expired = columns.per_second(|moment| moment.expired_keys);
     let charts = [
-        up_from_zero("Clients waiting", vec![Series::new("whose request waits", Ink::Red, waiting)], 1.0, count),
+        up_from_zero("Clients waiting", vec![ChartSeries::new("whose request waits", Ink::Red, waiting)], 1.0, count),
         up_from_zero(
             "Longest wait",
-            vec![Series::new("of the oldest request that waits", Ink::Red, waits)],
+            vec![ChartSeries::new("of the oldest request that waits", Ink::Red, waits)],
             0.001,
             seconds,
         ),
         memory(columns),
         client_buffers(columns),
-        up_from_zero("Commands a second", vec![Series::new("answered", Ink::Blue, commands)], 1.0, count),
+        up_from_zero("Commands a second", vec![ChartSeries::new("answered", Ink::Blue, commands)], 1.0, count),
         up_from_zero(
             "Keys removed a second",
-            vec![Series::new("evicted", Ink::Red, evicted), Series::new("expired", Ink::Green, expired)],
+            vec![ChartSeries::new("evicted", Ink::Red, evicted), ChartSeries::new("expired", Ink::Green, expired)],
             1.0,
             count,
         ),
@@ -72,8 +72,8 @@ fn memory(columns: &Columns) -> Chart {
         title: "Memory",
         note: (from > 0.0).then_some("The axis does not begin at 0."),
         shapes: Shapes::Lines(vec![
-            Series::new("maxmemory", Ink::Orange, limit),
-            Series::new("used memory", Ink::Blue, used),
+            ChartSeries::new("maxmemory", Ink::Orange, limit),
+            ChartSeries::new("used memory", Ink::Blue, used),
         ]),
         values: from..high + margin,
         label: bytes,
@@ -88,7 +88,7 @@ fn client_buffers(columns: &Columns) -> Chart {
         buffers.max_by_key(|buffers| buffers.total())
     });
     let class = |name, ink, of: fn(&ClientBuffers) -> u64| {
-        Series::new(name, ink, buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64)).collect())
+        ChartSeries::new(name, ink, buffers.iter().map(|buffers| Some(of(buffers.as_ref()?) as f64)).collect())
     };
     let not_counted = columns.highest(|moment| moment.not_counted);
     let mut shown = vec![
@@ -96,10 +96,10 @@ fn client_buffers(columns: &Columns) -> Chart {
         class("replica", Ink::Orange, |buffers| buffers.replica),
         class("pubsub", Ink::Green, |buffers| buffers.pubsub),
         class("primary", Ink::Teal, |buffers| buffers.primary),
-        Series::new("not counted (replication and AOF)", Ink::Grey, not_counted),
+        ChartSeries::new("not counted (replication and AOF)", Ink::Grey, not_counted),
     ];
     // Most servers have only one class of clients.
-    let is_empty = |series: &Series| !series.values.iter().flatten().any(|bytes| *bytes > 0.0);
+    let is_empty = |series: &ChartSeries| !series.values.iter().flatten().any(|bytes| *bytes > 0.0);
     shown.retain(|series| series.name == "normal" || !is_empty(series));
     let most = (1..=shown.len()).flat_map(|height| stacked(&shown[..height])).flatten().fold(0.0, f64::max);
     Chart {
@@ -113,7 +113,7 @@ fn client_buffers(columns: &Columns) -> Chart {
 }
 
 /// Returns a chart of lines whose axis begins at 0 and ends at `least` or higher.
-fn up_from_zero(title: &'static str, all: Vec<Series>, least: f64, label: fn(f64) -> String) -> Chart {
+fn up_from_zero(title: &'static str, all: Vec<ChartSeries>, least: f64, label: fn(f64) -> String) -> Chart {
     let (_, most) = extent(all.iter().flat_map(|series| &series.values)).unwrap_or((0.0, 0.0));
     Chart { title, note: None, shapes: Shapes::Lines(all), values: 0.0..(most * 1.15).max(least), label, unit: 1.0 }
 }
@@ -135,21 +135,21 @@ fn main_thread(columns: &Columns) -> Chart {
         let rest = rest.iter().zip(&evicting);
         rest.map(|(rest, evicting)| rest.filter(|_| evicting.is_some() == is_observed)).collect::<Vec<_>>()
     };
-    let mut all = vec![Series::new("evictions", Ink::Red, evictions)];
+    let mut all = vec![ChartSeries::new("evictions", Ink::Red, evictions)];
     let mut other = "other";
     if expiring.iter().any(Option::is_some) {
-        all.push(Series::new("expire cycles", Ink::Green, expiring))
+        all.push(ChartSeries::new("expire cycles", Ink::Green, expiring))
     } else {
         other = "other, with expire cycles"
     }
-    all.push(Series::new(other, Ink::Blue, rest_where(true)));
+    all.push(ChartSeries::new(other, Ink::Blue, rest_where(true)));
     let unobserved = rest_where(false);
     if unobserved.iter().any(Option::is_some) {
-        all.push(Series::new("on a CPU while evictions were not observed", Ink::Grey, unobserved));
+        all.push(ChartSeries::new("on a CPU while evictions were not observed", Ink::Grey, unobserved));
     }
     let waiting = columns.share(|moment| moment.waiting);
     if waiting.iter().flatten().any(|share| *share > 0.001) {
-        all.push(Series::new("waiting for a CPU", Ink::Teal, waiting));
+        all.push(ChartSeries::new("waiting for a CPU", Ink::Teal, waiting));
     }
     Chart {
         title: "Main thread",

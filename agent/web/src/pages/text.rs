@@ -39,17 +39,13 @@ pub fn precise_time_of_day(unix_us: u64) -> String {
     formatted(unix_us, "%H:%M:%S%.3f")
 }
 
-/// Returns a duration with its unit.
 pub fn duration(duration: Duration) -> String {
     seconds(duration.as_secs_f64())
 }
 
 /// Returns a memory limit as text; 0 is no limit.
 pub fn limit(limit: u64) -> String {
-    match limit {
-        0 => "no limit".to_owned(),
-        limit => size(limit),
-    }
+    if limit == 0 { "no limit".to_owned() } else { size(limit) }
 }
 
 /// Returns a number in groups of three digits.
@@ -91,12 +87,10 @@ pub fn server_link(label: &str) -> String {
     format!("/server/{}", escaped(label))
 }
 
-/// Returns the address of a record's page.
 pub fn record_link(id: &RecordId) -> String {
     format!("/bursts/{id}")
 }
 
-/// Returns the address of a record as JSON.
 pub fn record_json_link(id: &RecordId) -> String {
     format!("/api/v1/records/{id}")
 }

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use evictscope_model::UnixTime;
 use evictscope_model::answers::{BurstList, ListedBurst, TimelineAnswer, TimelineSample};
 use evictscope_records::RecordId;
-use evictscope_telemetry::{BIN_NS, Burst, ClientBuffers, TimeBin, Timeline, microseconds};
+use evictscope_telemetry::{BIN_NS, ClientBuffers, TimeBin, Timeline, microseconds};
 use prometheus::core::Collector as _;
 use prometheus::{TEXT_FORMAT, TextEncoder};
 
@@ -42,47 +42,12 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
 /// Lists the finished bursts of these servers, some of which may have ended; for each, the oldest first.
 fn burst_list(servers: &[Arc<ExportedServer>]) -> BurstList {
     let of_server = |server: &Arc<ExportedServer>| {
-        server.bursts().map(|(burst, record)| listed(&server.label, &burst, record)).collect::<Vec<_>>()
+        let listed = |(burst, record): (_, Option<&RecordId>)| {
+            ListedBurst::new(&server.label, burst, record.map(RecordId::to_string))
+        };
+        server.bursts().map(listed).collect::<Vec<_>>()
     };
     BurstList { bursts: servers.iter().flat_map(of_server).collect() }
-}
-
-fn listed(server: &str, burst: &Burst, record: Option<&RecordId>) -> ListedBurst {
-    let (kind, reason) = burst.kind();
-    let optional = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    ListedBurst {
-        server: server.to_owned(),
-        start: UnixTime::new(burst.started),
-        end: UnixTime::new(burst.started + burst.duration),
-        kind: kind.to_string(),
-        reason,
-        hint: burst.expiry_behind(),
-        record: record.map(RecordId::to_string),
-        reclaimed_bytes: burst.reclaimed(),
-        started_unix_seconds: burst.started.as_secs_f64(),
-        duration_seconds: burst.duration.as_secs_f64(),
-        reclaim_seconds: burst.reclaim.as_secs_f64(),
-        evicting_calls: burst.evicting_calls,
-        observed_seconds: burst.observed.as_secs_f64(),
-        evicted_keys: burst.evicted_keys,
-        commands_per_second: burst.commands_per_second,
-        stalled_seconds: optional(burst.stalled),
-        stalled_by_evictions_seconds: optional(burst.stalled_by_evictions),
-        clients_waiting_before: burst.clients_waiting_before,
-        clients_waiting_peak: burst.clients_waiting_peak,
-        expired_share_before: burst.expired_share_before,
-        stale_ratio_before: burst.stale_ratio_before,
-        expired_held_before: burst.expired_held_before,
-        client_buffers_before_bytes: burst.client_buffers_before,
-        client_buffers_peak_bytes: burst.client_buffers_peak,
-        memory_start_bytes: burst.memory_start,
-        memory_peak_bytes: burst.memory_peak,
-        memory_end_bytes: burst.memory_end,
-        memory_after_bytes: burst.memory_after,
-        main_thread_cpu_share: burst.cpu_share,
-        main_thread_waiting_share: burst.waiting_share,
-        eviction_cpu_share: burst.eviction_cpu_share,
-    }
 }
 
 pub(super) async fn bursts(State(app): State<App>, Query(which): Query<Which>) -> Result<Response, Refusal> {

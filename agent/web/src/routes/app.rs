@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::exported::ExportedServer;
-use crate::shared::{Answer, Request, Shared};
+use crate::shared::{AnswerSender, Request, Shared};
 
 /// How many threads read files and draw at once: a crowd of readers must leave a CPU to the servers' threads.
 const THREADS: usize = 2;
@@ -63,7 +63,7 @@ impl App {
         label: &str,
         limit: Duration,
         done: &str,
-        request: impl FnOnce(Answer<T>) -> Request,
+        request: impl FnOnce(AnswerSender<T>) -> Request,
     ) -> Result<T, Refusal> {
         let permit = self.long.try_acquire();
         let (answer, answered) = oneshot::channel();

@@ -80,11 +80,8 @@ pub struct WebConfig {
 }
 
 impl WebConfig {
-    /// Reads the file at `path`, and the files that it names.
-    ///
-    /// # Errors
-    ///
-    /// Says which file cannot be read or used, and why.
+    /// Reads the file at `path`, and the files that it names. The error says which file cannot be read or used, and
+    /// why.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let read = Sources::read(path);
         let protection = read.protection(path)?;
@@ -310,11 +307,8 @@ pub enum MinVersion {
 }
 
 impl Spec {
-    /// Reads YAML; an empty file asks for nothing.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong, and in which line, but not the line itself, which may be a secret.
+    /// Reads YAML; an empty file asks for nothing. The error says what is wrong, and in which line, but not the line
+    /// itself, which may be a secret.
     pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let text = std::str::from_utf8(text)?;
         let options = serde_saphyr::options! { with_snippet: false };

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 /// How many accepted passwords are remembered: bcrypt reads only 72 bytes, so a user has many right passwords.
 const REMEMBERED: usize = 64;
 
-/// The users.
 pub struct Users {
     hashes: BTreeMap<String, String>,
     /// Accepted passwords are remembered under this key, so that memory shows no password.
@@ -34,11 +33,8 @@ struct Question {
 }
 
 impl Users {
-    /// Takes the hashes of the passwords by user; `None` if there are no users.
-    ///
-    /// # Errors
-    ///
-    /// Names the first user whose hash is not one of bcrypt's.
+    /// Takes the hashes of the passwords by user; `None` if there are no users. Fails with the name of the first user
+    /// whose hash is not one of bcrypt's.
     pub fn new(hashes: BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if hashes.is_empty() {
             return Ok(None);

@@ -1,17 +1,17 @@
 //! The builds of servers that people run: planned for, run and watched.
 
-mod plan;
+mod build;
 mod watched;
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::redis::PrivateBuild;
+use evictscope_testkit::debian::{Suite, unpacked};
 use evictscope_testkit::{process, servers};
 
-use self::plan::Plan;
-use crate::debian::{self, Suite};
+use self::build::{Build, Plan, STRIPPED};
+use crate::directory;
 use crate::table::{self, Row};
 
 /// Debian's packages of servers, by product: `PRODUCT-server` has the server, as a link into `PRODUCT-tools`.
@@ -29,19 +29,6 @@ const DEBIAN: [(Suite, &str); 8] = [
 /// The complete suite with the newest libraries.
 const NEWEST: Suite = Suite("unstable", None);
 
-/// The limit of the servers: some seconds of load exceed it.
-const LIMIT: &str = "16mb";
-
-/// How the name of a copy without symbols ends.
-const STRIPPED: &str = ", stripped";
-
-struct Build {
-    name: String,
-    program: PathBuf,
-    /// The root directory in which it runs, if that is not this machine's.
-    root: Option<PathBuf>,
-}
-
 /// Gets Debian's servers of this suite, if they are not here.
 pub fn provide(name: &str) -> Result<()> {
     DEBIAN.iter().filter(|(suite, _)| suite.0 == name).try_for_each(|(suite, product)| root(*suite, product).map(drop))
@@ -52,7 +39,7 @@ pub fn provide(name: &str) -> Result<()> {
 fn root(suite: Suite, product: &str) -> Result<PathBuf> {
     let packages = ["server", "tools"].map(|part| format!("{product}-{part}/{}", suite.0));
     let packages = [&packages[0], &packages[1], "base-files", "libstdc++6"];
-    debian::unpacked(&format!("{}-{product}", suite.0), suite, &packages)
+    unpacked(directory()?.join(format!("{}-{product}", suite.0)), suite, &packages)
 }
 
 fn of_debian(suite: Suite, product: &str) -> Result<Vec<Build>> {
@@ -76,27 +63,6 @@ fn of_server(name: &str) -> Result<Vec<Build>> {
     Build { name: name.to_owned(), program, root }.and_stripped()
 }
 
-impl Build {
-    /// Returns this build, and a copy without symbols if it has any that it does not need to run.
-    fn and_stripped(self) -> Result<Vec<Self>> {
-        let sections =
-            process::answer_of(Command::new("readelf").args(["--wide", "--section-headers"]).arg(&self.program))?;
-        if !sections.contains(" .symtab ") {
-            return Ok(vec![self]);
-        }
-        let name = format!("{}{STRIPPED}", self.name);
-        let program = debian::directory()?.join(name.replace('/', "-"));
-        servers::strip(&self.program, &program)?;
-        let stripped = Self { name, program, root: self.root.clone() };
-        Ok(vec![self, stripped])
-    }
-
-    /// Returns a copy of the executable, which no other agent looks for.
-    fn copied(&self) -> Result<PrivateBuild> {
-        PrivateBuild::in_root(&self.program, self.root.as_deref())
-    }
-}
-
 pub struct Found {
     pub rows: Vec<Row>,
     /// What was not found and why, and in which builds.
@@ -105,20 +71,14 @@ pub struct Found {
 }
 
 impl Found {
-    /// Tries Debian's and these `other` builds whose names are `wanted`, and some executables. What fails is a fault in
-    /// a row.
-    pub fn of(agent: PathBuf, others: &[&str], programs: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Self {
+    /// Tries Debian's and these `other` builds whose names are `wanted`. What fails is a fault in a row.
+    pub fn of(agent: PathBuf, others: &[&str], wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self { rows: Vec::new(), reasons: Vec::new(), agent };
         for (suite, product) in DEBIAN.iter().filter(|(suite, _)| wanted(suite.0)) {
             found.try_all(suite.0, of_debian(*suite, product));
         }
         for server in others.iter().filter(|server| wanted(server)) {
             found.try_all(server, of_server(server));
-        }
-        for program in programs {
-            let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
-            let build = Build { name, program: program.clone(), root: None };
-            found.try_all(&program.to_string_lossy(), build.and_stripped());
         }
         found
     }
@@ -164,30 +124,20 @@ impl Found {
         row.must_succeed("keys", compared);
     }
 
-    pub fn markdown(&self) -> String {
-        self.with_reasons(table::markdown(&self.rows))
-    }
-
-    /// Formats what operators ask as Markdown. A copy without symbols has a row only if that differs from the row
-    /// before it.
-    pub fn brief(&self) -> String {
-        let all = table::brief(&self.rows, &["build", "server", "plan"]);
-        let mut lines: Vec<&str> = all.lines().collect();
+    /// Returns all that was found as Markdown, and what operators ask. There a copy without symbols has a row only if
+    /// that differs from the row before it.
+    pub fn markdown(&self) -> [String; 2] {
+        let brief = table::brief(&self.rows, &["build", "server", "plan"]);
+        let mut lines: Vec<&str> = brief.lines().collect();
         lines.dedup_by(|line, before| line.contains(STRIPPED) && line.replace(STRIPPED, "") == *before);
-        self.with_reasons(lines.join("\n") + "\n")
-    }
-
-    fn with_reasons(&self, mut text: String) -> String {
-        if !self.reasons.is_empty() {
-            text += "\nNot found, and why:\n\n";
-        }
+        let mut reasons = String::new();
         for (reason, builds) in &self.reasons {
-            let is_new = |build: &&str| {
-                build.strip_suffix(STRIPPED).is_none_or(|whole| !builds.iter().any(|other| other == whole))
-            };
-            let named: Vec<_> = builds.iter().map(String::as_str).filter(is_new).collect();
-            text += &format!("- {reason} ({})\n", named.join("; "));
+            let is_new =
+                |build: &&String| build.strip_suffix(STRIPPED).is_none_or(|whole| !builds.contains(&whole.into()));
+            let named: Vec<_> = builds.iter().filter(is_new).map(String::as_str).collect();
+            reasons += &format!("- {reason} ({})\n", named.join("; "));
         }
-        text
+        [table::markdown(&self.rows), lines.join("\n") + "\n"]
+            .map(|table| format!("{table}\nNot found, and why:\n\n{reasons}"))
     }
 }

@@ -11,14 +11,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use evictscope_model::Member;
 use evictscope_testkit::agent::Agent;
-use evictscope_testkit::redis::{Info, Redis};
+use evictscope_testkit::redis::{InfoAnswer, Redis};
 use evictscope_testkit::scrape::Scrape;
 use evictscope_testkit::wait::until;
 use evictscope_testkit::{cache, process};
 use rustix::process::Signal;
 
-use super::plan::Plan;
-use super::{Build, LIMIT};
+use super::build::{Build, LIMIT, Plan};
 use crate::table::Row;
 
 /// A lower limit, which makes a server evict for some milliseconds, and one far below what it has by then.
@@ -126,9 +125,9 @@ pub fn compare(build: &Build, plan: &Plan, agent: &Path, row: &mut Row) -> Resul
 
 /// What the agent said between two answers of the server, when all was at rest.
 struct Reading {
-    earlier: Info,
+    earlier: InfoAnswer,
     page: Scrape,
-    info: Info,
+    info: InfoAnswer,
 }
 
 impl Reading {

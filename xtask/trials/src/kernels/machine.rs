@@ -11,9 +11,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
 use evictscope_testkit::podman::libraries_of;
-use evictscope_testkit::process;
-
-use crate::debian;
+use evictscope_testkit::{process, workspace};
 
 /// How many lines of a console tell why a machine failed.
 const LAST_LINES: usize = 15;
@@ -37,7 +35,7 @@ impl Machine {
             let found = process::answer_of(Command::new("find").arg(packages).args(["-type", "f", "-path", path]))?;
             Ok(found.lines().next().with_context(|| format!("{} has no {path}", packages.display()))?.into())
         };
-        let root = debian::directory()?.join(format!("{name}.root"));
+        let root = workspace::target_folder("matrix")?.join(format!("{name}.root"));
         if root.exists() {
             fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
         }
@@ -107,13 +105,10 @@ impl Machine {
     }
 }
 
-/// The answers of one machine, by name.
 pub struct Answers(BTreeMap<String, Answer>);
 
-/// What one command in the machine wrote.
 pub struct Answer {
     pub text: String,
-    /// Whether its exit code was 0.
     pub success: bool,
 }
 
@@ -138,7 +133,6 @@ impl Answers {
         self.0.get(name).with_context(|| format!("the machine did not answer `{name}`"))
     }
 
-    /// Returns the text of an answer, without white space around it.
     pub fn text(&self, name: &str) -> Result<&str> {
         Ok(self.get(name)?.text.trim())
     }

@@ -1,21 +1,22 @@
-//! Debian's kernels in virtual machines. This one has nothing but a kernel, the agent and servers; that of [`systemd`]
-//! is a Debian with the package.
+//! Debian's kernels in virtual machines: with nothing but the agent and servers around them, or in a Debian with
+//! systemd and the package.
 //!
 //! Each machine runs a script that asks the agent and the servers; their answers come out of its serial console, and
 //! are compared here.
 
 mod machine;
-pub mod systemd;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use evictscope_testkit::debian::{Suite, made, unpacked};
 use evictscope_testkit::scrape::Scrape;
+use rustix::thread::CapabilitySet;
 use serde_json::Value;
 
 use self::machine::{Answers, Machine};
-use crate::debian::{self, Suite};
+use crate::directory;
 use crate::table::Row;
 
 /// The unit, and its drop-in for kernels without uprobe_multi links.
@@ -25,7 +26,6 @@ const DROP_IN: &str = include_str!("../../../../packaging/older-kernels.conf");
 /// The programs of this machine that a machine with nothing but a kernel gets.
 const GUEST_PROGRAMS: [&str; 4] = ["redis-server", "redis-cli", "redis-benchmark", "setpriv"];
 
-/// The ports of the servers in this machine.
 const PORTS: [u16; 4] = [6379, 6380, 6381, 6382];
 
 /// What the kernel logs when a thread dies while it removes a probe.
@@ -48,7 +48,7 @@ pub const KERNELS: [Kernel; 3] = [
 /// Returns the root directory with the kernel of a suite, and a busybox that needs no library.
 pub fn provide(suite: &'static str) -> Result<PathBuf> {
     let packages = ["linux-image-cloud-amd64", "busybox-static"];
-    debian::unpacked(&format!("{suite}-kernel"), Suite(suite, None), &packages)
+    unpacked(directory()?.join(format!("{suite}-kernel")), Suite(suite, None), &packages)
 }
 
 /// Returns the capabilities of a unit, named as `setpriv` names them.
@@ -163,4 +163,93 @@ fn leaks(answers: &Answers) -> Result<usize> {
     let log = answers.text("kernel_log")?;
     ensure!(log.contains("Linux version"), "the kernel's log has no beginning");
     Ok(log.lines().filter(|line| line.contains(LEAK)).count())
+}
+
+/// The Debian in which the package is installed, and the packages that it has besides the essential ones.
+const SUITE: Suite = Suite("bookworm", None);
+const PACKAGES: &str = "--include=adduser,systemd-sysv,redis-server,busybox-static";
+
+const PORT: u16 = 6379;
+
+const COMMAND_LINE: &str = "systemd.show_status=0 systemd.log_target=journal \
+    systemd.run_success_action=poweroff-force systemd.run_failure_action=poweroff-force \
+    systemd.run=\"/bin/sh /root/service.sh\"";
+
+/// Runs the package on a kernel, in a Debian with systemd, from installing to purging.
+pub fn run_service(kernel: &Kernel, deb: &Path) -> Result<Row> {
+    let name = format!("systemd-{}", kernel.suite);
+    let machine = Machine::begin(&name, &provide(kernel.suite)?, include_str!("systemd.sh"))?;
+    machine.write("service.sh", include_str!("service.sh"))?;
+    let options = ["--variant=essential", PACKAGES, "--dpkgopt=path-exclude=/usr/share/locale/*"];
+    machine.add(&made(directory()?.join("debian.tar"), SUITE, &options)?, "root.tar")?;
+    machine.add(deb, "evictscope.deb")?;
+    let answers = machine.run(COMMAND_LINE, 2048)?;
+
+    let mut row = Row::new("kernel", answers.text("kernel")?);
+    row.fact("systemd", answers.text("systemd")?.trim_start_matches("systemd "));
+    must_have_succeeded(&answers, &mut row, "installed", &["install", "enabled"])?;
+    let asked_for = answers.text("asks_for_drop_in")? != "0";
+    let found = if asked_for { "the log asks for it" } else { "not needed" };
+    row.check("drop-in", asked_for != kernel.has_multi_links, found);
+    must_have_succeeded(&answers, &mut row, "ready", &["active", "ready"])?;
+    row.no_faults("restricted", &restrictions(&answers)?, "as the unit says");
+    compare(&answers, &[PORT], &mut row)?;
+    must_have_succeeded(&answers, &mut row, "watchdog", &["restart", "signs_of_life", "watchdog"])?;
+    let (result, code) = (answers.value("stopped", "Result")?, answers.value("stopped", "ExecMainStatus")?);
+    let leaks = leaks(&answers)?;
+    let right = (result, code, leaks) == ("success", "0", 0);
+    row.check("stopped", right, &format!("{result}, exit code {code}, {leaks} leaks"));
+    must_have_succeeded(&answers, &mut row, "purged", &["purge", "left", "server_lives"])?;
+    Ok(row)
+}
+
+fn must_have_succeeded(answers: &Answers, row: &mut Row, column: &'static str, names: &[&str]) -> Result<()> {
+    let mut failed = Vec::new();
+    for name in names {
+        let answer = answers.get(name)?;
+        failed.extend((!answer.success).then(|| format!("{name}: {}", answer.text.trim())));
+    }
+    row.no_faults(column, &failed, "yes");
+    Ok(())
+}
+
+/// Returns where the restrictions of the running agent differ from what systemd says about the unit.
+fn restrictions(answers: &Answers) -> Result<Vec<String>> {
+    let status = |key| answers.value("status", key);
+    let unit = |property| answers.value("unit", property);
+    let [bounding, ambient] = ["CapabilityBoundingSet", "AmbientCapabilities"].map(|property| mask(unit(property)?));
+    let (bounding, ambient) = (bounding?, ambient?);
+    let mut wrong = Vec::new();
+    for (what, found, expected) in [
+        ("CapBnd", status("CapBnd")?, bounding.as_str()),
+        ("CapPrm", status("CapPrm")?, &ambient),
+        ("CapEff", status("CapEff")?, &ambient),
+        ("NoNewPrivs", status("NoNewPrivs")?, "1"),
+        ("Seccomp", status("Seccomp")?, "2"),
+        ("Umask", status("Umask")?, unit("UMask")?),
+        ("oom_score_adj", answers.text("oom_score_adj")?, unit("OOMScoreAdjust")?),
+        ("memory.max", answers.text("memory_max")?, unit("MemoryMax")?),
+        ("pids.max", answers.text("tasks_max")?, unit("TasksMax")?),
+    ] {
+        if found != expected {
+            wrong.push(format!("{what} is {found} instead of {expected}"));
+        }
+    }
+    if status("Uid")?.starts_with('0') {
+        wrong.push("it runs as root".to_owned());
+    }
+    if !answers.get("sandbox")?.success {
+        wrong.push("it sees /root, or can write to /etc".to_owned());
+    }
+    Ok(wrong)
+}
+
+/// Returns the capabilities of a list of names, as `/proc/PID/status` writes them.
+fn mask(names: &str) -> Result<String> {
+    let mut set = CapabilitySet::empty();
+    for name in names.split_whitespace() {
+        let known = CapabilitySet::from_name(name.to_uppercase().trim_start_matches("CAP_"));
+        set |= known.with_context(|| format!("no capability is named {name}"))?;
+    }
+    Ok(format!("{:016x}", set.bits()))
 }

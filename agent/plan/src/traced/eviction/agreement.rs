@@ -77,9 +77,7 @@ fn points(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<(FileAddress, S
 fn before(execution: &mut Execution<'_>, goal: &GoalCopy, places: &[&VariableLocations], value: &Value) -> Verdict {
     let code = execution.code;
     let dominators = code.dominators();
-    let Some(passed) = dominators.of(goal.deciding_block) else {
-        return Verdict::Silent;
-    };
+    let Some(passed) = dominators.of(goal.deciding_block) else { return Verdict::Silent };
     let facts = facts_of_evicting_calls(execution, goal);
     for block in passed {
         let states = execution.states_in(block);
@@ -87,9 +85,7 @@ fn before(execution: &mut Execution<'_>, goal: &GoalCopy, places: &[&VariableLoc
         for (instruction, state) in instructions.iter().zip(&states).rev() {
             let address = instruction::address(instruction);
             let assigned = places.iter().filter(|place| !place.always);
-            let Some(location) = assigned.filter_map(|place| place.at(address)).next() else {
-                continue;
-            };
+            let Some(location) = assigned.filter_map(|place| place.at(address)).next() else { continue };
             let state = State { facts: facts.clone(), ..state.clone() };
             match at_point(execution, goal, &state, (address, location), value) {
                 Verdict::Silent => {}
@@ -150,10 +146,7 @@ fn value_of(execution: &mut Execution<'_>, state: &State, sum: &RegisterSum) -> 
 fn loaded(execution: &mut Execution<'_>, state: &State, address: &RegisterSum) -> Option<Value> {
     let address = value_of(execution, state, address)?;
     let slot = execution.atoms.stack_offset(&address)?;
-    match state.stack.get(&slot) {
-        Some((value, 8)) => Some(value.clone()),
-        _ => None,
-    }
+    if let Some((value, 8)) = state.stack.get(&slot) { Some(value.clone()) } else { None }
 }
 
 /// Confirms the last variable of a definition if DWARF confirms the others:

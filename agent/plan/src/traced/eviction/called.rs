@@ -48,9 +48,7 @@ pub fn find(
     for block in before_eviction.iter().copied() {
         let states = execution.states_in(block);
         for (call, state) in code.blocks[block].instructions.iter().zip(states) {
-            let Some(function) = callee(call) else {
-                continue;
-            };
+            let Some(function) = callee(call) else { continue };
             match examine(image, execution, function, state, maxmemory) {
                 Some(Ok(callee)) => {
                     let goal = in_caller(execution, before_eviction, address(call), callee, maxmemory);

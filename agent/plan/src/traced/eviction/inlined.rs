@@ -96,17 +96,13 @@ pub fn first_comparison(execution: &mut Execution<'_>, maxmemory: FileAddress) -
 pub fn comparisons_with(execution: &mut Execution<'_>, block: BlockId, maxmemory: FileAddress) -> Vec<Comparison> {
     let code = execution.code;
     let last = code.blocks[block].instructions.last();
-    let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else {
-        return Vec::new();
-    };
+    let Some(known) = execution.state_at(block).map(|state| state.facts.clone()) else { return Vec::new() };
     if !last.is_some_and(is_conditional_jump) {
         return Vec::new();
     }
     let mut found = Vec::new();
     for (target, edge) in &code.blocks[block].successors {
-        let Some(state) = execution.state_along(block, *edge) else {
-            continue;
-        };
+        let Some(state) = execution.state_along(block, *edge) else { continue };
         for fact in state.facts.iter().filter(|fact| !known.contains(fact)) {
             let over = (*edge, *target);
             found.extend(comparison_in(&execution.atoms, fact, over, maxmemory));
@@ -196,12 +192,6 @@ pub struct GoalCopy {
 }
 
 impl GoalCopy {
-    /// Returns the edge that every evicting call takes, and no other call.
-    pub fn decision(&self) -> (BlockId, EdgeKind) {
-        (self.deciding_block, self.over_edge)
-    }
-
-    /// Returns the value of a variable.
     pub fn value(&self, variable: Variable) -> &Value {
         match variable {
             Variable::MemReported => &self.mem_reported,
@@ -227,10 +217,7 @@ pub fn after_decision(execution: &mut Execution<'_>, goal: &GoalCopy) -> Vec<Sit
         let states = execution.states_in(index);
         let points = block.instructions.iter().zip(states);
         found.extend(points.map(|(instruction, state)| SiteCandidate { instruction: *instruction, state }));
-        next = match block.successors.as_slice() {
-            [(only, _)] => Some(*only),
-            _ => None,
-        };
+        next = if let [(only, _)] = block.successors.as_slice() { Some(*only) } else { None };
     }
     found
 }

@@ -61,7 +61,7 @@ fn plan(analysis: &mut Analysis<'_, '_>, kind: FunctionKind) -> Option<TracedFun
         }
         let calls = Calls {
             block: goal.over_block,
-            by: &[goal.decision()],
+            by: &[(goal.deciding_block, goal.over_edge)],
             inner: function.span.inner.first().map(|site| site.address),
             ends_at_inner: true,
             work: &[],

@@ -58,7 +58,6 @@ pub struct JobFunction {
     pub type_registers: Vec<usize>,
 }
 
-/// The call of a job.
 pub struct JobCall {
     function: FileAddress,
     pub call: InstructionId,
@@ -110,9 +109,7 @@ pub fn expire_cycle(image: &Image<'_>, texts: &Texts) -> Result<FoundCycle, Stri
 /// Returns the cycle that a function is, if it keeps the average, or calls functions that do. Fails if it
 /// does both: some jobs would not be seen.
 fn cycle(image: &Image<'_>, candidate: CycleCandidate) -> Result<Option<FoundCycle>, String> {
-    let Ok(code) = FunctionCode::decode(image, candidate.address) else {
-        return Ok(None);
-    };
+    let Ok(code) = FunctionCode::decode(image, candidate.address) else { return Ok(None) };
     let jobs = jobs(image, &code)?;
     let averages = !blocks(image, &code).is_empty();
     if averages && !jobs.is_empty() {
@@ -171,9 +168,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
     let mut jobs = Vec::new();
     for (id, block) in code.blocks.entries() {
         for (index, call) in block.instructions.iter().enumerate() {
-            let Some(function) = callee(call) else {
-                continue;
-            };
+            let Some(function) = callee(call) else { continue };
             let before = known.iter().find(|(called, _)| *called == function);
             let is_job = match before {
                 Some((_, is_job)) => *is_job,
@@ -184,8 +179,7 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
                 }
                 None => {
                     let code = FunctionCode::decode(image, function);
-                    let averages = |code: FunctionCode| !blocks(image, &code).is_empty();
-                    let is_job = code.is_ok_and(averages);
+                    let is_job = code.is_ok_and(|code| !blocks(image, &code).is_empty());
                     known.push((function, is_job));
                     is_job
                 }
@@ -198,11 +192,8 @@ fn jobs(image: &Image<'_>, code: &FunctionCode) -> Result<Vec<JobCall>, String> 
     Ok(jobs)
 }
 
-/// Returns the functions that the function at an address tail-calls.
 fn tail_calls(image: &Image<'_>, function: FileAddress) -> Vec<CycleCandidate> {
-    let Ok(code) = FunctionCode::decode(image, function) else {
-        return Vec::new();
-    };
+    let Ok(code) = FunctionCode::decode(image, function) else { return Vec::new() };
     let [first, ..] = ARGUMENTS;
     let mut by_type = ByType::run(&code, &[first]);
     let mut found: Vec<CycleCandidate> = Vec::new();
@@ -243,8 +234,5 @@ pub fn kept_at(image: &Image<'_>, code: &FunctionCode, blocks: &[BlockId]) -> Op
         }
     }
     kept.dedup();
-    match kept[..] {
-        [Some(address)] => Some(address),
-        _ => None,
-    }
+    if let [Some(address)] = kept[..] { Some(address) } else { None }
 }

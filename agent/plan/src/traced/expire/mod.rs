@@ -111,9 +111,7 @@ fn jobs_apart(analysis: &mut Analysis<'_, '_>, kind: FunctionKind, functions: &[
         jobs.push((!is_for_keys, of, code, ends));
     }
     jobs.sort_by_key(|(is_for_fields, ..)| *is_for_fields);
-    let [(false, ..), (true, ..)] = jobs[..] else {
-        return None;
-    };
+    let [(false, ..), (true, ..)] = jobs[..] else { return None };
     let mut planned = Vec::new();
     for (job, (_, of, code, ends)) in (0..).zip(&jobs) {
         let mut by_type = ByType::run(code, &of.type_registers);
@@ -140,10 +138,7 @@ fn exits(
     let mut execution = Execution::run(code);
     let image = analysis.image;
     let passed = calls.passed_blocks(code);
-    let share = match lost {
-        None => Quotient::find(&mut execution, &passed, entry::OF_THIS_CYCLE),
-        Some(_) => None,
-    };
+    let share = if lost.is_some() { None } else { Quotient::find(&mut execution, &passed, entry::OF_THIS_CYCLE) };
     let look = |execution: &mut Execution<'_>, point: CutPoint| match &share {
         Some(share) => {
             // Counts of other things, such as fields of hashes, never come to the division for the moving average.

@@ -104,10 +104,7 @@ fn no_cpu(window: &Window<'_>) -> Found {
         );
         return (CauseKind::Fork, summary, Vec::new());
     }
-    let kind = match is_throttled(window) {
-        Some(true) => CauseKind::Quota,
-        _ => CauseKind::NoCpu,
-    };
+    let kind = if is_throttled(window) == Some(true) { CauseKind::Quota } else { CauseKind::NoCpu };
     let why = who_had_it(window);
     (kind, format!("The main thread waited for a CPU {time}: {why}"), Vec::new())
 }

@@ -21,11 +21,7 @@ pub struct Drawing<'a> {
     pub is_file: bool,
 }
 
-/// Draws a profile as SVG. Returns `None` if it has no such stack.
-///
-/// # Errors
-///
-/// Fails if it cannot be drawn.
+/// Draws a profile as SVG. Returns `None` if it has no such stack. Fails if it cannot be drawn.
 pub fn flame_graph(profile: &Profile, drawing: &Drawing<'_>) -> io::Result<Option<String>> {
     let folded = folded(profile, drawing.which);
     if folded.is_empty() {
@@ -48,11 +44,7 @@ pub fn flame_graph(profile: &Profile, drawing: &Drawing<'_>) -> io::Result<Optio
 const LEFT_OUT: [&[u8]; 3] = [b"defs", b"style", b"script"];
 
 /// Returns a drawing by inferno, or a page's own, without scripts, styles, title and background. Attributes replace the
-/// styles of the text: every browser accepts them under every policy.
-///
-/// # Errors
-///
-/// Fails if it is not XML.
+/// styles of the text: every browser accepts them under every policy. Fails if it is not XML.
 pub fn without_script(svg: &str) -> io::Result<String> {
     let mut reader = Reader::from_str(svg);
     let mut writer = Writer::new(Vec::new());

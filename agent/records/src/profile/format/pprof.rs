@@ -94,11 +94,8 @@ mod proto {
     }
 }
 
-/// Returns the profile as a compressed file: samples and CPU time, each with what ran as the label `activity`.
-///
-/// # Errors
-///
-/// Fails only if compressing in memory fails.
+/// Returns the profile as a compressed file: samples and CPU time, each with what ran as the label `activity`. Fails
+/// only if compressing in memory fails.
 pub fn pprof(profile: &Profile) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&message(profile).encode_to_vec())?;

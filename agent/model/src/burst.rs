@@ -56,7 +56,8 @@ impl fmt::Display for BurstKind {
 }
 
 /// A finished burst. A value that is not known is `None`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Burst {
     /// When its first evicting call passed the goal site: a monotonic time, until [`Self::dated`] makes it one since
     /// 1970.
@@ -264,13 +265,12 @@ mod seconds {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::time::Duration;
 
     use super::{Burst, BurstKind};
 
-    /// Returns a burst like those of GitLab's article.
-    pub fn of_the_article() -> Burst {
+    fn of_the_article() -> Burst {
         Burst {
             started: Duration::from_millis(1_700_000_000_250),
             duration: Duration::from_secs(7),

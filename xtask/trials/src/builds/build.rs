@@ -1,22 +1,53 @@
-//! What the agent plans for an executable, and whether the goal variables are what it plans: gdb evaluates them at the
+//! A build, what the agent plans for it, and whether the goal variables are what it plans: gdb evaluates them at the
 //! inner site, beside the server's own.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use evictscope_testkit::process;
+use evictscope_testkit::redis::PrivateBuild;
 use evictscope_testkit::wait::HANG;
+use evictscope_testkit::{process, servers};
 use procfs::process::{MMPermissions, Process};
 use serde_json::Value;
 
-use super::{Build, LIMIT};
+use crate::directory;
 use crate::table::Row;
 
-/// At how many hits the goal variables are compared.
+/// The limit of the servers: some seconds of load exceed it.
+pub const LIMIT: &str = "16mb";
+
+pub const STRIPPED: &str = ", stripped";
+
+pub struct Build {
+    pub name: String,
+    pub program: PathBuf,
+    pub root: Option<PathBuf>,
+}
+
+impl Build {
+    pub fn and_stripped(self) -> Result<Vec<Self>> {
+        let sections =
+            process::answer_of(Command::new("readelf").args(["--wide", "--section-headers"]).arg(&self.program))?;
+        if !sections.contains(" .symtab ") {
+            return Ok(vec![self]);
+        }
+        let name = format!("{}{STRIPPED}", self.name);
+        let program = directory()?.join(name.replace('/', "-"));
+        servers::strip(&self.program, &program)?;
+        let stripped = Self { name, program, root: self.root.clone() };
+        Ok(vec![self, stripped])
+    }
+
+    /// Returns a copy of the executable, which no other agent looks for.
+    pub fn copied(&self) -> Result<PrivateBuild> {
+        PrivateBuild::in_root(&self.program, self.root.as_deref())
+    }
+}
+
 const HITS: usize = 25;
 
 /// Options of the server under gdb. The buffer of its append-only file is overhead, so this is not always 0, and no
@@ -24,7 +55,6 @@ const HITS: usize = 25;
 const APPENDING: [&str; 8] =
     ["--maxmemory", LIMIT, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"];
 
-/// A plan, as `inspect --json` prints it.
 pub struct Plan(Value);
 
 impl Plan {
@@ -38,7 +68,6 @@ impl Plan {
         Ok(Self(serde_json::from_slice(&output.stdout).with_context(|| format!("`{shown}` printed no JSON"))?))
     }
 
-    /// Returns what was not found, each item with the reason.
     pub fn not_found(&self) -> Vec<(&str, &str)> {
         self.list("not_found").filter_map(|item| item["item"].as_str().zip(item["why"].as_str())).collect()
     }
